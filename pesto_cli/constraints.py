@@ -1,0 +1,76 @@
+"""What a user may demand of a placement, applied to a problem before any strategy sees it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.problem import Problem
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Ops by name (shell patterns such as `encoder/layer_0/*`) and a device or kind of device."""
+
+    ops: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """A user's rules for a placement.
+
+    pin: only there. forbid: anywhere but there. together: on one device, by pattern.
+    headroom: the share of every device's memory that may be used.
+    """
+
+    pin: Sequence[Rule] = ()
+    forbid: Sequence[Rule] = ()
+    together: Sequence[str] = ()
+    headroom: float | None = None
+
+    def apply(self, problem: Problem) -> Problem:
+        """The problem with these constraints.
+
+        Raises:
+            BadInputError: a pattern matches no op, or a device is unknown.
+            InfeasibleError: they leave an op or colocation group without a device.
+        """
+        permitted = np.ones_like(problem.permitted)
+        for rule in self.pin:
+            devices = _devices(problem, rule.device)
+            permitted[_matching(problem, rule.ops)] &= devices
+        for rule in self.forbid:
+            devices = _devices(problem, rule.device)
+            permitted[_matching(problem, rule.ops)] &= ~devices
+        group = problem.graph.colocation_group.copy()
+        for pattern in self.together:
+            members = np.unique(group[_matching(problem, pattern)])
+            group[np.isin(group, members)] = members[0]
+        _, dense = np.unique(group, return_inverse=True)
+        return problem.constrained(
+            permitted=permitted, colocation_group=dense, headroom=self.headroom
+        )
+
+
+def _matching(problem: Problem, pattern: str) -> list[int]:
+    ops = [op for op, name in enumerate(problem.graph.names) if fnmatchcase(name, pattern)]
+    if not ops:
+        raise BadInputError(
+            f"constraint on ops {pattern!r} matches none of the {problem.num_ops} ops; "
+            "an op name or a shell pattern such as 'encoder/layer_0/*' was expected."
+        )
+    return ops
+
+
+def _devices(problem: Problem, wanted: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    devices = problem.machine.devices
+    mask = np.array([wanted in (device.name, device.kind) for device in devices], dtype=np.bool_)
+    if not mask.any():
+        raise BadInputError(
+            f"constraint names device {wanted!r}; one of "
+            f"{', '.join(device.name for device in devices)}, or a kind, was expected."
+        )
+    return mask

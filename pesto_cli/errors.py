@@ -1,0 +1,36 @@
+"""What can go wrong, each kind with the exit code of the command line.
+
+A message names the thing, what was found, what was expected and the remedy, in that order.
+"""
+
+from typing import ClassVar
+
+
+class PestoError(Exception):
+    """An error whose message is meant for the user as it stands."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class BadInputError(PestoError):
+    """Bad usage, or an input that cannot be read or does not fit the others."""
+
+    exit_code = 2
+
+
+class InfeasibleError(PestoError):
+    """No placement exists: memory, or an op or colocation group that no device can take."""
+
+    exit_code = 3
+
+
+class NoSolutionError(PestoError):
+    """The time limit passed before a first solution was found."""
+
+    exit_code = 4
+
+
+class EnvironmentFailedError(PestoError):
+    """Something around pesto failed: a subprocess died, a port is taken, the disk is full."""
+
+    exit_code = 5

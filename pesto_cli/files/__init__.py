@@ -1,0 +1,30 @@
+"""The versioned file formats of the core types, one a module.
+
+Files are deterministic (the same value gives the same bytes), written atomically, and refused with
+one clear message when their format, version or content does not fit.
+"""
+
+from pesto_cli.files.comm import CommFit, read_comm, with_comm, write_comm
+from pesto_cli.files.constraints import read_constraints
+from pesto_cli.files.machine import read_machine
+from pesto_cli.files.placement import PlacementFile, read_placement, write_placement
+from pesto_cli.files.profile import Profile, read_profile, write_profile
+from pesto_cli.files.storage import atomic_write, read_bytes, sha256
+
+__all__ = [
+    "CommFit",
+    "PlacementFile",
+    "Profile",
+    "atomic_write",
+    "read_bytes",
+    "read_comm",
+    "read_constraints",
+    "read_machine",
+    "read_placement",
+    "read_profile",
+    "sha256",
+    "with_comm",
+    "write_comm",
+    "write_placement",
+    "write_profile",
+]

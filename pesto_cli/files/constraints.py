@@ -1,0 +1,47 @@
+"""The user's constraints in TOML."""
+
+from pathlib import Path
+
+from pesto_cli.constraints import Constraints, Rule
+from pesto_cli.files.storage import Schema, read_toml, validate
+
+
+class _RuleSchema(Schema):
+    ops: str
+    device: str
+
+
+class _TogetherSchema(Schema):
+    ops: str
+
+
+class _ConstraintsSchema(Schema):
+    pin: list[_RuleSchema] = []
+    forbid: list[_RuleSchema] = []
+    together: list[_TogetherSchema] = []
+    headroom: float | None = None
+
+
+def read_constraints(path: Path) -> Constraints:
+    """Read constraints from TOML.
+
+        headroom = 0.9
+        [[pin]]
+        ops = "embedding/*"
+        device = "GPU:0"
+        [[forbid]]
+        ops = "softmax/*"
+        device = "GPU:1"
+        [[together]]
+        ops = "layer_0/*"
+
+    Raises:
+        BadInputError: the file is missing or malformed.
+    """
+    parsed = validate(path, read_toml(path), _ConstraintsSchema)
+    return Constraints(
+        pin=[Rule(rule.ops, rule.device) for rule in parsed.pin],
+        forbid=[Rule(rule.ops, rule.device) for rule in parsed.forbid],
+        together=[rule.ops for rule in parsed.together],
+        headroom=parsed.headroom,
+    )

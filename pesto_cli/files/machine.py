@@ -1,0 +1,101 @@
+"""Machines in TOML and within a profile."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files.storage import Schema, read_toml, validate
+from pesto_cli.machine import PRESETS, CommModel, Device, DeviceKind, Link, Machine
+
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _DeviceSchema(Schema):
+    name: str
+    kind: str
+    memory_bytes: int
+    speed: float = 1.0
+    op_overhead_us: float = 0.0
+
+
+class _LinkSchema(Schema):
+    src: str
+    dst: str
+    latency_us: float
+    us_per_byte: float
+    min_us: float = 0.0
+    channel: str | None = None
+
+
+class _KindSchema(Schema):
+    type: Literal["CPU", "GPU"]
+    frequency_mhz: int = Field(gt=0)
+    num_cores: int = Field(gt=0)
+    bandwidth_gb_s: float = Field(gt=0)
+    architecture: str = ""
+    launch_us: NonNegative = 0.0
+    no_launch_us: NonNegative = 0.0
+
+
+class MachineSchema(Schema):
+    """A machine as a TOML file and a profile state it."""
+
+    signal_us: float = 7.0
+    devices: list[_DeviceSchema]
+    links: list[_LinkSchema]
+    kinds: dict[str, _KindSchema] = {}
+
+    def value(self) -> Machine:
+        """The machine; its own rules are checked as it is made."""
+        return Machine(
+            devices=tuple(Device(**device.model_dump()) for device in self.devices),
+            links=tuple(
+                Link(
+                    link.src,
+                    link.dst,
+                    CommModel(link.latency_us, link.us_per_byte, link.min_us),
+                    link.channel or "",
+                )
+                for link in self.links
+            ),
+            signal_us=self.signal_us,
+            kinds={name: DeviceKind(**kind.model_dump()) for name, kind in self.kinds.items()},
+        )
+
+
+def machine_json(machine: Machine) -> dict[str, Any]:
+    """What `MachineSchema` reads."""
+    return {
+        "signal_us": machine.signal_us,
+        "devices": [asdict(device) for device in machine.devices],
+        "links": [
+            {
+                "src": link.src,
+                "dst": link.dst,
+                **asdict(link.comm),
+                **({"channel": link.channel} if link.channel else {}),
+            }
+            for link in machine.links
+        ],
+        "kinds": {name: asdict(kind) for name, kind in machine.kinds.items()},
+    }
+
+
+def read_machine(name: str) -> Machine:
+    """A preset by name, or a machine file (TOML with the fields of a profile's `machine`).
+
+    Raises:
+        BadInputError: neither a preset nor a readable machine file.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    path = Path(name)
+    if not path.exists():
+        raise BadInputError(
+            f"machine {name!r} is no preset and no file; one of {', '.join(PRESETS)}, or the path "
+            "of a TOML file, was expected."
+        )
+    return validate(path, read_toml(path), MachineSchema).value()

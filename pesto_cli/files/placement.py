@@ -1,0 +1,161 @@
+"""Placements: a device and a rank for every op, by name."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files.profile import Profile
+from pesto_cli.files.storage import Extensible, Schema, parse_json, read_bytes, write_json
+from pesto_cli.graph import OpGraph
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Placement, Schedule
+
+
+class _PlacedOpsSchema(Schema):
+    name: list[str]
+    device: list[int]
+    rank: list[int]
+
+
+class _PlacementSchema(Extensible):
+    provenance: dict[str, Any] = {}
+    devices: list[str]
+    ops: _PlacedOpsSchema
+    predicted: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class PlacementFile:
+    """A placement by name, as it stands in a file; `match` gives it op by op of a problem.
+
+    names, device, rank: one entry an op; device indexes `devices`.
+    """
+
+    devices: list[str]
+    names: list[str]
+    device: list[int]
+    rank: list[int]
+    provenance: Mapping[str, Any]
+    predicted: Mapping[str, Any]
+
+    def match(self, problem: Problem) -> Placement:
+        """The placement in the problem's order of ops and devices.
+
+        Raises:
+            BadInputError: it places other ops, or on devices that the machine lacks.
+        """
+        missing = sorted(set(problem.graph.names) - set(self.names))
+        unknown = sorted(set(self.names) - set(problem.graph.names))
+        if missing or unknown:
+            raise BadInputError(
+                "the placement is of another graph: "
+                + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
+                + ("; " if missing and unknown else "")
+                + (f"it has {len(unknown)} others such as {unknown[0]!r}" if unknown else "")
+                + "; solve this profile to get its own."
+            )
+        known = problem.machine.index_of
+        for name in self.devices:
+            if name not in known:
+                raise BadInputError(
+                    f"the placement uses device {name!r}; one of {', '.join(known)} was expected."
+                )
+        index = np.array([known[name] for name in self.devices], dtype=np.int64)
+        row_of = {name: row for row, name in enumerate(self.names)}
+        rows = np.array([row_of[name] for name in problem.graph.names], dtype=np.int64)
+        return Placement(
+            index[np.array(self.device, dtype=np.int64)[rows]],
+            np.array(self.rank, dtype=np.int64)[rows],
+        )
+
+
+def read_placement(path: Path) -> PlacementFile:
+    """Read a placement.
+
+    Raises:
+        BadInputError: the file is missing or damaged, or its columns do not fit each other.
+    """
+    parsed = parse_json(
+        path,
+        read_bytes(path),
+        "pesto-placement",
+        "placement (pesto solve PROFILE -o PLACEMENT)",
+        _PlacementSchema,
+    )
+    ops = parsed.ops
+    if not len(ops.name) == len(ops.device) == len(ops.rank) == len(set(ops.name)):
+        raise BadInputError(
+            f"{path}: ops.name, device and rank have {len(ops.name)}, {len(ops.device)} and "
+            f"{len(ops.rank)} entries; one of each for every op, names unique, was expected."
+        )
+    ranks: dict[int, list[int]] = {}
+    for device, rank in zip(ops.device, ops.rank, strict=True):
+        if not 0 <= device < len(parsed.devices):
+            raise BadInputError(
+                f"{path}: an op is on device {device}; an index into the "
+                f"{len(parsed.devices)} devices was expected."
+            )
+        ranks.setdefault(device, []).append(rank)
+    for device, row in ranks.items():
+        if sorted(row) != list(range(len(row))):
+            raise BadInputError(
+                f"{path}: ranks on {parsed.devices[device]} are not 0 to {len(row) - 1}, each once."
+            )
+    return PlacementFile(
+        parsed.devices, ops.name, ops.device, ops.rank, parsed.provenance, parsed.predicted
+    )
+
+
+def write_placement(
+    path: Path,
+    profile: Profile,
+    schedule: Schedule,
+    lower_bound_us: float,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write a schedule's placement; `provenance` adds strategy, parameters and seed."""
+    graph = profile.problem.graph
+    value = {
+        "format": "pesto-placement",
+        "version": 1,
+        "provenance": {
+            "profile_hash": profile.file_hash,
+            "graph_hash": profile.graph_hash,
+            **provenance,
+        },
+        "devices": [device.name for device in profile.problem.machine.devices],
+        "ops": {
+            "name": list(graph.names),
+            "device": schedule.device.tolist(),
+            "rank": schedule.rank.tolist(),
+        },
+        "fingerprint": fingerprints(graph),
+        "predicted": {
+            "makespan_us": schedule.makespan_us,
+            "lower_bound_us": lower_bound_us,
+            "peak_bytes": schedule.peak_bytes.tolist(),
+        },
+    }
+    write_json(path, value)
+
+
+def fingerprints(graph: OpGraph) -> list[str]:
+    """A short digest of every op: its type, and what it takes from which op."""
+    inputs: list[list[str]] = [[] for _ in range(graph.num_ops)]
+    for tensor, consumer in zip(
+        graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
+    ):
+        producer = graph.names[graph.tensor_producer[tensor]]
+        inputs[consumer].append(f"{producer}:{graph.tensor_bytes[tensor]}")
+    for before, after in graph.control_edges.tolist():
+        inputs[after].append(f"^{graph.names[before]}")
+    return [
+        hashlib.blake2b(json.dumps([kind, *sorted(row)]).encode(), digest_size=4).hexdigest()
+        for kind, row in zip(graph.types, inputs, strict=True)
+    ]

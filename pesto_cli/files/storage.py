@@ -1,0 +1,143 @@
+"""Reading and writing files whole: bytes, JSON and TOML with one clear message for a bad one."""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        BadInputError: the folder does not exist, or the path is a folder.
+        EnvironmentFailedError: the file system refused.
+    """
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder; a file name was expected.")
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path}: folder {path.parent} does not exist; create it first.")
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise EnvironmentFailedError(
+            f"{path} could not be written: {error.strerror}; free space or choose another path."
+        ) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, unpacked if it is gzip.
+
+    Raises:
+        BadInputError: the file is missing, unreadable or a truncated gzip.
+    """
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except IsADirectoryError:
+        raise BadInputError(f"{path} is a folder; a file was expected.") from None
+    except (EOFError, gzip.BadGzipFile):
+        raise BadInputError(f"{path} is a truncated gzip file; make it again.") from None
+    except FileNotFoundError:
+        raise BadInputError(f"{path} does not exist; give the path of a file.") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def sha256(data: bytes) -> str:
+    """Hex digest."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def dumps(value: dict[str, Any]) -> bytes:
+    """JSON with one top-level entry a line, so that files diff by part."""
+    entries = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items())
+    return ("{\n" + ",\n".join(entries) + "\n}\n").encode()
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file whole, packed if its name ends in `.gz`."""
+    data = dumps(value)
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    atomic_write(path, data)
+
+
+class Schema(BaseModel):
+    """Unknown keys are errors: a misspelt option must not be ignored in silence."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Extensible(BaseModel):
+    """A table that may carry columns that this version does not read."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def parse_json(path: Path, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
+    """Parse version 1 of a JSON format; `what` says what was expected, and how to make it."""
+    try:
+        value = json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        kind = "cut short or damaged" if data[:1] == b"{" else "not JSON"
+        raise BadInputError(
+            f"{path} is {kind} ({error}); a {what} was expected: make it again."
+        ) from None
+    if not isinstance(value, dict) or value.get("format") != form:
+        found = value.get("format") if isinstance(value, dict) else type(value).__name__
+        raise BadInputError(
+            f"{path} has format {found!r} where {form!r} was expected: give a {what}."
+        )
+    if value.get("version") != 1:
+        raise BadInputError(
+            f"{path} is version {value.get('version')} of {form}; this pesto reads version 1: "
+            "make the file again with this pesto."
+        )
+    return validate(path, value, schema)
+
+
+def validate(path: Path, value: Any, schema: type[_Model]) -> _Model:
+    """Check a parsed file against its schema; the message names the first entry that breaks it."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        found = "" if first["type"] == "missing" else f" (found {str(first['input'])[:60]})"
+        raise BadInputError(f"{path}: {where}: {first['msg']}{found}.") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file."""
+    try:
+        return tomllib.loads(read_bytes(path).decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInputError(f"{path} is not TOML: {error}.") from None

@@ -1,0 +1,1 @@
+"""TensorFlow graphs: exported, read, and turned into op graphs."""

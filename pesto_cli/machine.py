@@ -1,0 +1,249 @@
+"""Devices, the links between them, and the machines that are known by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class CommModel:
+    """A transfer takes `max(min_us, latency_us + us_per_byte * bytes)` (Pesto, Section 3.1)."""
+
+    latency_us: float
+    us_per_byte: float
+    min_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """One executor: an op takes `time_us / speed + op_overhead_us` on it."""
+
+    name: str
+    kind: str
+    memory_bytes: int
+    speed: float = 1.0
+    op_overhead_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """A one-way connection; links that name the same channel share one queue."""
+
+    src: str
+    dst: str
+    comm: CommModel
+    channel: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """What the analytic cost source knows of a kind of device.
+
+    An op that launches a GPU kernel takes at least `launch_us`, one that launches none takes
+    `no_launch_us`. `type` is TensorFlow's device type, by which kernels are registered.
+    """
+
+    type: str
+    frequency_mhz: int
+    num_cores: int
+    bandwidth_gb_s: float
+    architecture: str = ""
+    launch_us: float = 0.0
+    no_launch_us: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """Devices and links. A link is needed from every device to every other."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+    signal_us: float = 7.0
+    kinds: Mapping[str, DeviceKind] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check names, numbers and that every pair is linked.
+
+        Raises:
+            BadInputError: naming the device or link.
+        """
+        if not self.devices:
+            raise BadInputError("the machine has no device; at least one was expected.")
+        names = [device.name for device in self.devices]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadInputError(f"the machine has two devices named {name!r}; rename one.")
+        for device in self.devices:
+            _check_device(device)
+        linked = set()
+        for link in self.links:
+            _check_link(link, names)
+            if (link.src, link.dst) in linked:
+                raise BadInputError(f"the machine has two links {link.src} -> {link.dst}.")
+            linked.add((link.src, link.dst))
+        for src in names:
+            for dst in names:
+                if src != dst and (src, dst) not in linked:
+                    raise BadInputError(
+                        f"the machine has no link {src} -> {dst}; a link from every device to "
+                        "every other was expected: add one with its latency_us and us_per_byte "
+                        "(for a route over several links, their sum)."
+                    )
+        if not self.signal_us >= 0:
+            raise BadInputError(f"signal_us is {self.signal_us}; 0 or more was expected.")
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.devices)
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """Device index by name."""
+        return {device.name: index for index, device in enumerate(self.devices)}
+
+    def device_type(self, kind: str) -> str:
+        """TensorFlow's device type of a kind; a kind without a description is its own type."""
+        return self.kinds[kind].type if kind in self.kinds else kind
+
+    @cached_property
+    def host(self) -> int | None:
+        """Index of the device that feeds come from and fetches return to: the first CPU."""
+        for index, device in enumerate(self.devices):
+            if self.device_type(device.kind) == "CPU":
+                return index
+        return None
+
+    @cached_property
+    def latency_us(self) -> FloatArray:
+        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        return self._matrix("latency_us")
+
+    @cached_property
+    def us_per_byte(self) -> FloatArray:
+        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        return self._matrix("us_per_byte")
+
+    @cached_property
+    def min_us(self) -> FloatArray:
+        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        return self._matrix("min_us")
+
+    @cached_property
+    def channel(self) -> IntArray:
+        """`[num_devices, num_devices]`: number of the queue from src to dst; -1 on the diagonal."""
+        numbers: dict[tuple[str, ...], int] = {}
+        channel = np.full((self.num_devices, self.num_devices), -1, dtype=np.int64)
+        for link in self.links:
+            key = (link.channel,) if link.channel else (link.src, link.dst)
+            number = numbers.setdefault(key, len(numbers))
+            channel[self.index_of[link.src], self.index_of[link.dst]] = number
+        return channel
+
+    @cached_property
+    def channel_names(self) -> tuple[str, ...]:
+        """A name for every channel: its own, or `src -> dst`."""
+        names = [""] * (int(self.channel.max(initial=-1)) + 1)
+        for link in self.links:
+            number = self.channel[self.index_of[link.src], self.index_of[link.dst]]
+            names[number] = link.channel or f"{link.src} -> {link.dst}"
+        return tuple(names)
+
+    def transfer_us(self, num_bytes: float | IntArray, src: int, dst: int) -> FloatArray:
+        """Duration of transfers of `num_bytes` between two different devices."""
+        linear = self.latency_us[src, dst] + self.us_per_byte[src, dst] * np.asarray(num_bytes)
+        floored: FloatArray = np.maximum(self.min_us[src, dst], linear)
+        return floored
+
+    def _matrix(self, attribute: str) -> FloatArray:
+        matrix = np.zeros((self.num_devices, self.num_devices))
+        for link in self.links:
+            row, column = self.index_of[link.src], self.index_of[link.dst]
+            matrix[row, column] = getattr(link.comm, attribute)
+        return matrix
+
+
+def _check_device(device: Device) -> None:
+    for attribute, value, fits in (
+        ("speed", device.speed, device.speed > 0),
+        ("memory_bytes", device.memory_bytes, device.memory_bytes >= 0),
+        ("op_overhead_us", device.op_overhead_us, device.op_overhead_us >= 0),
+    ):
+        if not fits:
+            expected = "more than 0" if attribute == "speed" else "0 or more"
+            raise BadInputError(
+                f"device {device.name!r} has {attribute} {value}; {expected} was expected."
+            )
+
+
+def _check_link(link: Link, names: list[str]) -> None:
+    for end in (link.src, link.dst):
+        if end not in names:
+            raise BadInputError(
+                f"link {link.src} -> {link.dst} names device {end!r}; "
+                f"one of {', '.join(names)} was expected."
+            )
+    if link.src == link.dst:
+        raise BadInputError(f"link {link.src} -> {link.dst} joins a device with itself; drop it.")
+    for attribute in ("latency_us", "us_per_byte", "min_us"):
+        value = getattr(link.comm, attribute)
+        if not 0 <= value < np.inf:
+            raise BadInputError(
+                f"link {link.src} -> {link.dst} has {attribute} {value}; "
+                "a finite number of 0 or more was expected."
+            )
+
+
+# Tesla V100 SXM2: 80 SMs, 1530 MHz boost, 900 GB/s HBM2, 16 GB (NVIDIA's data sheet).
+# 5 us: a kernel launch; 1 us: an op that only moves a handle.
+V100 = DeviceKind(
+    type="GPU",
+    frequency_mhz=1530,
+    num_cores=80,
+    bandwidth_gb_s=900.0,
+    architecture="7.0",
+    launch_us=5.0,
+    no_launch_us=1.0,
+)
+# Xeon Silver 4116 (Pesto, Section 5.1): 12 cores, 2100 MHz, six channels of DDR4-2400.
+XEON_4116 = DeviceKind(
+    type="CPU",
+    frequency_mhz=2100,
+    num_cores=12,
+    bandwidth_gb_s=115.2,
+    launch_us=1.0,
+    no_launch_us=1.0,
+)
+V100_MEMORY_BYTES = 16 * 2**30
+HOST_MEMORY_BYTES = 64 * 2**30
+
+
+def two_gpu_server(host_to_gpu: CommModel, gpu_to_gpu: CommModel) -> Machine:
+    """One CPU and two V100s, each with its own link to the host (Pesto, Section 5.1)."""
+    gpus = ("GPU:0", "GPU:1")
+    devices = (
+        Device("CPU:0", "CPU", HOST_MEMORY_BYTES),
+        *(Device(name, "GPU", V100_MEMORY_BYTES) for name in gpus),
+    )
+    links = [Link(src, dst, gpu_to_gpu) for src, dst in (gpus, gpus[::-1])]
+    for gpu in gpus:
+        links += [Link("CPU:0", gpu, host_to_gpu), Link(gpu, "CPU:0", host_to_gpu)]
+    return Machine(devices, tuple(links), kinds={"CPU": XEON_4116, "GPU": V100})
+
+
+# The fits are the Pesto authors' own: TF-Pesto, `comm_nvlink02_pinned` and `speed_mat_pinned`.
+PRESETS: Mapping[str, Machine] = {
+    "v100x2-nvlink": two_gpu_server(
+        CommModel(latency_us=7.0, us_per_byte=7.7778e-5),
+        CommModel(latency_us=40.77, us_per_byte=2.0757e-5),
+    ),
+    "v100x2-pcie": two_gpu_server(
+        CommModel(latency_us=21.48, us_per_byte=7.81e-5),
+        CommModel(latency_us=5.581, us_per_byte=1.0024e-4, min_us=15.0),
+    ),
+}

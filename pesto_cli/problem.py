@@ -1,0 +1,204 @@
+"""Problem: an op graph with its op times and a machine, validated once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.machine import Machine
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a strategy is asked to place and to order.
+
+    kinds: the device kinds that op times are known for.
+    time_us: `[num_ops, num_kinds]`, time of an op on a device of speed 1; NaN where it cannot run.
+    permitted: `[num_ops, num_devices]`, what the user's constraints leave of the devices.
+    headroom: the share of every device's memory that a placement may use.
+    """
+
+    graph: OpGraph
+    kinds: tuple[str, ...]
+    time_us: FloatArray
+    machine: Machine
+    permitted: BoolArray
+    headroom: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the op times, and that every op and colocation group has a device.
+
+        Raises:
+            BadInputError: a time is negative or infinite, or a table has the wrong shape.
+            InfeasibleError: no device can run an op, or all members of a group.
+        """
+        num_ops, num_devices = self.graph.num_ops, self.machine.num_devices
+        for name, found, expected in (
+            ("time_us", self.time_us.shape, (num_ops, len(self.kinds))),
+            ("permitted", self.permitted.shape, (num_ops, num_devices)),
+        ):
+            if found != expected:
+                raise BadInputError(f"{name} has shape {found}; {expected} was expected.")
+        if not 0 < self.headroom <= 1:
+            raise BadInputError(
+                f"headroom is {self.headroom}; a share of the memory in (0, 1] was expected."
+            )
+        self._check_times()
+        self._check_affinity()
+
+    @classmethod
+    def build(
+        cls, graph: OpGraph, time_us: Mapping[str, FloatArray | list[float]], machine: Machine
+    ) -> Self:
+        """Build from times by kind of device, NaN where this kind cannot run the op."""
+        kinds = tuple(time_us)
+        columns = [np.asarray(time_us[kind], dtype=np.float64) for kind in kinds]
+        for kind, column in zip(kinds, columns, strict=True):
+            if column.shape != (graph.num_ops,):
+                raise BadInputError(
+                    f"ops.time_us.{kind} has {column.size} entries where {graph.num_ops} were "
+                    "expected: one for each op, null where this kind cannot run it."
+                )
+        return cls(
+            graph=graph,
+            kinds=kinds,
+            time_us=np.column_stack(columns) if columns else np.zeros((graph.num_ops, 0)),
+            machine=machine,
+            permitted=np.ones((graph.num_ops, machine.num_devices), dtype=np.bool_),
+        )
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return self.graph.num_ops
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return self.machine.num_devices
+
+    @cached_property
+    def is_feed(self) -> BoolArray:
+        """`[num_ops]`: fed from the host; produced on it at time 0."""
+        return np.array([name in FEED_TYPES for name in self.graph.types], dtype=np.bool_)
+
+    @cached_property
+    def is_fetch(self) -> BoolArray:
+        """`[num_ops]`: return of a fetched tensor to the host."""
+        return np.array([name in FETCH_TYPES for name in self.graph.types], dtype=np.bool_)
+
+    @cached_property
+    def duration_us(self) -> FloatArray:
+        """`[num_ops, num_devices]`: time of an op on a device, inf where it cannot run."""
+        duration = np.full((self.num_ops, self.num_devices), np.inf)
+        for index, device in enumerate(self.machine.devices):
+            if device.kind in self.kinds:
+                time_us = self.time_us[:, self.kinds.index(device.kind)]
+                overhead_us = device.op_overhead_us * self.graph.num_members
+                duration[:, index] = time_us / device.speed + overhead_us
+        host = self.machine.host
+        if host is not None:
+            on_host = (self.is_feed | self.is_fetch) & ~np.isnan(duration[:, host])
+            duration[on_host] = np.inf
+            duration[on_host, host] = 0.0
+        return np.where(np.isnan(duration), np.inf, duration)
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """`[num_ops, num_devices]`: where an op may go, with all of its colocation group."""
+        alone = np.isfinite(self.duration_us) & self.permitted
+        group = np.ones((self.graph.num_groups, self.num_devices), dtype=np.bool_)
+        np.logical_and.at(group, self.graph.colocation_group, alone)
+        return group[self.graph.colocation_group]
+
+    @cached_property
+    def group_allowed(self) -> BoolArray:
+        """`[num_groups, num_devices]`: `allowed` by colocation group."""
+        return self.allowed[self.graph.groups.indices[self.graph.groups.offsets[:-1]]]
+
+    @cached_property
+    def min_duration_us(self) -> FloatArray:
+        """`[num_ops]`: time of an op on the fastest device that may run it."""
+        fastest: FloatArray = np.where(self.allowed, self.duration_us, np.inf).min(axis=1)
+        return fastest
+
+    @cached_property
+    def capacity_bytes(self) -> FloatArray:
+        """`[num_devices]`: memory that a placement may use."""
+        memory = [device.memory_bytes for device in self.machine.devices]
+        return np.array(memory, dtype=np.float64) * self.headroom
+
+    def transfer_table_us(self, src: int, dst: int) -> FloatArray:
+        """`[num_tensors]`: duration of every tensor's transfer between two different devices."""
+        return self.machine.transfer_us(self.graph.tensor_bytes, src, dst)
+
+    def constrained(
+        self,
+        *,
+        permitted: BoolArray | None = None,
+        colocation_group: IntArray | None = None,
+        headroom: float | None = None,
+    ) -> Self:
+        """The same problem with less freedom; what is None stays."""
+        graph = self.graph
+        if colocation_group is not None:
+            graph = replace(graph, colocation_group=colocation_group)
+        return replace(
+            self,
+            graph=graph,
+            permitted=self.permitted if permitted is None else self.permitted & permitted,
+            headroom=self.headroom if headroom is None else headroom,
+        )
+
+    def _check_times(self) -> None:
+        bad = (self.time_us < 0) | np.isinf(self.time_us)
+        if bad.any():
+            op, kind = np.argwhere(bad)[0]
+            raise BadInputError(
+                f"op {self.graph.names[op]!r} has time_us {self.time_us[op, kind]:g} on "
+                f"{self.kinds[kind]}; a finite number of 0 or more, or null, was expected."
+            )
+
+    def _check_affinity(self) -> None:
+        alone = np.isfinite(self.duration_us) & self.permitted
+        if not alone.any(axis=1).all():
+            op = int(np.argmin(alone.any(axis=1)))
+            raise InfeasibleError(
+                f"op {self.graph.names[op]!r} ({self.graph.types[op]}) can run on no device: "
+                f"{self._where(op)}; add a device of a kind that can run it, or its time on one, "
+                "or relax the constraints."
+            )
+        together = self.allowed.any(axis=1)
+        if not together.all():
+            members = self.graph.groups[int(self.graph.colocation_group[np.argmin(together)])]
+            # One member for each set of devices tells the conflict.
+            kinds_of_member = {alone[op].tobytes(): op for op in members[::-1]}
+            wishes = "; ".join(
+                f"{self.graph.names[op]!r}: {self._where(op)}" for op in kinds_of_member.values()
+            )
+            raise InfeasibleError(
+                f"a colocation group of {len(members)} ops has no device that all can share: "
+                f"{wishes}; a device for all of them was expected: relax the constraints, or give "
+                "the ops a time on a common kind."
+            )
+
+    def _where(self, op: int) -> str:
+        able = np.isfinite(self.duration_us[op])
+        names = [device.name for device in self.machine.devices]
+        can = [name for name, flag in zip(names, able, strict=True) if flag]
+        may = [name for name, flag in zip(names, able & self.permitted[op], strict=True) if flag]
+        if not can:
+            timed = [
+                kind
+                for kind, time_us in zip(self.kinds, self.time_us[op], strict=True)
+                if not np.isnan(time_us)
+            ]
+            known = ", ".join(timed) or "no kind"
+            return f"it has a time on {known}, the machine has {', '.join(names)}"
+        if not may:
+            return f"it can run on {', '.join(can)}, the constraints forbid these"
+        return f"may run on {', '.join(may)}"
