@@ -1,0 +1,21 @@
+"""How long a search may run, and how it is asked to stop."""
+
+import threading
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on a search.
+
+    time_limit_s: wall-clock seconds. In deterministic mode, work units of about a second each.
+    workers: threads to use.
+    deterministic: the same input, seed and limits give the same answer, however busy the machine.
+    stop: set from outside (Ctrl-C) to end the search early with the best answer so far.
+    """
+
+    time_limit_s: float = 60.0
+    seed: int = 0
+    workers: int = 1
+    deterministic: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)

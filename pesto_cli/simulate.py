@@ -1,0 +1,545 @@
+"""The event-driven simulator: what a placement and an order take, by the execution model.
+
+At each instant all ends and arrivals are handled first. Then devices are served in index order: an
+idle device starts its ready op of highest priority, ties to the lowest op index. Zero-time ops end
+at the instant at which they start, so this repeats until nothing more happens; only then the
+tensors produced at this instant queue on their links, by (producer, tensor, destination). As a
+link is first come first served, a transfer's times are known when it queues.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Placement, Schedule, Transfers
+
+
+class Simulator:
+    """A problem laid out for the kernel; use one for many simulations of the same problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        graph, machine = problem.graph, problem.machine
+        control = Adjacency.from_edges(
+            graph.num_ops, graph.control_edges[:, 0], graph.control_edges[:, 1]
+        )
+        self._waiting = np.bincount(graph.consumers, minlength=graph.num_ops) + np.bincount(
+            graph.control_edges[:, 1], minlength=graph.num_ops
+        )
+        self._graph = (
+            problem.duration_us,
+            graph.op_tensors,
+            graph.tensor_bytes,
+            graph.consumer_offsets,
+            graph.consumers,
+            graph.consumer_on_host,
+            control.offsets,
+            control.indices,
+        )
+        self._machine = (
+            machine.latency_us,
+            machine.us_per_byte,
+            machine.min_us,
+            machine.channel,
+            float(machine.signal_us),
+        )
+
+    def list_schedule(self, device: IntArray, priority: FloatArray) -> Schedule:
+        """Dispatch ready ops by priority, highest first.
+
+        Args:
+            device: `[num_ops]`, a device that may run each op.
+            priority: `[num_ops]`.
+        """
+        return self._schedule(device, _positions(priority), strict=False)
+
+    def makespan_us(self, device: IntArray, priority: FloatArray) -> float:
+        """Makespan of `list_schedule`, without the rest of the schedule."""
+        end_us = self._run(device, _positions(priority), strict=False)[1]
+        return float(end_us.max(initial=0.0))
+
+    def replay(self, placement: Placement) -> Schedule:
+        """Run every device strictly in rank order.
+
+        Raises:
+            BadInputError: the order contradicts precedence, so that some device waits for ever.
+        """
+        return self._schedule(placement.device, placement.rank, strict=True)
+
+    def upward_rank(self, device: IntArray | None = None) -> FloatArray:
+        """`[num_ops]`: longest path in us from an op's start to the end of the graph.
+
+        With a placement, durations on its devices and transfers without queueing count; without,
+        durations on the fastest device alone (HEFT's upward rank: Topcuoglu et al., 2002).
+        """
+        duration_us, order = self.problem.min_duration_us, self.problem.graph.topological_order
+        if device is None:
+            device = np.zeros(self.problem.num_ops, dtype=np.int64)
+        else:
+            duration_us = self.problem.duration_us[np.arange(self.problem.num_ops), device]
+        rank: FloatArray = _longest_tails(
+            order, duration_us, self._graph[1:], self._machine, device
+        )
+        return rank
+
+    def _run(self, device: IntArray, position: IntArray, *, strict: bool) -> tuple[Any, ...]:
+        device = np.ascontiguousarray(device, dtype=np.int64)
+        # In replay, every device's ops in rank order, one device after the other.
+        queue = np.lexsort((position, device)) if strict else device
+        sizes = np.bincount(device, minlength=self.problem.num_devices)
+        queue_offsets = np.concatenate(([0], np.cumsum(sizes)))
+        result: tuple[Any, ...] = _simulate(
+            self._graph,
+            self._machine,
+            self._waiting,
+            device,
+            position,
+            queue,
+            queue_offsets,
+            strict,
+        )
+        return result
+
+    def _schedule(self, device: IntArray, position: IntArray, *, strict: bool) -> Schedule:
+        problem = self.problem
+        start_us, end_us, rank, tensor, dst, sent_us, arrived_us = self._run(
+            device, position, strict=strict
+        )
+        if (rank < 0).any():
+            raise BadInputError(self._deadlock(device, position, rank))
+        transfers = Transfers(tensor, dst, sent_us, arrived_us)
+        peak = peak_bytes(problem, device, start_us, end_us, transfers)
+        return Schedule(np.asarray(device), rank, start_us, end_us, transfers, peak)
+
+    def _deadlock(self, device: IntArray, position: IntArray, rank: IntArray) -> str:
+        """Name a pair of ops on one device that the order puts the wrong way round."""
+        graph = self.problem.graph
+        ahead: dict[int, int] = {}
+        for op in np.lexsort((position, device)).tolist():
+            if rank[op] < 0:
+                ahead.setdefault(int(device[op]), op)
+        blocked = graph.names[next(iter(ahead.values()))]
+        return (
+            f"the placement's order contradicts the graph: op {blocked!r} is next on its device, "
+            "but what it needs is ordered behind it or waits for it in turn; every op must come "
+            "after its predecessors: solve the profile again."
+        )
+
+
+def list_schedule(problem: Problem, device: IntArray, priority: FloatArray) -> Schedule:
+    """`Simulator.list_schedule` for a single use."""
+    return Simulator(problem).list_schedule(device, priority)
+
+
+def replay(problem: Problem, placement: Placement) -> Schedule:
+    """`Simulator.replay` for a single use."""
+    return Simulator(problem).replay(placement)
+
+
+def upward_rank(problem: Problem, device: IntArray | None = None) -> FloatArray:
+    """`Simulator.upward_rank` for a single use."""
+    return Simulator(problem).upward_rank(device)
+
+
+def peak_bytes(
+    problem: Problem,
+    device: IntArray,
+    start_us: FloatArray,
+    end_us: FloatArray,
+    transfers: Transfers,
+) -> IntArray:
+    """`[num_devices]`: the largest sum over time of what a device holds.
+
+    Variables throughout; an output from its op's start, a received copy from its transfer's start,
+    each to the end of its last local consumer and outgoing transfer. An alias holds nothing of its
+    own, but keeps what it aliases for as long as it is used.
+    """
+    graph = problem.graph
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[graph.topological_order] = np.arange(graph.num_ops)
+    reverse = np.argsort(-position[graph.tensor_producer], kind="stable")
+    resident = np.zeros(problem.num_devices, dtype=np.int64)
+    np.add.at(resident, device, graph.resident_bytes)
+    peak: IntArray = _peak_bytes(
+        np.ascontiguousarray(device, dtype=np.int64),
+        start_us,
+        end_us,
+        graph.tensor_producer,
+        graph.tensor_bytes,
+        graph.consumer_tensor,
+        graph.consumers,
+        graph.alias_source,
+        reverse,
+        transfers.tensor,
+        transfers.dst,
+        transfers.start_us,
+        transfers.end_us,
+        resident,
+    )
+    return peak
+
+
+def _positions(priority: FloatArray) -> IntArray:
+    """Every op's place when sorted by falling priority, ties by index."""
+    position = np.empty(len(priority), dtype=np.int64)
+    position[np.argsort(-priority, kind="stable")] = np.arange(len(priority))
+    return position
+
+
+@numba.njit(cache=True)
+def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
+    """Binary min-heap of (time, code); events of one instant may leave in any order."""
+    child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        if times[parent] <= time:
+            break
+        times[child], codes[child] = times[parent], codes[parent]
+        child = parent
+    times[child], codes[child] = time, code
+    return size + 1
+
+
+@numba.njit(cache=True)
+def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
+    code = codes[0]
+    size -= 1
+    time, last = times[size], codes[size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and times[child + 1] < times[child]:
+            child += 1
+        if times[child] >= time:
+            break
+        times[parent], codes[parent] = times[child], codes[child]
+        parent = child
+    times[parent], codes[parent] = time, last
+    return code, size
+
+
+@numba.njit(cache=True)
+def _push_ready(heap, base, size, position, op):  # type: ignore[no-untyped-def]
+    """Binary min-heap of ops by position, in `heap[base : base + size]`."""
+    child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        if position[heap[base + parent]] <= position[op]:
+            break
+        heap[base + child] = heap[base + parent]
+        child = parent
+    heap[base + child] = op
+
+
+@numba.njit(cache=True)
+def _release(op, here, waiting, strict, ready, queue_offsets, num_ready, position):  # type: ignore[no-untyped-def]
+    """One thing that an op waits for is there; after the last, it is ready."""
+    waiting[op] -= 1
+    if waiting[op] == 0 and not strict:
+        _push_ready(ready, queue_offsets[here], num_ready[here], position, op)
+        num_ready[here] += 1
+
+
+@numba.njit(cache=True)
+def _pop_ready(heap, base, size, position):  # type: ignore[no-untyped-def]
+    top = heap[base]
+    size -= 1
+    op = heap[base + size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and position[heap[base + child + 1]] < position[heap[base + child]]:
+            child += 1
+        if position[heap[base + child]] >= position[op]:
+            break
+        heap[base + parent] = heap[base + child]
+        parent = child
+    heap[base + parent] = op
+    return top
+
+
+@numba.njit(cache=True)
+def _simulate(graph, machine, waits, device, position, queue, queue_offsets, strict):  # type: ignore[no-untyped-def]
+    """Run one schedule; an op that never starts keeps rank -1.
+
+    strict: every device waits for the next op of its queue, instead of taking the ready op of
+    lowest position.
+    """
+    duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
+    latency, slope, floor, channel, signal_us = machine
+    num_ops, num_devices = duration.shape
+    waiting = waits.copy()
+    start, end = np.zeros(num_ops), np.zeros(num_ops)
+    rank = np.full(num_ops, -1, np.int64)
+    # A transfer has at least one consumer of its own.
+    tensor_of, dst_of = np.empty(len(consumers), np.int64), np.empty(len(consumers), np.int64)
+    sent, arrived = np.empty(len(consumers)), np.empty(len(consumers))
+    num_sent = 0
+    # Codes: row of a transfer, or -1 - (op * num_devices + destination) of a signal.
+    capacity = len(consumers) + len(control) + 1
+    times, codes, num_events = np.empty(capacity), np.empty(capacity, np.int64), 0
+    ready, num_ready = np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
+    running = np.full(num_devices, -1, np.int64)
+    started = np.zeros(num_devices, np.int64)
+    link_free = np.zeros(channel.max() + 1)
+    produced, num_produced = np.empty(num_ops, np.int64), 0
+    wanted = np.zeros(num_devices, np.bool_)
+
+    for op in range(num_ops):
+        if waiting[op] == 0:
+            waiting[op] = 1
+            _release(op, device[op], waiting, strict, ready, queue_offsets, num_ready, position)
+    now = 0.0
+    while True:
+        again = True
+        while again:
+            again = False
+            # Ends.
+            for here in range(num_devices):
+                op = running[here]
+                if op < 0 or end[op] > now:
+                    continue
+                running[here] = -1
+                crosses = signals = False
+                for tensor in range(op_tensors[op], op_tensors[op + 1]):
+                    for entry in range(offsets[tensor], offsets[tensor + 1]):
+                        consumer = consumers[entry]
+                        where = device[consumer]
+                        if where == here:
+                            _release(
+                                consumer,
+                                here,
+                                waiting,
+                                strict,
+                                ready,
+                                queue_offsets,
+                                num_ready,
+                                position,
+                            )
+                        elif on_host[entry]:
+                            signals = wanted[where] = True
+                        else:
+                            crosses = True
+                for entry in range(after[op], after[op + 1]):
+                    consumer = control[entry]
+                    where = device[consumer]
+                    if where == here:
+                        _release(
+                            consumer,
+                            here,
+                            waiting,
+                            strict,
+                            ready,
+                            queue_offsets,
+                            num_ready,
+                            position,
+                        )
+                    else:
+                        signals = wanted[where] = True
+                if signals:
+                    for where in range(num_devices):
+                        if wanted[where]:
+                            wanted[where] = False
+                            code = -1 - (op * num_devices + where)
+                            num_events = _push_event(
+                                times, codes, num_events, now + signal_us, code
+                            )
+                if crosses:
+                    produced[num_produced] = op
+                    num_produced += 1
+            # Arrivals.
+            while num_events > 0 and times[0] <= now:
+                code, num_events = _pop_event(times, codes, num_events)
+                if code >= 0:
+                    here, tensor = dst_of[code], tensor_of[code]
+                    first, last, is_signal = tensor, tensor + 1, False
+                else:
+                    op, here = divmod(-1 - code, num_devices)
+                    first, last, is_signal = op_tensors[op], op_tensors[op + 1], True
+                for entry in range(offsets[first], offsets[last]):
+                    consumer = consumers[entry]
+                    if device[consumer] == here and on_host[entry] == is_signal:
+                        _release(
+                            consumer,
+                            here,
+                            waiting,
+                            strict,
+                            ready,
+                            queue_offsets,
+                            num_ready,
+                            position,
+                        )
+                if is_signal:
+                    for entry in range(after[op], after[op + 1]):
+                        consumer = control[entry]
+                        if device[consumer] == here:
+                            _release(
+                                consumer,
+                                here,
+                                waiting,
+                                strict,
+                                ready,
+                                queue_offsets,
+                                num_ready,
+                                position,
+                            )
+            # Dispatch.
+            for here in range(num_devices):
+                if running[here] >= 0:
+                    continue
+                if strict:
+                    place = queue_offsets[here] + started[here]
+                    if place == queue_offsets[here + 1] or waiting[queue[place]] > 0:
+                        continue
+                    op = queue[place]
+                elif num_ready[here] > 0:
+                    op = _pop_ready(ready, queue_offsets[here], num_ready[here], position)
+                    num_ready[here] -= 1
+                else:
+                    continue
+                running[here] = op
+                rank[op] = started[here]
+                started[here] += 1
+                start[op] = now
+                end[op] = now + duration[op, here]
+                again |= end[op] <= now
+            if again or num_produced == 0:
+                continue
+            # Queue on the links.
+            if num_produced > 1:
+                produced[:num_produced].sort()
+            for op in produced[:num_produced]:
+                here = device[op]
+                for tensor in range(op_tensors[op], op_tensors[op + 1]):
+                    for entry in range(offsets[tensor], offsets[tensor + 1]):
+                        where = device[consumers[entry]]
+                        if where != here and not on_host[entry]:
+                            wanted[where] = True
+                    for where in range(num_devices):
+                        if not wanted[where]:
+                            continue
+                        wanted[where] = False
+                        link = channel[here, where]
+                        linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
+                        sent[num_sent] = max(now, link_free[link])
+                        arrived[num_sent] = sent[num_sent] + max(floor[here, where], linear)
+                        link_free[link] = arrived[num_sent]
+                        tensor_of[num_sent], dst_of[num_sent] = tensor, where
+                        num_events = _push_event(
+                            times, codes, num_events, arrived[num_sent], num_sent
+                        )
+                        num_sent += 1
+            num_produced = 0
+            again = num_events > 0 and times[0] <= now
+        # Advance to the next end or arrival.
+        later = times[0] if num_events > 0 else np.inf
+        for here in range(num_devices):
+            if running[here] >= 0:
+                later = min(later, end[running[here]])
+        if later == np.inf:
+            break
+        now = later
+    return (
+        start,
+        end,
+        rank,
+        tensor_of[:num_sent].copy(),
+        dst_of[:num_sent].copy(),
+        sent[:num_sent].copy(),
+        arrived[:num_sent].copy(),
+    )
+
+
+@numba.njit(cache=True)
+def _longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
+    """`[num_ops]`: own duration and the longest way to the end behind it."""
+    op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
+    latency, slope, floor, _, signal_us = machine
+    tail = np.zeros(len(order))
+    for op in order[::-1]:
+        here, longest = device[op], 0.0
+        for tensor in range(op_tensors[op], op_tensors[op + 1]):
+            for entry in range(offsets[tensor], offsets[tensor + 1]):
+                where = device[consumers[entry]]
+                delay = 0.0
+                if where != here and on_host[entry]:
+                    delay = signal_us
+                elif where != here:
+                    linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
+                    delay = max(floor[here, where], linear)
+                longest = max(longest, delay + tail[consumers[entry]])
+        for entry in range(after[op], after[op + 1]):
+            delay = 0.0 if device[control[entry]] == here else signal_us
+            longest = max(longest, delay + tail[control[entry]])
+        tail[op] = duration[op] + longest
+    return tail
+
+
+@numba.njit(cache=True)
+def _peak_bytes(  # type: ignore[no-untyped-def]
+    device,
+    start,
+    end,
+    producer,
+    num_bytes,
+    consumer_tensor,
+    consumers,
+    alias_source,
+    reverse,
+    sent_tensor,
+    sent_to,
+    sent,
+    arrived,
+    resident,
+):
+    num_tensors, num_sent = len(producer), len(sent_tensor)
+    # Copies: tensor t at home is copy t, transfer r makes copy num_tensors + r.
+    size = np.empty(num_tensors + num_sent, np.int64)
+    where = np.empty(num_tensors + num_sent, np.int64)
+    begin = np.empty(num_tensors + num_sent)
+    until = np.empty(num_tensors + num_sent)
+    next_copy = np.full(num_tensors + num_sent, -1, np.int64)
+    for tensor in range(num_tensors):
+        op = producer[tensor]
+        size[tensor], where[tensor] = num_bytes[tensor], device[op]
+        begin[tensor], until[tensor] = start[op], end[op]
+    for row in range(num_sent):
+        copy, tensor = num_tensors + row, sent_tensor[row]
+        size[copy], where[copy] = num_bytes[tensor], sent_to[row]
+        begin[copy], until[copy] = sent[row], arrived[row]
+        next_copy[copy], next_copy[tensor] = next_copy[tensor], copy
+        until[tensor] = max(until[tensor], arrived[row])
+    for entry in range(len(consumers)):
+        copy, op = consumer_tensor[entry], consumers[entry]
+        while copy >= 0:
+            if where[copy] == device[op]:
+                until[copy] = max(until[copy], end[op])
+            copy = next_copy[copy]
+    for tensor in reverse:
+        copy = alias_source[tensor]
+        while copy >= 0:
+            if where[copy] == where[tensor]:
+                until[copy] = max(until[copy], until[tensor])
+                size[tensor] = 0
+            copy = next_copy[copy]
+    held = np.flatnonzero((until > begin) & (size > 0))
+    # Frees first, so that the stable sort leaves them before allocations of the same instant.
+    times = np.concatenate((until[held], begin[held]))
+    now, peak = resident.copy(), resident.copy()
+    for event in np.argsort(times, kind="mergesort"):
+        copy = held[event % len(held)]
+        here = where[copy]
+        if event < len(held):
+            now[here] -= size[copy]
+        else:
+            now[here] += size[copy]
+            peak[here] = max(peak[here], now[here])
+    return peak
