@@ -88,8 +88,11 @@ class Simulator:
 
     def _run(self, device: IntArray, position: IntArray, *, strict: bool) -> tuple[Any, ...]:
         device = np.ascontiguousarray(device, dtype=np.int64)
-        # In replay, every device's ops in rank order, one device after the other.
-        queue = np.lexsort((position, device)) if strict else device
+        if strict:  # every device's ops in rank order, one device after the other
+            queue = np.lexsort((position, device))
+        else:  # all ops by position
+            queue = np.empty_like(position)
+            queue[position] = np.arange(len(position))
         sizes = np.bincount(device, minlength=self.problem.num_devices)
         queue_offsets = np.concatenate(([0], np.cumsum(sizes)))
         result: tuple[Any, ...] = _simulate(
@@ -225,44 +228,42 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _push_ready(heap, base, size, position, op):  # type: ignore[no-untyped-def]
-    """Binary min-heap of ops by position, in `heap[base : base + size]`."""
-    child = size
+def _release(op, here, waiting, strict, ready, queue_offsets, num_ready, position):  # type: ignore[no-untyped-def]
+    """One thing that an op waits for is there; after the last, it is ready.
+
+    Ready ops of a device are a binary min-heap of their positions.
+    """
+    waiting[op] -= 1
+    if waiting[op] > 0 or strict:
+        return
+    base, child = queue_offsets[here], num_ready[here]
     while child > 0:
         parent = (child - 1) >> 1
-        if position[heap[base + parent]] <= position[op]:
+        if ready[base + parent] <= position[op]:
             break
-        heap[base + child] = heap[base + parent]
+        ready[base + child] = ready[base + parent]
         child = parent
-    heap[base + child] = op
+    ready[base + child] = position[op]
+    num_ready[here] += 1
 
 
 @numba.njit(cache=True)
-def _release(op, here, waiting, strict, ready, queue_offsets, num_ready, position):  # type: ignore[no-untyped-def]
-    """One thing that an op waits for is there; after the last, it is ready."""
-    waiting[op] -= 1
-    if waiting[op] == 0 and not strict:
-        _push_ready(ready, queue_offsets[here], num_ready[here], position, op)
-        num_ready[here] += 1
-
-
-@numba.njit(cache=True)
-def _pop_ready(heap, base, size, position):  # type: ignore[no-untyped-def]
-    top = heap[base]
+def _pop_ready(ready, base, size):  # type: ignore[no-untyped-def]
+    top = ready[base]
     size -= 1
-    op = heap[base + size]
+    last = ready[base + size]
     parent = 0
     while True:
         child = 2 * parent + 1
         if child >= size:
             break
-        if child + 1 < size and position[heap[base + child + 1]] < position[heap[base + child]]:
+        if child + 1 < size and ready[base + child + 1] < ready[base + child]:
             child += 1
-        if position[heap[base + child]] >= position[op]:
+        if ready[base + child] >= last:
             break
-        heap[base + parent] = heap[base + child]
+        ready[base + parent] = ready[base + child]
         parent = child
-    heap[base + parent] = op
+    ready[base + parent] = last
     return top
 
 
@@ -270,8 +271,8 @@ def _pop_ready(heap, base, size, position):  # type: ignore[no-untyped-def]
 def _simulate(graph, machine, waits, device, position, queue, queue_offsets, strict):  # type: ignore[no-untyped-def]
     """Run one schedule; an op that never starts keeps rank -1.
 
-    strict: every device waits for the next op of its queue, instead of taking the ready op of
-    lowest position.
+    Strict, every device waits for the next op of its part of the queue. Otherwise it takes the
+    ready op of lowest position, and the queue holds the op of every position.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
     latency, slope, floor, channel, signal_us = machine
@@ -401,7 +402,7 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
                         continue
                     op = queue[place]
                 elif num_ready[here] > 0:
-                    op = _pop_ready(ready, queue_offsets[here], num_ready[here], position)
+                    op = queue[_pop_ready(ready, queue_offsets[here], num_ready[here])]
                     num_ready[here] -= 1
                 else:
                     continue
