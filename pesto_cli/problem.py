@@ -175,10 +175,12 @@ class Problem:
         together = self.allowed.any(axis=1)
         if not together.all():
             members = self.graph.groups[int(self.graph.colocation_group[np.argmin(together)])]
-            # One member for each set of devices tells the conflict.
-            kinds_of_member = {alone[op].tobytes(): op for op in members[::-1]}
+            # The first member for each set of devices tells the conflict.
+            wishes_of: dict[bytes, int] = {}
+            for op in members:
+                wishes_of.setdefault(alone[op].tobytes(), op)
             wishes = "; ".join(
-                f"{self.graph.names[op]!r}: {self._where(op)}" for op in kinds_of_member.values()
+                f"{self.graph.names[op]!r}: {self._where(op)}" for op in wishes_of.values()
             )
             raise InfeasibleError(
                 f"a colocation group of {len(members)} ops has no device that all can share: "

@@ -87,7 +87,7 @@ def violations(problem: Problem, schedule: Schedule) -> list[Violation]:
     """Everything that is wrong with a schedule; empty if nothing is.
 
     Written for clarity from the execution model alone, and shares no code with the simulator.
-    Rules: affinity, colocation, duration, order, overlap, precedence, transfer, memory.
+    Rules: affinity, colocation, duration, order, overlap, precedence, transfer, peak, memory.
     """
     found = [
         *_affinity(problem, schedule),
@@ -271,7 +271,7 @@ def _memory(problem: Problem, schedule: Schedule) -> list[Finding]:
         name = problem.machine.devices[device].name
         if peak != schedule.peak_bytes[device]:
             found.append(
-                ("memory", f"peak on {name} is {peak} bytes, not {schedule.peak_bytes[device]}")
+                ("peak", f"peak on {name} is {peak} bytes, not {schedule.peak_bytes[device]}")
             )
         if peak > capacity:
             found.append(("memory", f"peak on {name} is {peak} bytes, {int(capacity)} may be used"))

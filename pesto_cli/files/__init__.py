@@ -7,7 +7,7 @@ one clear message when their format, version or content does not fit.
 from pesto_cli.files.comm import CommFit, read_comm, with_comm, write_comm
 from pesto_cli.files.constraints import read_constraints
 from pesto_cli.files.machine import read_machine
-from pesto_cli.files.placement import PlacementFile, read_placement, write_placement
+from pesto_cli.files.placement import PlacementFile, placement, read_placement, write_placement
 from pesto_cli.files.profile import Profile, read_profile, write_profile
 from pesto_cli.files.storage import atomic_write, read_bytes, sha256
 
@@ -16,6 +16,7 @@ __all__ = [
     "PlacementFile",
     "Profile",
     "atomic_write",
+    "placement",
     "read_bytes",
     "read_comm",
     "read_constraints",

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli import __version__
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.storage import Extensible, Schema, parse_json, read_bytes, write_json
-from pesto_cli.graph import OpGraph
+from pesto_cli.graph import IntArray, OpGraph
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
+from pesto_cli.result import Result
+from pesto_cli.schedule import Placement
 
 
 class _PlacedOpsSchema(Schema):
@@ -27,6 +29,7 @@ class _PlacementSchema(Extensible):
     provenance: dict[str, Any] = {}
     devices: list[str]
     ops: _PlacedOpsSchema
+    fingerprint: list[str] = []
     predicted: dict[str, Any] = {}
 
 
@@ -41,14 +44,21 @@ class PlacementFile:
     names: list[str]
     device: list[int]
     rank: list[int]
+    fingerprint: list[str]
     provenance: Mapping[str, Any]
     predicted: Mapping[str, Any]
+
+    @property
+    def graph_hash(self) -> str | None:
+        """Hash of the graph that was placed, if it is known."""
+        return self.provenance.get("graph_hash")
 
     def match(self, problem: Problem) -> Placement:
         """The placement in the problem's order of ops and devices.
 
         Raises:
-            BadInputError: it places other ops, or on devices that the machine lacks.
+            BadInputError: it places other ops, or on devices that the machine lacks or that may
+                not run them, or splits a colocation group.
         """
         missing = sorted(set(problem.graph.names) - set(self.names))
         unknown = sorted(set(self.names) - set(problem.graph.names))
@@ -69,9 +79,31 @@ class PlacementFile:
         index = np.array([known[name] for name in self.devices], dtype=np.int64)
         row_of = {name: row for row, name in enumerate(self.names)}
         rows = np.array([row_of[name] for name in problem.graph.names], dtype=np.int64)
-        return Placement(
-            index[np.array(self.device, dtype=np.int64)[rows]],
-            np.array(self.rank, dtype=np.int64)[rows],
+        device = index[np.array(self.device, dtype=np.int64)[rows]]
+        _check_devices(problem, device)
+        return Placement(device, np.array(self.rank, dtype=np.int64)[rows])
+
+
+def _check_devices(problem: Problem, device: IntArray) -> None:
+    graph, ops = problem.graph, np.arange(problem.num_ops)
+    names = [row.name for row in problem.machine.devices]
+    forbidden = ~problem.allowed[ops, device]
+    if forbidden.any():
+        op = int(np.argmax(forbidden))
+        able = [names[index] for index in np.flatnonzero(problem.allowed[op])]
+        raise BadInputError(
+            f"the placement puts op {graph.names[op]!r} on {names[device[op]]}, where it or its "
+            f"colocation group may not run; one of {', '.join(able)} was expected: solve this "
+            "profile with these constraints."
+        )
+    leader = graph.groups.indices[graph.groups.offsets[:-1]][graph.colocation_group]
+    split = device != device[leader]
+    if split.any():
+        op = int(np.argmax(split))
+        raise BadInputError(
+            f"the placement splits a colocation group: {graph.names[leader[op]]!r} is on "
+            f"{names[device[leader[op]]]}, {graph.names[op]!r} on {names[device[op]]}; one device "
+            "was expected: solve this profile."
         )
 
 
@@ -108,39 +140,52 @@ def read_placement(path: Path) -> PlacementFile:
                 f"{path}: ranks on {parsed.devices[device]} are not 0 to {len(row) - 1}, each once."
             )
     return PlacementFile(
-        parsed.devices, ops.name, ops.device, ops.rank, parsed.provenance, parsed.predicted
+        devices=parsed.devices,
+        names=ops.name,
+        device=ops.device,
+        rank=ops.rank,
+        fingerprint=parsed.fingerprint,
+        provenance=parsed.provenance,
+        predicted=parsed.predicted,
     )
 
 
-def write_placement(
-    path: Path,
-    profile: Profile,
-    schedule: Schedule,
-    lower_bound_us: float,
-    provenance: Mapping[str, Any],
-) -> None:
-    """Write a schedule's placement; `provenance` adds strategy, parameters and seed."""
-    graph = profile.problem.graph
+def placement(
+    profile: Profile, result: Result, parameters: Mapping[str, Any] | None = None
+) -> PlacementFile:
+    """A result as it stands in a file; `parameters` are those that made it, for the record."""
+    graph, schedule = profile.problem.graph, result.schedule
+    return PlacementFile(
+        devices=[device.name for device in profile.problem.machine.devices],
+        names=list(graph.names),
+        device=schedule.device.tolist(),
+        rank=schedule.rank.tolist(),
+        fingerprint=fingerprints(graph),
+        provenance={
+            "profile_hash": profile.file_hash,
+            "graph_hash": profile.graph_hash,
+            "pesto_version": __version__,
+            "strategy": result.strategy,
+            "parameters": dict(parameters or {}),
+        },
+        predicted={
+            "makespan_us": result.makespan_us,
+            "lower_bound_us": result.lower_bound_us,
+            "peak_bytes": schedule.peak_bytes.tolist(),
+        },
+    )
+
+
+def write_placement(path: Path, placed: PlacementFile) -> None:
+    """Write a placement; the same value gives the same bytes."""
     value = {
         "format": "pesto-placement",
         "version": 1,
-        "provenance": {
-            "profile_hash": profile.file_hash,
-            "graph_hash": profile.graph_hash,
-            **provenance,
-        },
-        "devices": [device.name for device in profile.problem.machine.devices],
-        "ops": {
-            "name": list(graph.names),
-            "device": schedule.device.tolist(),
-            "rank": schedule.rank.tolist(),
-        },
-        "fingerprint": fingerprints(graph),
-        "predicted": {
-            "makespan_us": schedule.makespan_us,
-            "lower_bound_us": lower_bound_us,
-            "peak_bytes": schedule.peak_bytes.tolist(),
-        },
+        "provenance": dict(placed.provenance),
+        "devices": placed.devices,
+        "ops": {"name": placed.names, "device": placed.device, "rank": placed.rank},
+        "fingerprint": placed.fingerprint,
+        "predicted": dict(placed.predicted),
     }
     write_json(path, value)
 

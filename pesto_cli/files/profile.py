@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.files.machine import MachineSchema, machine_json
 from pesto_cli.files.storage import Extensible, parse_json, read_bytes, sha256, write_json
 from pesto_cli.graph import OpGraph, Tensor
@@ -76,6 +76,14 @@ def read_profile(path: Path) -> Profile:
     parsed = parse_json(
         path, data, "pesto-profile", "profile (pesto profile GRAPH -o PROFILE)", _ProfileSchema
     )
+    try:
+        problem = _problem(parsed)
+    except PestoError as error:
+        raise type(error)(f"{path}: {error}") from None
+    return Profile(problem, parsed.provenance, parsed.ops.members, sha256(data))
+
+
+def _problem(parsed: _ProfileSchema) -> Problem:
     ops, tensors = parsed.ops, parsed.tensors
     on_host = tensors.consumer_on_host or [[False] * len(row) for row in tensors.consumers]
     columns = (tensors.producer, tensors.bytes, tensors.consumers, on_host)
@@ -83,7 +91,7 @@ def read_profile(path: Path) -> Profile:
         len(flags) != len(row) for flags, row in zip(on_host, tensors.consumers, strict=False)
     ):
         raise BadInputError(
-            f"{path}: tensors.producer, bytes, consumers and consumer_on_host have "
+            "tensors.producer, bytes, consumers and consumer_on_host have "
             f"{', '.join(str(len(column)) for column in columns)} entries; one entry for each "
             "tensor, and one flag for each consumer, was expected."
         )
@@ -101,8 +109,7 @@ def read_profile(path: Path) -> Profile:
         kind: np.array([math.nan if cost is None else cost for cost in column])
         for kind, column in ops.time_us.items()
     }
-    problem = Problem.build(graph, time_us, parsed.machine.value())
-    return Profile(problem, parsed.provenance, ops.members, sha256(data))
+    return Problem.build(graph, time_us, parsed.machine.value())
 
 
 def write_profile(path: Path, profile: Profile) -> None:

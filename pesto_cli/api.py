@@ -1,0 +1,120 @@
+"""The verbs of the command line as functions: `from pesto_cli import api as pesto`.
+
+    graph = pesto.export("zoo:RNNLM-2-2048")
+    profile = pesto.profile(graph, pesto.read_machine("v100x2-nvlink"))
+    result = pesto.solve(profile)
+    placed = pesto.apply(graph, pesto.placement(profile, result))
+
+Files are read and written by the `read_*` and `write_*` functions, which are here too.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pesto_cli.apply import apply
+from pesto_cli.bounds import critical_path_us, lower_bound_us
+from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.constraints import Constraints
+from pesto_cli.errors import InfeasibleError
+from pesto_cli.files import (
+    PlacementFile,
+    Profile,
+    placement,
+    read_comm,
+    read_constraints,
+    read_machine,
+    read_placement,
+    read_profile,
+    write_comm,
+    write_placement,
+    write_profile,
+)
+from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
+from pesto_cli.graphdef.export import export
+from pesto_cli.limits import Limits
+from pesto_cli.profile import profile
+from pesto_cli.report.tables import shortfall_text
+from pesto_cli.result import Result, SolveStatus
+from pesto_cli.schedule import violations
+from pesto_cli.simulate import replay
+from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies.run import judged, run
+
+__all__ = [
+    "STRATEGIES",
+    "Limits",
+    "Search",
+    "apply",
+    "coarsen",
+    "compare",
+    "constrain",
+    "critical_path_us",
+    "export",
+    "lower_bound_us",
+    "placement",
+    "profile",
+    "read_comm",
+    "read_constraints",
+    "read_machine",
+    "read_meta_graph",
+    "read_placement",
+    "read_profile",
+    "simulate",
+    "solve",
+    "violations",
+    "write_comm",
+    "write_meta_graph",
+    "write_placement",
+    "write_profile",
+]
+
+
+def constrain(profile: Profile, constraints: Constraints) -> Profile:
+    """Apply the user's constraints; every verb after this one respects them."""
+    return replace(profile, problem=constraints.apply(profile.problem))
+
+
+def coarsen(profile: Profile, num_nodes: int = 200) -> Profile:
+    """Coarsen to a profile whose ops are nodes, with the names of their members."""
+    coarsening = coarsen_problem(profile.problem, num_nodes)
+    names = profile.problem.graph.names
+    members: list[list[str]] = [[] for _ in range(coarsening.problem.num_ops)]
+    for op, node in enumerate(coarsening.node_of_op.tolist()):
+        members[node].append(names[op])
+    provenance = {**profile.provenance, "coarsened_from": profile.file_hash}
+    return Profile(coarsening.problem, provenance, members)
+
+
+def solve(profile: Profile, strategy: str = "pesto", search: Search | None = None) -> Result:
+    """Find a schedule that fits into memory.
+
+    Raises:
+        InfeasibleError: none was found, with the shortfall of every device.
+    """
+    problem = profile.problem
+    result = run(problem, strategy, search or Search())
+    if result.status is SolveStatus.OUT_OF_MEMORY:
+        total = problem.capacity_bytes.sum() / 2**30
+        raise InfeasibleError(
+            f"no placement that {strategy} found fits into memory: "
+            f"{shortfall_text(problem, result)}; {total:.2f} GiB may be used on all devices: "
+            "reduce the batch size, use a device with more memory, or relax the headroom."
+        )
+    return result
+
+
+def compare(
+    profile: Profile, strategies: Sequence[str] = tuple(STRATEGIES), search: Search | None = None
+) -> list[Result]:
+    """Every strategy's result on the same problem, also what exceeds the memory."""
+    return [run(profile.problem, name, search or Search()) for name in strategies]
+
+
+def simulate(profile: Profile, placed: PlacementFile) -> Result:
+    """Replay a placement: every device strictly in rank order."""
+    began = time.perf_counter()
+    schedule = replay(profile.problem, placed.match(profile.problem))
+    name = placed.provenance.get("strategy", "placement")
+    runtime_s = time.perf_counter() - began
+    return judged(profile.problem, name, schedule, SolveStatus.FEASIBLE, runtime_s)

@@ -1,0 +1,33 @@
+"""Placements written back into the graphs that they are of.
+
+    meta = read_meta_graph("rnnlm.meta")
+    changes = planned_changes(meta, read_placement(Path("rnnlm.placement.json")))
+    write_meta_graph("rnnlm.placed.meta", with_changes(meta, changes))
+
+and, where the placed graph runs:
+
+    with tf.compat.v1.Session(config=session_config()) as session: ...
+"""
+
+from pesto_cli.apply.changes import Changes, Order, planned_changes
+from pesto_cli.apply.devices import parse_devices
+from pesto_cli.apply.placed import apply, with_changes
+from pesto_cli.apply.session import (
+    PlacementMayBeLostWarning,
+    check_session_config,
+    session_config,
+)
+from pesto_cli.apply.tf_pesto import write_tf_pesto
+
+__all__ = [
+    "Changes",
+    "Order",
+    "PlacementMayBeLostWarning",
+    "apply",
+    "check_session_config",
+    "parse_devices",
+    "planned_changes",
+    "session_config",
+    "with_changes",
+    "write_tf_pesto",
+]

@@ -1,0 +1,97 @@
+"""What a placement changes in a graph: devices of its nodes, and control inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pesto_cli.apply.control_inputs import control_inputs
+from pesto_cli.apply.devices import device_type, tensorflow_devices
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.read import StepGraph, read_step
+from pesto_cli.schedule import Placement
+
+Order = Literal["full", "none"]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changes in one graph, by node name.
+
+    device: TensorFlow's device of every node of the step.
+    waits_for: the nodes that a node must wait for beyond what the graph demands.
+    """
+
+    device: Mapping[str, str]
+    waits_for: Mapping[str, Sequence[str]]
+
+    @property
+    def num_control_edges(self) -> int:
+        """How many control edges are added."""
+        return sum(len(sources) for sources in self.waits_for.values())
+
+
+def planned_changes(
+    meta: Any,
+    placement: PlacementFile,
+    *,
+    order: Order = "full",
+    devices: Mapping[str, str] | None = None,
+) -> Changes:
+    """Work out what a placement changes in a MetaGraphDef.
+
+    order: "full" enforces the order of every device (see `control_inputs`), "none" sets devices
+        only.
+    devices: TensorFlow's device for every planned one that has ops; by default `/device:GPU:0` for
+        `GPU:0`.
+
+    Raises:
+        BadInputError: the placement is of another graph, its order contradicts the graph, the
+            mapping of devices does not fit, or an op is put on a device without a kernel for it.
+    """
+    step = read_step(meta)
+    _check_same_graph(step, placement)
+    placed = _by_op(step, placement)
+    names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices)
+    _check_kernels(step, placed, names)
+    name_of_op = [names[index] for index in placed.device.tolist()]
+    device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
+    device |= {node: name_of_op[op] for node, op in step.constants.items()}
+    return Changes(device, control_inputs(meta, step, placed) if order == "full" else {})
+
+
+def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
+    if placement.graph_hash not in (None, step.graph_hash):
+        raise BadInputError(
+            f"placement of another graph: it is of the one with hash {placement.graph_hash}, this "
+            f"one has {step.graph_hash}; apply it to the graph that was profiled, or profile and solve "
+            "this one."
+        )
+    different = set(step.graph.names) ^ set(placement.names)
+    if different:
+        raise BadInputError(
+            f"placement of another graph: {len(different)} ops are in only one of the two, such as "
+            f"{min(different)!r}; the same ops were expected: profile and solve this graph."
+        )
+
+
+def _by_op(step: StepGraph, placement: PlacementFile) -> Placement:
+    row_of = {name: row for row, name in enumerate(placement.names)}
+    rows = [row_of[name] for name in step.graph.names]
+    return Placement(np.array(placement.device)[rows], np.array(placement.rank)[rows])
+
+
+def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str]) -> None:
+    for index, name in names.items():
+        supported = step.supported.get(device_type(name))
+        if supported is None:
+            continue
+        lacking = (placed.device == index) & ~supported
+        if lacking.any():
+            op = int(np.argmax(lacking))
+            raise BadInputError(
+                f"op {step.graph.names[op]!r} ({step.graph.types[op]}) is to run on {name}, which "
+                "has no kernel for it; a device of another type was expected: map it to one."
+            )

@@ -1,0 +1,52 @@
+"""What of a step is also run without it: by initialising, saving, restoring, reading variables."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pesto_cli.graphdef.nodes import needed_nodes
+
+# Collections of ops that start a session: TensorFlow's, and pesto's `init_op`.
+_STARTING = (
+    "init_op",
+    "local_init_op",
+    "ready_op",
+    "ready_for_local_init_op",
+    "table_initializer",
+    "saved_model_main_op",
+    "legacy_init_op",
+)
+# Collections of VariableDef.
+_VARIABLES = (
+    "variables",
+    "trainable_variables",
+    "local_variables",
+    "model_variables",
+    "moving_average_variables",
+    "metric_variables",
+)
+
+
+def run_alone(meta: Any) -> set[str]:
+    """Names of the nodes that start a session, save and restore, or read one variable.
+
+    Held back by the order of a step, they would run half of that step first, on variables that
+    have no value yet.
+    """
+    present = {node.name for node in meta.graph_def.node}
+    wanted = {name.lstrip("^").split(":")[0] for name in _entry_points(meta)}
+    return {node.name for node in needed_nodes(meta.graph_def, wanted & present)}
+
+
+def _entry_points(meta: Any) -> Iterator[str]:
+    from tensorflow.core.framework.variable_pb2 import VariableDef
+
+    for key in _STARTING:
+        yield from meta.collection_def[key].node_list.value if key in meta.collection_def else ()
+    for key in _VARIABLES:
+        if key in meta.collection_def:
+            for data in meta.collection_def[key].bytes_list.value:
+                variable = VariableDef.FromString(data)
+                yield variable.initializer_name
+                yield variable.snapshot_name
+    yield meta.saver_def.save_tensor_name
+    yield meta.saver_def.restore_op_name

@@ -1,0 +1,27 @@
+"""A placement as the two files of the Pesto authors' TensorFlow.
+
+Format: README.md of github.com/PACELab/TF-Pesto. Both are lists of objects with one entry each.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pesto_cli.apply.changes import Changes
+from pesto_cli.files import atomic_write
+
+
+def write_tf_pesto(folder: Path, changes: Changes) -> None:
+    """Write changes to `part.json` (node -> device) and `cdep.json` (node -> predecessors).
+
+    Raises:
+        BadInputError: the folder does not exist.
+    """
+    parts = [{node: device} for node, device in changes.device.items()]
+    dependencies = [{node: list(sources)} for node, sources in changes.waits_for.items()]
+    atomic_write(folder / "part.json", _one_a_line(parts))
+    atomic_write(folder / "cdep.json", _one_a_line(dependencies))
+
+
+def _one_a_line(entries: Sequence[object]) -> bytes:
+    return ("[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n").encode()

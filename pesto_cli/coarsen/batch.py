@@ -1,0 +1,147 @@
+"""Which pairs of nodes may be merged in one batch without closing a cycle (Theorem 3.5)."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.coarsen.quotient import Quotient, root
+from pesto_cli.graph import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Candidates, `[num_pairs]` each.
+
+    first, second: nodes; either an edge, or two nodes of one height.
+    weight_bytes: what merging along the edge can save of the data; 0 without an edge.
+    """
+
+    first: IntArray
+    second: IntArray
+    weight_bytes: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, rows: IntArray | BoolArray | slice) -> Self:
+        return type(self)(self.first[rows], self.second[rows], self.weight_bytes[rows])
+
+
+def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
+    """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device.
+
+        |succ(u)| = 1  or  |prec(v)| = 1  or  H(v) = H(u) + 1
+        or  H(w) > H(v) for every other successor w of u
+    """
+    tails, heads = quotient.edges
+    other = _second_lowest(quotient.out_offsets, quotient.heads, height)  # inf where |succ| = 1
+    fits = (
+        (height[heads] < other[tails])
+        | (quotient.in_degree[heads] == 1)
+        | (height[heads] == height[tails] + 1)
+    )
+    return _compatible(quotient, Pairs(tails, heads, quotient.weight_bytes)[fits])
+
+
+def siblings(quotient: Quotient, height: IntArray) -> Pairs:
+    """Pairs of one height, neighbours among the successors or predecessors of some node."""
+    tails, heads = quotient.edges
+    by_tail = np.lexsort((heads, height[heads], quotient.role[heads], tails))
+    by_head = np.lexsort((tails, height[tails], quotient.role[tails], heads))
+    level = np.lexsort((np.arange(quotient.num_nodes), quotient.role, height))
+    pairs = []
+    for shared, nodes in (
+        (tails[by_tail], heads[by_tail]),
+        (heads[by_head], tails[by_head]),
+        (np.zeros(len(level)), level),
+    ):
+        first, second = nodes[:-1], nodes[1:]
+        fits = (shared[:-1] == shared[1:]) & (height[first] == height[second])
+        low, high = np.minimum(first, second)[fits], np.maximum(first, second)[fits]
+        pairs.append(low * quotient.num_nodes + high)
+    first, second = np.divmod(np.unique(np.concatenate(pairs)), quotient.num_nodes)
+    return _compatible(quotient, Pairs(first, second, np.zeros(len(first))))
+
+
+def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
+    """Pairs of one role whose groups have a common device."""
+    allowed = quotient.group_allowed
+    one, other = quotient.group[pairs.first], quotient.group[pairs.second]
+    same_role = quotient.role[pairs.first] == quotient.role[pairs.second]
+    return pairs[same_role & (allowed[one] & allowed[other]).any(axis=1)]
+
+
+def matching(quotient: Quotient, height: IntArray, pairs: Pairs, limit_us: float) -> BoolArray:
+    """`[num_pairs]`: the batch, taken greedily from pairs in order of preference.
+
+    The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is taken,
+    no other predecessor of v at u's height becomes the head of a pair. Groups that it joins keep a
+    common device, and no more work than `limit_us` unless one of them had that before.
+    """
+    batch: BoolArray = _matching(
+        pairs.first,
+        pairs.second,
+        height,
+        quotient.in_offsets,
+        quotient.tails,
+        quotient.group,
+        quotient.group_work_us,
+        quotient.group_allowed,
+        limit_us,
+    )
+    return batch
+
+
+@njit(cache=True)
+def _second_lowest(out_offsets: Any, heads: Any, height: Any) -> Any:
+    """`[num_nodes]`: second lowest height among a node's successors, inf where there is none."""
+    num_nodes = len(height)
+    second = np.full(num_nodes, np.inf)
+    for node in range(num_nodes):
+        lowest = np.inf
+        for edge in range(out_offsets[node], out_offsets[node + 1]):
+            level = height[heads[edge]]
+            if level < lowest:
+                lowest, level = level, lowest
+            second[node] = min(second[node], level)
+    return second
+
+
+@njit(cache=True)
+def _matching(
+    first: Any,
+    second: Any,
+    height: Any,
+    in_offsets: Any,
+    tails: Any,
+    group: Any,
+    group_work: Any,
+    group_allowed: Any,
+    limit: float,
+) -> Any:
+    taken = np.zeros(len(height), dtype=np.bool_)
+    barred = np.zeros(len(height), dtype=np.bool_)  # as the head of an edge
+    parent = np.arange(len(group_work))
+    work = group_work.copy()
+    allowed = group_allowed.copy()
+    batch = np.zeros(len(first), dtype=np.bool_)
+    for pair in range(len(first)):
+        u, v = first[pair], second[pair]
+        along_edge = height[u] != height[v]
+        if taken[u] or taken[v] or (along_edge and barred[u]):
+            continue
+        one, other = root(parent, group[u]), root(parent, group[v])
+        if one != other:
+            if work[one] + work[other] > limit or not (allowed[one] & allowed[other]).any():
+                continue
+            parent[other] = one
+            work[one] += work[other]
+            allowed[one] &= allowed[other]
+        batch[pair] = taken[u] = taken[v] = True
+        if along_edge:
+            for edge in range(in_offsets[v], in_offsets[v + 1]):
+                if height[tails[edge]] == height[u]:
+                    barred[tails[edge]] = True
+    return batch

@@ -1,0 +1,106 @@
+"""Heights and longest paths of a quotient, also with pairs of nodes merged."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.coarsen.quotient import Quotient, mates
+from pesto_cli.graph import FloatArray, IntArray
+
+
+def heights(quotient: Quotient) -> IntArray:
+    """`[num_nodes]`: nodes on the longest path from a root, which has height 1 (Definition 3.4)."""
+    ones = np.ones(quotient.num_nodes)
+    before, _ = _longest(*_rows(quotient), ones, mates(quotient.num_nodes, *_NO_PAIRS))
+    return before.astype(np.int64) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Longest paths, in us of work without transfers, `[num_nodes]` each.
+
+    before: up to the node, without it. after: from its end on.
+    """
+
+    before: FloatArray
+    after: FloatArray
+    through: FloatArray
+
+    @property
+    def critical_us(self) -> float:
+        """Length of the critical path."""
+        return float(self.through.max(initial=0.0))
+
+
+_NO_PAIRS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+def longest_paths(
+    quotient: Quotient, first: IntArray = _NO_PAIRS[0], second: IntArray = _NO_PAIRS[1]
+) -> Paths:
+    """Longest paths once `first[k]` and `second[k]` are one node, for pairs that close no cycle."""
+    mate = mates(quotient.num_nodes, first, second)
+    work = quotient.work_us + np.where(mate >= 0, quotient.work_us[mate], 0.0)
+    before, after = _longest(*_rows(quotient), work, mate)
+    return Paths(before, after, before + work + after)
+
+
+def _rows(quotient: Quotient) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    return quotient.out_offsets, quotient.heads, quotient.in_offsets, quotient.tails
+
+
+@njit(cache=True)
+def _longest(
+    out_offsets: Any, heads: Any, in_offsets: Any, tails: Any, work: Any, mate: Any
+) -> Any:
+    """Longest paths before and after every node, both members of a pair alike.
+
+    `work[i]` is that of the pair for a node in one. Kahn's algorithm, then the same order backwards.
+    """
+    num_nodes = len(work)
+    leader = np.arange(num_nodes)
+    for node in range(num_nodes):
+        if mate[node] >= 0:
+            leader[node] = min(node, mate[node])
+    waiting = np.zeros(num_nodes, dtype=np.int64)
+    for node in range(num_nodes):
+        for edge in range(in_offsets[node], in_offsets[node + 1]):
+            if leader[tails[edge]] != leader[node]:
+                waiting[leader[node]] += 1
+    order = np.empty(num_nodes, dtype=np.int64)
+    count = 0
+    for node in range(num_nodes):
+        if leader[node] == node and waiting[node] == 0:
+            order[count] = node
+            count += 1
+    before = np.zeros(num_nodes)
+    done = 0
+    while done < count:
+        node = order[done]
+        done += 1
+        end = before[node] + work[node]
+        member = node
+        while member >= 0:
+            for edge in range(out_offsets[member], out_offsets[member + 1]):
+                head = leader[heads[edge]]
+                if head != node:
+                    before[head] = max(before[head], end)
+                    waiting[head] -= 1
+                    if waiting[head] == 0:
+                        order[count] = head
+                        count += 1
+            member = mate[member] if member == node else -1
+    after = np.zeros(num_nodes)
+    for position in range(count - 1, -1, -1):
+        node = order[position]
+        end = after[node] + work[node]
+        member = node
+        while member >= 0:
+            for edge in range(in_offsets[member], in_offsets[member + 1]):
+                tail = leader[tails[edge]]
+                if tail != node:
+                    after[tail] = max(after[tail], end)
+            member = mate[member] if member == node else -1
+    return before[leader], after[leader]

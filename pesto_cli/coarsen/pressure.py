@@ -1,0 +1,76 @@
+"""What a merge costs in parallelism: a lower bound on the makespan once it is made."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.coarsen.batch import Pairs
+from pesto_cli.coarsen.paths import Paths, longest_paths
+from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.graph import BoolArray, FloatArray, IntArray
+
+
+def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
+    """`[num_pairs]`: the longest path through each pair merged alone, or the work of its group.
+
+    The merged node of u and v starts when all other predecessors of both are done:
+
+        before = max(before(u), before(v) without u)
+        after  = max(after(u) without v, after(v))
+        path   = before + work(u) + work(v) + after
+
+    The groups of u and v become one, which runs on one device: its work is a bound too.
+    """
+    into = _two_longest(quotient.in_offsets, quotient.tails, paths.before + quotient.work_us)
+    out = _two_longest(quotient.out_offsets, quotient.heads, paths.after + quotient.work_us)
+    u, v = pairs.first, pairs.second
+    path = (
+        np.maximum(paths.before[u], _without(into, v, u))
+        + quotient.work_us[u]
+        + quotient.work_us[v]
+        + np.maximum(_without(out, u, v), paths.after[v])
+    )
+    one, other = quotient.group[u], quotient.group[v]
+    together = quotient.group_work_us[one] + quotient.group_work_us[other]
+    return np.where(one == other, path, np.maximum(path, together))
+
+
+def within(quotient: Quotient, batch: Pairs, limit_us: float) -> Pairs:
+    """Those of a batch that together leave no path longer than `limit_us`.
+
+    Pairs that each stay within the limit can exceed it together. While they do, the later half of
+    those on too long a path is put off; the first pair stays, since alone it is within the limit.
+    """
+    while len(batch) > 1:
+        through = longest_paths(quotient, batch.first, batch.second).through
+        too_long = np.flatnonzero(through[batch.first] > limit_us)
+        if len(too_long) == 0:
+            break
+        kept = np.ones(len(batch), dtype=np.bool_)
+        kept[too_long[len(too_long) // 2 :]] = False
+        kept[0] = True
+        batch = batch[kept]
+    return batch
+
+
+def _without(longest: tuple[IntArray, FloatArray, FloatArray], node: IntArray, other: IntArray) -> FloatArray:
+    argument, best, second = longest
+    result: FloatArray = np.where(argument[node] == other, second[node], best[node])
+    return result
+
+
+@njit(cache=True)
+def _two_longest(offsets: Any, neighbours: Any, length: Any) -> Any:
+    """The neighbour of greatest length of every node, its length, and the second greatest."""
+    num_nodes = len(offsets) - 1
+    argument = np.full(num_nodes, -1, dtype=np.int64)
+    best, second = np.zeros(num_nodes), np.zeros(num_nodes)
+    for node in range(num_nodes):
+        for edge in range(offsets[node], offsets[node + 1]):
+            value = length[neighbours[edge]]
+            if argument[node] < 0 or value > best[node]:
+                argument[node], best[node], second[node] = neighbours[edge], value, best[node]
+            elif value > second[node]:
+                second[node] = value
+    return argument, best, second

@@ -1,0 +1,209 @@
+"""Quotient: a graph whose nodes are disjoint sets of ops, while it is being coarsened."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """Nodes, the edges between them, and which of them share a device.
+
+    Ops, `[num_ops]`:
+        node_of_op: the node that an op is in.
+
+    Nodes, `[num_nodes]`:
+        work_us: sum of the members' times, each on the fastest device that may run it.
+        num_members: how many ops.
+        role: 0 computes, 1 is fed, 2 returns a fetch; nodes of different roles never merge.
+        group: nodes with the same number share a device.
+
+    Groups:
+        group_work_us: `[num_groups]`, sum over the group's nodes.
+        group_allowed: `[num_groups, num_devices]`, where the whole group may go.
+
+    Edges, unique and without loops, in compressed rows:
+        out_offsets, heads, weight_bytes: by tail; what merging along the edge can save of the data.
+        in_offsets, tails: by head.
+    """
+
+    node_of_op: IntArray
+    work_us: FloatArray
+    num_members: IntArray
+    role: IntArray
+    group: IntArray
+    group_work_us: FloatArray
+    group_allowed: BoolArray
+    out_offsets: IntArray
+    heads: IntArray
+    weight_bytes: FloatArray
+    in_offsets: IntArray
+    tails: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Every op a node.
+
+        A tensor with k consumers weighs 1/k of its bytes on each edge: it is sent once to a device
+        however many wait there, so that one consumer less may save nothing.
+        """
+        graph = problem.graph
+        fan_out = np.diff(graph.consumer_offsets)[graph.consumer_tensor]
+        share = np.where(
+            graph.consumer_on_host, 0.0, graph.tensor_bytes[graph.consumer_tensor] / fan_out
+        )
+        entries = np.column_stack((graph.tensor_producer[graph.consumer_tensor], graph.consumers))
+        keys = np.concatenate((entries, graph.control_edges)) @ (graph.num_ops, 1)
+        _, edge_of_entry = np.unique(keys, return_inverse=True)
+        weight = np.zeros(len(graph.edges))
+        np.add.at(weight, edge_of_entry[: len(share)], share)
+        return cls(
+            node_of_op=np.arange(graph.num_ops),
+            work_us=problem.min_duration_us,
+            num_members=graph.num_members,
+            role=problem.is_feed + 2 * problem.is_fetch.astype(np.int64),
+            group=graph.colocation_group,
+            group_work_us=np.bincount(
+                graph.colocation_group, problem.min_duration_us, graph.num_groups
+            ),
+            group_allowed=problem.group_allowed,
+            out_offsets=graph.successors.offsets,
+            heads=graph.successors.indices,
+            weight_bytes=weight,
+            in_offsets=graph.predecessors.offsets,
+            tails=graph.predecessors.indices,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.work_us)
+
+    @property
+    def out_degree(self) -> IntArray:
+        """Number of direct successors, `[num_nodes]`."""
+        return np.diff(self.out_offsets)
+
+    @property
+    def in_degree(self) -> IntArray:
+        """Number of direct predecessors, `[num_nodes]`."""
+        return np.diff(self.in_offsets)
+
+    @property
+    def edges(self) -> tuple[IntArray, IntArray]:
+        """(tails, heads) of every edge, in the order of `heads`."""
+        return np.repeat(np.arange(self.num_nodes), self.out_degree), self.heads
+
+    def merged(self, first: IntArray, second: IntArray) -> Self:
+        """The quotient in which `first[k]` and `second[k]` are one node; no node appears twice."""
+        mate = mates(self.num_nodes, first, second)
+        index = np.arange(self.num_nodes)
+        kept = np.flatnonzero((mate < 0) | (index < mate))
+        label = np.empty(self.num_nodes, dtype=np.int64)
+        label[kept] = np.arange(len(kept))
+        label[mate[kept][mate[kept] >= 0]] = label[kept][mate[kept] >= 0]
+        group_of_group = joined_groups(self.group, len(self.group_work_us), first, second)
+        num_groups = int(group_of_group.max(initial=-1)) + 1
+        allowed = np.ones((num_groups, self.group_allowed.shape[1]), dtype=np.bool_)
+        np.logical_and.at(allowed, group_of_group, self.group_allowed)
+        out_offsets, heads, weight = _merged_rows(
+            self.out_offsets, self.heads, self.weight_bytes, label, kept, mate
+        )
+        in_offsets, tails = _reversed_rows(out_offsets, heads)
+        return type(self)(
+            node_of_op=label[self.node_of_op],
+            work_us=np.bincount(label, self.work_us, len(kept)),
+            num_members=np.bincount(label, self.num_members, len(kept)).astype(np.int64),
+            role=self.role[kept],
+            group=group_of_group[self.group[kept]],
+            group_work_us=np.bincount(group_of_group, self.group_work_us, num_groups),
+            group_allowed=allowed,
+            out_offsets=out_offsets,
+            heads=heads,
+            weight_bytes=weight,
+            in_offsets=in_offsets,
+            tails=tails,
+        )
+
+
+def mates(num_nodes: int, first: IntArray, second: IntArray) -> IntArray:
+    """`[num_nodes]`: the other node of the pair that a node is in, or -1."""
+    mate = np.full(num_nodes, -1, dtype=np.int64)
+    mate[first], mate[second] = second, first
+    return mate
+
+
+@njit(cache=True)
+def root(parent: Any, item: int) -> int:
+    """Representative of an item's set; halves the path on the way."""
+    while parent[item] != item:
+        parent[item] = parent[parent[item]]
+        item = parent[item]
+    return item
+
+
+@njit(cache=True)
+def joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
+    """`[num_groups]`: dense number of a group once every pair shares a device."""
+    parent = np.arange(num_groups)
+    for pair in range(len(first)):
+        one, other = root(parent, group[first[pair]]), root(parent, group[second[pair]])
+        parent[max(one, other)] = min(one, other)
+    number = np.empty(num_groups, dtype=np.int64)
+    count = 0
+    for item in range(num_groups):
+        if parent[item] == item:
+            number[item] = count
+            count += 1
+        else:
+            number[item] = number[root(parent, item)]
+    return number
+
+
+@njit(cache=True)
+def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, mate: Any) -> Any:
+    """Rows of the merged graph: parallel edges become one of summed weight, loops go."""
+    new_offsets = np.zeros(len(kept) + 1, dtype=np.int64)
+    new_heads = np.empty(len(heads), dtype=np.int64)
+    new_weight = np.empty(len(heads))
+    place = np.full(len(kept), -1, dtype=np.int64)
+    count = 0
+    for node in range(len(kept)):
+        begin = count
+        member = kept[node]
+        while member >= 0:
+            for edge in range(offsets[member], offsets[member + 1]):
+                head = label[heads[edge]]
+                if head == node:
+                    continue
+                if place[head] < begin:
+                    place[head] = count
+                    new_heads[count] = head
+                    new_weight[count] = 0.0
+                    count += 1
+                new_weight[place[head]] += weight[edge]
+            member = mate[member] if member == kept[node] else -1
+        new_offsets[node + 1] = count
+    return new_offsets, new_heads[:count], new_weight[:count]
+
+
+@njit(cache=True)
+def _reversed_rows(offsets: Any, heads: Any) -> Any:
+    """Rows of tails by head, tails ascending."""
+    num_nodes = len(offsets) - 1
+    in_offsets = np.zeros(num_nodes + 1, dtype=np.int64)
+    for head in heads:
+        in_offsets[head + 1] += 1
+    in_offsets = np.cumsum(in_offsets)
+    place = in_offsets[:-1].copy()
+    tails = np.empty(len(heads), dtype=np.int64)
+    for node in range(num_nodes):
+        for edge in range(offsets[node], offsets[node + 1]):
+            tails[place[heads[edge]]] = node
+            place[heads[edge]] += 1
+    return in_offsets, tails

@@ -1,0 +1,100 @@
+"""What training needs beside the step: variables known by name, an init op, a saver."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import FEEDS, INIT_OP, TRAIN_OP
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+VARIABLES = "variables"
+TRAINABLE_VARIABLES = "trainable_variables"
+MAIN_OP = "saved_model_main_op"
+"""Collection of the op with which a SavedModel initialises its tables."""
+
+
+def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str) -> Any:
+    """Return the graph as a MetaGraphDef that imports again, initialises and trains.
+
+    Collections: fetches in `train_op`, placeholders in `feeds`, the initialising op in `init_op`
+    (the one that is there, else one for all variables and tables), variables in theirs, and a
+    saver when there are variables. Raises BadInputError when TensorFlow cannot import the graph.
+    """
+    tf1 = tensorflow().compat.v1
+    if VARIABLES not in meta.collection_def:
+        register_variables(meta)
+    with tf1.Graph().as_default() as graph:
+        saver = _import(meta, what)
+        _set_collection(graph, TRAIN_OP, fetches)
+        _set_collection(graph, FEEDS, feeds)
+        if not graph.get_collection(INIT_OP):
+            _add_init_op(graph)
+        saver_def = saver.as_saver_def() if saver is not None else None
+        return tf1.train.export_meta_graph(graph=graph, saver_def=saver_def)
+
+
+def register_variables(meta: Any) -> None:
+    """Enter a graph's variables in the collections that a plain GraphDef lacks, in place.
+
+    Only those with their initialiser and a read beside them, as TensorFlow names both. Which
+    ones an optimiser trains nothing says: all of a floating-point type count.
+    """
+    nodes = {node.name: node for node in meta.graph_def.node}
+    for definition in _variable_definitions(nodes):
+        meta.collection_def[VARIABLES].bytes_list.value.append(definition.SerializeToString())
+        if definition.trainable:
+            trainable = meta.collection_def[TRAINABLE_VARIABLES].bytes_list.value
+            trainable.append(definition.SerializeToString())
+
+
+def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield a VariableDef for each variable among the nodes of a GraphDef, given by name."""
+    tf = tensorflow()
+    from tensorflow.core.framework.variable_pb2 import VariableDef
+
+    for name, node in nodes.items():
+        is_resource = node.op == "VarHandleOp"
+        if not is_resource and node.op not in ("Variable", "VariableV2"):
+            continue
+        assign = nodes.get(f"{name}/Assign")
+        read = nodes.get(f"{name}/Read/ReadVariableOp" if is_resource else f"{name}/read")
+        if assign is not None and read is not None:
+            value = assign.input[1]
+            yield VariableDef(
+                variable_name=f"{name}:0",
+                initializer_name=assign.name,
+                initial_value_name=value if ":" in value else f"{value}:0",
+                snapshot_name=f"{read.name}:0",
+                is_resource=is_resource,
+                trainable=tf.as_dtype(node.attr["dtype"].type).is_floating,
+            )
+
+
+def _import(meta: Any, what: str) -> Any:
+    """Import into the default graph and return its saver: the one in `meta`, or a new one."""
+    tf = tensorflow()
+    try:
+        return tf.compat.v1.train.import_meta_graph(meta)
+    except (ValueError, TypeError, KeyError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInputError(
+            f"{what}: TensorFlow {tf.__version__} cannot import the graph: {reason}"
+            " Export it with the TensorFlow that made it, or mend the graph."
+        ) from error
+
+
+def _set_collection(graph: Any, key: str, names: Sequence[str]) -> None:
+    graph.clear_collection(key)
+    for name in names:
+        graph.add_to_collection(key, graph.as_graph_element(name))
+
+
+def _add_init_op(graph: Any) -> None:
+    tf1 = tensorflow().compat.v1
+    parts = [
+        tf1.variables_initializer([*tf1.global_variables(), *tf1.local_variables()]),
+        tf1.tables_initializer(),
+        *graph.get_collection(MAIN_OP),
+        *graph.get_collection("legacy_init_op"),
+    ]
+    graph.add_to_collection(INIT_OP, tf1.group(*parts, name=INIT_OP))

@@ -1,0 +1,54 @@
+"""`pesto export`: any training step that TensorFlow has, as one flat graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pesto_cli.graphdef import grappler
+from pesto_cli.graphdef.completion import complete
+from pesto_cli.graphdef.fetches import (
+    TRAIN_OP,
+    Shape,
+    choose_fetches,
+    needed_feeds,
+    require_static_feeds,
+    set_feed_shapes,
+)
+from pesto_cli.graphdef.sources import source_graph
+from pesto_cli.graphdef.structure import check_structure
+
+
+def export(
+    source: str,
+    *,
+    fetches: Sequence[str] = (),
+    feeds: Mapping[str, Shape] | None = None,
+    signature: str | None = None,
+    optimize: bool = False,
+) -> Any:
+    """Return the training step of `source` as a MetaGraphDef with a flat graph.
+
+    source: `zoo:NAME`, `script.py:function`, a SavedModel directory, a .meta, .pb or .pbtxt file.
+    fetches: names of ops (`train`) or tensors (`loss:0`), the train op first, in place of those
+        that the source names.
+    feeds: static shape of a placeholder, by node name.
+    signature: which one of a SavedModel's.
+    optimize: run grappler once, for a graph that is then profiled, placed and run as it is.
+
+    The result has its fetches in collection `train_op`, the placeholders that they need in
+    `feeds`, an op that initialises it in `init_op`, its variables and a saver. It imports with
+    `tf.compat.v1.train.import_meta_graph` and trains.
+
+    Raises BadInputError for a source, fetch, feed or signature that is not there, for an input
+    whose shape stays open, and for a graph that TensorFlow cannot import.
+    """
+    shapes = dict(feeds or {})
+    meta = source_graph(source, shapes, signature)
+    check_structure(meta.graph_def, source)
+    chosen = choose_fetches(meta, fetches, source)
+    set_feed_shapes(meta, shapes, source)
+    meta.collection_def[TRAIN_OP].node_list.value[:] = chosen
+    meta = grappler.inline_functions(meta, source)
+    fed = needed_feeds(meta.graph_def, chosen)
+    require_static_feeds(meta.graph_def, fed, source)
+    completed = complete(meta, chosen, fed, source)
+    return grappler.optimize(completed, source) if optimize else completed

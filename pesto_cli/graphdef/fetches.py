@@ -1,0 +1,183 @@
+"""What a step is asked for and what it is given: fetches and feeds, by name."""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.structure import ancestors
+
+TRAIN_OP = "train_op"
+"""Collection of the fetches, the train op first: names of ops (`train`) or tensors (`loss:0`)."""
+FEEDS = "feeds"
+"""Collection of the placeholders that the fetches need, by node name."""
+INIT_OP = "init_op"
+"""Collection of the op that initialises the graph."""
+
+FED_TYPES = ("Placeholder", "PlaceholderV2")
+SHAPED_TYPES = (*FED_TYPES, "PlaceholderWithDefault")
+
+Shape = Sequence[int]
+
+
+def fetch_names(meta: Any) -> tuple[str, ...]:
+    """Return the fetches of an exported graph, the train op first; empty when it names none."""
+    return _node_list(meta, TRAIN_OP)
+
+
+def feed_names(meta: Any) -> tuple[str, ...]:
+    """Return the nodes that an exported graph expects to be fed."""
+    return _node_list(meta, FEEDS)
+
+
+def init_names(meta: Any) -> tuple[str, ...]:
+    """Return the op that initialises an exported graph."""
+    return _node_list(meta, INIT_OP)
+
+
+def node_name(name: str) -> str:
+    """Return the node of a fetch or tensor name: `loss` of `loss:0`."""
+    return name.split(":")[0]
+
+
+def parse_feed(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read a `NAME=SHAPE` of the command line, `images=32,224,224,3`; a scalar is `NAME=`.
+
+    Raises BadInputError for anything else.
+    """
+    name, equals, sizes = text.partition("=")
+    sizes = sizes.strip().strip("()[]")
+    try:
+        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    except ValueError:
+        shape = (-1,)
+    if not name or not equals or any(size < 0 for size in shape):
+        raise BadInputError(
+            f"--feed {text!r}: not of the form NAME=SHAPE, such as images=32,224,224,3"
+            " (a scalar: NAME=)."
+        )
+    return name, shape
+
+
+def choose_fetches(meta: Any, asked: Sequence[str], what: str) -> tuple[str, ...]:
+    """Return the fetches asked for, else those in the graph, else its only sink.
+
+    Raises BadInputError when a fetch is not in the graph, or there are several sinks to choose
+    from.
+    """
+    fetches = tuple(asked) or fetch_names(meta) or _only_sink(meta.graph_def, what)
+    nodes = {node.name: node for node in meta.graph_def.node}
+    for fetch in fetches:
+        name = node_name(fetch)
+        if name not in nodes:
+            raise BadInputError(f"{what}: no node {name!r} to fetch.{suggestion(name, nodes)}")
+    return fetches
+
+
+def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
+    """Give the placeholders named in `feeds` these static shapes, in place.
+
+    Raises BadInputError when a name is no placeholder, or its shape contradicts the graph's.
+    """
+    nodes = {node.name: node for node in meta.graph_def.node}
+    placeholders = [name for name, node in nodes.items() if node.op in SHAPED_TYPES]
+    for name, shape in feeds.items():
+        node = nodes.get(node_name(name))
+        if node is None or node.op not in SHAPED_TYPES:
+            found = "no such node" if node is None else f"a {node.op}, not a placeholder"
+            raise BadInputError(f"{what}: --feed {name}: {found}.{suggestion(name, placeholders)}")
+        _set_shape(node, shape, what)
+    if feeds:
+        _forget_inferred_shapes(meta.graph_def)
+
+
+def needed_feeds(graph_def: Any, fetches: Sequence[str]) -> tuple[str, ...]:
+    """Return the placeholders that the fetches need, in the graph's order."""
+    needed = ancestors(graph_def, [node_name(fetch) for fetch in fetches])
+    return tuple(n.name for n in graph_def.node if n.op in FED_TYPES and n.name in needed)
+
+
+def require_static_feeds(graph_def: Any, feeds: Sequence[str], what: str) -> None:
+    """Raise BadInputError when a fed placeholder leaves a dimension open.
+
+    An unknown size would count as 1 in every cost.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    for name in feeds:
+        shape = nodes[name].attr["shape"].shape
+        sizes = [dim.size for dim in shape.dim]
+        if shape.unknown_rank or -1 in sizes:
+            known = "unknown" if shape.unknown_rank else f"[{_sizes(sizes)}]"
+            raise BadInputError(dynamic_shape(what, name, known, sizes))
+
+
+def dynamic_shape(what: str, name: str, found: str, sizes: Sequence[int | None]) -> str:
+    """Return the message for an input of a shape that is not static."""
+    example = ",".join("32" if size in (None, -1) else str(size) for size in sizes)
+    return (
+        f"{what}: input {name!r} has the shape {found}, where a static one was expected."
+        f" Fix it: --feed {name}={example or '32,224,224,3'}"
+    )
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return a sentence on what `name` may have meant, or what there is, with a space before it."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    shown = sorted(known)[:5]
+    if not shown:
+        return " There is none in this graph."
+    more = f", ... ({len(known)} in all)" if len(known) > len(shown) else ""
+    return f" There is: {', '.join(shown)}{more}."
+
+
+def _node_list(meta: Any, collection: str) -> tuple[str, ...]:
+    if collection not in meta.collection_def:
+        return ()
+    return tuple(meta.collection_def[collection].node_list.value)
+
+
+def _only_sink(graph_def: Any, what: str) -> tuple[str, ...]:
+    """Return what nothing consumes: the output of a frozen graph."""
+    consumed = {node_name(name.lstrip("^")) for node in graph_def.node for name in node.input}
+    sinks = [node for node in graph_def.node if node.name not in consumed]
+    if len(sinks) != 1:
+        names = [node.name for node in sinks]
+        shown = ", ".join(["...", *names[-8:]] if len(names) > 8 else names)
+        raise BadInputError(
+            f"{what}: the graph does not say what to fetch, and has {len(sinks)} nodes that nothing"
+            f" consumes ({shown}). Name the train op: --fetch NAME"
+        )
+    return (sinks[0].name,)
+
+
+def _set_shape(node: Any, shape: Shape, what: str) -> None:
+    declared = node.attr["shape"].shape
+    sizes = [dim.size for dim in declared.dim]
+    # A placeholder without the attribute, or a scalar in old files, says nothing of its shape.
+    known = "shape" in node.attr and not declared.unknown_rank and bool(sizes)
+    fits = len(sizes) == len(shape) and all(
+        size in (-1, given) for size, given in zip(sizes, shape, strict=False)
+    )
+    if known and not fits:
+        raise BadInputError(
+            f"{what}: --feed {node.name}={_sizes(shape)}: the graph has the shape [{_sizes(sizes)}]"
+            " for it. Fill in only what is open ('?')."
+        )
+    declared.Clear()
+    for size in shape:
+        declared.dim.add(size=size)
+    declared.SetInParent()
+
+
+def _sizes(sizes: Sequence[int | None]) -> str:
+    return ",".join("?" if size in (None, -1) else str(size) for size in sizes)
+
+
+def _forget_inferred_shapes(graph_def: Any) -> None:
+    """Drop recorded output shapes, which TensorFlow would believe rather than infer."""
+    functions = (node for function in graph_def.library.function for node in function.node_def)
+    for node in (*graph_def.node, *functions):
+        if "_output_shapes" in node.attr:
+            del node.attr["_output_shapes"]

@@ -1,0 +1,150 @@
+"""A traced `tf.function` as a flat v1 graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import TRAIN_OP
+from pesto_cli.graphdef.initial_values import initial_values
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+
+def concrete_function(function: Any, specs: Sequence[Any] | None, what: str) -> Any:
+    """Trace a tf.function for its input specs, or for the signature it was declared with.
+
+    Raises BadInputError when neither says what the inputs are, or tracing fails.
+    """
+    tf = tensorflow()
+    if isinstance(function, tf.types.experimental.ConcreteFunction):
+        return function
+    if specs is None and function.input_signature is None:
+        raise BadInputError(
+            f"{what}: a tf.function without input specs, where (function, [tf.TensorSpec(...)])"
+            " was expected. Return the specs with it, or give it an input_signature."
+        )
+    try:
+        return function.get_concrete_function(*(specs or ()))
+    except Exception as error:
+        raise BadInputError(f"{what}: the tf.function cannot be traced: {error}") from error
+
+
+def function_graph(concrete: Any, what: str) -> Any:
+    """Return a MetaGraphDef with the function's body as its graph; calls in it are still calls.
+
+    Captured variables become variables of the graph, with the values that they have now. What
+    the function does beside computing its outputs (updates of variables) is done by an op
+    `train_op`, the first fetch; the outputs are the others.
+    """
+    tf1 = tensorflow().compat.v1
+    captures = _captures(concrete, what)
+    body = _without_nodes(
+        concrete.graph.as_graph_def(), {capture.inside.op.name for capture in captures}
+    )
+    with tf1.Graph().as_default() as graph:
+        replacements = _replacements(captures)
+        tf1.import_graph_def(body, input_map=replacements, name="")
+        effects = [graph.get_operation_by_name(op.name) for op in concrete.graph.control_outputs]
+        outputs = _outputs(concrete, graph, replacements)
+        train_op = tf1.group(*(effects or outputs), name=TRAIN_OP)
+        for fetch in (train_op, *outputs):
+            graph.add_to_collection(TRAIN_OP, fetch)
+        return tf1.train.export_meta_graph(graph=graph)
+
+
+@dataclass(frozen=True)
+class _Capture:
+    """Something outside the function that its body uses."""
+
+    inside: Any
+    """The placeholder in the body."""
+    value: Any
+    """numpy array"""
+    variable: Any
+    """The variable whose value it is; None for a constant."""
+    name: str
+    """Its node in the new graph, not taken by the body."""
+
+
+def _captures(concrete: Any, what: str) -> list[_Capture]:
+    tf = tensorflow()
+    variables = {id(variable.handle): variable for variable in concrete.graph.variables}
+    taken = {operation.name for operation in concrete.graph.get_operations()}
+    captures = []
+    for external, inside in concrete.graph.captures:
+        variable = variables.get(id(external))
+        if variable is not None:
+            name = _free_name(variable.name.split(":")[0], taken)
+            captures.append(_Capture(inside, _value(variable, what), variable, name))
+        elif external.dtype in (tf.resource, tf.variant):
+            raise BadInputError(
+                f"{what}: the function uses a resource that is no variable ({inside.name}), such"
+                " as a lookup table or an iterator, which cannot be taken along. Save the model"
+                " with tf.saved_model.save and export that, or feed the data as arguments."
+            )
+        else:
+            captures.append(_Capture(inside, external.numpy(), None, inside.op.name))
+        taken.add(captures[-1].name)
+    return captures
+
+
+def _replacements(captures: Sequence[_Capture]) -> dict[str, Any]:
+    """Add variables and constants to the default graph: {captured tensor: what stands for it}."""
+    tf1 = tensorflow().compat.v1
+    builders = initial_values(
+        {capture.name: capture.value for capture in captures if capture.variable is not None}
+    )
+    return {
+        capture.inside.name: tf1.constant(capture.value, capture.inside.dtype, name=capture.name)
+        if capture.variable is None
+        else _variable(capture.variable, capture.name, builders[capture.name]).handle
+        for capture in captures
+    }
+
+
+def _variable(original: Any, name: str, initial_value: Any) -> Any:
+    return tensorflow().compat.v1.Variable(
+        initial_value,
+        name=name,
+        dtype=original.dtype,
+        trainable=original.trainable,
+        use_resource=True,
+    )
+
+
+def _value(variable: Any, what: str) -> Any:
+    try:
+        return variable.numpy()
+    except Exception as error:
+        raise BadInputError(
+            f"{what}: variable {variable.name!r} has no value yet ({error}). Create the function's"
+            " variables before returning it."
+        ) from error
+
+
+def _free_name(base: str, taken: set[str]) -> str:
+    name, count = base, 0
+    while name in taken:
+        count += 1
+        name = f"{base}_variable_{count}"
+    return name
+
+
+def _outputs(concrete: Any, graph: Any, replacements: Mapping[str, Any]) -> list[Any]:
+    """Return the output tensors in the new graph, each once, one called `loss` before the rest."""
+    structured = concrete.structured_outputs
+    names = [tensor.name for tensor in concrete.graph.outputs]
+    if isinstance(structured, Mapping) and getattr(structured.get("loss"), "name", None) in names:
+        names.insert(0, structured["loss"].name)
+    return [
+        replacements[name] if name in replacements else graph.get_tensor_by_name(name)
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _without_nodes(graph_def: Any, names: set[str]) -> Any:
+    kept = type(graph_def)()
+    kept.versions.CopyFrom(graph_def.versions)
+    kept.library.CopyFrom(graph_def.library)
+    kept.node.extend(node for node in graph_def.node if node.name not in names)
+    return kept

@@ -1,0 +1,134 @@
+"""TensorFlow's graph optimiser, run once at export: function inlining, and its default passes."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import TRAIN_OP, node_name
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient")
+FUNCTIONAL_CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+VARIABLE_COLLECTIONS = (
+    "variables",
+    "local_variables",
+    "trainable_variables",
+    "model_variables",
+    "moving_average_variables",
+    "global_step",
+)
+CONTEXT_COLLECTIONS = ("while_context", "cond_context")
+"""Needed to build more gradients only, and they name nodes that a rewritten graph lacks."""
+
+
+def inline_functions(meta: Any, what: str) -> Any:
+    """Return the MetaGraphDef with function calls replaced by what the functions do.
+
+    Functional while loops and conditionals stay one op each when they run, with their bodies in
+    the library.
+    """
+    kept_whole = _copied(meta)
+    _forbid_lowering(kept_whole.graph_def)
+    functions = {function.signature.name for function in meta.graph_def.library.function}
+    if not any(node.op in CALLS or node.op in functions for node in meta.graph_def.node):
+        return kept_whole
+    config = _config()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.optimizers.append("function")
+    rewrites.function_optimization = rewrites.AGGRESSIVE
+    rewrites.meta_optimizer_iterations = rewrites.ONE
+    return _rewritten(kept_whole, config, what)
+
+
+def _forbid_lowering(graph_def: Any) -> None:
+    """Have functional control flow, in the graph and in its functions, stay one op each."""
+    bodies = (function.node_def for function in graph_def.library.function)
+    for node in chain(graph_def.node, *bodies):
+        if node.op in FUNCTIONAL_CONTROL_FLOW:
+            node.attr["_lower_using_switch_merge"].b = False
+
+
+def optimize(meta: Any, what: str) -> Any:
+    """Return the MetaGraphDef after grappler's default passes, the same on every machine.
+
+    Passes that suit the graph to the devices at hand (layout, fused CPU kernels, pinning to the
+    host) are off: the devices are chosen later.
+    """
+    config = _config()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.layout_optimizer = rewrites.OFF
+    rewrites.remapping = rewrites.OFF
+    rewrites.implementation_selector = rewrites.OFF
+    rewrites.pin_to_host_optimization = rewrites.OFF
+    rewrites.scoped_allocator_optimization = rewrites.OFF
+    rewrites.memory_optimization = rewrites.NO_MEM_OPT
+    return _rewritten(meta, config, what)
+
+
+def _config() -> Any:
+    """Return a ConfigProto that rewrites graphs of any size (grappler skips below 4 nodes)."""
+    config = tensorflow().compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    return config
+
+
+def _rewritten(meta: Any, config: Any, what: str) -> Any:
+    """Return a copy of `meta` with the graph that grappler makes of it."""
+    from tensorflow.python.grappler import tf_optimizer
+
+    kept = sorted(_kept_nodes(meta))
+    request = _copied(meta)
+    fetches = request.collection_def[TRAIN_OP].node_list.value
+    fetches.extend(name for name in kept if name not in {node_name(fetch) for fetch in fetches})
+    try:
+        graph_def = tf_optimizer.OptimizeGraph(config, request)
+    except Exception as error:
+        raise BadInputError(f"{what}: TensorFlow cannot rewrite the graph: {error}") from error
+    lost = set(kept) - {node.name for node in graph_def.node}
+    if lost:
+        raise BadInputError(
+            f"{what}: TensorFlow's rewriting of the graph lost the node {min(lost)!r}, which"
+            " training needs. Export without --optimize, or report the graph."
+        )
+    result = _copied(meta)
+    result.graph_def.CopyFrom(graph_def)
+    for key in CONTEXT_COLLECTIONS:
+        result.collection_def.pop(key, None)
+    return result
+
+
+def _kept_nodes(meta: Any) -> set[str]:
+    """Return every node that the MetaGraphDef refers to by name, and its graph has."""
+    names = set(_saver_names(meta))
+    for collection in meta.collection_def.values():
+        names.update(collection.node_list.value)
+    for key in VARIABLE_COLLECTIONS:
+        if key in meta.collection_def:
+            for value in meta.collection_def[key].bytes_list.value:
+                names.update(_variable_names(value))
+    present = {node.name for node in meta.graph_def.node}
+    return {node_name(name) for name in names} & present
+
+
+def _variable_names(serialized: bytes) -> Iterator[str]:
+    tensorflow()
+    from tensorflow.core.framework.variable_pb2 import VariableDef
+
+    variable = VariableDef.FromString(serialized)
+    yield variable.variable_name
+    yield variable.initializer_name
+    yield variable.snapshot_name
+    yield variable.initial_value_name
+
+
+def _saver_names(meta: Any) -> Iterator[str]:
+    yield meta.saver_def.filename_tensor_name
+    yield meta.saver_def.save_tensor_name
+    yield meta.saver_def.restore_op_name
+
+
+def _copied(meta: Any) -> Any:
+    copy = type(meta)()
+    copy.CopyFrom(meta)
+    return copy

@@ -1,0 +1,107 @@
+"""A compiled Keras model as a traced training step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import Shape, dynamic_shape, suggestion
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+
+def traced_train_step(
+    model: Any, specs: Sequence[Any] | None, feeds: Mapping[str, Shape], what: str
+) -> Any:
+    """Return the concrete function of `model.train_step` on one batch.
+
+    `specs` are those of the inputs and the targets; without them they follow from the model's own
+    shapes, with what these leave open (the batch) taken from `feeds` by input name. It is the
+    step itself that is traced: the model's own compiled step may go through XLA.
+
+    Raises BadInputError when the model is not compiled, or a size stays open.
+    """
+    tf = tensorflow()
+    if not getattr(model, "compiled", False):
+        raise BadInputError(
+            f"{what}: the Keras model {model.name!r} is not compiled, so that it has neither loss"
+            " nor optimiser. Call model.compile(...) before returning it."
+        )
+    data = tuple(specs) if specs is not None else _inferred_specs(model, feeds, what)
+    try:
+        return tf.function(model.train_step).get_concrete_function(data)
+    except Exception as error:
+        raise BadInputError(
+            f"{what}: the training step of {model.name!r} cannot be traced: {error}"
+        ) from error
+
+
+def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[Any, Any]:
+    """Return the specs (inputs, targets) of a model that knows its own shapes."""
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        raise BadInputError(
+            f"{what}: the Keras model {model.name!r} does not know its input shapes. Return"
+            " (model, [inputs, targets]) with a tf.TensorSpec for each."
+        )
+    names = [tensor.name for tensor in inputs]
+    outputs = _output_names(model)
+    for name in feeds:
+        if name not in (*names, *outputs):
+            raise BadInputError(
+                f"{what}: --feed {name}: no such input.{suggestion(name, [*names, *outputs])}"
+            )
+    input_specs = [_spec(t.name, t.shape, t.dtype, feeds, what) for t in inputs]
+    batch = input_specs[0].shape[0]
+    targets = []
+    for name, output, loss in zip(outputs, model.outputs, _losses(model), strict=True):
+        sparse = "sparse" in _loss_name(loss)
+        shape = [batch, *output.shape[1:-1]] if sparse else [batch, *output.shape[1:]]
+        dtype = "int32" if sparse else output.dtype
+        targets.append(_spec(name, shape, dtype, feeds, what))
+    return _alone_or_all(input_specs), _alone_or_all(targets)
+
+
+def _spec(
+    name: str, shape: Sequence[int | None], dtype: str, feeds: Mapping[str, Shape], what: str
+) -> Any:
+    tf = tensorflow()
+    given = feeds.get(name, shape)
+    fits = len(given) == len(shape) and all(
+        size in (None, wanted) for size, wanted in zip(shape, given, strict=False)
+    )
+    found = str(["?" if size is None else size for size in shape]).replace("'", "")
+    if not fits:
+        raise BadInputError(
+            f"{what}: --feed {name}={','.join(map(str, given))}: the model has the shape {found}"
+            " for it. Fill in only what is open ('?')."
+        )
+    if None in given:
+        raise BadInputError(dynamic_shape(what, name, found, shape))
+    return tf.TensorSpec(given, dtype, name=name)
+
+
+def _output_names(model: Any) -> list[str]:
+    """Return a feed name for each target: `targets`, or one named after each output."""
+    names = list(getattr(model, "output_names", []))
+    if len(model.outputs) == 1:
+        return ["targets"]
+    return [f"targets_{name}" for name in names]
+
+
+def _losses(model: Any) -> list[Any]:
+    """Return one loss for each output, as given to `compile`."""
+    loss = model.loss
+    if isinstance(loss, Mapping):
+        return [loss.get(name) for name in model.output_names]
+    if isinstance(loss, (list, tuple)):
+        return list(loss)
+    return [loss] * len(model.outputs)
+
+
+def _loss_name(loss: Any) -> str:
+    """Return a loss's own name, whichever way it was given."""
+    name = loss if isinstance(loss, str) else getattr(loss, "name", None)
+    return str(name or getattr(loss, "__name__", "")).lower()
+
+
+def _alone_or_all(specs: list[Any]) -> Any:
+    return specs[0] if len(specs) == 1 else specs

@@ -1,0 +1,51 @@
+"""What a node keeps in memory: variables stay, and some outputs live in their input's memory."""
+
+import math
+
+from pesto_cli.graphdef.nodes import Node
+from pesto_cli.graphdef.signature import OpDefs
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+# They pass on the buffer of their first input; so does every op that returns a reference it takes.
+FORWARDING = frozenset(
+    {
+        "Identity",
+        "StopGradient",
+        "PreventGradient",
+        "PlaceholderWithDefault",
+        "CheckNumerics",
+        "EnsureShape",
+        "Reshape",
+        "Squeeze",
+        "ExpandDims",
+        "Bitcast",
+        "ReadVariableOp",
+        "Switch",
+        "_SwitchN",
+        "Merge",
+        "InplaceUpdate",
+        "InplaceAdd",
+        "InplaceSub",
+    }
+)
+
+
+def forwarded_input(node: Node, op_defs: OpDefs) -> int | None:
+    """Return the input in whose memory the outputs of a node live, by its place, or None."""
+    if node.type in FORWARDING:
+        return 0
+    signature = op_defs.signature(node.proto)
+    if any(output.is_ref for output in signature.outputs):
+        refs = (place for place, taken in enumerate(signature.inputs) if taken.is_ref)
+        return next(refs, None)
+    return None
+
+
+def resident_bytes(node: Node) -> int:
+    """Return the size of a variable, an unknown dimension counted as 1; 0 for any other op."""
+    if node.type not in VARIABLES:
+        return 0
+    element_bytes: int = tensorflow().as_dtype(node.proto.attr["dtype"].type).size
+    sizes: list[int] = [dim.size for dim in node.proto.attr["shape"].shape.dim]
+    return element_bytes * math.prod(abs(size) for size in sizes)  # -1 is an unknown one.

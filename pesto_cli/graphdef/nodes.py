@@ -1,0 +1,122 @@
+"""The nodes of a GraphDef that one training step needs, with their wiring as indices."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+
+SHOWN_OF_A_CYCLE = 8
+MERGE = frozenset({"Merge", "RefMerge"})
+NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+
+
+@dataclass(frozen=True)
+class Node:
+    """One NodeDef of the step.
+
+    inputs: (node index, output number) of every data input, in order.
+    controls: node indices of the control inputs.
+    """
+
+    name: str
+    type: str
+    proto: Any
+    inputs: tuple[tuple[int, int], ...]
+    controls: tuple[int, ...]
+
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """Indices of the nodes that this one waits for."""
+        return (*(source for source, _ in self.inputs), *self.controls)
+
+
+def needed_nodes(graph_def: Any, targets: Iterable[str]) -> list[Node]:
+    """Return the nodes that `targets` need, by data or control, in the order of the graph.
+
+    Raises:
+        BadInputError: two nodes have one name, or a target or an input is not in the graph.
+    """
+    protos = list(graph_def.node)
+    position = {proto.name: index for index, proto in enumerate(protos)}
+    if len(position) < len(protos):
+        raise BadInputError(
+            f"two nodes are named {_first_repeated(protos)!r}; names must differ: export the graph "
+            "again."
+        )
+    wiring: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
+    waiting = [_position(target, position, "is to be fetched") for target in targets]
+    while waiting:
+        index = waiting.pop()
+        if index not in wiring:
+            inputs, controls = wiring[index] = _wired(protos[index], position)
+            waiting.extend(source for source, _ in inputs)
+            waiting.extend(controls)
+    number = {index: rank for rank, index in enumerate(sorted(wiring))}
+    return [
+        Node(
+            name=protos[index].name,
+            type=protos[index].op,
+            proto=protos[index],
+            inputs=tuple((number[source], output) for source, output in wiring[index][0]),
+            controls=tuple(number[source] for source in wiring[index][1]),
+        )
+        for index in number
+    ]
+
+
+def topological_order(nodes: Sequence[Node]) -> list[int]:
+    """Return node indices, sources first, save for a loop's way from NextIteration to Merge.
+
+    Raises:
+        BadInputError: naming a cycle that is no while loop.
+    """
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for index, node in enumerate(nodes):
+        sources: Iterable[int] = node.sources
+        if node.type in MERGE:
+            sources = (source for source in sources if nodes[source].type not in NEXT_ITERATION)
+        sorter.add(index, *sources)
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        names = [nodes[index].name for index in error.args[1][:-1]]
+        shown = " -> ".join(names[:SHOWN_OF_A_CYCLE])
+        more = " -> ..." if len(names) > SHOWN_OF_A_CYCLE else ""
+        raise BadInputError(
+            f"{len(names)} nodes form a cycle ({shown}{more} -> {names[0]}), where a graph without "
+            "cycles was expected, save for while loops: remove one of these edges."
+        ) from None
+
+
+def _wired(proto: Any, position: Mapping[str, int]) -> tuple[list[tuple[int, int]], list[int]]:
+    inputs, controls = [], []
+    for text in proto.input:
+        if text.startswith("^"):
+            controls.append(_position(text[1:], position, f"is an input of node {proto.name!r}"))
+        else:
+            name, _, output = text.partition(":")
+            source = _position(name, position, f"is an input of node {proto.name!r}")
+            inputs.append((source, int(output or 0)))
+    return inputs, controls
+
+
+def _position(name: str, position: Mapping[str, int], why: str) -> int:
+    if name not in position:
+        raise BadInputError(
+            f"node {name!r} {why}, but is not in the graph; a complete graph was expected: export "
+            "it again."
+        )
+    return position[name]
+
+
+def _first_repeated(protos: Sequence[Any]) -> str:
+    seen: set[str] = set()
+    for proto in protos:
+        if proto.name in seen:
+            break
+        seen.add(proto.name)
+    name: str = proto.name
+    return name

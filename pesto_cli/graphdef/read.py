@@ -1,0 +1,263 @@
+"""A GraphDef read as the op graph of one training step."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.graph import BoolArray, OpGraph, Tensor
+from pesto_cli.graphdef.colocation import colocation_groups
+from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
+from pesto_cli.graphdef.devices import Devices, Site
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.frames import outermost_frames
+from pesto_cli.graphdef.hashing import graph_hash
+from pesto_cli.graphdef.kernels import DEVICE_TYPES
+from pesto_cli.graphdef.memory import forwarded_input, resident_bytes
+from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.signature import OpDefs
+from pesto_cli.graphdef.sizes import TensorSize, tensor_sizes, unbounded
+
+Output = tuple[int, int]
+"""(node index, output number)"""
+
+
+@dataclass(frozen=True, eq=False)
+class StepGraph:
+    """One training step, read from a GraphDef.
+
+    supported: TensorFlow device type ("CPU", "GPU") -> `[num_ops]`, whether an op can run there.
+    nodes: the GraphDef nodes that each op stands for: all of a while loop's, else the one of its
+        name; none for the return of a fetch.
+    constants: small constants left out of the graph -> index of an op that takes them.
+    estimated: nodes of which the data decides a size, so that it was estimated.
+    """
+
+    graph: OpGraph
+    supported: Mapping[str, BoolArray]
+    nodes: tuple[tuple[str, ...], ...]
+    constants: Mapping[str, int]
+    estimated: tuple[str, ...]
+    graph_hash: str
+
+
+def read_step(meta_graph: Any) -> StepGraph:
+    """Read the training step that computes the fetches of a MetaGraphDef.
+
+    An op is a node that the fetches need, all nodes of a while loop, or the return of a fetched
+    tensor.
+
+    Raises:
+        BadInputError: there is nothing to fetch, the graph is incomplete or cyclic, or a shape is
+            not static.
+        InfeasibleError: an op has no kernel on any device.
+    """
+    graph_def = meta_graph.graph_def
+    step = _facts(graph_def, fetch_names(meta_graph))
+    members = [*step.ops.members, *[()] * len(step.returns)]
+    graph = OpGraph.build(
+        names=_names(step),
+        types=_types(step),
+        tensors=_tensors(step),
+        control_edges=_control_edges(step),
+        colocation_group=[
+            *(step.group[members[0]] for members in step.ops.members),
+            *[None] * len(step.returns),
+        ],
+        resident_bytes=[sum(resident_bytes(step.nodes[index]) for index in op) for op in members],
+        alias_of=[_alias(step, op) for op in members],
+    )
+    return StepGraph(
+        graph=graph,
+        supported=_supported(step, graph.names),
+        nodes=tuple(tuple(step.nodes[index].name for index in op) for op in members),
+        constants=_constants(step),
+        estimated=_estimated(step),
+        graph_hash=graph_hash(graph_def),
+    )
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """All that is known of a step: its nodes, columns by node, and the ops that they become.
+
+    returns: the fetched tensors; their ops come after those of the nodes.
+    """
+
+    op_defs: OpDefs
+    nodes: Sequence[Node]
+    sites: Sequence[Site]
+    sizes: Sequence[Sequence[TensorSize]]
+    order: Sequence[int]
+    group: Sequence[int]
+    ops: Contraction
+    returns: Sequence[Output]
+
+    @cached_property
+    def takers(self) -> Mapping[Output, Sequence[tuple[int, bool]]]:
+        """The ops that take an output from another op, and whether in host memory at both ends."""
+        takers: dict[Output, list[tuple[int, bool]]] = defaultdict(list)
+        op_of = self.ops.op_of
+        for index, node in enumerate(self.nodes):
+            for (source, output), to_host in zip(
+                node.inputs, self.sites[index].host_inputs, strict=True
+            ):
+                if op_of[source] not in (LEFT_OUT, op_of[index]):
+                    on_host = to_host and self.sites[source].host_outputs[output]
+                    takers[source, output].append((op_of[index], on_host))
+        for op, (source, output) in enumerate(self.returns, start=len(self.ops.members)):
+            takers[source, output].append((op, self.sites[source].host_outputs[output]))
+        return takers
+
+
+def _facts(graph_def: Any, fetches: Sequence[str]) -> _Facts:
+    if not fetches:
+        raise BadInputError(
+            "the graph does not say what to fetch; a collection `train_op` was expected: export it "
+            "with --fetch NAME."
+        )
+    nodes = needed_nodes(graph_def, map(node_name, fetches))
+    order = topological_order(nodes)
+    frames = outermost_frames(nodes, order)
+    op_defs = OpDefs(graph_def.library)
+    devices = Devices(op_defs)
+    sites = [devices.site(node.proto) for node in nodes]
+    sizes = tensor_sizes(graph_def, nodes, order)
+    small = small_constants(nodes, frames, sites, sizes, {node_name(name) for name in fetches})
+    ops = contracted(frames, small)
+    return _Facts(
+        op_defs=op_defs,
+        nodes=nodes,
+        sites=sites,
+        sizes=sizes,
+        order=order,
+        group=colocation_groups(nodes, frames, op_defs),
+        ops=ops,
+        returns=_returns(nodes, sizes, fetches),
+    )
+
+
+def _returns(
+    nodes: Sequence[Node], sizes: Sequence[Sequence[TensorSize]], fetches: Sequence[str]
+) -> list[Output]:
+    """Return the tensors among the fetches; a name without output number is an op."""
+    index_of = {node.name: index for index, node in enumerate(nodes)}
+    returns: dict[Output, None] = {}
+    for fetch in fetches:
+        name, is_tensor, number = fetch.partition(":")
+        if is_tensor:
+            outputs = len(sizes[index_of[name]])
+            if not number.isdecimal() or int(number) >= outputs:
+                raise BadInputError(
+                    f"fetch {fetch!r}: op {name!r} has {outputs} outputs; {name}:NUMBER with a "
+                    f"number below {outputs} was expected."
+                )
+            returns[index_of[name], int(number)] = None
+    return list(returns)
+
+
+def _names(step: _Facts) -> list[str]:
+    """Name ops after their node, a while loop after its first LoopCond."""
+    names = []
+    for members in step.ops.members:
+        conditions = (index for index in members if step.nodes[index].type == "LoopCond")
+        names.append(step.nodes[next(conditions, members[0])].name)
+    return names + [f"_retval_{step.nodes[index].name}_{number}" for index, number in step.returns]
+
+
+def _types(step: _Facts) -> list[str]:
+    types = [
+        step.nodes[members[0]].type if len(members) == 1 else "While"
+        for members in step.ops.members
+    ]
+    return types + ["_Retval"] * len(step.returns)
+
+
+def _tensors(step: _Facts) -> list[Tensor]:
+    """Return every output of an op; of a while loop, those that leave it."""
+    tensors = []
+    for index in step.order:
+        op = step.ops.op_of[index]
+        for number, size in enumerate(step.sizes[index]):
+            takers = step.takers.get((index, number), ())
+            if op == LEFT_OUT or (len(step.ops.members[op]) > 1 and not takers):
+                continue
+            if takers and size.num_elements is None and not size.is_handle:
+                raise unbounded(step.nodes[index], size)
+            consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
+            tensors.append(Tensor(op, size.num_bytes, consumers, on_host))
+    return tensors
+
+
+def _control_edges(step: _Facts) -> list[tuple[int, int]]:
+    """Return the control edges between ops.
+
+    What a constant that was left out waits for, those that take it wait for.
+    """
+    op_of = step.ops.op_of
+    edges: set[tuple[int, int]] = set()
+    for index, node in enumerate(step.nodes):
+        if op_of[index] != LEFT_OUT:
+            constants = [source for source in node.sources if op_of[source] == LEFT_OUT]
+            edges.update((op_of[source], op_of[index]) for source in node.controls)
+            edges.update((source, op_of[index]) for source in _waited_for(step, constants))
+    return sorted((tail, head) for tail, head in edges if tail not in (LEFT_OUT, head))
+
+
+def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
+    """Yield the ops that constants wait for, through other constants."""
+    for constant in constants:
+        controls = step.nodes[constant].controls
+        yield from (step.ops.op_of[source] for source in controls)
+        yield from _waited_for(step, [s for s in controls if step.ops.op_of[s] == LEFT_OUT])
+
+
+def _alias(step: _Facts, members: Sequence[int]) -> int:
+    if len(members) != 1:
+        return -1
+    node = step.nodes[members[0]]
+    place = forwarded_input(node, step.op_defs)
+    return LEFT_OUT if place is None else step.ops.op_of[node.inputs[place][0]]
+
+
+def _supported(step: _Facts, names: Sequence[str]) -> dict[str, BoolArray]:
+    """A while loop runs where all of its nodes can, the return of a fetch on the host."""
+    types = [
+        frozenset.intersection(*(step.sites[index].device_types for index in members))
+        for members in step.ops.members
+    ]
+    if not all(types):
+        raise InfeasibleError(
+            f"the while loop of {names[types.index(frozenset())]!r} has no type of device that can "
+            f"run all of its ops; {' or '.join(DEVICE_TYPES)} was expected: take the ops that only "
+            "one of them can run out of the loop."
+        )
+    types += [frozenset({"CPU"})] * len(step.returns)
+    return {kind: np.array([kind in able for able in types], dtype=bool) for kind in DEVICE_TYPES}
+
+
+def _constants(step: _Facts) -> dict[str, int]:
+    """Return an op that takes each constant left out, one of its colocation group if there is."""
+    constants: dict[str, int] = {}
+    for index, node in enumerate(step.nodes):
+        for source, _ in node.inputs:
+            if step.ops.op_of[source] == LEFT_OUT:
+                name = step.nodes[source].name
+                if name not in constants or step.group[source] == step.group[index]:
+                    constants[name] = step.ops.op_of[index]
+    return constants
+
+
+def _estimated(step: _Facts) -> tuple[str, ...]:
+    return tuple(
+        node.name
+        for index, node in enumerate(step.nodes)
+        if any(
+            not size.is_exact and not size.is_handle and (index, number) in step.takers
+            for number, size in enumerate(step.sizes[index])
+        )
+    )

@@ -1,0 +1,189 @@
+"""One signature of a SavedModel as a MetaGraphDef, with its functions inlined."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.completion import MAIN_OP
+from pesto_cli.graphdef.containers import read_saved_model
+from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
+from pesto_cli.graphdef.grappler import inline_functions
+from pesto_cli.graphdef.initial_values import initial_values
+from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+INTERNAL_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
+RESTORE = "restore"
+"""Collection that keeps the restoring op while functions are inlined."""
+
+
+def signature_graph(path: Path, signature: str | None) -> Any:
+    """Return the graph of one signature; its fetches are an op `train_op` and the outputs.
+
+    A SavedModel of TensorFlow 1 is flat and brings its variables' initialisers; one of TensorFlow
+    2 has its signature inlined, and its variables start from the values saved with it.
+
+    Raises BadInputError for an unknown signature, or several when none is named.
+    """
+    saved_model = read_saved_model(path)
+    chosen = _chosen(path, saved_model, signature)
+    if chosen is None:
+        return saved_model.meta_graphs[0]
+    meta, definition = chosen
+    fetched = _with_fetches(meta, definition)
+    if not _is_functional(meta):
+        return fetched
+    _keep_restoring(fetched)
+    return _with_saved_values(inline_functions(fetched, str(path)), path)
+
+
+def _chosen(path: Path, saved_model: Any, signature: str | None) -> tuple[Any, Any] | None:
+    """Return (MetaGraphDef, SignatureDef); None when the graph has fetches and no signature."""
+    found = {
+        name: (meta, definition)
+        for meta in saved_model.meta_graphs
+        for name, definition in meta.signature_def.items()
+        if name not in INTERNAL_SIGNATURES and definition.outputs
+    }
+    if signature is not None:
+        if signature not in found:
+            raise BadInputError(
+                f"{path}: no signature {signature!r}.{suggestion(signature, list(found))}"
+            )
+        return found[signature]
+    if len(saved_model.meta_graphs) == 1 and fetch_names(saved_model.meta_graphs[0]):
+        return None
+    if len(found) != 1:
+        names = ", ".join(sorted(found)) or "none"
+        raise BadInputError(
+            f"{path}: a SavedModel with {len(found)} signatures ({names}), where one was expected."
+            " Choose one: --signature NAME"
+        )
+    return next(iter(found.values()))
+
+
+def _is_functional(meta: Any) -> bool:
+    """Return whether TensorFlow 2 saved it: objects, and no variables by name."""
+    return bool(meta.object_graph_def.nodes) and "variables" not in meta.collection_def
+
+
+def _with_fetches(meta: Any, definition: Any) -> Any:
+    """Return a copy with an op that runs the whole signature, and its outputs, as the fetches."""
+    copy = type(meta)()
+    copy.CopyFrom(meta)
+    outputs = sorted({output.name for output in definition.outputs.values()})
+    names = {node.name for node in copy.graph_def.node}
+    name = next(n for n in _numbered(TRAIN_OP) if n not in names)
+    inputs = sorted({f"^{node_name(output)}" for output in outputs})
+    copy.graph_def.node.add(name=name, op="NoOp", input=inputs)
+    copy.collection_def[TRAIN_OP].node_list.value[:] = [name, *outputs]
+    return copy
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    count = 0
+    while True:
+        count += 1
+        yield f"{name}_{count}"
+
+
+def _keep_restoring(meta: Any) -> None:
+    """Have the inlined graph hold the restoring ops, in place of the saver that calls them."""
+    restore = meta.saver_def.restore_op_name
+    meta.ClearField("saver_def")
+    if restore:
+        names = {node.name for node in meta.graph_def.node}
+        name = next(n for n in _numbered(RESTORE) if n not in names)
+        meta.graph_def.node.add(name=name, op="NoOp", input=[f"^{node_name(restore)}"])
+        meta.collection_def[RESTORE].node_list.value.append(name)
+
+
+def _with_saved_values(meta: Any, path: Path) -> Any:
+    """Return the signature's own graph, its variables initialised by what was saved."""
+    tf1 = tensorflow().compat.v1
+    keys = _checkpoint_keys(meta.graph_def)
+    signature = _pruned(meta)
+    variables = [node.name for node in signature.graph_def.node if node.op == "VarHandleOp"]
+    missing = [name for name in variables if name not in keys]
+    if missing:
+        raise BadInputError(
+            f"{path}: no saved value for variable {missing[0]!r}. Save the model again with"
+            " tf.saved_model.save."
+        )
+    checkpoint = tensorflow().train.load_checkpoint(str(path / "variables" / "variables"))
+    values = {name: checkpoint.get_tensor(keys[name]) for name in variables}
+    with tf1.Graph().as_default() as graph:
+        tf1.train.import_meta_graph(signature)
+        _add_initialisers(graph, values)
+        return tf1.train.export_meta_graph(graph=graph)
+
+
+def _add_initialisers(graph: Any, values: Mapping[str, Any]) -> None:
+    """Add to each variable the initialiser and the read that TensorFlow 1 would have."""
+    tf = tensorflow()
+    for name, build in initial_values(values).items():
+        handle = graph.get_tensor_by_name(f"{name}:0")
+        with tf.name_scope(f"{name}/Initializer/"):
+            value = build()
+        present = {operation.name for operation in graph.get_operations()}
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{name}/Assign")
+        read = f"{name}/Read/ReadVariableOp"
+        if read not in present:
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype, name=read)
+
+
+def _pruned(meta: Any) -> Any:
+    """Return what the fetches and the initialisation of tables need, without save and restore."""
+    kept = type(meta)()
+    kept.CopyFrom(meta)
+    kept.ClearField("graph_def")
+    for key in list(kept.collection_def):
+        if key not in (TRAIN_OP, MAIN_OP, INIT_OP):
+            del kept.collection_def[key]
+    roots = [node_name(n) for c in kept.collection_def.values() for n in c.node_list.value]
+    needed = ancestors(meta.graph_def, roots)
+    kept.graph_def.versions.CopyFrom(meta.graph_def.versions)
+    kept.graph_def.library.CopyFrom(meta.graph_def.library)
+    kept.graph_def.node.extend(node for node in meta.graph_def.node if node.name in needed)
+    for node in kept.graph_def.node:
+        _leave_lost_company(node, needed)
+    return kept
+
+
+def _leave_lost_company(node: Any, present: Collection[str]) -> None:
+    """Drop from a node's colocation constraints, which inlining sets, those on lost nodes."""
+    if "_class" in node.attr:
+        companions = node.attr["_class"].list.s
+        companions[:] = [c for c in companions if c.decode().removeprefix("loc:@") in present]
+
+
+def _checkpoint_keys(graph_def: Any) -> dict[str, str]:
+    """Return the checkpoint key of each variable, by the node of its handle.
+
+    Read off the restoring ops: RestoreV2 -> Identity -> AssignVariableOp <- VarHandleOp.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    keys = {}
+    for node in graph_def.node:
+        if node.op == "AssignVariableOp":
+            handle, value = (_through_identities(nodes, name) for name in node.input[:2])
+            restore = nodes[node_name(value)]
+            if restore.op == "RestoreV2":
+                index = int(value.split(":")[1]) if ":" in value else 0
+                keys[handle] = _restored_key(nodes, restore, index)
+    return keys
+
+
+def _restored_key(nodes: Mapping[str, Any], restore: Any, index: int) -> str:
+    tf = tensorflow()
+    names = nodes[node_name(_through_identities(nodes, restore.input[1]))]
+    key: bytes = tf.make_ndarray(names.attr["value"].tensor).flatten()[index]
+    return key.decode()
+
+
+def _through_identities(nodes: Mapping[str, Any], name: str) -> str:
+    while nodes[node_name(name)].op == "Identity":
+        name = nodes[node_name(name)].input[0]
+    return name

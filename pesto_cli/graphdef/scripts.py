@@ -1,0 +1,178 @@
+"""`script.py:function`: runs a user's function and takes what it returns as a training step."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
+from pesto_cli.graphdef.functions import concrete_function, function_graph
+from pesto_cli.graphdef.keras_models import traced_train_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+EXPECTED = (
+    "a train op, a dict with 'train_op', (tf.function, [tf.TensorSpec, ...]) or a compiled Keras"
+    " model, alone or as (model, [inputs, targets])"
+)
+
+
+def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
+    """Return the MetaGraphDef of what `function` in the script at `path` builds or returns.
+
+    The function is called without arguments in a new default graph, as v1 code expects. When that
+    fails, or what it returns is no part of a graph, it is called again in eager mode, as
+    tf.function and Keras expect. A Keras model or a tf.function may also be named itself.
+
+    Raises BadInputError when the script or the function fails, or returns something else.
+    """
+    what = f"{path}:{function}"
+    tf = tensorflow()
+    built = _attribute(_module(path), function, what)
+    if _is_model(built) or _is_function(built):
+        return _eager_step(built, feeds, what)
+    failure: BadInputError | None = None
+    with tf.Graph().as_default():
+        try:
+            result = _called(built, path, what)
+        except BadInputError as error:
+            failure = error
+        else:
+            if _train_op(result) is not None:
+                return built_graph(result, what)
+    _forget_keras_names()
+    try:
+        result = _called(built, path, what)
+    except BadInputError as error:
+        raise failure or error from None
+    return _eager_step(result, feeds, what)
+
+
+def built_graph(result: Any, what: str) -> Any:
+    """Return the MetaGraphDef of a v1 graph from its train op, or a dict of that and more."""
+    tf1 = tensorflow().compat.v1
+    train_op = _train_op(result)
+    others = _others(result, what)
+    graph = train_op.graph
+    with graph.as_default():
+        graph.clear_collection(TRAIN_OP)
+        for fetch in (train_op, *others):
+            graph.add_to_collection(TRAIN_OP, fetch)
+        return tf1.train.export_meta_graph(graph=graph)
+
+
+def _eager_step(result: Any, feeds: Mapping[str, Shape], what: str) -> Any:
+    built, specs = result, None
+    if isinstance(result, Sequence) and len(result) == 2 and not isinstance(result, str):
+        built, specs = result
+    if _is_model(built):
+        return function_graph(traced_train_step(built, specs, feeds, what), what)
+    if _is_function(built):
+        return function_graph(concrete_function(built, specs, what), what)
+    raise BadInputError(f"{what}: returned {_described(result)}, where {EXPECTED} was expected.")
+
+
+def _module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise BadInputError(f"{path}: no such script. Check the path.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BadInputError(f"{path}: not a Python script.")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _script_failed(path, str(path), "cannot be imported", error) from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module
+
+
+def _attribute(module: ModuleType, name: str, what: str) -> Any:
+    found = getattr(module, name, None)
+    if callable(found):
+        return found
+    own = [
+        key
+        for key, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__
+    ]
+    problem = f"no function {name!r}" if found is None else f"{name!r} is no function"
+    raise BadInputError(f"{what}: {problem}.{suggestion(name, own)}")
+
+
+def _called(function: Any, path: Path, what: str) -> Any:
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise _script_failed(path, what, "failed", error) from error
+
+
+def _script_failed(path: Path, what: str, how: str, error: BaseException) -> BadInputError:
+    """Return the error with the last line of the script that led to it."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == path.resolve()
+    ]
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        lines = [error.lineno]
+    where = f" in line {lines[-1]}" if lines else ""
+    return BadInputError(f"{what}: {how}{where}: {type(error).__name__}: {error}")
+
+
+def _train_op(result: Any) -> Any:
+    """Return the operation that a v1 builder returned, or None."""
+    tf = tensorflow()
+    train_op = result.get(TRAIN_OP) if isinstance(result, Mapping) else result
+    if isinstance(train_op, tf.Operation):
+        return train_op
+    if isinstance(train_op, tf.Tensor) and not hasattr(train_op, "numpy"):
+        return train_op.op
+    return None
+
+
+def _others(result: Any, what: str) -> list[Any]:
+    """Return what is to be fetched beside the train op, in the dict's order."""
+    tf = tensorflow()
+    if not isinstance(result, Mapping):
+        return []
+    others = [value for key, value in result.items() if key != TRAIN_OP]
+    for value in others:
+        if not isinstance(value, (tf.Operation, tf.Tensor)):
+            raise BadInputError(
+                f"{what}: returned {_described(value)} beside the train op, where only tensors and"
+                " operations can be fetched."
+            )
+    return others
+
+
+def _is_function(value: Any) -> bool:
+    tf = tensorflow()
+    kinds = (tf.types.experimental.PolymorphicFunction, tf.types.experimental.ConcreteFunction)
+    return isinstance(value, kinds)
+
+
+def _is_model(value: Any) -> bool:
+    """Return whether it is a Keras model, without importing Keras for everyone else."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.Model)
+
+
+def _forget_keras_names() -> None:
+    """Have Keras name a second build of the same model like the first."""
+    keras = sys.modules.get("keras")
+    if keras is not None:
+        keras.backend.clear_session()
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(map(repr, value)) or 'nothing in it'}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,126 @@
+"""What nodes take and give: their arguments, by OpDef and attributes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.errors import InfeasibleError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input or output tensor of a node.
+
+    name: of the OpDef's argument; a list argument is several tensors of one name.
+    dtype: the number in TensorFlow's `DataType`, never that of a reference; 0 where a function
+        body leaves it open.
+    """
+
+    name: str
+    dtype: int
+    is_ref: bool
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The tensors of a node, in the order of its inputs and outputs."""
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+
+
+class OpDefs:
+    """The op types that a graph may use: TensorFlow's, and the functions of its library."""
+
+    def __init__(self, library: Any) -> None:
+        self.functions = {function.signature.name: function for function in library.function}
+        self._op_defs: dict[str, Any] = {}
+        self._signatures: dict[tuple[object, ...], Signature] = {}
+
+    def of(self, node: Any) -> Any:
+        """Return the OpDef of a NodeDef.
+
+        Raises:
+            InfeasibleError: its type is unknown, so that no device can run it.
+        """
+        if node.op not in self._op_defs:
+            self._op_defs[node.op] = self._find(node)
+        return self._op_defs[node.op]
+
+    def signature(self, node: Any) -> Signature:
+        """Return the input and output tensors of a NodeDef."""
+        op_def = self.of(node)
+        sized_by = _argument_attributes(op_def)
+        key = (node.op, *(values(self.attribute(node, name)) for name in sized_by))
+        if key not in self._signatures:
+            attributes = dict(zip(sized_by, key[1:], strict=True))
+            self._signatures[key] = Signature(
+                _arguments(op_def.input_arg, attributes), _arguments(op_def.output_arg, attributes)
+            )
+        return self._signatures[key]
+
+    def attribute(self, node: Any, name: str) -> Any:
+        """Return the AttrValue of a NodeDef, by default that of its OpDef, else None."""
+        if name in node.attr:
+            return node.attr[name]
+        for attr in self.of(node).attr:
+            if attr.name == name and attr.HasField("default_value"):
+                return attr.default_value
+        return None
+
+    def _find(self, node: Any) -> Any:
+        from tensorflow.python.framework import op_def_registry
+
+        if node.op in self.functions:
+            return self.functions[node.op].signature
+        op_def = op_def_registry.get(node.op)
+        if op_def is None:
+            raise InfeasibleError(
+                f"op {node.name!r} is of type {node.op}, which this TensorFlow does not have, so "
+                "no device can run it; a registered type was expected: export the graph without it."
+            )
+        return op_def
+
+
+def values(attribute: Any) -> tuple[Any, ...] | None:
+    """Return what an AttrValue holds, a list's elements or the one value; None where it is open."""
+    if attribute is None:
+        return None
+    kind = attribute.WhichOneof("value")
+    if kind in (None, "placeholder"):
+        return None
+    if kind == "list":
+        return tuple(item for _, items in attribute.list.ListFields() for item in items)
+    return (getattr(attribute, kind),)
+
+
+def _argument_attributes(op_def: Any) -> list[str]:
+    names = (
+        name
+        for argument in (*op_def.input_arg, *op_def.output_arg)
+        for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
+        if name
+    )
+    return list(dict.fromkeys(names))
+
+
+def _arguments(op_def_arguments: Sequence[Any], attributes: dict[str, Any]) -> tuple[Argument, ...]:
+    """Expand list arguments: `number_attr` repeats one type, `type_list_attr` lists the types."""
+    expanded: list[Argument] = []
+    for argument in op_def_arguments:
+        if argument.type_list_attr:
+            dtypes = attributes[argument.type_list_attr] or ()
+        else:
+            dtypes = (attributes[argument.type_attr] or (0,)) if argument.type_attr else None
+            number = (attributes[argument.number_attr] or (0,)) if argument.number_attr else (1,)
+            dtypes = (dtypes or (argument.type,)) * number[0]
+        expanded += [Argument(argument.name, dtype, argument.is_ref) for dtype in dtypes]
+    return tuple(expanded)
+
+
+def dtype_names(tensors: Sequence[Argument]) -> str:
+    """Return the types of some tensors as a message shows them."""
+    from tensorflow.dtypes import as_dtype
+
+    names = (as_dtype(tensor.dtype).name if tensor.dtype else "any" for tensor in tensors)
+    return ", ".join(names) or "none"

@@ -1,0 +1,142 @@
+"""How large the tensors of a step are: by shape inference, or estimated where the data decides."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import FED_TYPES, dynamic_shape
+from pesto_cli.graphdef.nodes import Node
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+Shape = tuple[int | None, ...]
+
+# Bytes of an element that has no fixed size: TensorFlow's `tstring`, which holds up to 22
+# characters in place, and handles, which stand for data that stays where it is.
+BYTES_OF_HANDLES = {"string": 24, "resource": 8, "variant": 8}
+# Ops that bring data into the step, beside those that take nothing.
+SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
+
+
+@dataclass(frozen=True)
+class TensorSize:
+    """Size of one output.
+
+    num_elements: exact, or an estimate, or None where nothing bounds an unknown dimension.
+    shape: None where the rank is unknown.
+    """
+
+    shape: Shape | None
+    element_bytes: int
+    is_handle: bool
+    num_elements: int | None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the shape is static."""
+        return self.shape is not None and None not in self.shape
+
+    @property
+    def known_elements(self) -> int:
+        """Product of the known dimensions."""
+        return math.prod(size for size in self.shape or () if size is not None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes, an unbounded dimension counted as 1."""
+        elements = self.known_elements if self.num_elements is None else self.num_elements
+        return elements * self.element_bytes
+
+
+def tensor_sizes(
+    graph_def: Any, nodes: Sequence[Node], order: Sequence[int]
+) -> list[tuple[TensorSize, ...]]:
+    """Return the sizes of every node's outputs; `order` is topological.
+
+    Raises:
+        BadInputError: TensorFlow refuses the graph.
+    """
+    sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
+    graph = _imported(graph_def, nodes)
+    for index in order:
+        outputs = graph.get_operation_by_name(nodes[index].name).outputs
+        taken = [
+            sizes[source][output]
+            for source, output in nodes[index].inputs
+            if output < len(sizes[source])  # Not yet known on a loop's way back.
+        ]
+        sizes[index] = tuple(_size(output, nodes[index].type, taken) for output in outputs)
+    return sizes
+
+
+def unbounded(node: Node, size: TensorSize) -> BadInputError:
+    """Return the error for an output of which nothing tells the size."""
+    found = "unknown" if size.shape is None else f"[{', '.join(map(_shown, size.shape))}]"
+    if node.type in FED_TYPES:
+        return BadInputError(dynamic_shape("the graph", node.name, found, size.shape or ()))
+    return BadInputError(
+        f"op {node.name!r} ({node.type}) gives a tensor of shape {found}, where a static one was "
+        "expected: give it a static shape (a data set: batch with drop_remainder=True), or put a "
+        "placeholder in its place and export with --feed name=shape."
+    )
+
+
+def _size(output: Any, op_type: str, taken: Sequence[TensorSize]) -> TensorSize:
+    dtype = output.dtype.base_dtype
+    is_handle = dtype.name in BYTES_OF_HANDLES
+    dims = None if output.shape.rank is None else tuple(output.shape.as_list())
+    size = TensorSize(dims, BYTES_OF_HANDLES.get(dtype.name, dtype.size), is_handle, None)
+    elements = size.known_elements if size.is_exact else _estimate(size, op_type, taken)
+    return replace(size, num_elements=elements)
+
+
+def _estimate(size: TensorSize, op_type: str, taken: Sequence[TensorSize]) -> int | None:
+    """Estimate the number of elements where the shape depends on the data (Unique, Where).
+
+    If no input's size is in doubt, the output is taken to be as large as the largest input. Else
+    the unknown dimensions come from those inputs, and are as large as they are there; only a
+    Reshape keeps the number of elements. An op that takes nothing but handles (a stack, a list)
+    counts with its known dimensions, one that brings data into the step has no bound.
+    """
+    data = [source for source in taken if not source.is_handle]
+    if any(source.num_elements is None for source in data):
+        return None
+    if not taken or any(part in op_type for part in SOURCE_TYPE_PARTS):
+        return None
+    if op_type == "Reshape":
+        return data[0].num_elements
+    in_doubt = [source for source in data if not source.is_exact]
+    if in_doubt:
+        return size.known_elements * max(_unknown_part(source) for source in in_doubt)
+    return max(size.known_elements, *(source.num_elements or 1 for source in data), 1)
+
+
+def _unknown_part(size: TensorSize) -> int:
+    """Product of the unknown dimensions, by the estimate."""
+    return -(-(size.num_elements or 0) // max(size.known_elements, 1))
+
+
+def _imported(graph_def: Any, nodes: Sequence[Node]) -> Any:
+    """Import the nodes of the step, without what says where they run, into a graph of their own."""
+    tf1 = tensorflow().compat.v1
+    step = tf1.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    step.node.extend(node.proto for node in nodes)
+    for proto in step.node:
+        proto.ClearField("device")
+        if "_class" in proto.attr:
+            del proto.attr["_class"]
+    graph = tf1.Graph()
+    try:
+        with graph.as_default():
+            tf1.import_graph_def(step, name="")
+    except ValueError as error:
+        raise BadInputError(
+            f"TensorFlow refuses the graph ({error}); a graph that it can run was expected: export "
+            "the graph again."
+        ) from error
+    return graph
+
+
+def _shown(size: int | None) -> str:
+    return "?" if size is None else str(size)

@@ -1,0 +1,46 @@
+"""SOURCE of `pesto export`: what kind it is, and the graph it stands for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pesto_cli import zoo
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.containers import read_meta_graph
+from pesto_cli.graphdef.fetches import Shape
+from pesto_cli.graphdef.saved_models import signature_graph
+from pesto_cli.graphdef.scripts import built_graph, script_graph
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+ZOO = "zoo:"
+
+
+def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None) -> Any:
+    """Return the MetaGraphDef of a SOURCE: `zoo:NAME`, `script.py:function` or a graph's path.
+
+    Fetches that the source itself names are in collection `train_op`. Raises BadInputError.
+    """
+    path = Path(source)
+    is_saved_model = path.is_dir()
+    if signature is not None and not is_saved_model:
+        raise BadInputError(
+            f"{source}: --signature {signature}: only a SavedModel directory has signatures."
+            " Leave it out, or name what to fetch: --fetch NAME"
+        )
+    if source.lower().startswith(ZOO):
+        return _zoo_graph(source)
+    script, colon, function = source.rpartition(":")
+    if colon and script.endswith(".py"):
+        return script_graph(Path(script), function, feeds)
+    if source.endswith(".py"):
+        raise BadInputError(
+            f"{source}: a script alone, where script.py:function was expected. Name the function"
+            f" that builds the graph: {source}:build"
+        )
+    return signature_graph(path, signature) if is_saved_model else read_meta_graph(path)
+
+
+def _zoo_graph(source: str) -> Any:
+    tf = tensorflow()
+    with tf.Graph().as_default():
+        return built_graph(zoo.build(source[len(ZOO) :]), source)

@@ -1,0 +1,111 @@
+"""What must hold of a GraphDef before TensorFlow may see it.
+
+TensorFlow's own import ends the process or gives an opaque message on some of these.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+
+SHOWN_OF_A_CYCLE = 8
+MERGES = ("Merge", "RefMerge")
+NEXT_ITERATIONS = ("NextIteration", "RefNextIteration")
+
+
+def check_structure(graph_def: Any, what: str) -> None:
+    """Raise BadInputError when node names repeat, an input is missing or nodes form a cycle.
+
+    `what` names the graph in the message. A v1 while loop is no cycle: its way back leads from a
+    NextIteration to a Merge.
+    """
+    by_name = {node.name: node for node in graph_def.node}
+    if len(by_name) != len(graph_def.node):
+        raise BadInputError(
+            f"{what}: two nodes are named {_first_repeated(graph_def)!r}, where names must differ."
+            " Export the graph again."
+        )
+    for node in graph_def.node:
+        for source in producers(node):
+            if source not in by_name:
+                raise BadInputError(
+                    f"{what}: node {node.name!r} has the input {source!r}, which is not in the"
+                    " graph. The file is incomplete: export the graph again."
+                )
+    cycle = find_cycle(graph_def)
+    if cycle:
+        shown = " -> ".join(cycle[:SHOWN_OF_A_CYCLE])
+        more = " -> ..." if len(cycle) > SHOWN_OF_A_CYCLE else ""
+        raise BadInputError(
+            f"{what}: {len(cycle)} nodes form a cycle ({shown}{more} -> {cycle[0]}), where a graph"
+            " without cycles was expected. Remove one of these edges."
+        )
+
+
+def producers(node: Any) -> Iterator[str]:
+    """Yield the names of the nodes that feed a NodeDef, by data or control edge."""
+    for name in node.input:
+        yield name.lstrip("^").split(":")[0]
+
+
+def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
+    """Return `names` and every node that they need."""
+    by_name = {node.name: node for node in graph_def.node}
+    seen: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting.extend(producers(by_name[name]))
+    return seen
+
+
+def find_cycle(graph_def: Any) -> list[str]:
+    """Return the names along one cycle, in the direction of the edges; empty when there is none."""
+    inputs = _inputs_without_loop_backs(graph_def)
+    consumers: dict[str, list[str]] = {name: [] for name in inputs}
+    for name, sources in inputs.items():
+        for source in sources:
+            consumers[source].append(name)
+    missing = {name: len(sources) for name, sources in inputs.items()}
+    ready = [name for name, count in missing.items() if count == 0]
+    while ready:
+        name = ready.pop()
+        del missing[name]
+        for consumer in consumers[name]:
+            missing[consumer] -= 1
+            if missing[consumer] == 0:
+                ready.append(consumer)
+    return _walk_back(inputs, missing.keys()) if missing else []
+
+
+def _inputs_without_loop_backs(graph_def: Any) -> dict[str, list[str]]:
+    types = {node.name: node.op for node in graph_def.node}
+    return {
+        node.name: [
+            source
+            for source in producers(node)
+            if not (node.op in MERGES and types[source] in NEXT_ITERATIONS)
+        ]
+        for node in graph_def.node
+    }
+
+
+def _walk_back(inputs: dict[str, list[str]], stuck: Collection[str]) -> list[str]:
+    """Follow inputs among the `stuck` nodes, each of which has one, until a node comes again."""
+    path: dict[str, int] = {}
+    name = next(iter(stuck))
+    while name not in path:
+        path[name] = len(path)
+        name = next(source for source in inputs[name] if source in stuck)
+    return list(reversed(list(path)[path[name] :]))
+
+
+def _first_repeated(graph_def: Any) -> str:
+    seen: set[str] = set()
+    for node in graph_def.node:
+        if node.name in seen:
+            break
+        seen.add(node.name)
+    return str(node.name)

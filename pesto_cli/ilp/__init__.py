@@ -1,0 +1,166 @@
+"""Joint placement and ordering as an integer program (Pesto, Section 3.2).
+
+The formulation stands twice, as mathematics that reads the same: `cpsat` for OR-Tools CP-SAT, and
+`milp` for CBC and HiGHS. Links take transfers in any order here, so the optimum is a lower bound
+for links that serve first come first, as in the simulator.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.search import Found, OnSolution, Search
+from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
+from pesto_cli.limits import Limits
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Schedule
+
+# Objective and bound of an optimum may differ by rounding in the solver.
+RELATIVE_TOLERANCE = 1e-6
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class IlpSolution:
+    """What an integer program found, about its own problem: not a full graph, if that was coarse.
+
+    schedule: None if status is INFEASIBLE or UNKNOWN. Its link order is free, and its peak memory
+    may exceed a device's: only the variables are held within it.
+    objective_us: its makespan, or inf. bound_us: no schedule is shorter.
+    """
+
+    status: SolveStatus
+    schedule: Schedule | None
+    objective_us: float
+    bound_us: float
+
+
+def _cpsat(asked: Search) -> Found:
+    from pesto_cli.ilp import cpsat
+
+    return cpsat.search(asked)
+
+
+SOLVERS: Mapping[str, Callable[[Search], Found]] = {"cpsat": _cpsat}
+
+
+def solve(
+    problem: Problem,
+    limits: Limits,
+    *,
+    solver: str = "cpsat",
+    congestion: bool = True,
+    balance: float | None = None,
+    warm_start: Schedule | None = None,
+    on_solution: OnSolution | None = None,
+) -> IlpSolution:
+    """Place and order the ops of a problem as well as the limits allow.
+
+    Args:
+        problem: a few hundred ops at most; coarsen larger ones.
+        limits: bounds on the search, building the model included.
+        solver: a name in `SOLVERS`.
+        congestion: whether transfers on one channel queue.
+        balance: by how much the outputs on two GPUs may differ, as a share of their sum.
+        warm_start: a schedule to begin with; the answer is never longer than this one, unless it
+            breaks a memory constraint: then it is a hint only.
+        on_solution: called with objective and bound in us whenever a better schedule is found,
+            maybe on another thread.
+
+    Raises:
+        BadInputError: the solver is unknown, or the warm start does not fit the problem.
+        EnvironmentFailedError: the solver is not installed, or died.
+    """
+    began = time.monotonic()
+    if solver not in SOLVERS:
+        raise BadInputError(f"solver {solver!r} is unknown; use one of {', '.join(SOLVERS)}.")
+    if balance is not None and not 0 <= balance <= 1:
+        raise BadInputError(f"balance is {balance}; a share in [0, 1] was expected.")
+    formulation = Formulation.build(problem)
+    start, start_fits = None, False
+    if warm_start is not None:
+        _check_start(problem, warm_start)
+        start = left_shift(
+            formulation, timetable_of(formulation, warm_start), congestion=congestion
+        )
+        start_fits = _fits_memory(formulation, start, balance)
+    if not limits.deterministic:
+        spent = time.monotonic() - began
+        limits = replace(limits, time_limit_s=max(0.0, limits.time_limit_s - spent))
+    asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution)
+    found = Found(SolveStatus.UNKNOWN) if limits.stop.is_set() else SOLVERS[solver](asked)
+    return _solution(asked, found)
+
+
+def _solution(asked: Search, found: Found) -> IlpSolution:
+    """The better of what was found and the start, with a status that the numbers bear out."""
+    candidates = [asked.start] if asked.start and asked.start_fits else []
+    if found.times:
+        candidates.insert(
+            0, left_shift(asked.formulation, found.times, congestion=asked.congestion)
+        )
+    bound_us = max(found.bound_us, asked.formulation.lower_bound)
+    if found.status == SolveStatus.INFEASIBLE and not candidates:
+        return IlpSolution(SolveStatus.INFEASIBLE, None, math.inf, math.inf)
+    if not candidates:
+        return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, bound_us)
+    best = min(candidates, key=lambda times: times.makespan)
+    schedule = schedule_of(asked.formulation, best)
+    objective_us = schedule.makespan_us
+    if objective_us <= bound_us * (1 + RELATIVE_TOLERANCE):
+        status = SolveStatus.OPTIMAL
+    elif asked.limits.stop.is_set():
+        status = SolveStatus.INTERRUPTED
+    else:
+        status = SolveStatus.FEASIBLE
+    return IlpSolution(status, schedule, objective_us, min(bound_us, objective_us))
+
+
+def _check_start(problem: Problem, start: Schedule) -> None:
+    if len(start.device) != problem.num_ops:
+        raise BadInputError(
+            f"the warm start places {len(start.device)} ops, the problem has {problem.num_ops}; "
+            "a schedule of the same problem was expected."
+        )
+    known = (start.device >= 0) & (start.device < problem.num_devices)
+    allowed = known & problem.allowed[np.arange(problem.num_ops), np.where(known, start.device, 0)]
+    group = problem.graph.colocation_group
+    leader = problem.graph.groups.indices[problem.graph.groups.offsets[:-1]]
+    together = start.device == start.device[leader[group]]
+    for fits, wrong in ((allowed, "may not run there"), (together, "is cut off from its group")):
+        if not fits.all():
+            op = int(np.argmin(fits))
+            raise BadInputError(
+                f"the warm start puts op {problem.graph.names[op]!r} on device "
+                f"{start.device[op]}, where it {wrong}; a schedule that keeps the constraints "
+                "was expected: leave it out, or solve again."
+            )
+
+
+def _fits_memory(formulation: Formulation, start: Timetable, balance: float | None) -> bool:
+    """(8) and (8') for the start, with a warning if it breaks one."""
+    problem, device = formulation.problem, np.array(start.device, dtype=np.int64)
+    resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
+    excess = resident - np.floor(problem.capacity_bytes)
+    if (excess > 0).any():
+        worst = int(np.argmax(excess))
+        _log.warning(
+            "the warm start exceeds the memory of %s by %d bytes; it serves as a hint only.",
+            problem.machine.devices[worst].name,
+            excess[worst],
+        )
+        return False
+    output = np.bincount(device, formulation.output_bytes, problem.num_devices)
+    for d, e in formulation.gpu_pairs if balance is not None else []:
+        if output[d] - output[e] > balance * (output[d] + output[e]):
+            _log.warning("the warm start is not balanced; it serves as a hint only.")
+            return False
+    return True

@@ -1,0 +1,237 @@
+"""The sets and numbers of the formulation that both backends build from.
+
+Ops i are in V, devices d in D, transfers k in K: one for each tensor and device to which it may
+have to be sent. Times are in units of `unit_us`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Self
+
+import numpy as np
+
+from pesto_cli.bounds import heads, lower_bound_us, tails
+from pesto_cli.graph import FloatArray
+from pesto_cli.problem import Problem
+
+# Quotients of decimal durations, such as 2.3 us / 0.001 us, miss their integer by rounding.
+WHOLE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A tensor and a device that it may be sent to.
+
+    consumers: the ops that may take it there while its producer is elsewhere.
+    time: duration by source device.
+    """
+
+    tensor: int
+    dst: int
+    producer: int
+    consumers: tuple[int, ...]
+    time: dict[int, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Formulation:
+    """What an integer program needs to know of a problem.
+
+    op_time: duration of every op by device that it may run on.
+    transfers: the set K.
+    signals: pairs (i, j) where j waits for `signal_time` after i if they are on different devices.
+    horizon: some optimal schedule ends by then.
+    lower_bound: no schedule ends before.
+    """
+
+    problem: Problem
+    unit_us: float
+    op_time: list[dict[int, float]]
+    transfers: list[Transfer]
+    signals: list[tuple[int, int]]
+    signal_time: float
+    horizon: float
+    lower_bound: float
+
+    @classmethod
+    def build(cls, problem: Problem) -> Self:
+        """The formulation of a problem, in microseconds."""
+        op_time = [
+            {int(d): float(problem.duration_us[op, d]) for d in np.flatnonzero(allowed)}
+            for op, allowed in enumerate(problem.allowed)
+        ]
+        transfers, signals = list(_transfers(problem)), sorted(_signals(problem))
+        # A schedule in which nothing waits without cause ends with a chain of ops, transfers and
+        # signals, each of which occurs once.
+        horizon = sum(max(times.values()) for times in op_time)
+        horizon += sum(max(transfer.time.values()) for transfer in transfers)
+        horizon += len(signals) * problem.machine.signal_us
+        return cls(
+            problem=problem,
+            unit_us=1.0,
+            op_time=op_time,
+            transfers=transfers,
+            signals=signals,
+            signal_time=problem.machine.signal_us,
+            horizon=horizon,
+            lower_bound=lower_bound_us(problem),
+        )
+
+    def in_units(self, unit_us: float, *, whole: bool) -> Self:
+        """The same with times in another unit, by choice rounded down to whole units.
+
+        Rounding down keeps a bound valid: whatever is feasible stays so, and ends no later.
+        """
+
+        def convert(time: float) -> float:
+            scaled = time / unit_us
+            return float(math.floor(scaled + WHOLE_TOLERANCE)) if whole else scaled
+
+        return replace(
+            self,
+            unit_us=unit_us,
+            op_time=[{d: convert(t) for d, t in times.items()} for times in self.op_time],
+            transfers=[
+                replace(k, time={s: convert(t) for s, t in k.time.items()}) for k in self.transfers
+            ],
+            signal_time=convert(self.signal_time),
+            horizon=math.ceil(self.horizon / unit_us) if whole else self.horizon / unit_us,
+            lower_bound=convert(self.lower_bound),
+        )
+
+    @cached_property
+    def head(self) -> FloatArray:
+        """`[num_ops]`: no op starts before its head."""
+        return heads(self.problem.graph, self._min_time)
+
+    @cached_property
+    def tail(self) -> FloatArray:
+        """`[num_ops]`: at least this much follows an op's end."""
+        return tails(self.problem.graph, self._min_time)
+
+    @cached_property
+    def _min_time(self) -> FloatArray:
+        return np.array([min(times.values()) for times in self.op_time])
+
+    @cached_property
+    def transfers_of_op(self) -> list[list[int]]:
+        """Indices into `transfers` by producer."""
+        rows: list[list[int]] = [[] for _ in self.op_time]
+        for k, transfer in enumerate(self.transfers):
+            rows[transfer.producer].append(k)
+        return rows
+
+    @cached_property
+    def signals_of_op(self) -> list[list[int]]:
+        """The ops that an op sends signals to."""
+        rows: list[list[int]] = [[] for _ in self.op_time]
+        for before, after in self.signals:
+            rows[before].append(after)
+        return rows
+
+    @cached_property
+    def senders(self) -> dict[int, list[tuple[int, int]]]:
+        """By channel: the (k, s) such that transfer k uses it when sent from s."""
+        senders = defaultdict(list)
+        for k, transfer in enumerate(self.transfers):
+            for src in transfer.time:
+                senders[int(self.problem.machine.channel[src, transfer.dst])].append((k, src))
+        return dict(senders)
+
+    @cached_property
+    def descendants(self) -> list[int]:
+        """Ops that precedence puts after an op, and itself, as bit sets."""
+        graph = self.problem.graph
+        reach = [0] * graph.num_ops
+        for op in graph.topological_order[::-1].tolist():
+            reach[op] = 1 << op
+            for after in graph.successors[op].tolist():
+                reach[op] |= reach[after]
+        return reach
+
+    def open_op_pairs(self) -> Iterator[tuple[int, int, list[int]]]:
+        """(i, j, devices): what precedence leaves unordered and could overlap on these devices.
+
+        Two zero-time ops cannot overlap, but one must not start in the middle of another op.
+        """
+        for i, j in combinations(range(self.problem.num_ops), 2):
+            ordered = self.descendants[i] >> j & 1 or self.descendants[j] >> i & 1
+            shared = self.op_time[i].keys() & self.op_time[j].keys()
+            devices = sorted(d for d in shared if self.op_time[i][d] or self.op_time[j][d])
+            if devices and not ordered:
+                yield i, j, devices
+
+    def open_transfer_pairs(self) -> Iterator[tuple[int, int, list[int]]]:
+        """(k, l, channels): the same for transfers.
+
+        Transfer k precedes l if all that wait for k precede the producer of l, or are it.
+        """
+        channels: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for channel, senders in self.senders.items():
+            for (k, s), (other, t) in combinations(senders, 2):
+                timed = self.transfers[k].time[s] or self.transfers[other].time[t]
+                if k != other and timed and not self._precedes(k, other):
+                    channels[k, other].add(channel)
+        for (k, other), shared in sorted(channels.items()):
+            if not self._precedes(other, k):
+                yield k, other, sorted(shared)
+
+    def _precedes(self, k: int, other: int) -> bool:
+        producer = self.transfers[other].producer
+        return all(self.descendants[c] >> producer & 1 for c in self.transfers[k].consumers)
+
+    @cached_property
+    def gpu_pairs(self) -> list[tuple[int, int]]:
+        """Ordered pairs of devices of one kind, other than CPUs, whose memory may be balanced."""
+        devices, machine = self.problem.machine.devices, self.problem.machine
+        return [
+            (d, e)
+            for d, first in enumerate(devices)
+            for e, second in enumerate(devices)
+            if d != e and first.kind == second.kind and machine.device_type(first.kind) != "CPU"
+        ]
+
+    @cached_property
+    def output_bytes(self) -> list[int]:
+        """`[num_ops]`: sizes of all outputs of an op."""
+        graph = self.problem.graph
+        sums = np.zeros(graph.num_ops, dtype=np.int64)
+        np.add.at(sums, graph.tensor_producer, graph.tensor_bytes)
+        return [int(total) for total in sums]
+
+
+def _transfers(problem: Problem) -> Iterator[Transfer]:
+    graph, allowed, group = problem.graph, problem.allowed, problem.graph.colocation_group
+    table_us = {
+        (s, d): problem.transfer_table_us(s, d)
+        for s in range(problem.num_devices)
+        for d in range(problem.num_devices)
+        if s != d
+    }
+    for tensor, producer in enumerate(graph.tensor_producer.tolist()):
+        rows = slice(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1])
+        takers = [
+            int(consumer)
+            for consumer, on_host in zip(
+                graph.consumers[rows], graph.consumer_on_host[rows], strict=True
+            )
+            if not on_host and group[consumer] != group[producer]
+        ]
+        for dst in range(problem.num_devices):
+            consumers = tuple(op for op in takers if allowed[op, dst])
+            sources = [s for s in np.flatnonzero(allowed[producer]).tolist() if s != dst]
+            if consumers and sources:
+                time = {src: float(table_us[src, dst][tensor]) for src in sources}
+                yield Transfer(tensor, dst, producer, consumers, time)
+
+
+def _signals(problem: Problem) -> set[tuple[int, int]]:
+    graph, group = problem.graph, problem.graph.colocation_group
+    producers = graph.tensor_producer[graph.consumer_tensor]
+    on_host = np.column_stack((producers, graph.consumers))[graph.consumer_on_host]
+    pairs = np.concatenate((graph.control_edges, on_host))
+    return {(i, j) for i, j in pairs.tolist() if group[i] != group[j]}

@@ -1,0 +1,69 @@
+"""What a backend is asked and what it answers, and how its search is stopped from outside."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.timetable import Timetable
+from pesto_cli.limits import Limits
+from pesto_cli.result import SolveStatus
+
+# Called with objective and bound in us when a better schedule is found; maybe on another thread.
+OnSolution = Callable[[float, float], None]
+
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Search:
+    """A question to a backend.
+
+    formulation: in microseconds. start: a left-shifted timetable to begin with, in microseconds.
+    start_fits: whether it keeps within the memory constraints, so that nothing longer is wanted.
+    congestion: whether transfers queue. balance: tolerance of the memory balance, or None.
+    """
+
+    formulation: Formulation
+    limits: Limits
+    congestion: bool = True
+    balance: float | None = None
+    start: Timetable | None = None
+    start_fits: bool = False
+    on_solution: OnSolution | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A backend's answer.
+
+    status: OPTIMAL, FEASIBLE, INFEASIBLE or UNKNOWN. times: in any unit; left-shifted later.
+    bound_us: no schedule is shorter.
+    """
+
+    status: SolveStatus
+    times: Timetable | None = None
+    bound_us: float = 0.0
+
+
+_Answer = TypeVar("_Answer")
+
+
+def run_until_stopped(
+    run: Callable[[], _Answer], stop: Callable[[], None], limits: Limits
+) -> _Answer:
+    """Run on another thread, and call `stop` when the limits' event is set.
+
+    This thread only waits, so that Python's signal handlers, which set the event on Ctrl-C, run.
+    """
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        future = executor.submit(run)
+        try:
+            while not wait([future], POLL_S).done:
+                if limits.stop.is_set():
+                    stop()  # again and again: before the search has begun it has no effect
+        finally:
+            while not wait([future], POLL_S).done:
+                stop()
+    return future.result()

@@ -1,0 +1,166 @@
+"""Between a schedule and the variables of an integer program: orders kept, times left-shifted."""
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.schedule import Schedule, Transfers
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Values of an integer program's variables, in the units of its formulation.
+
+    device, op_start, op_end: by op. sent, transfer_start, transfer_end: by transfer; where one is
+    not sent, it starts and ends with its producer.
+    """
+
+    device: list[int]
+    op_start: list[float]
+    op_end: list[float]
+    sent: list[bool]
+    transfer_start: list[float]
+    transfer_end: list[float]
+
+    @property
+    def makespan(self) -> float:
+        """End of the last op."""
+        return max(self.op_end, default=0.0)
+
+
+def is_sent(formulation: Formulation, device: list[int]) -> list[bool]:
+    """Which transfers a placement needs."""
+    return [
+        device[k.producer] != k.dst and any(device[c] == k.dst for c in k.consumers)
+        for k in formulation.transfers
+    ]
+
+
+def timetable_of(formulation: Formulation, schedule: Schedule) -> Timetable:
+    """The variables' values in a schedule; of a formulation in microseconds."""
+    transfers = schedule.transfers
+    span_us = {
+        (tensor, dst): (start, end)
+        for tensor, dst, start, end in zip(
+            transfers.tensor.tolist(),
+            transfers.dst.tolist(),
+            transfers.start_us.tolist(),
+            transfers.end_us.tolist(),
+            strict=True,
+        )
+    }
+    end_us = schedule.end_us.tolist()
+    spans = [
+        span_us.get((k.tensor, k.dst), (end_us[k.producer],) * 2) for k in formulation.transfers
+    ]
+    device = schedule.device.tolist()
+    return Timetable(
+        device=device,
+        op_start=schedule.start_us.tolist(),
+        op_end=end_us,
+        sent=is_sent(formulation, device),
+        transfer_start=[start for start, _ in spans],
+        transfer_end=[end for _, end in spans],
+    )
+
+
+def left_shift(formulation: Formulation, times: Timetable, *, congestion: bool) -> Timetable:
+    """Everything as early as precedence and the given orders allow, with this formulation's times.
+
+    The given times, in any unit, serve for the orders on devices and channels only: so integer
+    times become exact ones and exact ones feasible integers, and neither gets longer by more than
+    the durations did. Ops and transfers are taken by given start, predecessors first.
+    """
+    num_ops, device = len(times.device), times.device
+    spans = [
+        *zip(times.op_start, times.op_end, strict=True),
+        *zip(times.transfer_start, times.transfer_end, strict=True),
+    ]
+    successors = _waits(formulation, times)
+    missing = [0] * len(spans)
+    for rows in successors:
+        for after, _ in rows:
+            missing[after] += 1
+    position = np.argsort(formulation.problem.graph.topological_order).tolist()
+    position += [position[k.producer] for k in formulation.transfers]
+
+    start, end = [0.0] * len(spans), [0.0] * len(spans)
+    free: dict[tuple[str, int], float] = {}
+    ready = [(*spans[node], position[node], node) for node in range(num_ops) if not missing[node]]
+    heapify(ready)
+    while ready:
+        node = heappop(ready)[-1]
+        resource, duration = _demand(formulation, times, node)
+        if resource is not None and (congestion or node < num_ops):
+            start[node] = max(start[node], free.get(resource, 0.0))
+            free[resource] = start[node] + duration
+        end[node] = start[node] + duration
+        for after, delay in successors[node]:
+            start[after] = max(start[after], end[node] + delay)
+            missing[after] -= 1
+            if not missing[after]:
+                heappush(ready, (*spans[after], position[after], after))
+    return Timetable(
+        device, start[:num_ops], end[:num_ops], times.sent, start[num_ops:], end[num_ops:]
+    )
+
+
+def _waits(formulation: Formulation, times: Timetable) -> list[list[tuple[int, float]]]:
+    """Of every op, and every transfer behind them: (what waits for its end, delay)."""
+    device, num_ops = times.device, len(times.device)
+    graph = formulation.problem.graph
+    waits: list[list[tuple[int, float]]] = [
+        [(after, 0.0) for after in graph.successors[op].tolist()] for op in range(num_ops)
+    ]
+    for before, after in formulation.signals:
+        if device[before] != device[after]:
+            waits[before].append((after, formulation.signal_time))
+    for k, transfer in enumerate(formulation.transfers):
+        waits[transfer.producer].append((num_ops + k, 0.0))
+        waits.append(
+            [(c, 0.0) for c in transfer.consumers if times.sent[k] and device[c] == transfer.dst]
+        )
+    return waits
+
+
+def _demand(
+    formulation: Formulation, times: Timetable, node: int
+) -> tuple[tuple[str, int] | None, float]:
+    """The device or channel that a node occupies, and for how long."""
+    num_ops = len(times.device)
+    if node < num_ops:
+        device = times.device[node]
+        return ("device", device), formulation.op_time[node][device]
+    if not times.sent[node - num_ops]:
+        return None, 0.0
+    transfer = formulation.transfers[node - num_ops]
+    src = times.device[transfer.producer]
+    channel = int(formulation.problem.machine.channel[src, transfer.dst])
+    return ("channel", channel), transfer.time[src]
+
+
+def schedule_of(formulation: Formulation, times: Timetable) -> Schedule:
+    """The schedule of left-shifted times in microseconds."""
+    # The simulator compiles when it is imported.
+    from pesto_cli.simulate import peak_bytes
+
+    problem = formulation.problem
+    device = np.array(times.device, dtype=np.int64)
+    start_us, end_us = np.array(times.op_start), np.array(times.op_end)
+    rank = np.zeros(problem.num_ops, dtype=np.int64)
+    position = np.argsort(problem.graph.topological_order)
+    for index in range(problem.num_devices):
+        ops = np.flatnonzero(device == index)
+        order = np.lexsort((position[ops], end_us[ops], start_us[ops]))
+        rank[ops[order]] = np.arange(len(ops))
+    rows = [k for k, sent in enumerate(times.sent) if sent]
+    transfers = Transfers(
+        tensor=np.array([formulation.transfers[k].tensor for k in rows], dtype=np.int64),
+        dst=np.array([formulation.transfers[k].dst for k in rows], dtype=np.int64),
+        start_us=np.array([times.transfer_start[k] for k in rows], dtype=np.float64),
+        end_us=np.array([times.transfer_end[k] for k in rows], dtype=np.float64),
+    )
+    peak = peak_bytes(problem, device, start_us, end_us, transfers)
+    return Schedule(device, rank, start_us, end_us, transfers, peak)

@@ -1,0 +1,89 @@
+"""Op times and communication models: what a machine takes for a training step.
+
+To add a cost source: one file with a function `Request -> Costs`, and one line in `SOURCES`.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import pesto_cli
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import CommFit, Profile, with_comm
+from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, OpGraph
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import Machine
+from pesto_cli.problem import Problem
+from pesto_cli.profile import analytic, csv_source
+from pesto_cli.profile.source import Request, Source
+
+log = logging.getLogger(__name__)
+
+SOURCES: Mapping[str, Source] = {
+    "analytic": analytic.costs,
+    "csv": csv_source.costs,
+}
+
+
+def profile(
+    meta_graph: Any,
+    machine: Machine,
+    *,
+    source: str = "analytic",
+    cpu_offload: bool = False,
+    comm: list[CommFit] | None = None,
+) -> Profile:
+    """Read a training step and give every op its time on every kind of device that can run it.
+
+    Args:
+        meta_graph: a MetaGraphDef that names its fetches.
+        machine: what the step is to run on.
+        source: a name in `SOURCES`, with its argument behind a colon (`csv:FILE`).
+        cpu_offload: give ops that a GPU can run a time on the CPU too.
+        comm: fitted communication models to put on the machine's links.
+
+    Raises:
+        BadInputError: the source is unknown, or graph, machine or costs do not fit each other.
+        InfeasibleError: an op or colocation group has no device.
+        EnvironmentFailedError: a process that was asked for costs died.
+    """
+    name, _, argument = source.partition(":")
+    if name not in SOURCES:
+        raise BadInputError(
+            f"cost source {source!r} is unknown; one of {', '.join(SOURCES)} was expected."
+        )
+    if comm is not None:
+        machine = with_comm(machine, comm)
+    step = read_step(meta_graph)
+    costs = SOURCES[name](Request(step, meta_graph, machine, argument, cpu_offload))
+    for note in costs.notes:
+        log.warning("%s", note)
+    graph = step.graph
+    if costs.tensor_bytes is not None:
+        graph = replace(graph, tensor_bytes=costs.tensor_bytes)
+    problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
+    provenance = {
+        "graph_hash": step.graph_hash,
+        "pesto_version": pesto_cli.__version__,
+        "tensorflow_version": tensorflow().__version__,
+        "source": source,
+        "num_runs": costs.num_runs,
+        "notes": list(costs.notes),
+    }
+    return Profile(problem, provenance)
+
+
+def _with_free_feeds(
+    graph: OpGraph, time_us: Mapping[str, FloatArray], machine: Machine
+) -> dict[str, FloatArray]:
+    """Feeds and returns of fetches take no time, on the host or, where there is none, anywhere."""
+    is_free = np.array([name in FEED_TYPES | FETCH_TYPES for name in graph.types], dtype=np.bool_)
+    host_kind = None if machine.host is None else machine.devices[machine.host].kind
+    return {
+        kind: np.where(is_free, 0.0 if host_kind in (None, kind) else np.nan, column)
+        for kind, column in time_us.items()
+    }

@@ -1,0 +1,86 @@
+"""Tables in CSV, row by row, with errors that name the line."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import read_bytes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. where: file and line, as errors begin."""
+
+    where: str
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """What stands in a column.
+
+        Raises:
+            BadInputError: nothing does.
+        """
+        cell = self.cells.get(column, "")
+        if not cell:
+            raise BadInputError(f"{self.where}: no {column}; fill in the column or drop the row.")
+        return cell
+
+    def amount(self, column: str) -> float:
+        """A finite number of 0 or more.
+
+        Raises:
+            BadInputError: it is something else.
+        """
+        cell = self.text(column)
+        try:
+            amount = float(cell)
+        except ValueError:
+            amount = math.nan
+        if not 0 <= amount < math.inf:
+            raise BadInputError(
+                f"{self.where}: {column} is {cell!r}; a finite number of 0 or more was expected."
+            )
+        return amount
+
+    def num_bytes(self, column: str) -> int:
+        """A whole number of 0 or more."""
+        amount = self.amount(column)
+        if amount != int(amount):
+            raise BadInputError(
+                f"{self.where}: {column} is {self.cells[column]!r}; whole bytes were expected."
+            )
+        return int(amount)
+
+
+def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield the rows of a CSV file whose first line names its columns, in any order.
+
+    Raises:
+        BadInputError: the file cannot be read, or its columns or a row's cells are others.
+    """
+    try:
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path} is not text; a CSV file in UTF-8 was expected.") from None
+    reader = csv.reader(lines)
+    columns = [cell.strip() for cell in next(reader, [])]
+    if len(set(columns)) < len(columns) or not (
+        set(required) <= set(columns) <= {*required, *optional}
+    ):
+        also = f" (and {', '.join(optional)} where known)" if optional else ""
+        raise BadInputError(
+            f"{path}: the first line is {','.join(columns)!r}; the columns "
+            f"{','.join(required)}{also} were expected."
+        )
+    for cells in reader:
+        if cells:
+            where = f"{path}, line {reader.line_num}"
+            if len(cells) != len(columns):
+                raise BadInputError(
+                    f"{where}: {len(cells)} cells where {len(columns)} were expected: "
+                    f"{','.join(columns)}."
+                )
+            yield Row(where, dict(zip(columns, map(str.strip, cells), strict=True)))

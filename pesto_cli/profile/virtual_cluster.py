@@ -1,0 +1,151 @@
+"""TensorFlow's virtual cluster: runs a graph on paper, on devices that need not exist.
+
+It ends its process on input that it does not expect, so it lives in one of its own
+(`python -m pesto_cli.profile.virtual_cluster REQUEST RESPONSE`).
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pesto_cli
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+DEVICE_PREFIX = "/job:localhost/replica:0/task:0/device:"
+SHOWN_OF_LAST_WORDS = 600
+
+
+@dataclass(frozen=True)
+class VirtualDevice:
+    """What the cluster knows of a device; silently wrong costs follow where it lacks something.
+
+    type: `CPU` or `GPU`. architecture: compute capability of a GPU, such as `7.0`.
+    """
+
+    type: str
+    frequency_mhz: int
+    num_cores: int
+    bandwidth_kb_s: int
+    architecture: str = ""
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """One run: a graph, every node with a `device`, its fetches and the devices by full name."""
+
+    graph_def: Any
+    fetches: Sequence[str]
+    devices: Mapping[str, VirtualDevice]
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """When a node started, from the start of the run, and what it took."""
+
+    start_ns: int
+    duration_ns: int
+
+
+def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
+    """Return, for every run, when each node of the graph ran, by name.
+
+    The graphs must be sound (`graphdef.read` has read them): inputs present, names unique.
+
+    Raises:
+        EnvironmentFailedError: the process died; with its last words.
+    """
+    requests = [
+        (
+            _meta_graph(run).SerializeToString(),
+            [_named_device(*item) for item in run.devices.items()],
+        )
+        for run in runs
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        request, response = Path(folder, "request"), Path(folder, "response")
+        request.write_bytes(pickle.dumps(requests))
+        command = [sys.executable, "-m", __name__, str(request), str(response)]
+        ended = subprocess.run(
+            command, env=_environment(), capture_output=True, text=True, errors="replace"
+        )
+        if ended.returncode != 0 or not response.exists():
+            raise EnvironmentFailedError(
+                f"TensorFlow's virtual cluster died (exit status {ended.returncode}): "
+                f"{ended.stderr.strip()[-SHOWN_OF_LAST_WORDS:] or 'without a word'}; a graph that "
+                "it can cost was expected: give measured times instead (--source csv:FILE)."
+            )
+        answers = pickle.loads(response.read_bytes())
+    return [_node_runs(answer) for answer in answers]
+
+
+def _meta_graph(run: VirtualRun) -> Any:
+    meta = tensorflow().compat.v1.MetaGraphDef()
+    meta.graph_def.CopyFrom(run.graph_def)
+    meta.collection_def["train_op"].node_list.value.extend(run.fetches)
+    return meta
+
+
+def _named_device(name: str, device: VirtualDevice) -> bytes:
+    tensorflow()
+    from tensorflow.core.protobuf.device_properties_pb2 import DeviceProperties, NamedDevice
+
+    properties = DeviceProperties(
+        type=device.type,
+        frequency=device.frequency_mhz,
+        num_cores=device.num_cores,
+        bandwidth=device.bandwidth_kb_s,
+    )
+    if device.architecture:
+        properties.environment["architecture"] = device.architecture
+    named: bytes = NamedDevice(name=name, properties=properties).SerializeToString()
+    return named
+
+
+def _environment() -> dict[str, str]:
+    """The child finds this pesto, wherever it was imported from, and keeps quiet until it dies."""
+    paths = [str(Path(pesto_cli.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+def _node_runs(serialized: bytes) -> dict[str, NodeRun]:
+    tensorflow()
+    from tensorflow.core.framework.step_stats_pb2 import StepStats
+
+    return {
+        node.node_name: NodeRun(node.all_start_nanos, node.op_end_rel_nanos)
+        for device in StepStats.FromString(serialized).dev_stats
+        for node in device.node_stats
+    }
+
+
+def _serve(request: Path, response: Path) -> None:
+    """Answer in the child: the step stats of every run."""
+    tensorflow()
+    from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+    from tensorflow.python.grappler.cluster import Cluster
+    from tensorflow.python.grappler.item import Item
+
+    answers = []
+    for meta_graph, devices in pickle.loads(request.read_bytes()):
+        cluster = Cluster(
+            disable_timeline=False, devices=[NamedDevice.FromString(device) for device in devices]
+        )
+        item = Item(MetaGraphDef.FromString(meta_graph))
+        answers.append(cluster.MeasureCosts(item)[2].SerializeToString())
+    response.write_bytes(pickle.dumps(answers))
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), Path(sys.argv[2]))

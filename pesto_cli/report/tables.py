@@ -1,0 +1,128 @@
+"""Results as tables for a terminal and as JSON for a machine."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from pesto_cli.files import CommFit
+from pesto_cli.machine import Machine
+from pesto_cli.problem import Problem
+from pesto_cli.result import Result, SolveStatus
+from pesto_cli.schedule import shortfall_bytes
+
+GIB = 2**30
+
+
+class ProfileFigures(Protocol):
+    """What a profile comes to."""
+
+    num_ops: int
+    num_short: int
+    num_medium: int
+    num_long: int
+    work_us: float
+    critical_path_us: float
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Print to stdout, as wide as the tables need where it is no terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    for table in tables:
+        console.print(table)
+
+
+def table(title: str, columns: Sequence[str]) -> Table:
+    """An empty table whose first column is text and whose others are numbers."""
+    empty = Table(title=title, title_justify="left", box=SIMPLE_HEAD, title_style="bold")
+    for index, column in enumerate(columns):
+        empty.add_column(column, justify="right" if index else "left", no_wrap=True)
+    return empty
+
+
+def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Table:
+    """One row a strategy: step time, bound, gap, peak memory per device, time to solution."""
+    devices = [device.name for device in problem.machine.devices]
+    peaks = [f"{name} GiB" for name in devices]
+    shown = table(title, ["strategy", "step ms", "bound ms", "gap", *peaks, "found in", "status"])
+    for result in results:
+        peak = [f"{size / GIB:.2f}" for size in result.schedule.peak_bytes]
+        shown.add_row(
+            result.strategy,
+            f"{result.makespan_us / 1e3:.2f}",
+            f"{result.lower_bound_us / 1e3:.2f}",
+            f"{result.gap:.1%}",
+            *peak,
+            f"{result.runtime_s:.1f} s",
+            _status(problem, result),
+        )
+    return shown
+
+
+def profile_table(title: str, summary: ProfileFigures) -> Table:
+    """Op count by duration, as in Pesto's Table 1, total work and critical path."""
+    shown = table(
+        title, ["ops", "under 10 us", "10 - 100 us", "over 100 us", "work ms", "critical path ms"]
+    )
+    shown.add_row(
+        str(summary.num_ops),
+        str(summary.num_short),
+        str(summary.num_medium),
+        str(summary.num_long),
+        f"{summary.work_us / 1e3:.2f}",
+        f"{summary.critical_path_us / 1e3:.2f}",
+    )
+    return shown
+
+
+def comm_table(title: str, fits: Sequence[CommFit]) -> Table:
+    """One row a kind of link."""
+    shown = table(title, ["link", "latency us", "us per MB", "R²", "samples"])
+    for fit in fits:
+        shown.add_row(
+            f"{fit.src_kind} -> {fit.dst_kind}",
+            f"{fit.comm.latency_us:.3f}",
+            f"{fit.comm.us_per_byte * 1e6:.3f}",
+            "" if fit.r_squared is None else f"{fit.r_squared:.4f}",
+            "" if fit.num_samples is None else str(fit.num_samples),
+        )
+    return shown
+
+
+def _status(problem: Problem, result: Result) -> str:
+    if result.status is SolveStatus.OUT_OF_MEMORY:
+        return f"OOM: {shortfall_text(problem, result)}"
+    return str(result.status)
+
+
+def shortfall_text(problem: Problem, result: Result) -> str:
+    """By how much each device's memory is exceeded, in GiB."""
+    short = shortfall_bytes(problem, result.schedule)
+    return ", ".join(
+        f"{device.name} {size / GIB:.2f} GiB short"
+        for device, size in zip(problem.machine.devices, short, strict=True)
+        if size
+    )
+
+
+def result_json(problem: Problem, result: Result) -> dict[str, Any]:
+    """A result without its schedule."""
+    machine = problem.machine
+    return {
+        "strategy": result.strategy,
+        "status": str(result.status),
+        "makespan_us": result.makespan_us,
+        "lower_bound_us": result.lower_bound_us,
+        "gap": result.gap,
+        "peak_bytes": _by_device(machine, result.schedule.peak_bytes.tolist()),
+        "shortfall_bytes": _by_device(machine, shortfall_bytes(problem, result.schedule).tolist()),
+        "runtime_s": result.runtime_s,
+    }
+
+
+def _by_device(machine: Machine, values: Sequence[int]) -> dict[str, int]:
+    return {device.name: value for device, value in zip(machine.devices, values, strict=True)}

@@ -1,0 +1,152 @@
+"""The layers of a model, read from the name scopes of its ops.
+
+A layer is one of several numbered sibling scopes (`layer_0`, `layer_1`; `conv2d`, `conv2d_1`), or a
+scope without such siblings above or below it (`embedding`, `softmax`). Scopes of time steps do not
+count. Gradients and updates carry their layer's scope within their name
+(`gradients/layer_0/MatMul_grad`, `train_op/update_layer_0/kernel`); what carries none, such as the
+sum of two gradients, belongs to the layer that its largest input comes from. A graph without scopes
+is cut by height.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
+
+Path = tuple[str, ...]
+
+_NUMBERED = re.compile(r"^(?P<stem>.*?)_?(?P<number>\d+)$")
+_TIME = re.compile(r"^(time_?step|step|time|t)_?\d+$")
+_GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
+MAX_SLICES = 200
+_UPDATE = re.compile(r"^update_")
+
+
+def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], IntArray]:
+    """Name the layers in forward order, and give the layer of every colocation group.
+
+    Args:
+        graph: the op graph.
+        work_us: `[num_ops]`, time of each op.
+
+    Returns:
+        The layers' scopes, ordered by the greatest height of a forward op, and `[num_groups]`,
+        indices into them.
+    """
+    paths = [_path(name) for name in graph.names]
+    forward = _forward(graph, paths)
+    height = _heights(graph)
+    scopes = _layer_scopes(paths, forward, work_us)
+    if len(scopes) < 2:
+        slices = height * min(MAX_SLICES, int(height.max())) // (int(height.max()) + 1)
+        names = [f"slice {index}" for index in range(int(slices.max(initial=0)) + 1)]
+        return names, _by_group(graph, slices, work_us)
+    number = {scope: index for index, scope in enumerate(scopes)}
+    layer = np.array([_innermost(path, number) for path in paths], dtype=np.int64)
+    top = np.zeros(len(scopes), dtype=np.int64)
+    own = forward & (layer >= 0)
+    np.maximum.at(top, layer[own], height[own])
+    order = np.argsort(top, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    layer = _spread(graph, np.where(layer >= 0, place[layer], -1))
+    return ["/".join(scopes[index]) for index in order], _by_group(graph, layer, work_us)
+
+
+def _path(name: str) -> Path:
+    """Scopes and op name without time steps and the `update_` of optimisers."""
+    parts = (_UPDATE.sub("", part) for part in name.split("/"))
+    return tuple(part for part in parts if not _TIME.match(part))
+
+
+def _forward(graph: OpGraph, paths: Sequence[Path]) -> BoolArray:
+    """`[num_ops]`: neither a gradient nor behind one."""
+    backward = np.array([any(map(_GRADIENTS.match, path)) for path in paths], dtype=np.bool_)
+    for op in graph.topological_order:
+        if backward[op]:
+            backward[graph.successors[op]] = True
+    return ~backward
+
+
+def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray) -> list[Path]:
+    work: Counter[Path] = Counter()
+    children: defaultdict[Path, dict[str, None]] = defaultdict(dict)
+    for op in np.flatnonzero(forward).tolist():
+        scopes = paths[op][:-1]
+        for depth in range(len(scopes) + 1):
+            work[scopes[:depth]] += float(work_us[op])
+            if depth:
+                children[scopes[: depth - 1]][scopes[depth - 1]] = None
+    too_much = work[()] / 2
+
+    def opened(scope: Path) -> list[Path]:
+        """The layers within a scope; the scope itself if it holds no numbered siblings."""
+        numbered = _numbered(children[scope])
+        layers, found = [], bool(numbered)
+        for child in children[scope]:
+            path = (*scope, child)
+            within = opened(path) if child not in numbered or work[path] > too_much else [path]
+            found |= within != [path]
+            layers += within
+        return layers if found or not scope else [scope]
+
+    return opened(())
+
+
+def _numbered(names: Iterable[str]) -> set[str]:
+    """Names that differ only in a number at their end."""
+    family: defaultdict[str, set[str]] = defaultdict(set)
+    for name in names:
+        match = _NUMBERED.match(name)
+        family[match["stem"] if match else name].add(name)
+    return {name for members in family.values() if len(members) > 1 for name in members}
+
+
+def _innermost(path: Path, number: dict[Path, int]) -> int:
+    """The layer with the longest scope that the path contains anywhere, or -1."""
+    longest = max(map(len, number), default=0)
+    for length in range(min(longest, len(path)), 0, -1):
+        for start in range(len(path) - length + 1):
+            found = number.get(path[start : start + length])
+            if found is not None:
+                return found
+    return -1
+
+
+def _heights(graph: OpGraph) -> IntArray:
+    height = np.ones(graph.num_ops, dtype=np.int64)
+    for op in graph.topological_order:
+        heads = graph.successors[op]
+        height[heads] = np.maximum(height[heads], height[op] + 1)
+    return height
+
+
+def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
+    """Give ops without a layer that of their largest input's producer, or of a consumer."""
+    layer = layer.copy()
+    inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]
+    for tensor, consumer in zip(
+        graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
+    ):
+        producer = int(graph.tensor_producer[tensor])
+        inputs[consumer].append((-int(graph.tensor_bytes[tensor]), producer))
+    for op in graph.topological_order:
+        if layer[op] < 0:
+            known = [row for row in inputs[op] if layer[row[1]] >= 0]
+            layer[op] = layer[min(known)[1]] if known else -1
+    for op in graph.topological_order[::-1]:
+        if layer[op] < 0:
+            known_heads = layer[graph.successors[op]]
+            layer[op] = known_heads.max(initial=-1)
+    return np.maximum(layer, 0)
+
+
+def _by_group(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> IntArray:
+    """The layer of a group is that of its largest variable, or of its greatest work."""
+    weight = np.lexsort((work_us, graph.resident_bytes))
+    group_layer = np.zeros(graph.num_groups, dtype=np.int64)
+    group_layer[graph.colocation_group[weight]] = layer[weight]  # the last one stays
+    return group_layer

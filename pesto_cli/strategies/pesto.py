@@ -1,0 +1,114 @@
+"""`pesto`: coarsen, solve the coarse graph as a 0-1 ILP, expand to op level, order.
+
+Pesto, Section 3, with one addition: as a coarse optimum can be worse at op level than a cheap
+strategy's answer, the search starts from the best of these and never returns less.
+"""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from pesto_cli import ilp
+from pesto_cli.coarsen import Coarsening, coarsen
+from pesto_cli.graph import IntArray
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Schedule
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.expert import expert
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.search import Search, goodness
+from pesto_cli.strategies.single import single
+
+
+def pesto(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+    """Improve on the warm start, or on the best of `single` and `expert`."""
+    deadline = time.monotonic() + search.limits.time_limit_s
+    if search.warm_start is not None:
+        starts = {"warm start": simulator.replay(search.warm_start)}
+    else:
+        starts = {"single": single(simulator, search)[0], "expert": expert(simulator, search)[0]}
+    incumbent = Incumbent(simulator, search)
+    for source, schedule in starts.items():
+        incumbent.offer(source, schedule)
+    if search.limits.stop.is_set():
+        return incumbent.schedule, SolveStatus.INTERRUPTED
+    coarsening = coarsen(simulator.problem, search.num_nodes)
+
+    coarse_simulator = Simulator(coarsening.problem)
+    coarse_starts = [
+        ordered(coarse_simulator, projected(coarsening, schedule.device))
+        for schedule in starts.values()
+    ]
+    limits = search.limits
+    if not limits.deterministic:
+        limits = replace(limits, time_limit_s=max(0.0, deadline - time.monotonic()))
+    solution = ilp.solve(
+        coarsening.problem,
+        limits,
+        solver=search.solver,
+        congestion=search.congestion,
+        balance=search.balance,
+        warm_start=min(coarse_starts, key=lambda s: goodness(coarse_simulator, s)),
+    )
+    if solution.schedule is not None:
+        for schedule in expanded(simulator, coarsening, solution.schedule):
+            incumbent.offer("coarse ILP", schedule)
+    return incumbent.schedule, SolveStatus.FEASIBLE
+
+
+class Incumbent:
+    """The best schedule so far."""
+
+    def __init__(self, simulator: Simulator, search: Search) -> None:
+        self._simulator = simulator
+        self._search = search
+        self._best: Schedule | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule offered; there must have been one."""
+        if self._best is None:
+            raise LookupError("no schedule was offered")
+        return self._best
+
+    def offer(self, source: str, schedule: Schedule) -> None:
+        """Take a schedule if it is better, and tell where it comes from."""
+        if self._best is None or goodness(self._simulator, schedule) < goodness(
+            self._simulator, self._best
+        ):
+            self._best = schedule
+            self._search.on_incumbent(source, schedule)
+
+
+def projected(coarsening: Coarsening, device: IntArray) -> IntArray:
+    """A device for every node: where most of its members' work is, as far as its group may go.
+
+    Args:
+        coarsening: of the problem.
+        device: `[num_ops]`, of the full graph.
+
+    Returns:
+        `[num_nodes]`.
+    """
+    coarse = coarsening.problem
+    group = coarse.graph.colocation_group[coarsening.node_of_op]
+    votes = np.zeros((coarse.graph.num_groups, coarse.num_devices))
+    # Equal votes for ops of no time, too small to outweigh any work.
+    np.add.at(votes, (group, device), 1e-9 + coarsening.fine.min_duration_us)
+    votes[~coarse.group_allowed] = -1.0
+    chosen: IntArray = votes.argmax(axis=1)[coarse.graph.colocation_group]
+    return chosen
+
+
+def expanded(
+    simulator: Simulator, coarsening: Coarsening, coarse: Schedule
+) -> tuple[Schedule, Schedule]:
+    """Op-level schedules of a coarse one: by upward rank, and node by node in the coarse order."""
+    device = coarse.device[coarsening.node_of_op]
+    rank = simulator.upward_rank(device)
+    start_us = coarse.start_us[coarsening.node_of_op]
+    place = np.lexsort((-rank, start_us))
+    priority = np.empty(len(place))
+    priority[place] = -np.arange(len(place))
+    return ordered(simulator, device), simulator.list_schedule(device, priority)

@@ -1,0 +1,36 @@
+"""`round-robin`: colocation groups dealt to the accelerators in topological order.
+
+It crosses devices everywhere, which makes it a poor placement and a good test.
+"""
+
+import numpy as np
+
+from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Schedule
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.devices import accelerators, fastest_device
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.search import Search
+
+
+def round_robin(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+    """Deal, then order."""
+    return ordered(simulator, deal(simulator.problem)), SolveStatus.FEASIBLE
+
+
+def deal(problem: Problem) -> IntArray:
+    """`[num_ops]`: every next group to the next accelerator that may run it."""
+    graph, hands = problem.graph, accelerators(problem)
+    device = fastest_device(problem)
+    _, first_op = np.unique(graph.colocation_group[graph.topological_order], return_index=True)
+    turn = 0
+    for group in np.argsort(first_op):
+        for step in range(len(hands)):
+            index = hands[(turn + step) % len(hands)]
+            if problem.group_allowed[group, index]:
+                device[group] = index
+                turn += step + 1
+                break
+    return device[graph.colocation_group]

@@ -1,0 +1,53 @@
+"""Run a strategy by name, and check what it answers before anyone sees it."""
+
+import time
+
+from pesto_cli.bounds import lower_bound_us
+from pesto_cli.errors import BadInputError
+from pesto_cli.problem import Problem
+from pesto_cli.result import Result, SolveStatus
+from pesto_cli.schedule import Schedule, shortfall_bytes, violations
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import STRATEGIES
+from pesto_cli.strategies.search import Search
+
+# Sums of doubles in another order differ by rounding.
+RELATIVE_ROUNDING = 1e-9
+
+
+def run(problem: Problem, name: str, search: Search) -> Result:
+    """Let a strategy solve a problem.
+
+    Raises:
+        BadInputError: no such strategy.
+    """
+    if name not in STRATEGIES:
+        raise BadInputError(
+            f"strategy {name!r} is unknown; one of {', '.join(STRATEGIES)} was expected."
+        )
+    began = time.perf_counter()
+    schedule, status = STRATEGIES[name](Simulator(problem), search)
+    runtime_s = time.perf_counter() - began
+    if search.limits.stop.is_set():
+        status = SolveStatus.INTERRUPTED
+    return judged(problem, name, schedule, status, runtime_s)
+
+
+def judged(
+    problem: Problem, name: str, schedule: Schedule, status: SolveStatus, runtime_s: float
+) -> Result:
+    """A schedule with its bound, once it is checked against every rule.
+
+    Raises:
+        RuntimeError: it breaks a rule other than memory; a bug in pesto.
+    """
+    broken = [found for found in violations(problem, schedule) if found.rule != "memory"]
+    if broken:
+        first = broken[0]
+        raise RuntimeError(f"{name} broke {len(broken)} rules: {first.rule}: {first.message}")
+    bound_us = lower_bound_us(problem)
+    if shortfall_bytes(problem, schedule).any():
+        status = SolveStatus.OUT_OF_MEMORY
+    elif schedule.makespan_us <= bound_us * (1 + RELATIVE_ROUNDING):
+        status = SolveStatus.OPTIMAL
+    return Result(name, status, schedule, bound_us, runtime_s)

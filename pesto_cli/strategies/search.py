@@ -1,0 +1,41 @@
+"""What every strategy is given, and what it answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pesto_cli.limits import Limits
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Placement, Schedule, shortfall_bytes
+from pesto_cli.simulate import Simulator
+
+
+@dataclass(frozen=True)
+class Search:
+    """Parameters of a search.
+
+    solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
+    congestion, balance: as `ilp.solve` takes them.
+    warm_start: a placement to start from, instead of the cheap strategies' own.
+    on_incumbent: called with (where it comes from, schedule) for each better schedule found.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    solver: str = "cpsat"
+    num_nodes: int = 200
+    congestion: bool = True
+    balance: float | None = None
+    warm_start: Placement | None = None
+    on_incumbent: Callable[[str, Schedule], None] = lambda source, schedule: None
+
+
+class Strategy(Protocol):
+    """Finds a schedule; one that exceeds the memory only if it finds none that fits."""
+
+    def __call__(self, simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+        """Solve `simulator.problem`."""
+
+
+def goodness(simulator: Simulator, schedule: Schedule) -> tuple[int, float]:
+    """Sort key, the lower the better: first what fits into memory, then the makespan."""
+    return int(shortfall_bytes(simulator.problem, schedule).sum()), schedule.makespan_us

@@ -1,0 +1,50 @@
+"""Problems small enough to solve on paper, shared by the tests."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pesto_cli.files import Profile, write_profile
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.problem import Problem
+
+
+def two_gpus(latency_us: float = 1.0, memory_bytes: int = 10**9) -> Machine:
+    """A CPU and two GPUs, every link `latency_us` + 1 us per 1000 bytes, signals 0.5 us."""
+    names = ["CPU:0", "GPU:0", "GPU:1"]
+    comm = CommModel(latency_us, 0.001)
+    return Machine(
+        tuple(Device(name, name[:3], memory_bytes) for name in names),
+        tuple(Link(src, dst, comm) for src in names for dst in names if src != dst),
+        signal_us=0.5,
+    )
+
+
+def on_gpus(graph: OpGraph, time_us: list[float], machine: Machine | None = None) -> Problem:
+    """A problem whose ops all run on GPUs."""
+    return Problem.build(graph, {"GPU": np.array(time_us, float)}, machine or two_gpus())
+
+
+@pytest.fixture
+def diamond() -> Problem:
+    """A graph a -> b, c -> d with 1000 bytes on every edge; 1, 10, 10 and 1 us."""
+    graph = OpGraph.build(
+        ["a", "b", "c", "d"],
+        [Tensor(0, 1000, [1, 2]), Tensor(1, 1000, [3]), Tensor(2, 1000, [3])],
+        types=["MatMul"] * 4,
+    )
+    return on_gpus(graph, [1, 10, 10, 1])
+
+
+@pytest.fixture
+def diamond_profile(tmp_path: Path, diamond: Problem) -> Path:
+    path = tmp_path / "diamond.profile.json"
+    write_profile(path, Profile(diamond, {"graph_hash": "0" * 64}))
+    return path
+
+
+@pytest.fixture
+def server() -> Machine:
+    return PRESETS["v100x2-nvlink"]

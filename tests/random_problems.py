@@ -1,0 +1,113 @@
+"""Small random problems with everything that the formulation knows of."""
+
+import numpy as np
+
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import CommModel, Device, Link, Machine
+from pesto_cli.problem import Problem
+
+
+def random_problem(
+    seed: int, num_ops: int | None = None, *, memory: bool = True, num_devices: int | None = None
+) -> Problem:
+    """Up to six ops on two or three devices; the same problem for the same seed.
+
+    memory: whether some machines are short of memory for variables, some of them hopelessly.
+    """
+    rng = np.random.default_rng(seed)
+    num_ops = int(rng.integers(3, 7)) if num_ops is None else num_ops
+    num_devices = int(rng.integers(2, 4)) if num_devices is None else num_devices
+    graph = _graph(rng, num_ops, scarce=memory and rng.random() < 0.4)
+    machine = _machine(rng, num_devices, graph)
+    return Problem.build(graph, _times(rng, graph, machine), machine)
+
+
+def random_placement(problem: Problem, seed: int) -> np.ndarray:
+    """A device for every op, from those that it may run on with its group."""
+    rng = np.random.default_rng(seed)
+    of_group = [int(rng.choice(np.flatnonzero(row))) for row in problem.group_allowed]
+    return np.array(of_group)[problem.graph.colocation_group]
+
+
+def keeps_memory(problem: Problem, device: np.ndarray) -> bool:
+    """Whether the variables of a placement are within every device's memory."""
+    resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
+    return bool((resident <= problem.capacity_bytes).all())
+
+
+def _graph(rng: np.random.Generator, num_ops: int, *, scarce: bool) -> OpGraph:
+    tensors, control = [], []
+    for producer in range(num_ops - 1):
+        later = np.arange(producer + 1, num_ops)
+        for _ in range(rng.choice(3, p=[0.15, 0.65, 0.2])):
+            consumers = rng.choice(later, min(len(later), int(rng.integers(1, 4))), replace=False)
+            on_host = rng.random(len(consumers)) < 0.15
+            size = int(rng.integers(0, 9))
+            tensors.append(Tensor(producer, size, consumers.tolist(), on_host.tolist()))
+        if rng.random() < 0.2:
+            control.append((producer, int(rng.choice(later))))
+    label = rng.permutation(num_ops)  # so that indices are in no topological order
+    groups = [None if rng.random() < 0.7 else int(rng.integers(2)) for _ in range(num_ops)]
+    types = ["Placeholder" if rng.random() < 0.1 else "Op" for _ in range(num_ops)]
+    return OpGraph.build(
+        [f"op{i}" for i in range(num_ops)],
+        [
+            Tensor(
+                int(label[t.producer]), t.num_bytes, label[t.consumers].tolist(), t.consumer_on_host
+            )
+            for t in tensors
+        ],
+        types=types,
+        control_edges=[(int(label[i]), int(label[j])) for i, j in control],
+        colocation_group=[
+            None if kind == "Placeholder" else group
+            for kind, group in zip(types, groups, strict=True)
+        ],
+        resident_bytes=rng.integers(1, 8, num_ops) if scarce else None,
+    )
+
+
+def _machine(rng: np.random.Generator, num_devices: int, graph: OpGraph) -> Machine:
+    with_host = rng.random() < 0.5
+    kinds = ["CPU" if with_host and d == 0 else "GPU" for d in range(num_devices)]
+    equal = rng.random() < 0.5
+    limited = graph.resident_bytes.sum() > 0
+    share = rng.uniform(0.9, 2.0) * graph.resident_bytes.sum() / num_devices
+    devices = tuple(
+        Device(
+            f"{kind}:{d}",
+            kind,
+            int(share) if limited else 100,
+            speed=1.0 if equal else float(rng.choice([1.0, 2.0])),
+            op_overhead_us=0.0 if equal else float(rng.choice([0.0, 0.5])),
+        )
+        for d, kind in enumerate(kinds)
+    )
+    comm = CommModel(float(rng.integers(0, 4)), float(rng.choice([0.0, 0.25, 1.0])), 1.0)
+    shared = rng.random() < 0.3  # a bus
+    links = tuple(
+        Link(
+            first.name,
+            second.name,
+            comm if equal else CommModel(float(rng.integers(0, 6)), 0.5, float(rng.integers(0, 3))),
+            "bus" if shared else "",
+        )
+        for first in devices
+        for second in devices
+        if first is not second
+    )
+    return Machine(devices, links, signal_us=float(rng.choice([0.0, 1.0, 2.5])))
+
+
+def _times(rng: np.random.Generator, graph: OpGraph, machine: Machine) -> dict[str, np.ndarray]:
+    """Times by kind; on a mixed machine, whole colocation groups lack one of the kinds."""
+    kinds = sorted({device.kind for device in machine.devices})
+    times = {kind: rng.integers(0, 9, graph.num_ops).astype(float) for kind in kinds}
+    for column in times.values():
+        column[rng.random(graph.num_ops) < 0.15] = 0.0
+    if len(kinds) == 2:
+        lacking = rng.choice(3, graph.num_groups, p=[0.2, 0.5, 0.3])[graph.colocation_group]
+        lacking[[name == "Placeholder" for name in graph.types]] = 2
+        for number, kind in enumerate(kinds):
+            times[kind][lacking == number] = np.nan
+    return times

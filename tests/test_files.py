@@ -1,0 +1,252 @@
+"""File formats: faithful, deterministic, whole or not there, and clear about what is wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import (
+    CommFit,
+    Profile,
+    atomic_write,
+    placement,
+    read_comm,
+    read_constraints,
+    read_machine,
+    read_placement,
+    read_profile,
+    with_comm,
+    write_comm,
+    write_placement,
+    write_profile,
+)
+from pesto_cli.machine import PRESETS, CommModel
+from pesto_cli.problem import Problem
+from pesto_cli.result import Result, SolveStatus
+from pesto_cli.simulate import list_schedule
+
+
+def solved(problem: Problem) -> Result:
+    schedule = list_schedule(problem, np.array([1, 1, 2, 1]), np.zeros(4))
+    return Result("test", SolveStatus.FEASIBLE, schedule, 1.0, 0.0)
+
+
+def test_a_profile_comes_back_as_it_was(tmp_path: Path, diamond_profile: Path) -> None:
+    profile = read_profile(diamond_profile)
+    again = tmp_path / "again.json.gz"
+    write_profile(again, profile)
+    assert gzip.decompress(again.read_bytes()) == diamond_profile.read_bytes()
+    assert read_profile(again).file_hash == profile.file_hash
+    assert profile.problem.duration_us[:, 1].tolist() == [1, 10, 10, 1]
+    assert profile.graph_hash == "0" * 64
+
+
+def test_only_the_required_parts_of_a_profile_are_required(tmp_path: Path) -> None:
+    path = tmp_path / "small.json"
+    link = {"latency_us": 1, "us_per_byte": 0}
+    value = {
+        "format": "pesto-profile",
+        "version": 1,
+        "machine": {
+            "devices": [{"name": n, "kind": "GPU", "memory_bytes": 5} for n in "AB"],
+            "links": [{"src": "A", "dst": "B", **link}, {"src": "B", "dst": "A", **link}],
+        },
+        "ops": {"name": ["x", "y"], "time_us": {"GPU": [1, 2.5]}},
+        "tensors": {"producer": [0], "bytes": [8], "consumers": [[1]]},
+    }
+    path.write_text(json.dumps(value))
+    problem = read_profile(path).problem
+    assert problem.machine.signal_us == 7
+    assert problem.duration_us.tolist() == [[1, 1], [2.5, 2.5]]
+    assert problem.graph.colocation_group.tolist() == [0, 1]
+
+
+def edited(path: Path, edit: str) -> Path:
+    """The profile with one statement executed on its JSON."""
+    value = json.loads(path.read_text())
+    exec(edit, {"value": value})
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("value['version'] = 2", "is version 2 of pesto-profile; this pesto reads version 1"),
+        ("value['format'] = 'pesto-placement'", "format 'pesto-placement' where 'pesto-profile'"),
+        ("del value['ops']['time_us']", "ops.time_us: Field required"),
+        ("value['ops']['time_us']['GPU'].pop()", "time_us.GPU has 3 entries where 4"),
+        ("value['ops']['time_us']['GPU'][0] = -1", "op 'a' has time_us -1"),
+        ("value['ops']['time_us']['GPU'][0] = 'fast'", r"ops.time_us.GPU.0: .*found fast"),
+        ("value['tensors']['consumers'][0] = [9, 1]", "tensors.consumers names op 9"),
+        ("value['tensors']['bytes'].pop()", "one entry for each tensor"),
+        ("value['machine']['links'].pop()", "no link GPU:1 -> GPU:0"),
+        ("value['machine']['links'][0]['channle'] = 'x'", "channle: Extra inputs"),
+        ("value['control_edges'] = [[3, 0]]", "cycle: "),
+    ],
+)
+def test_a_broken_profile_is_refused_with_the_reason(
+    diamond_profile: Path, edit: str, message: str
+) -> None:
+    with pytest.raises(BadInputError, match=message):
+        read_profile(edited(diamond_profile, edit))
+
+
+def test_missing_truncated_and_foreign_files_are_told_apart(
+    tmp_path: Path, diamond_profile: Path
+) -> None:
+    with pytest.raises(BadInputError, match="does not exist"):
+        read_profile(tmp_path / "nothing.json")
+    with pytest.raises(BadInputError, match="is a folder"):
+        read_profile(tmp_path)
+    data = diamond_profile.read_bytes()
+    diamond_profile.write_bytes(data[: len(data) // 2])
+    with pytest.raises(BadInputError, match="cut short or damaged"):
+        read_profile(diamond_profile)
+    diamond_profile.write_bytes(gzip.compress(data)[:-20])
+    with pytest.raises(BadInputError, match="truncated gzip"):
+        read_profile(diamond_profile)
+    diamond_profile.write_bytes(b"\x0a\x08\xff\xfe graph")
+    with pytest.raises(BadInputError, match="is not JSON"):
+        read_profile(diamond_profile)
+
+
+def test_a_placement_comes_back_as_it_was_whatever_the_order_of_ops(
+    tmp_path: Path, diamond: Problem
+) -> None:
+    path = tmp_path / "p.json"
+    result = solved(diamond)
+    write_placement(path, placement(Profile(diamond), result))
+    value = json.loads(path.read_text())
+    for column in value["ops"].values():
+        column.reverse()
+    path.write_text(json.dumps(value))
+    found = read_placement(path).match(diamond)
+    assert found.device.tolist() == result.schedule.device.tolist()
+    assert found.rank.tolist() == result.schedule.rank.tolist()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("value['ops']['name'][0] = 'z'", "of another graph: it lacks 1 ops such as 'a'"),
+        ("value['devices'][2] = 'TPU:0'", "uses device 'TPU:0'; one of CPU:0"),
+        ("value['ops']['device'][0] = 7", "on device 7"),
+        ("value['ops']['rank'][0] = 5", "ranks on GPU:0 are not 0 to 2"),
+        ("value['ops']['rank'].pop()", "4, 4 and 3 entries"),
+        ("value['ops']['device'][0], value['ops']['rank'] = 0, [0, 0, 0, 1]", "may not run"),
+    ],
+)
+def test_a_broken_placement_is_refused_with_the_reason(
+    tmp_path: Path, diamond: Problem, edit: str, message: str
+) -> None:
+    path = tmp_path / "p.json"
+    write_placement(path, placement(Profile(diamond), solved(diamond)))
+    with pytest.raises(BadInputError, match=message):
+        read_placement(edited(path, edit)).match(diamond)
+
+
+def test_a_placement_that_splits_a_group_is_refused(tmp_path: Path, diamond: Problem) -> None:
+    path = tmp_path / "p.json"
+    write_placement(path, placement(Profile(diamond), solved(diamond)))
+    together = diamond.constrained(colocation_group=np.array([0, 1, 1, 2]))
+    with pytest.raises(BadInputError, match="splits a colocation group: 'b' is on GPU:0, 'c'"):
+        read_placement(path).match(together)
+
+
+def test_a_machine_file_says_what_the_preset_says(tmp_path: Path) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text(
+        """
+signal_us = 5
+[kinds.V100]
+type = "GPU"
+frequency_mhz = 1530
+num_cores = 80
+bandwidth_gb_s = 900
+architecture = "7.0"
+launch_us = 5
+no_launch_us = 1
+[[devices]]
+name = "GPU:0"
+kind = "V100"
+memory_bytes = 17_179_869_184
+[[devices]]
+name = "GPU:1"
+kind = "V100"
+memory_bytes = 17_179_869_184
+speed = 0.5
+[[links]]
+src = "GPU:0"
+dst = "GPU:1"
+latency_us = 40.77
+us_per_byte = 2.0757e-5
+channel = "nvlink"
+[[links]]
+src = "GPU:1"
+dst = "GPU:0"
+latency_us = 40.77
+us_per_byte = 2.0757e-5
+channel = "nvlink"
+"""
+    )
+    machine = read_machine(str(path))
+    assert machine.kinds["V100"] == PRESETS["v100x2-nvlink"].kinds["GPU"]
+    assert machine.channel.tolist() == [[-1, 0], [0, -1]]
+    assert machine.devices[1].speed == 0.5
+    assert machine.host is None
+    assert read_machine("v100x2-pcie") is PRESETS["v100x2-pcie"]
+
+
+def test_an_unknown_machine_or_bad_toml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="no preset and no file; one of v100x2-nvlink"):
+        read_machine("a100x2")
+    path = tmp_path / "machine.toml"
+    path.write_text("devices = [")
+    with pytest.raises(BadInputError, match="is not TOML"):
+        read_machine(str(path))
+    path.write_text("devices = []\nlinks = []\nsignal = 3")
+    with pytest.raises(BadInputError, match="signal: Extra inputs"):
+        read_machine(str(path))
+
+
+def test_a_communication_fit_replaces_the_links_of_its_kind(tmp_path: Path) -> None:
+    path = tmp_path / "comm.json"
+    write_comm(path, [CommFit("GPU", "GPU", CommModel(3, 4e-5), 0.99, 12)])
+    fits = read_comm(path)
+    machine = with_comm(PRESETS["v100x2-nvlink"], fits)
+    assert machine.latency_us[1, 2] == 3
+    assert machine.latency_us[0, 1] == 7
+    assert fits[0].r_squared == 0.99
+    with pytest.raises(BadInputError, match="at least one kind in common"):
+        with_comm(machine, [CommFit("TPU", "TPU", CommModel(1, 1))])
+
+
+def test_constraints_are_read_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        'headroom = 0.9\n[[pin]]\nops = "a*"\ndevice = "GPU:0"\n[[together]]\nops = "b"'
+    )
+    constraints = read_constraints(path)
+    assert constraints.headroom == 0.9
+    assert constraints.pin[0].ops == "a*"
+    assert constraints.together == ["b"]
+    path.write_text('[[pin]]\nop = "a"\ndevice = "GPU:0"')
+    with pytest.raises(BadInputError, match=r"pin\.0\.ops: Field required"):
+        read_constraints(path)
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("old")
+    with pytest.raises(BadInputError, match="does not exist; create it first"):
+        atomic_write(tmp_path / "missing" / "out.json", b"new")
+    with pytest.raises(BadInputError, match="is a folder"):
+        atomic_write(tmp_path, b"new")
+    with pytest.raises(TypeError):
+        atomic_write(target, "no bytes")  # type: ignore[arg-type]
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]

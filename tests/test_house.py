@@ -1,0 +1,136 @@
+"""The house of docs/architecture.md: imports run one way, and TensorFlow stays where it belongs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pesto_cli
+
+ROOT = Path(pesto_cli.__file__).parent
+
+DATA = [
+    "errors",
+    "graph",
+    "machine",
+    "problem",
+    "schedule",
+    "result",
+    "limits",
+    "constraints",
+    "files",
+]
+ALGORITHMS = ["bounds", "simulate", "coarsen", "ilp"]
+TENSORFLOW = ["graphdef", "zoo", "profile", "apply"]
+ABOVE = ["report", "strategies"]
+
+# What each room may import; `cli` and `api` see everything.
+MAY_IMPORT = {room: [*DATA] for room in DATA}
+MAY_IMPORT |= {room: DATA + ALGORITHMS[:index] + [room] for index, room in enumerate(ALGORITHMS)}
+MAY_IMPORT |= {
+    "graphdef": [*DATA, "graphdef", "zoo"],
+    "zoo": [*DATA, "zoo", "graphdef"],
+    "profile": [*DATA, "graphdef", "zoo", "profile"],
+    "apply": [*DATA, "graphdef", "zoo", "apply"],
+    "strategies": DATA + ALGORITHMS + ["strategies"],
+    "report": [*DATA, "report"],
+}
+
+FILES = sorted(
+    path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__"
+)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules = [node.module]
+            if node.module == "pesto_cli":
+                modules = [f"pesto_cli.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [name.name for name in node.names]
+        else:
+            continue
+        rooms |= {name.split(".")[1] for name in modules if name.startswith("pesto_cli.")}
+    return rooms - {"__version__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way(path: Path) -> None:
+    room = room_of(path)
+    if room in ("cli", "api"):
+        return
+    assert room in MAY_IMPORT, f"{room} is a new room: say in this test what it may import"
+    assert imported_rooms(path) <= set(MAY_IMPORT[room])
+
+
+def test_nothing_imports_the_top_floor() -> None:
+    for path in FILES:
+        if room_of(path) != "cli":
+            assert not imported_rooms(path) & {"cli", "api"} or room_of(path) == "api", path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tensorflow_is_imported_only_by_its_side_and_within_functions(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+
+    def names(node: ast.AST) -> list[str]:
+        if isinstance(node, ast.Import):
+            return [alias.name for alias in node.names]
+        return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+    at_top = [name for node in tree.body for name in names(node)]
+    anywhere = [name for node in ast.walk(tree) for name in names(node)]
+    heavy = ("tensorflow", "keras")
+    assert not [name for name in at_top if name.split(".")[0] in heavy]
+    if room_of(path) not in TENSORFLOW:
+        assert not [name for name in anywhere if name.split(".")[0] in heavy]
+
+
+LOADED = """
+import sys
+sys.argv = {argv!r}
+from pesto_cli.cli import main
+try:
+    main()
+except SystemExit as exit_:
+    assert not exit_.code, exit_.code
+heavy = sys.modules.keys() & {{"tensorflow", "keras", "numba", "ortools", "pulp"}}
+print("LOADED", *heavy, file=sys.stderr)
+"""
+
+
+def loaded_by(*argv: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(argv=["pesto", *argv])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stderr.splitlines()[-1].split()[1:])
+
+
+def test_help_loads_nothing_heavy() -> None:
+    assert loaded_by("--help") == set()
+    assert loaded_by("solve", "--help") == set()
+
+
+def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(
+    tmp_path: Path, diamond_profile: Path
+) -> None:
+    profile, placement = str(diamond_profile), str(tmp_path / "p.placement.json")
+    limit = ("--time-limit", "2", "--quiet")
+    for argv in (
+        ("solve", profile, "-o", placement, *limit),
+        ("compare", profile, *limit),
+        ("simulate", profile, "--placement", placement),
+        ("coarsen", profile, "-n", "3", "-o", str(tmp_path / "coarse.json")),
+    ):
+        assert "tensorflow" not in loaded_by(*argv)

@@ -1,0 +1,207 @@
+"""The simulator against times worked out by hand, and against the independent checker."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import on_gpus, two_gpus
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import CommModel, Link
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Placement, Schedule, violations
+from pesto_cli.simulate import Simulator, list_schedule, replay, upward_rank
+
+CPU, GPU0, GPU1 = 0, 1, 2
+
+
+def by_rank(problem: Problem, device: list[int]) -> Schedule:
+    placed = np.array(device)
+    return list_schedule(problem, placed, upward_rank(problem, placed))
+
+
+def test_diamond_on_one_device_takes_the_sum(diamond: Problem) -> None:
+    assert by_rank(diamond, [GPU0] * 4).makespan_us == 22
+
+
+def test_diamond_on_two_devices_pays_for_both_transfers(diamond: Problem) -> None:
+    # a ends at 1, its tensor arrives at 3, c ends at 13, its tensor arrives at 15, d ends at 16.
+    assert by_rank(diamond, [GPU0, GPU0, GPU1, GPU0]).makespan_us == 16
+
+
+def test_a_tensor_is_sent_once_to_a_device_however_many_take_it() -> None:
+    graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [1, 2])])
+    schedule = by_rank(on_gpus(graph, [1, 1, 1]), [GPU0, GPU1, GPU1])
+    assert len(schedule.transfers) == 1
+    assert schedule.makespan_us == 1 + 2 + 1 + 1
+
+
+def test_transfers_on_a_link_queue_and_opposite_links_do_not() -> None:
+    graph = OpGraph.build(
+        list("abcd"), [Tensor(0, 1000, [1]), Tensor(0, 1000, [2]), Tensor(3, 1000, [2])]
+    )
+    schedule = by_rank(on_gpus(graph, [1, 0, 0, 1]), [GPU0, GPU1, GPU1, GPU1])
+    assert schedule.transfers.start_us.tolist() == [1, 3]
+    assert schedule.transfers.end_us.tolist() == [3, 5]
+
+
+def test_links_of_one_channel_share_a_queue() -> None:
+    graph = OpGraph.build(list("abcd"), [Tensor(0, 1000, [2]), Tensor(1, 1000, [3])])
+    apart = on_gpus(graph, [1, 1, 1, 1])
+    device = [GPU0, GPU1, GPU1, GPU0]
+    assert by_rank(apart, device).makespan_us == 1 + 2 + 1
+    links = tuple(replace(link, channel="bus") for link in apart.machine.links)
+    shared = replace(apart, machine=replace(apart.machine, links=links))
+    assert by_rank(shared, device).makespan_us == 1 + 2 + 2 + 1
+
+
+def test_first_come_first_served_by_end_of_producer_then_its_index() -> None:
+    # b ends first, so its tensor goes first; then a and c end together and a's goes first.
+    graph = OpGraph.build(
+        ["a", "b", "c", "x", "y", "z"],
+        [Tensor(0, 1000, [3]), Tensor(1, 1000, [4]), Tensor(2, 1000, [5])],
+    )
+    machine = two_gpus()
+    gpu2 = replace(machine.devices[1], name="GPU:2")
+    names = [*(device.name for device in machine.devices), "GPU:2"]
+    links = tuple(
+        Link(src, dst, CommModel(1.0, 0.001), channel=f"to {dst}")
+        for src in names
+        for dst in names
+        if src != dst
+    )
+    wide = replace(machine, devices=(*machine.devices, gpu2), links=links)
+    problem = on_gpus(graph, [2, 1, 2, 0, 0, 0], wide)
+    schedule = list_schedule(problem, np.array([1, 3, 3, 2, 2, 2]), np.array([9, 9, 8, 0, 0, 0.0]))
+    # On GPU:2, b runs before c; c ends at 3, a at 2.
+    assert schedule.transfers.tensor.tolist() == [1, 0, 2]
+    together = on_gpus(graph, [2, 1, 1, 0, 0, 0], wide)
+    schedule = list_schedule(together, np.array([1, 3, 3, 2, 2, 2]), np.array([9, 9, 8, 0, 0, 0.0]))
+    assert schedule.transfers.tensor.tolist() == [1, 0, 2]
+    assert schedule.transfers.start_us.tolist() == [1, 3, 5]
+
+
+def test_signals_delay_and_occupy_no_link() -> None:
+    graph = OpGraph.build(list("abc"), [Tensor(0, 10**6, [1], [True])], control_edges=[(0, 2)])
+    schedule = by_rank(on_gpus(graph, [1, 1, 1]), [GPU0, GPU1, GPU1])
+    assert len(schedule.transfers) == 0
+    assert schedule.makespan_us == 1 + 0.5 + 1 + 1
+    assert by_rank(on_gpus(graph, [1, 1, 1]), [GPU0, GPU0, GPU0]).makespan_us == 3
+
+
+def test_feeds_come_from_the_host_and_fetches_return_to_it() -> None:
+    graph = OpGraph.build(
+        ["x", "a", "out"],
+        [Tensor(0, 1000, [1]), Tensor(1, 2000, [2])],
+        types=["Placeholder", "MatMul", "_Retval"],
+    )
+    times = {"GPU": np.array([5.0, 4, np.nan]), "CPU": np.array([5.0, np.nan, 7])}
+    problem = Problem.build(graph, times, two_gpus())
+    assert problem.allowed.tolist() == [
+        [True, False, False],
+        [False, True, True],
+        [True, False, False],
+    ]
+    assert by_rank(problem, [CPU, GPU1, CPU]).makespan_us == 2 + 4 + 3
+
+
+def test_priority_decides_and_ties_go_to_the_lowest_index() -> None:
+    problem = on_gpus(OpGraph.build(list("abc")), [1, 1, 1])
+    device = np.array([GPU0] * 3)
+    assert list_schedule(problem, device, np.array([1.0, 2, 2])).rank.tolist() == [2, 0, 1]
+
+
+def test_zero_time_ops_have_a_place_too() -> None:
+    graph = OpGraph.build(list("abc"), [Tensor(0, 0, [1]), Tensor(1, 0, [2])])
+    problem = on_gpus(graph, [0, 0, 0])
+    schedule = by_rank(problem, [GPU0] * 3)
+    assert schedule.makespan_us == 0
+    assert schedule.rank.tolist() == [0, 1, 2]
+
+
+def test_replay_waits_for_the_head_of_the_line() -> None:
+    graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [1])])
+    problem = on_gpus(graph, [1, 1, 5])
+    device = np.array([GPU0, GPU1, GPU1])
+    assert replay(problem, Placement(device, np.array([0, 0, 1]))).makespan_us == 1 + 2 + 1 + 5
+    assert replay(problem, Placement(device, np.array([0, 1, 0]))).makespan_us == 5 + 1
+
+
+def test_an_order_against_precedence_is_refused(diamond: Problem) -> None:
+    backwards = Placement(np.array([GPU0] * 4), np.array([3, 2, 1, 0]))
+    with pytest.raises(BadInputError, match="'d' is next on its device"):
+        replay(diamond, backwards)
+
+
+def test_memory_counts_copies_and_ends_with_the_last_consumer() -> None:
+    graph = OpGraph.build(
+        list("abcd"),
+        [Tensor(0, 1000, [1]), Tensor(1, 4000, [2]), Tensor(2, 2000, [3])],
+        resident_bytes=[10, 0, 20, 0],
+    )
+    problem = on_gpus(graph, [1, 1, 1, 1])
+    chain = by_rank(problem, [GPU0] * 4)
+    assert chain.peak_bytes.tolist() == [0, 30 + 4000 + 2000, 0]
+    split = by_rank(problem, [GPU0, GPU0, GPU1, GPU1])
+    # b's output stays at home until it is sent; the copy lives until c ends.
+    assert split.peak_bytes.tolist() == [0, 10 + 1000 + 4000, 20 + 4000 + 2000]
+
+
+def test_an_alias_holds_nothing_and_keeps_what_it_aliases() -> None:
+    tensors = [Tensor(0, 4000, [1]), Tensor(1, 4000, [3]), Tensor(2, 500, [3])]
+    plain = OpGraph.build(list("abcd"), tensors, control_edges=[(1, 2)])
+    alias = OpGraph.build(list("abcd"), tensors, control_edges=[(1, 2)], alias_of=[-1, 0, -1, -1])
+    times = [1.0, 1, 1, 1]
+    assert by_rank(on_gpus(plain, times), [GPU0] * 4).peak_bytes[GPU0] == 8000
+    assert by_rank(on_gpus(alias, times), [GPU0] * 4).peak_bytes[GPU0] == 4500
+
+
+def random_problem(rng: np.random.Generator) -> Problem:
+    num_ops = int(rng.integers(2, 40))
+    tensors = []
+    for op in range(num_ops - 1):
+        for _ in range(rng.integers(1, 3)):
+            consumers = rng.integers(op + 1, num_ops, size=rng.integers(0, 3)).tolist()
+            hosts = (rng.random(len(consumers)) < 0.1).tolist()
+            tensors.append(Tensor(op, int(rng.integers(0, 20_000)), consumers, hosts))
+    source = {consumer: t.producer for t in tensors for consumer in t.consumers}
+    edges = [(op, int(rng.integers(op + 1, num_ops))) for op in range(0, num_ops - 1, 5)]
+    graph = OpGraph.build(
+        [f"op{op}" for op in range(num_ops)],
+        tensors,
+        types=["Placeholder", *["MatMul"] * (num_ops - 2), "_Retval"],
+        control_edges=edges,
+        resident_bytes=rng.integers(0, 100, num_ops),
+        alias_of=[source.get(op, -1) if rng.random() < 0.2 else -1 for op in range(num_ops)],
+    )
+    gpu = np.round(rng.exponential(5, num_ops)) * (rng.random(num_ops) < 0.8)
+    cpu = np.where(rng.random(num_ops) < 0.5, 2 * gpu, np.nan)
+    cpu[[0, -1]] = 0
+    return Problem.build(graph, {"GPU": gpu, "CPU": cpu}, two_gpus())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_schedule_passes_the_checker_and_replays_exactly(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        problem = random_problem(rng)
+        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        simulator = Simulator(problem)
+        schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
+        assert violations(problem, schedule) == []
+        again = simulator.replay(schedule.placement)
+        assert (again.start_us == schedule.start_us).all()
+        assert (again.rank == schedule.rank).all()
+        assert (again.transfers.start_us == schedule.transfers.start_us).all()
+        assert (again.peak_bytes == schedule.peak_bytes).all()
+
+
+def test_upward_rank_without_queueing_bounds_the_makespan() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        problem = random_problem(rng)
+        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        rank = upward_rank(problem, device)
+        assert rank.max() <= list_schedule(problem, device, rank).makespan_us + 1e-9
+        assert (upward_rank(problem) <= rank + 1e-9).all()

@@ -1,0 +1,209 @@
+"""Every strategy on every kind of problem, and what each one promises by itself."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import on_gpus, two_gpus
+from test_simulate import random_problem
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.limits import Limits
+from pesto_cli.machine import CommModel, Device, Link, Machine
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import violations
+from pesto_cli.simulate import Simulator, list_schedule
+from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies.expert import balanced_cuts
+from pesto_cli.strategies.layers import layers_of_groups
+from pesto_cli.strategies.round_robin import deal
+from pesto_cli.strategies.run import run
+
+QUICK = Search(Limits(time_limit_s=1.0, deterministic=True))
+GPU0, GPU1 = 1, 2
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_schedule_is_valid_and_no_better_than_the_bound(name: str) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        problem = random_problem(rng)
+        result = run(problem, name, QUICK)
+        assert violations(problem, result.schedule) == []
+        assert 0 <= result.lower_bound_us <= result.makespan_us + 1e-9
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_same_search_gives_the_same_schedule(name: str) -> None:
+    problem = random_problem(np.random.default_rng(5))
+    first, second = (run(problem, name, QUICK).schedule for _ in range(2))
+    assert first.device.tolist() == second.device.tolist()
+    assert first.rank.tolist() == second.rank.tolist()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_four_unequal_devices_without_a_host(name: str) -> None:
+    names = [f"GPU:{index}" for index in range(4)]
+    comm = CommModel(1, 0.001)
+    machine = Machine(
+        tuple(Device(name, "GPU", 10**9, speed=1 + index) for index, name in enumerate(names)),
+        tuple(Link(src, dst, comm) for src in names for dst in names if src != dst),
+    )
+    graph = OpGraph.build([str(op) for op in range(20)])
+    result = run(on_gpus(graph, [12.0] * 20, machine), name, QUICK)
+    assert result.status in (SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
+
+
+def test_an_unknown_strategy_lists_those_that_exist(diamond: Problem) -> None:
+    with pytest.raises(BadInputError, match="'fast' is unknown; one of single"):
+        run(diamond, "fast", QUICK)
+
+
+def test_single_takes_the_faster_device_and_leaves_it_when_it_does_not_fit() -> None:
+    machine = two_gpus()
+    cpu, slow, fast = machine.devices
+    fast = replace(fast, speed=2.0, memory_bytes=50)
+    machine = replace(machine, devices=(cpu, slow, fast))
+    graph = OpGraph.build(list("ab"), [Tensor(0, 10, [1])])
+    assert run(on_gpus(graph, [1, 1], machine), "single", QUICK).schedule.device.tolist() == [2, 2]
+    heavy = OpGraph.build(list("ab"), [Tensor(0, 10, [1])], resident_bytes=[60, 0])
+    assert run(on_gpus(heavy, [1, 1], machine), "single", QUICK).schedule.device.tolist() == [1, 1]
+
+
+def test_what_fits_nowhere_is_out_of_memory() -> None:
+    graph = OpGraph.build(["a"], resident_bytes=[100])
+    problem = on_gpus(graph, [1], two_gpus(memory_bytes=70))
+    for name in STRATEGIES:
+        assert run(problem, name, QUICK).status is SolveStatus.OUT_OF_MEMORY
+
+
+def test_round_robin_deals_groups_and_respects_what_cannot_move() -> None:
+    graph = OpGraph.build(list("abcd"), [Tensor(0, 1, [1])], colocation_group=[0, 1, 0, 2])
+    times = {"GPU": np.array([1, 1, 1, np.nan]), "CPU": np.array([np.nan] * 3 + [1])}
+    problem = Problem.build(graph, times, two_gpus())
+    assert deal(problem).tolist() == [GPU0, GPU1, GPU0, 0]
+
+
+def scoped(names: list[str]) -> OpGraph:
+    """A chain of ops with these names."""
+    return OpGraph.build(names, [Tensor(op, 100, [op + 1]) for op in range(len(names) - 1)])
+
+
+def test_layers_are_numbered_scopes_with_their_gradients_and_updates() -> None:
+    names = [
+        "embedding/lookup",
+        "layer_0/step_0/MatMul",
+        "layer_0/step_1/MatMul",
+        "layer_1/step_0/MatMul",
+        "layer_1/step_1/MatMul",
+        "softmax/MatMul",
+        "gradients/softmax/MatMul_grad/MatMul",
+        "gradients/layer_1/step_1/MatMul_grad/MatMul",
+        "gradients/AddN",
+        "gradients/layer_0/step_0/MatMul_grad/MatMul",
+        "train/update_layer_0/kernel/ResourceApplyGradientDescent",
+    ]
+    layers, layer = layers_of_groups(scoped(names), np.ones(len(names)))
+    assert layers == ["embedding", "layer_0", "layer_1", "softmax"]
+    assert layer.tolist() == [0, 1, 1, 2, 2, 3, 3, 2, 2, 1, 1]
+
+
+def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
+    names = [
+        *(f"model/encoder/layer_{n}/attention/head_{h}/MatMul" for n in range(3) for h in range(2)),
+        *(f"model/decoder/layer_{n}/MatMul" for n in range(3)),
+        "model/head/MatMul",
+    ]
+    layers, _ = layers_of_groups(scoped(names), np.ones(len(names)))
+    assert layers == [
+        *(f"model/encoder/layer_{n}" for n in range(3)),
+        *(f"model/decoder/layer_{n}" for n in range(3)),
+        "model/head",
+    ]
+
+
+def test_a_graph_without_scopes_is_cut_by_height() -> None:
+    _, layer = layers_of_groups(scoped([f"op{n}" for n in range(10)]), np.ones(10))
+    assert layer.tolist() == list(range(10))
+
+
+def test_cuts_balance_the_work() -> None:
+    work = np.array([5.0, 1, 1, 1, 4, 4])[:, None]
+    assert balanced_cuts(np.repeat(work, 2, axis=1)) == [4]
+    assert balanced_cuts(np.repeat(work, 3, axis=1)) in ([1, 4], [2, 5], [1, 5], [2, 4])
+    assert balanced_cuts(np.hstack((work, 3 * work))) == [5]
+
+
+def test_balanced_cuts_agree_with_trying_all() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        work = rng.integers(1, 10, (int(rng.integers(1, 8)), 3)).astype(float)
+
+        def load(cuts: list[int], work: np.ndarray = work) -> float:
+            edges = [0, *cuts, len(work)]
+            return max(work[edges[p] : edges[p + 1], p].sum() for p in range(3))
+
+        every = [[a, b] for a in range(len(work) + 1) for b in range(a, len(work) + 1)]
+        assert load(balanced_cuts(work)) == min(map(load, every))
+
+
+def test_expert_keeps_a_layer_on_one_device_and_splits_the_chain_once() -> None:
+    names = [f"layer_{n}/MatMul_{k}" for n in range(4) for k in range(3)]
+    problem = on_gpus(scoped(names), [10.0] * 12)
+    device = run(problem, "expert", QUICK).schedule.device.reshape(4, 3)
+    assert (device == device[:, :1]).all()
+    assert (np.diff(device[:, 0]) >= 0).all()
+
+
+def test_pesto_is_never_worse_than_what_it_starts_from() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(5):
+        problem = random_problem(rng)
+        best = min(run(problem, name, QUICK).makespan_us for name in ("single", "expert"))
+        assert run(problem, "pesto", QUICK).makespan_us <= best + 1e-9
+
+
+def test_pesto_starts_from_a_placement_and_never_loses_it() -> None:
+    problem = random_problem(np.random.default_rng(2))
+    strong = run(problem, "pesto", QUICK).schedule
+    again = run(problem, "pesto", replace(QUICK, warm_start=strong.placement, num_nodes=2))
+    assert again.makespan_us <= strong.makespan_us + 1e-9
+
+
+def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:
+    result = run(diamond, "pesto", QUICK)
+    assert result.makespan_us == 16
+
+
+def test_a_search_that_is_stopped_answers_with_the_best_so_far(diamond: Problem) -> None:
+    stop = threading.Event()
+    stop.set()
+    result = run(diamond, "pesto", Search(Limits(stop=stop)))
+    assert result.status is SolveStatus.INTERRUPTED
+    assert violations(diamond, result.schedule) == []
+
+
+def test_incumbents_are_told_as_they_improve(diamond: Problem) -> None:
+    told: list[float] = []
+    search = replace(QUICK, on_incumbent=lambda source, schedule: told.append(schedule.makespan_us))
+    run(diamond, "pesto", search)
+    assert told == sorted(told, reverse=True)
+    assert told[-1] == 16
+
+
+def test_user_constraints_hold_in_every_strategy() -> None:
+    problem = random_problem(np.random.default_rng(4))
+    permitted = np.ones_like(problem.permitted)
+    movable = np.flatnonzero(problem.allowed[:, 1:].all(axis=1))
+    permitted[movable[0], GPU0] = False
+    bound = problem.constrained(permitted=permitted)
+    for name in STRATEGIES:
+        schedule = run(bound, name, QUICK).schedule
+        assert schedule.device[movable[0]] != GPU0
+    free = list_schedule(
+        problem, run(problem, "single", QUICK).schedule.device, np.zeros(problem.num_ops)
+    )
+    assert Simulator(problem).replay(free.placement).makespan_us == free.makespan_us
