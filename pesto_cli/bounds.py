@@ -107,8 +107,8 @@ def _device_shares(problem: Problem) -> list[FloatArray]:
     shares = []
     time_us = np.where(problem.allowed, problem.duration_us, 0.0)
     for devices in _device_sets(problem):
-        confined = ~problem.allowed[:, ~devices].any(axis=1)
-        able = problem.allowed & confined[:, None]
+        confined = ~problem.allowed[:, ~devices].any(axis=1, keepdims=True)
+        able = problem.allowed & confined
         fastest_us = np.where(able, problem.min_duration_us[:, None], 0.0).sum(axis=0)
         here_us = np.where(able, time_us, 0.0).sum(axis=0)
         speed = np.divide(fastest_us, here_us, out=np.ones_like(here_us), where=here_us > 0)

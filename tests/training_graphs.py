@@ -1,22 +1,59 @@
 """Small v1 training graphs, one for each thing that TensorFlow's graphs may contain."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pesto_cli.graphdef.tensorflow import tensorflow
 
+TensorFlow = Any
+"""The module, or one of its tensors."""
+Build = Callable[[TensorFlow], Sequence[TensorFlow]]
 
-def exported(build: Callable[[Any], Sequence[Any]]) -> Any:
-    """The MetaGraphDef of what `build` adds to a graph; it returns the ops and tensors to fetch."""
+
+def exported(build: Build, *, functional_control_flow: bool = False) -> Any:
+    """The MetaGraphDef of what `build` adds to a graph; it returns the ops and tensors to fetch.
+
+    Loops and conds are v1's frames and Switches, or else While and If ops, which stay whole.
+    """
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
-        tf1.disable_control_flow_v2()
+        (tf1.enable_control_flow_v2 if functional_control_flow else tf1.disable_control_flow_v2)()
         fetches = build(tensorflow())
         init = tf1.global_variables_initializer().name
         meta = tf1.train.export_meta_graph(graph=graph)
+    for node in meta.graph_def.node:
+        node.attr.pop("_lower_using_switch_merge", None)
     meta.collection_def["train_op"].node_list.value[:] = [fetch.name for fetch in fetches]
     meta.collection_def["init_op"].node_list.value[:] = [init]
     return meta
+
+
+def step_stats(meta: Any, devices: Mapping[str, str]) -> Any:
+    """TensorFlow's own account of one step on two CPU devices; `devices` is by node, else open."""
+    tf1 = tensorflow().compat.v1
+    graph_def = tf1.GraphDef()
+    graph_def.CopyFrom(meta.graph_def)
+    for node in graph_def.node:
+        node.device = devices.get(node.name, "")
+        node.attr.pop("_class", None)
+    config = tf1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=False)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+    metadata = tf1.RunMetadata()
+    with tf1.Graph().as_default() as graph, tf1.Session(config=config) as session:
+        tf1.import_graph_def(graph_def, name="")
+        session.run(list(meta.collection_def["init_op"].node_list.value))
+        fed = [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
+        session.run(
+            list(meta.collection_def["train_op"].node_list.value),
+            {tensor: np.ones(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in fed},
+            options=options,
+            run_metadata=metadata,
+        )
+    return metadata.step_stats
 
 
 def convnet(tf: Any) -> Sequence[Any]:
@@ -24,8 +61,8 @@ def convnet(tf: Any) -> Sequence[Any]:
     tf1 = tf.compat.v1
     images = tf1.placeholder(tf.float32, [4, 8, 8, 3], name="images")
     labels = tf1.placeholder(tf.int32, [4], name="labels")
-    kernel = tf1.get_variable("kernel", [3, 3, 3, 8])
-    scale = tf1.get_variable("scale", [8])
+    kernel = tf1.get_variable("kernel", [3, 3, 3, 8], use_resource=False)
+    scale = tf1.get_variable("scale", [8], use_resource=False)
     dense = tf1.get_variable("dense", [128, 10], use_resource=True)
     convolved = tf1.nn.conv2d(images, kernel, strides=1, padding="SAME")
     normed, _, _ = tf1.nn.fused_batch_norm(convolved, scale, tf.zeros([8]))
@@ -49,7 +86,7 @@ def recurrent(tf: Any) -> Sequence[Any]:
     """A while loop over TensorArrays, with weights of both kinds; a cond after it."""
     tf1 = tf.compat.v1
     inputs = tf1.placeholder(tf.float32, [6, 4, 8], name="inputs")
-    weights = tf1.get_variable("weights", [16, 8])
+    weights = tf1.get_variable("weights", [16, 8], use_resource=False)
     offset = tf1.get_variable("offset", [8], use_resource=True)
     read = tf1.TensorArray(tf.float32, 6).unstack(inputs)
 
@@ -61,7 +98,7 @@ def recurrent(tf: Any) -> Sequence[Any]:
     start = [tf.constant(0), tf.zeros([4, 8]), tf1.TensorArray(tf.float32, 6)]
     _, state, written = tf1.while_loop(lambda time, *_: time < 6, step, start)
     error = tf.reduce_mean(tf.square(written.stack())) + tf.reduce_sum(state)
-    loss = tf1.cond(error > 0, lambda: error * 2.0, lambda: error + tf.reduce_sum(weights))
+    loss = tf1.cond(error > 0, lambda: error * 2.0, lambda: error + tf.reduce_sum(weights + offset))
     return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
 
 
@@ -85,7 +122,7 @@ def stateful_cond(tf: Any) -> Sequence[Any]:
     """Branches that assign to variables of both kinds, and Switches that share a constant."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [3], name="fed")
-    old = tf1.get_variable("old", [3])
+    old = tf1.get_variable("old", [3], use_resource=False)
     new = tf1.get_variable("new", [3], use_resource=True)
     one = tf.constant(1.0, name="one")
 

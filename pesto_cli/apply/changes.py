@@ -10,6 +10,7 @@ from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
+from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.schedule import Placement
 
@@ -49,12 +50,13 @@ def planned_changes(
 
     Raises:
         BadInputError: the placement is of another graph, its order contradicts the graph, the
-            mapping of devices does not fit, or an op is put on a device without a kernel for it.
+            mapping of devices does not fit, or ops are put where TensorFlow would not let them be.
     """
     step = read_step(meta)
     _check_same_graph(step, placement)
     placed = _by_op(step, placement)
-    names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices)
+    _check_groups(step.graph, placed, placement.devices)
+    names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})
     _check_kernels(step, placed, names)
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
@@ -66,8 +68,8 @@ def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
     if placement.graph_hash not in (None, step.graph_hash):
         raise BadInputError(
             f"placement of another graph: it is of the one with hash {placement.graph_hash}, this "
-            f"one has {step.graph_hash}; apply it to the graph that was profiled, or profile and solve "
-            "this one."
+            f"one has {step.graph_hash}; apply it to the graph that was profiled, or profile and "
+            "solve this one."
         )
     different = set(step.graph.names) ^ set(placement.names)
     if different:
@@ -81,6 +83,20 @@ def _by_op(step: StepGraph, placement: PlacementFile) -> Placement:
     row_of = {name: row for row, name in enumerate(placement.names)}
     rows = [row_of[name] for name in step.graph.names]
     return Placement(np.array(placement.device)[rows], np.array(placement.rank)[rows])
+
+
+def _check_groups(graph: OpGraph, placed: Placement, planned: Sequence[str]) -> None:
+    """Of ops that share a variable, TensorFlow would move one to the other, and not say so."""
+    first = graph.groups.indices[graph.groups.offsets[:-1]][graph.colocation_group]
+    split = placed.device != placed.device[first]
+    if split.any():
+        op = int(np.argmax(split))
+        raise BadInputError(
+            f"op {graph.names[op]!r} is on {planned[placed.device[op]]}, and "
+            f"{graph.names[first[op]]!r}, with which it shares a variable or other state, on "
+            f"{planned[placed.device[first[op]]]}; one device for both was expected: solve a "
+            "profile of this graph again."
+        )
 
 
 def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str]) -> None:

@@ -2,23 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pesto_cli.apply.branches import skippable
 from pesto_cli.apply.entry_points import run_alone
+from pesto_cli.apply.loops import first_nodes, last_nodes
 from pesto_cli.apply.order import order_edges
-from pesto_cli.graph import FEED_TYPES, BoolArray
+from pesto_cli.graph import FEED_TYPES, BoolArray, IntArray
 from pesto_cli.graphdef.devices import DT_RESOURCE
-from pesto_cli.graphdef.frames import ENTER, EXIT
+from pesto_cli.graphdef.frames import ENTER
 from pesto_cli.graphdef.nodes import MERGE, Node, needed_nodes
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.schedule import Placement
-
-# Where it is fed, the last one is no op either.
-_FED = FEED_TYPES | {"PlaceholderWithDefault"}
 
 
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
@@ -27,7 +26,7 @@ def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str
     Each device runs its ops one after the other, by rank, except that
 
     - feeds and returns of fetches take no part; nor do handles of variables, and whatever else is
-      run alone to initialise, save or read a variable;
+      also run alone, to initialise, save or read a variable;
     - an op in one branch of a conditional waits for those before it, but none waits for it: what
       waits for a node that is skipped is skipped too.
 
@@ -36,65 +35,66 @@ def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str
     """
     nodes = needed_nodes(meta.graph_def, (name for names in step.nodes for name in names))
     index_of = {node.name: index for index, node in enumerate(nodes)}
-    members = [[index_of[name] for name in names] for names in step.nodes]
-
-    def ops_with(fits: Callable[[Node], bool]) -> BoolArray:
-        return np.array([any(fits(nodes[index]) for index in row) for row in members])
-
-    is_loop = ops_with(lambda node: node.type in ENTER)
-    is_merge = ops_with(lambda node: node.type in MERGE) & ~is_loop
-    alone = run_alone(meta)
-    op_defs = OpDefs(meta.graph_def.library)
-    is_free = ops_with(
-        lambda node: node.type in _FED or node.name in alone or _is_handle(node, op_defs)
-    )
-    in_loops = {index for op in np.flatnonzero(is_loop) for index in members[op]}
-    skipped = {nodes[index].name for index in skippable(nodes, in_loops)}
-    waits = ops_with(lambda _: True) & ~is_free
-    before, after = step.graph.edges.T
+    ops = _Ops(nodes, [[index_of[name] for name in names] for names in step.nodes])
+    waits = ops.with_any(lambda _: True) & ~_free(ops, meta)
     edges = order_edges(
         step.graph,
         placement,
         waits=waits,
-        awaited=waits & ~ops_with(lambda node: node.name in skipped),
-        # A loop starts on the first of its inputs, and its first result comes before its end. A
-        # Merge waits for one of its inputs.
-        enforced=~(is_loop[before] | is_loop[after] | is_merge[after]),
+        awaited=waits & ~_skippable(ops),
+        enforced=_enforced(ops, step.graph.edges),
     )
     added: dict[str, list[str]] = defaultdict(list)
-    for first, second in edges.tolist():
-        ends = [nodes[index].name for index in _ends(nodes, members[first])]
-        for index in _starts(nodes, members[second]):
-            added[nodes[index].name] += ends
+    for before, after in edges.tolist():
+        for node in first_nodes(nodes, ops.members[after]):
+            added[node] += last_nodes(nodes, ops.members[before])
     return dict(added)
 
 
-def _is_handle(node: Node, op_defs: OpDefs) -> bool:
-    """Whether a node only refers to a variable, table or other state, so that all may need it."""
-    outputs = op_defs.signature(node.proto).outputs
-    refers = any(output.is_ref or output.dtype == DT_RESOURCE for output in outputs)
-    return refers and not node.inputs
+@dataclass(frozen=True)
+class _Ops:
+    """The nodes of a step; members: the indices of those that each op stands for, `[num_ops]`."""
+
+    nodes: Sequence[Node]
+    members: Sequence[Sequence[int]]
+
+    def with_any(self, fits: Callable[[Node], bool]) -> BoolArray:
+        """`[num_ops]`: whether one of the op's nodes fits."""
+        return np.array([any(fits(self.nodes[i]) for i in row) for row in self.members], dtype=bool)
+
+    @property
+    def is_loop(self) -> BoolArray:
+        return self.with_any(lambda node: node.type in ENTER)
 
 
-def _starts(nodes: Sequence[Node], members: Sequence[int]) -> list[int]:
-    """The nodes that must wait for the op to wait: of a loop, where its data enters from outside.
+def _free(ops: _Ops, meta: Any) -> BoolArray:
+    """`[num_ops]`: feeds, handles of state, and what is run without the rest of the step."""
+    alone, op_defs = run_alone(meta), OpDefs(meta.graph_def.library)
+    # With a default, it is no op either where it is fed.
+    fed = FEED_TYPES | {"PlaceholderWithDefault"}
 
-    Any other control edge into a loop, or out of it, TensorFlow refuses.
+    def is_handle(node: Node) -> bool:
+        outputs = op_defs.signature(node.proto).outputs
+        refers = any(output.is_ref or output.dtype == DT_RESOURCE for output in outputs)
+        return refers and not node.inputs
+
+    return ops.with_any(lambda node: node.type in fed or node.name in alone or is_handle(node))
+
+
+def _skippable(ops: _Ops) -> BoolArray:
+    """`[num_ops]`: a run may skip the op."""
+    in_loops = {index for op in np.flatnonzero(ops.is_loop).tolist() for index in ops.members[op]}
+    skipped = skippable(ops.nodes, in_loops)
+    return np.array([not skipped.isdisjoint(row) for row in ops.members], dtype=bool)
+
+
+def _enforced(ops: _Ops, edges: IntArray) -> BoolArray:
+    """`[num_edges]`: whether the first op always ends before any of the second starts.
+
+    A loop starts on the first of its inputs, and gives its first result before its end; a Merge
+    waits for one of its inputs.
     """
-    own = set(members)
-    return [
-        index
-        for index in members
-        if len(members) == 1
-        or (nodes[index].type in ENTER and own.isdisjoint(nodes[index].sources))
-    ]
-
-
-def _ends(nodes: Sequence[Node], members: Sequence[int]) -> list[int]:
-    """The nodes that have ended when the op has: of a loop, those by which its data leaves it."""
-    within = {source for index in members for source in nodes[index].sources}
-    return [
-        index
-        for index in members
-        if len(members) == 1 or (nodes[index].type in EXIT and index not in within)
-    ]
+    is_loop, is_merge = ops.is_loop, ops.with_any(lambda node: node.type in MERGE)
+    before, after = edges[:, 0], edges[:, 1]
+    enforced: BoolArray = ~(is_loop[before] | is_loop[after] | is_merge[after])
+    return enforced

@@ -12,11 +12,13 @@ _PLAIN = re.compile(r"[A-Z_]+:\d+")
 def parse_devices(text: str) -> dict[str, str]:
     """Parse `GPU:0=/device:CPU:0,GPU:1=/device:CPU:1`: planned devices and those at hand.
 
+    An empty text maps none.
+
     Raises:
         BadInputError: an entry is not of that form, or maps a device again.
     """
     mapping: dict[str, str] = {}
-    for entry in text.split(","):
+    for entry in text.split(",") if text.strip() else ():
         planned, equals, at_hand = (part.strip() for part in entry.partition("="))
         if not (planned and equals and at_hand):
             raise BadInputError(
@@ -30,7 +32,7 @@ def parse_devices(text: str) -> dict[str, str]:
 
 
 def tensorflow_devices(
-    planned: Sequence[str], used: set[int], devices: Mapping[str, str] | None
+    planned: Sequence[str], used: set[int], devices: Mapping[str, str]
 ) -> dict[int, str]:
     """TensorFlow's name for every planned device that is used, by its index.
 
@@ -40,7 +42,7 @@ def tensorflow_devices(
         BadInputError: the mapping names a device that is not planned, leaves out one that is used,
             or leads to what is no device; or a planned name stands for no device of TensorFlow.
     """
-    for name in devices or ():
+    for name in devices:
         if name not in planned:
             raise BadInputError(
                 f"device mapping: {name!r} is no device of the placement; one of "
@@ -49,13 +51,13 @@ def tensorflow_devices(
     found = {}
     for index in sorted(used):
         name = planned[index]
-        if devices is not None and name not in devices:
+        if devices and name not in devices:
             raise BadInputError(
                 f"device mapping: {name} has ops, but is not mapped; all of "
                 f"{', '.join(planned[i] for i in sorted(used))} were expected: add "
                 f"{name}=/device:..."
             )
-        at_hand = devices[name] if devices is not None else name
+        at_hand = devices.get(name, name)
         full = f"/device:{at_hand}" if _PLAIN.fullmatch(at_hand) else at_hand
         if not _TENSORFLOW.fullmatch(full):
             raise BadInputError(

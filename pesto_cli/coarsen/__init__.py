@@ -1,0 +1,4 @@
+"""Coarsening: height-based batch merging of ops (Pesto, Section 3.3)."""
+
+from pesto_cli.coarsen.coarsening import Coarsening as Coarsening
+from pesto_cli.coarsen.coarsening import coarsen as coarsen

@@ -28,6 +28,19 @@ class Pairs:
     def __getitem__(self, rows: IntArray | BoolArray | slice) -> Self:
         return type(self)(self.first[rows], self.second[rows], self.weight_bytes[rows])
 
+    @classmethod
+    def along(cls, first: IntArray, second: IntArray, weight_bytes: FloatArray | float = 0.0) -> Self:
+        """Pairs with a weight each, or the same for all."""
+        return cls(first, second, np.broadcast_to(weight_bytes, len(first)))
+
+    def and_then(self, other: Self) -> Self:
+        """These pairs, followed by others."""
+        return type(self)(
+            np.concatenate((self.first, other.first)),
+            np.concatenate((self.second, other.second)),
+            np.concatenate((self.weight_bytes, other.weight_bytes)),
+        )
+
 
 def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
     """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device.

@@ -5,62 +5,63 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from pesto_cli.coarsen.batch import Pairs, matching, mergeable_edges, siblings
+from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.pressure import pressure_us, within
 from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.graph import FloatArray
 
-Merging = Callable[[Quotient, int], Quotient]
+FIRST_CAP = 2.0  # times the mean work of a node
+CAP_GROWTH = 1.5
+SIB=True
 
-
-def keep_parallel(quotient: Quotient, num_nodes: int) -> Quotient:
+def keep_parallel(quotient: Quotient, num_nodes: int, free_us: float) -> Quotient:
     """Put off merges that lengthen the makespan's lower bound; then take those that do so least.
 
-    A merge is free while its pressure stays within max(critical path, work per device, work of the
-    largest group). Free merges are taken larger tensors first.
+    Larger tensors first among pairs whose pressure is at most `limit_us`, and whose node (or group,
+    where the merge joins two) has at most `cap_us` of work. The limit is `free_us` until nothing
+    more fits, and so keeps the nodes small for as long as it can; then it rises to the pressure of
+    the 1/32 of what is missing that lengthens least.
     """
-    limit_us = lower_bound_us(quotient)
-    cap_us = CAPF * quotient.work_us.sum() / num_nodes
+    limit_us = free_us * (1 + 1e-9)  # sums of doubles in another order differ by rounding
+    cap_us = min(limit_us, FIRST_CAP * float(quotient.work_us.sum()) / num_nodes)
     while quotient.num_nodes > num_nodes:
-        height = heights(quotient)
         missing = quotient.num_nodes - num_nodes
-        pairs = candidates(quotient, height)
+        height, paths = heights(quotient), longest_paths(quotient)
+        pairs = mergeable_edges(quotient, height)
+        if SIB: pairs=pairs.and_then(siblings(quotient, height))
+        else:
+            pr = pressure_us(quotient, paths, pairs)
+            if not ((pr<=limit_us)&(joint_work_us(quotient,pairs)<=cap_us)).any():
+                pairs=pairs.and_then(siblings(quotient, height))
         if len(pairs) == 0:
-            break
-        pressure = pressure_us(quotient, longest_paths(quotient), pairs)
-        one, other = quotient.group[pairs.first], quotient.group[pairs.second]
-        work = np.where(one == other, quotient.work_us[pairs.first] + quotient.work_us[pairs.second],
-           quotient.group_work_us[one] + quotient.group_work_us[other])
-        ok = (pressure <= limit_us) & (work <= cap_us)
-        if not ok.any():
-            if cap_us < limit_us:
-                cap_us *= 1.5
-            else:
-                limit_us = np.sort(pressure)[min(len(pressure) - 1, missing // 32)]
-                cap_us = max(cap_us, work[pressure <= limit_us].min()*1.000001)
-            continue
-        order = np.flatnonzero(ok)
-        order = order[np.lexsort((pressure[order], -pairs.weight_bytes[order]))]
-        batch = pairs[order]
-        batch = batch[matching(quotient, height, batch, cap_us)]
-        batch = within(quotient, batch, limit_us)
+            batch = leftover_pairs(quotient, paths)
+            if len(batch) == 0:
+                break
+        else:
+            pressure = pressure_us(quotient, paths, pairs)
+            fits = np.flatnonzero((pressure <= limit_us) & (joint_work_us(quotient, pairs) <= cap_us))
+            if len(fits) == 0 and cap_us < limit_us:
+                cap_us = min(CAP_GROWTH * cap_us, limit_us)
+                continue
+            if len(fits) == 0:
+                rank = min(missing // 32, len(pairs) - 1)
+                cap_us = limit_us = float(np.partition(pressure, rank)[rank])
+                continue
+            order = fits[np.lexsort((pressure[fits], -pairs.weight_bytes[fits]))]
+            batch = pairs[order]
+            batch = within(quotient, batch[matching(quotient, height, batch, cap_us)], limit_us)
         quotient = quotient.merged(batch.first[:missing], batch.second[:missing])
     return quotient
-CAPF=2.0
-
-def candidates(q, h):
-    e, s = mergeable_edges(q, h), siblings(q, h)
-    return Pairs(np.concatenate((e.first, s.first)), np.concatenate((e.second, s.second)), np.concatenate((e.weight_bytes, s.weight_bytes)))
 
 
-def lower_bound_us(quotient: Quotient) -> float:
-    """max(critical path, work per device, work of the largest group)."""
-    able = quotient.group_allowed
-    load = 0.0
-    for mask in np.unique(able, axis=0):
-        inside = ~(able & ~mask).any(axis=1)
-        load = max(load, float(quotient.group_work_us[inside].sum()) / mask.sum())
-    return max(longest_paths(quotient).critical_us, load, quotient.group_work_us.max(initial=0.0))
+def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
+    """`[num_pairs]`: work of the merged node, or of the group that the merge makes of two."""
+    u, v = pairs.first, pairs.second
+    one, other = quotient.group[u], quotient.group[v]
+    node_us = quotient.work_us[u] + quotient.work_us[v]
+    group_us = quotient.group_work_us[one] + quotient.group_work_us[other]
+    return np.where(one == other, node_us, group_us)
 
 
 def plain(quotient: Quotient, num_nodes: int) -> Quotient:

@@ -42,16 +42,14 @@ def within(quotient: Quotient, batch: Pairs, limit_us: float) -> Pairs:
     Pairs that each stay within the limit can exceed it together. While they do, the later half of
     those on too long a path is put off; the first pair stays, since alone it is within the limit.
     """
-    while len(batch) > 1:
+    while True:
         through = longest_paths(quotient, batch.first, batch.second).through
-        too_long = np.flatnonzero(through[batch.first] > limit_us)
+        too_long = 1 + np.flatnonzero(through[batch.first[1:]] > limit_us)
         if len(too_long) == 0:
-            break
+            return batch
         kept = np.ones(len(batch), dtype=np.bool_)
         kept[too_long[len(too_long) // 2 :]] = False
-        kept[0] = True
         batch = batch[kept]
-    return batch
 
 
 def _without(longest: tuple[IntArray, FloatArray, FloatArray], node: IntArray, other: IntArray) -> FloatArray:

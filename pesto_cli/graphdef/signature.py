@@ -35,6 +35,7 @@ class OpDefs:
     def __init__(self, library: Any) -> None:
         self.functions = {function.signature.name: function for function in library.function}
         self._op_defs: dict[str, Any] = {}
+        self._sized_by: dict[str, tuple[str, ...]] = {}
         self._signatures: dict[tuple[object, ...], Signature] = {}
 
     def of(self, node: Any) -> Any:
@@ -50,7 +51,9 @@ class OpDefs:
     def signature(self, node: Any) -> Signature:
         """Return the input and output tensors of a NodeDef."""
         op_def = self.of(node)
-        sized_by = _argument_attributes(op_def)
+        if node.op not in self._sized_by:
+            self._sized_by[node.op] = _argument_attributes(op_def)
+        sized_by = self._sized_by[node.op]
         key = (node.op, *(values(self.attribute(node, name)) for name in sized_by))
         if key not in self._signatures:
             attributes = dict(zip(sized_by, key[1:], strict=True))
@@ -94,14 +97,14 @@ def values(attribute: Any) -> tuple[Any, ...] | None:
     return (getattr(attribute, kind),)
 
 
-def _argument_attributes(op_def: Any) -> list[str]:
+def _argument_attributes(op_def: Any) -> tuple[str, ...]:
     names = (
         name
         for argument in (*op_def.input_arg, *op_def.output_arg)
         for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
         if name
     )
-    return list(dict.fromkeys(names))
+    return tuple(dict.fromkeys(names))
 
 
 def _arguments(op_def_arguments: Sequence[Any], attributes: dict[str, Any]) -> tuple[Argument, ...]:

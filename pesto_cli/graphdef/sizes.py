@@ -15,6 +15,8 @@ Shape = tuple[int | None, ...]
 # Bytes of an element that has no fixed size: TensorFlow's `tstring`, which holds up to 22
 # characters in place, and handles, which stand for data that stays where it is.
 BYTES_OF_HANDLES = {"string": 24, "resource": 8, "variant": 8}
+# Work space of cuDNN, empty in all but one of its modes; shape inference leaves it open.
+EMPTY_OUTPUTS = frozenset({("FusedBatchNormV3", 5)})
 # Ops that bring data into the step, beside those that take nothing.
 SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
 
@@ -86,6 +88,8 @@ def _size(output: Any, op_type: str, taken: Sequence[TensorSize]) -> TensorSize:
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES
     dims = None if output.shape.rank is None else tuple(output.shape.as_list())
+    if (op_type, output.value_index) in EMPTY_OUTPUTS:
+        dims = (0,)
     size = TensorSize(dims, BYTES_OF_HANDLES.get(dtype.name, dtype.size), is_handle, None)
     elements = size.known_elements if size.is_exact else _estimate(size, op_type, taken)
     return replace(size, num_elements=elements)

@@ -49,7 +49,19 @@ def _cpsat(asked: Search) -> Found:
     return cpsat.search(asked)
 
 
-SOLVERS: Mapping[str, Callable[[Search], Found]] = {"cpsat": _cpsat}
+def _cbc(asked: Search) -> Found:
+    from pesto_cli.ilp import cbc, milp
+
+    return milp.search(asked, cbc.run)
+
+
+def _highs(asked: Search) -> Found:
+    from pesto_cli.ilp import highs, milp
+
+    return milp.search(asked, highs.run)
+
+
+SOLVERS: Mapping[str, Callable[[Search], Found]] = {"cpsat": _cpsat, "cbc": _cbc, "highs": _highs}
 
 
 def solve(

@@ -18,6 +18,9 @@ from pesto_cli.result import SolveStatus
 
 # A bound on the makespan has this many decimal digits before the unit of time.
 SIGNIFICANT_DIGITS = 9
+# Where all ops take no time or transfers outweigh them, the unit comes from the horizon, as sums of
+# times have to fit 64 bits.
+SMALLEST_SHARE = 1e-5
 # The balance tolerance is a multiple of this.
 BALANCE_STEP = 1e-4
 
@@ -80,9 +83,8 @@ def op_durations(model: Model) -> None:
 
 
 def makespan(model: Model) -> None:
-    """(3) 0 <= C_i <= C_max, and C_max is at least the lower bound."""
-    graph = model.formulation.problem.graph
-    for i, after in enumerate(graph.successors.degree.tolist()):
+    """(3) 0 <= C_i <= C_max; C_max is at least the lower bound (variables have these ranges)."""
+    for i, after in enumerate(model.formulation.problem.graph.successors.degree.tolist()):
         if after == 0:
             model.cp.add(model.C[i] <= model.C_max)
 
@@ -203,8 +205,8 @@ def _bytes_on(model: Model, sizes: list[int], device: int) -> cp_model.LinearExp
 
 def _unit_us(formulation: Formulation) -> float:
     """A power of ten, so that decimal durations stay exact."""
-    longest = formulation.lower_bound or formulation.horizon or 1.0
-    return float(10.0 ** (math.floor(math.log10(longest)) - SIGNIFICANT_DIGITS))
+    shortest = max(formulation.lower_bound, formulation.horizon * SMALLEST_SHARE) or 1.0
+    return float(10.0 ** (math.floor(math.log10(shortest)) - SIGNIFICANT_DIGITS))
 
 
 def _add_hint(model: Model, hint: Timetable) -> None:
@@ -233,6 +235,8 @@ def _search(model: Model, asked: Search) -> Found:
     parameters = solver.parameters
     parameters.random_seed = limits.seed % 2**31
     parameters.catch_sigint_signal = False
+    # The linear relaxation of disjunctions is weak, and costs more than it tells.
+    parameters.linearization_level = 0
     if limits.deterministic:
         parameters.num_workers = 1
         parameters.max_deterministic_time = limits.time_limit_s
@@ -240,9 +244,7 @@ def _search(model: Model, asked: Search) -> Found:
         parameters.num_workers = limits.workers
         parameters.max_time_in_seconds = limits.time_limit_s
     callback = _Callback(asked, unit_us) if asked.on_solution else None
-    status = run_until_stopped(
-        lambda: solver.solve(model.cp, callback), solver.stop_search, limits
-    )
+    status = run_until_stopped(lambda: solver.solve(model.cp, callback), solver.stop_search, limits)
     if status == cp_model.INFEASIBLE:
         return Found(SolveStatus.INFEASIBLE)
     bound_us = solver.best_objective_bound * unit_us

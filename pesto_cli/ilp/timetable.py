@@ -71,24 +71,24 @@ def left_shift(formulation: Formulation, times: Timetable, *, congestion: bool) 
 
     The given times, in any unit, serve for the orders on devices and channels only: so integer
     times become exact ones and exact ones feasible integers, and neither gets longer by more than
-    the durations did. Ops and transfers are taken by given start, predecessors first.
+    the durations did. Ops and transfers are taken by the middle of their given times, as a solver's
+    rounding may shift a start past that of a zero-time op; predecessors come first.
     """
     num_ops, device = len(times.device), times.device
-    spans = [
-        *zip(times.op_start, times.op_end, strict=True),
-        *zip(times.transfer_start, times.transfer_end, strict=True),
-    ]
+    given_start = times.op_start + times.transfer_start
+    given_end = times.op_end + times.transfer_end
+    middle = [start + end for start, end in zip(given_start, given_end, strict=True)]
     successors = _waits(formulation, times)
-    missing = [0] * len(spans)
+    missing = [0] * len(middle)
     for rows in successors:
         for after, _ in rows:
             missing[after] += 1
     position = np.argsort(formulation.problem.graph.topological_order).tolist()
     position += [position[k.producer] for k in formulation.transfers]
 
-    start, end = [0.0] * len(spans), [0.0] * len(spans)
+    start, end = [0.0] * len(middle), [0.0] * len(middle)
     free: dict[tuple[str, int], float] = {}
-    ready = [(*spans[node], position[node], node) for node in range(num_ops) if not missing[node]]
+    ready = [(middle[node], position[node], node) for node in range(num_ops) if not missing[node]]
     heapify(ready)
     while ready:
         node = heappop(ready)[-1]
@@ -101,7 +101,7 @@ def left_shift(formulation: Formulation, times: Timetable, *, congestion: bool) 
             start[after] = max(start[after], end[node] + delay)
             missing[after] -= 1
             if not missing[after]:
-                heappush(ready, (*spans[after], position[after], after))
+                heappush(ready, (middle[after], position[after], after))
     return Timetable(
         device, start[:num_ops], end[:num_ops], times.sent, start[num_ops:], end[num_ops:]
     )

@@ -36,8 +36,7 @@ from pesto_cli.profile.virtual_cluster import (
 
 # Op types that launch no kernel: the output is the input's buffer, a handle, a shape or a constant
 # that was put on the device before the step.
-NO_LAUNCH = frozenset(
-    """
+_NO_LAUNCH = """
     Const NoOp ControlTrigger Assert
     Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval
     Identity IdentityN RefIdentity StopGradient PreventGradient
@@ -49,8 +48,8 @@ NO_LAUNCH = frozenset(
     TensorListPopBack TensorListGetItem TensorListSetItem
     StackV2 StackPushV2 StackPopV2 TensorArrayV3 TensorArrayGradV3 TensorArrayReadV3
     TensorArrayWriteV3 TensorArraySizeV3
-    """.split()  # noqa: SIM905: a table of sixty lines reads no better
-)
+"""
+NO_LAUNCH = frozenset(_NO_LAUNCH.split())
 
 
 def costs(request: Request) -> Costs:
@@ -106,8 +105,8 @@ def _unfolded(request: Request) -> _Unfolded:
     op_of_node = {node: op for op, members in enumerate(request.step.nodes) for node in members}
     kept = {node.name for node in original.graph_def.node}
     calls = call_names(original.graph_def)
-    op_defs = OpDefs(meta_graph.graph_def.library)
-    sites = [Devices(op_defs).site(node.proto) for node in nodes]
+    devices = Devices(OpDefs(meta_graph.graph_def.library))
+    sites = [devices.site(node.proto) for node in nodes]
     return _Unfolded(
         graph_def=meta_graph.graph_def,
         fetches=fetches,

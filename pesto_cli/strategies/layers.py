@@ -10,7 +10,7 @@ is cut by height.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
 
 Path = tuple[str, ...]
 
+MAX_SLICES = 200
+UPDATE = "update_"  # what v1 optimisers put before a variable's name
+
 _NUMBERED = re.compile(r"^(?P<stem>.*?)_?(?P<number>\d+)$")
 _TIME = re.compile(r"^(time_?step|step|time|t)_?\d+$")
 _GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
-MAX_SLICES = 200
-_UPDATE = re.compile(r"^update_")
 
 
 def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], IntArray]:
@@ -36,10 +37,17 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], In
         The layers' scopes, ordered by the greatest height of a forward op, and `[num_groups]`,
         indices into them.
     """
-    paths = [_path(name) for name in graph.names]
-    forward = _forward(graph, paths)
+    roots = {name.split("/")[0] for name in graph.names}
+    split = [_path(name, roots) for name in graph.names]
+    paths = [path for _, path in split]
+    own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
+    forward = own_scope & ~_behind_gradients(graph)
     height = _heights(graph)
-    scopes = _layer_scopes(paths, forward, work_us)
+    scopes = [
+        scope
+        for scope in _layer_scopes(paths, forward, work_us)
+        if _is_forward(scope, paths, own_scope, forward)
+    ]
     if len(scopes) < 2:
         slices = height * min(MAX_SLICES, int(height.max())) // (int(height.max()) + 1)
         names = [f"slice {index}" for index in range(int(slices.max(initial=0)) + 1)]
@@ -56,19 +64,32 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], In
     return ["/".join(scopes[index]) for index in order], _by_group(graph, layer, work_us)
 
 
-def _path(name: str) -> Path:
-    """Scopes and op name without time steps and the `update_` of optimisers."""
-    parts = (_UPDATE.sub("", part) for part in name.split("/"))
-    return tuple(part for part in parts if not _TIME.match(part))
+def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
+    """Whether a name carries the scope of another op, and that scope or its own.
+
+    `gradients/layer_0/MatMul_grad` and `train/update_layer_0/kernel` carry scopes of `layer_0`;
+    `layer_0/update_gate/MatMul` does not, for want of a scope `gate`. Time steps do not count.
+    """
+    parts = name.split("/")
+    wrapped = False
+    for place, part in enumerate(name.split("/")):
+        if _GRADIENTS.match(part):
+            wrapped, parts = True, name.split("/")[place + 1 :]
+        elif part.startswith(UPDATE) and part.removeprefix(UPDATE) in roots:
+            wrapped, parts = True, name.split("/")[place:]
+            parts[0] = part.removeprefix(UPDATE)
+    return wrapped, tuple(part for part in parts if not _TIME.match(part))
 
 
-def _forward(graph: OpGraph, paths: Sequence[Path]) -> BoolArray:
-    """`[num_ops]`: neither a gradient nor behind one."""
-    backward = np.array([any(map(_GRADIENTS.match, path)) for path in paths], dtype=np.bool_)
+def _behind_gradients(graph: OpGraph) -> BoolArray:
+    """`[num_ops]`: a gradient, or behind one."""
+    behind = np.array(
+        [any(map(_GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
+    )
     for op in graph.topological_order:
-        if backward[op]:
-            backward[graph.successors[op]] = True
-    return ~backward
+        if behind[op]:
+            behind[graph.successors[op]] = True
+    return behind
 
 
 def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray) -> list[Path]:
@@ -94,6 +115,14 @@ def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray
         return layers if found or not scope else [scope]
 
     return opened(())
+
+
+def _is_forward(
+    scope: Path, paths: Sequence[Path], own_scope: BoolArray, forward: BoolArray
+) -> bool:
+    """Whether most ops of a scope come before the gradients; an optimiser's do not."""
+    inside = [op for op in np.flatnonzero(own_scope) if paths[op][: len(scope)] == scope]
+    return 2 * int(forward[inside].sum()) > len(inside)
 
 
 def _numbered(names: Iterable[str]) -> set[str]:

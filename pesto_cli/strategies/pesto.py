@@ -12,6 +12,7 @@ import numpy as np
 from pesto_cli import ilp
 from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
 from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
@@ -37,7 +38,7 @@ def pesto(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
 
     coarse_simulator = Simulator(coarsening.problem)
     coarse_starts = [
-        ordered(coarse_simulator, projected(coarsening, schedule.device))
+        ordered(coarse_simulator, projected(simulator.problem, coarsening, schedule.device))
         for schedule in starts.values()
     ]
     limits = search.limits
@@ -81,10 +82,11 @@ class Incumbent:
             self._search.on_incumbent(source, schedule)
 
 
-def projected(coarsening: Coarsening, device: IntArray) -> IntArray:
+def projected(problem: Problem, coarsening: Coarsening, device: IntArray) -> IntArray:
     """A device for every node: where most of its members' work is, as far as its group may go.
 
     Args:
+        problem: the full graph's.
         coarsening: of the problem.
         device: `[num_ops]`, of the full graph.
 
@@ -95,7 +97,7 @@ def projected(coarsening: Coarsening, device: IntArray) -> IntArray:
     group = coarse.graph.colocation_group[coarsening.node_of_op]
     votes = np.zeros((coarse.graph.num_groups, coarse.num_devices))
     # Equal votes for ops of no time, too small to outweigh any work.
-    np.add.at(votes, (group, device), 1e-9 + coarsening.fine.min_duration_us)
+    np.add.at(votes, (group, device), 1e-9 + problem.min_duration_us)
     votes[~coarse.group_allowed] = -1.0
     chosen: IntArray = votes.argmax(axis=1)[coarse.graph.colocation_group]
     return chosen

@@ -18,7 +18,6 @@ def rnnlm(
     steps: int = 20,
     vocabulary: int = 10_000,
     learning_rate: float = 1.0,
-    clip_norm: float = 5.0,
     scale: float = 0.05,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -27,14 +26,14 @@ def rnnlm(
     Feeds `tokens` and `targets`, int32 [batch, steps], both in [0, vocabulary). Returns `train_op`
     and `loss`, the cross entropy in nats per word (float32 scalar).
 
-    Scopes: `embedding`, `layer_<l>/step_<t>`, `softmax`, `loss`; their gradients lie under
-    `gradients/`, and the clipping of each variable's gradient under `clip/<variable>`.
+    Scopes: `embedding`, `layer_<l>/step_<t>`, `softmax/step_<t>`, `loss/step_<t>`; their gradients
+    lie under `gradients/`.
 
     Source: Zaremba et al., "Recurrent Neural Network Regularization" (2014), section 4.1, as used
     by Pesto, section 5.2 (batch 128, Penn Treebank: a vocabulary of 10,000). Pesto leaves open the
     number of steps (20, Zaremba's medium model), the embedding size (`hidden`) and the optimiser
-    (SGD with the gradient clipped by its global norm, both Zaremba's). Departures: no dropout, so
-    that a step is deterministic, and every batch starts from a state of zeros.
+    (SGD). Departures: neither dropout nor clipping, and every batch starts from a state of zeros.
+    Softmax and loss are taken step by step, so that they may overlap with the steps that follow.
     """
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -46,13 +45,10 @@ def rnnlm(
         with tf.name_scope(f"layer_{layer}"):
             outputs = _lstm_layer(outputs, hidden=hidden, scale=scale, seed=seed)
     logits = _softmax_layer(outputs, vocabulary=vocabulary, scale=scale, seed=seed)
-    with tf.name_scope("loss"):
-        labels = tf.reshape(tf.transpose(targets), [-1])
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        loss = tf.reduce_mean(losses, name="mean")
-        # What Zaremba's gradients are taken of: summed over the steps, averaged over the batch.
-        objective = tf.multiply(loss, float(steps), name="objective")
-    train_op = _clipped_sgd(objective, learning_rate=learning_rate, clip_norm=clip_norm)
+    loss = _loss(logits, targets)
+    optimizer = tf1.train.GradientDescentOptimizer(learning_rate, name="sgd")
+    # Zaremba's gradients are of the loss summed over the steps and averaged over the batch.
+    train_op = optimizer.minimize(loss * steps, name="train_op")
     return {"train_op": train_op, "loss": loss}
 
 
@@ -70,12 +66,12 @@ def _embedding(
 
 @dataclass(frozen=True)
 class _Weights:
-    """One LSTM layer's weights, read once for all its steps."""
+    """One layer's weights, read once for all its steps."""
 
     kernel: Any
-    """[inputs + hidden, 4 * hidden]; gates in the order input, candidate, forget, output."""
+    """[inputs, outputs]; of an LSTM layer, the gates input, candidate, forget, output in a row."""
     bias: Any
-    """[4 * hidden]"""
+    """[outputs]"""
 
 
 def _lstm_layer(inputs: Sequence[Any], *, hidden: int, scale: float, seed: int) -> Sequence[Any]:
@@ -106,48 +102,36 @@ def _lstm_step(step_input: Any, cell: Any, output: Any, weights: _Weights) -> tu
     return cell, tf.sigmoid(output_gate) * tf.tanh(cell)
 
 
-def _softmax_layer(outputs: Sequence[Any], *, vocabulary: int, scale: float, seed: int) -> Any:
-    """Return the logits of all steps in one tensor [steps * batch, vocabulary]."""
+def _softmax_layer(
+    outputs: Sequence[Any], *, vocabulary: int, scale: float, seed: int
+) -> Sequence[Any]:
+    """Return the logits of each step, [batch, vocabulary]."""
     tf = tensorflow()
     hidden = outputs[0].shape[1]
     with tf.name_scope("softmax"):
         kernel = uniform("kernel", [hidden, vocabulary], scale=scale, seed=seed)
         bias = filled("bias", [vocabulary], 0.0)
-        together = tf.concat(outputs, axis=0)
-        return tf.nn.bias_add(tf.matmul(together, kernel), bias, name="logits")
+        with tf.name_scope("weights"):
+            weights = _Weights(kernel.value(), bias.value())
+        logits = []
+        for step, output in enumerate(outputs):
+            with tf.name_scope(f"step_{step}"):
+                product = tf.matmul(output, weights.kernel)
+                logits.append(tf.nn.bias_add(product, weights.bias, name="logits"))
+        return logits
 
 
-def _clipped_sgd(loss: Any, *, learning_rate: float, clip_norm: float) -> Any:
-    """Return the op that takes one step of gradient descent on `loss`.
-
-    Like `tf.clip_by_global_norm`, but each variable's ops lie in a scope of its name.
-    """
+def _loss(logits: Sequence[Any], targets: Any) -> Any:
+    """Return the cross entropy in nats per word, of logits by step and targets [batch, steps]."""
     tf = tensorflow()
-    tf1 = tf.compat.v1
-    variables = tf1.trainable_variables()
-    gradients = tf1.gradients(loss, variables, name="gradients")
-    with tf.name_scope("clip"):
-        squares = []
-        for variable, gradient in zip(variables, gradients, strict=True):
-            with tf.name_scope(f"{variable.op.name}/norm"):
-                squares.append(tf.nn.l2_loss(_values(gradient)))
-        norm = tf.sqrt(2 * tf.add_n(squares), name="global_norm")
-        factor = tf.divide(clip_norm, tf.maximum(norm, clip_norm), name="factor")
-        clipped = []
-        for variable, gradient in zip(variables, gradients, strict=True):
-            with tf.name_scope(f"{variable.op.name}/scaled"):
-                clipped.append(_scaled(gradient, factor))
-    optimizer = tf1.train.GradientDescentOptimizer(learning_rate, name="sgd")
-    return optimizer.apply_gradients(zip(clipped, variables, strict=True), name="train_op")
-
-
-def _values(gradient: Any) -> Any:
-    """Return the dense values of a gradient that may be sparse (that of the embedding is)."""
-    return getattr(gradient, "values", gradient)
-
-
-def _scaled(gradient: Any, factor: Any) -> Any:
-    tf = tensorflow()
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
+    with tf.name_scope("loss"):
+        means = []
+        for step, (labels, step_logits) in enumerate(
+            zip(tf.unstack(targets, axis=1), logits, strict=True)
+        ):
+            with tf.name_scope(f"step_{step}"):
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    labels=labels, logits=step_logits
+                )
+                means.append(tf.reduce_mean(losses))
+        return tf.divide(tf.add_n(means), float(len(means)), name="mean")

@@ -1,0 +1,131 @@
+"""The problem whose ops are the nodes of a quotient."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.problem import Problem
+
+
+def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
+    """A node runs its members back to back: it starts when all their inputs are there.
+
+    Its time is the sum of theirs on each kind, NaN where one cannot run; its outputs are sent when
+    the whole node ends. That and the merging of tensors (`_tensors`) is what the coarse model loses.
+    """
+    graph, node_of_op = problem.graph, quotient.node_of_op
+    heaviest = _heaviest(problem, quotient)
+    tensors = _tensors(graph, node_of_op)
+    coarse = OpGraph(
+        names=tuple(graph.names[op] for op in heaviest),
+        types=tuple(graph.types[op] for op in heaviest),
+        colocation_group=quotient.group,
+        resident_bytes=_sums(node_of_op, graph.resident_bytes, quotient.num_nodes),
+        alias_of=_alias_of(graph, node_of_op, quotient.num_nodes),
+        num_members=quotient.num_members,
+        tensor_producer=tensors.producer,
+        tensor_bytes=tensors.num_bytes,
+        consumer_offsets=tensors.consumer_offsets,
+        consumers=tensors.consumers,
+        consumer_on_host=np.zeros(len(tensors.consumers), dtype=np.bool_),
+        control_edges=_signals(problem, node_of_op, tensors),
+    )
+    time_us = np.zeros((quotient.num_nodes, len(problem.kinds)))
+    np.add.at(time_us, node_of_op, problem.time_us)
+    return Problem(
+        graph=coarse,
+        kinds=problem.kinds,
+        time_us=time_us,
+        machine=problem.machine,
+        permitted=quotient.group_allowed[quotient.group],
+        headroom=problem.headroom,
+    )
+
+
+def _heaviest(problem: Problem, quotient: Quotient) -> list[int]:
+    """The member of most work of every node, the first of equals: it names the node."""
+    order = np.lexsort((-problem.min_duration_us, quotient.node_of_op))
+    _, first = np.unique(quotient.node_of_op[order], return_index=True)
+    return [int(op) for op in order[first]]
+
+
+def _sums(node_of_op: IntArray, values: IntArray, num_nodes: int) -> IntArray:
+    """Sums by node, exact in integers."""
+    sums = np.zeros(num_nodes, dtype=np.int64)
+    np.add.at(sums, node_of_op, values)
+    return sums
+
+
+def _alias_of(graph: OpGraph, node_of_op: IntArray, num_nodes: int) -> IntArray:
+    """The node in whose memory the outputs live, where those of all members live in that one."""
+    has_output = np.diff(graph.op_tensors) > 0
+    target = np.where(graph.alias_of >= 0, node_of_op[graph.alias_of], -1)
+    speaks = has_output & (target != node_of_op)  # an alias of a fellow member is no root
+    low = np.full(num_nodes, num_nodes, dtype=np.int64)
+    high = np.full(num_nodes, -1, dtype=np.int64)
+    np.minimum.at(low, node_of_op[speaks], target[speaks])
+    np.maximum.at(high, node_of_op[speaks], target[speaks])
+    return np.where(low == high, high, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tensors:
+    """Columns of `OpGraph`."""
+
+    producer: IntArray
+    num_bytes: IntArray
+    consumer_offsets: IntArray
+    consumers: IntArray
+
+
+def _tensors(graph: OpGraph, node_of_op: IntArray) -> _Tensors:
+    """Tensors of one node that the same other nodes take become one, of summed bytes.
+
+    They would go to the same devices. What is lost: each would pay its own latency and could leave
+    when its own producer ends.
+    """
+    producer = node_of_op[graph.tensor_producer]
+    consumers = node_of_op[graph.consumers]
+    outside = ~graph.consumer_on_host & (consumers != producer[graph.consumer_tensor])
+    num_bytes: dict[tuple[int, bytes], int] = {}
+    rows = np.unique(
+        np.column_stack((graph.consumer_tensor[outside], consumers[outside])), axis=0
+    )
+    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+    for row in np.split(rows, starts[1:]) if len(rows) else []:
+        tensor = int(row[0, 0])
+        key = (int(producer[tensor]), row[:, 1].tobytes())
+        num_bytes[key] = num_bytes.get(key, 0) + int(graph.tensor_bytes[tensor])
+    ordered = sorted(num_bytes, key=lambda key: key[0])
+    sets = [np.frombuffer(taken, dtype=np.int64) for _, taken in ordered]
+    return _Tensors(
+        producer=np.array([node for node, _ in ordered], dtype=np.int64),
+        num_bytes=np.array([num_bytes[key] for key in ordered], dtype=np.int64),
+        consumer_offsets=np.cumsum([0, *map(len, sets)], dtype=np.int64),
+        consumers=np.concatenate([*sets, np.zeros(0, dtype=np.int64)]),
+    )
+
+
+def _signals(problem: Problem, node_of_op: IntArray, tensors: _Tensors) -> IntArray:
+    """`[num_signals, 2]`: control edges, and data in host memory, between different nodes.
+
+    Beside a tensor between the same nodes a signal says nothing where no link is faster than it.
+    """
+    graph = problem.graph
+    tail = graph.tensor_producer[graph.consumer_tensor[graph.consumer_on_host]]
+    on_host = np.column_stack((tail, graph.consumers[graph.consumer_on_host]))
+    edges = node_of_op[np.concatenate((graph.control_edges, on_host))]
+    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
+    if _signals_are_fastest(problem):
+        base = (int(node_of_op.max(initial=0)) + 1, 1)
+        data = np.repeat(tensors.producer, np.diff(tensors.consumer_offsets))
+        edges = edges[~np.isin(edges @ base, np.column_stack((data, tensors.consumers)) @ base)]
+    return edges
+
+
+def _signals_are_fastest(problem: Problem) -> bool:
+    machine = problem.machine
+    empty = np.maximum(machine.latency_us, machine.min_us)[~np.eye(machine.num_devices, dtype=bool)]
+    return bool((empty >= machine.signal_us).all())

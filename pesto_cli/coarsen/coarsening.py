@@ -1,0 +1,54 @@
+"""Coarsening: a smaller problem, and the map from its nodes back to the ops."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pesto_cli.bounds import critical_path_us, load_us
+from pesto_cli.coarsen.coarse_problem import coarse_problem
+from pesto_cli.coarsen.merging import keep_parallel, plain
+from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import Adjacency, IntArray
+from pesto_cli.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Coarsening:
+    """A coarse problem whose ops, the nodes, stand for disjoint sets of another problem's ops.
+
+    node_of_op: `[num_ops]`, index into the ops of `problem`.
+    """
+
+    problem: Problem
+    node_of_op: IntArray
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.problem.num_ops
+
+    @cached_property
+    def members(self) -> Adjacency:
+        """The ops of every node, ascending."""
+        ops = np.arange(len(self.node_of_op), dtype=np.int64)
+        return Adjacency.from_edges(self.num_nodes, self.node_of_op, ops)
+
+    def expand(self, node_values: NDArray[Any]) -> NDArray[Any]:
+        """A value for every op, that of its node: `[num_nodes, ...]` to `[num_ops, ...]`."""
+        return node_values[self.node_of_op]
+
+
+def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "keep-parallel") -> Coarsening:
+    """Merge ops"""
+    if num_nodes < 1:
+        raise BadInputError(f"num_nodes is {num_nodes}; 1 or more was expected.")
+    if problem.num_ops <= num_nodes:
+        return Coarsening(problem, np.arange(problem.num_ops))
+    q = Quotient.of(problem)
+    quotient = keep_parallel(q, num_nodes, max(critical_path_us(problem), load_us(problem))) if merging=="keep-parallel" else plain(q, num_nodes)
+    return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)

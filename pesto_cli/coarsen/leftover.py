@@ -1,0 +1,76 @@
+"""Merges that heights cannot see: any two nodes that no third one lies between."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.coarsen.batch import Pairs
+from pesto_cli.coarsen.paths import Paths
+from pesto_cli.coarsen.quotient import Quotient, root
+
+MAX_NODES = 8192  # reachability takes num_nodes² bytes
+
+
+def leftover_pairs(quotient: Quotient, paths: Paths) -> Pairs:
+    """A batch of pairs of any heights, exact by reachability (Theorem 3.2); each within one role.
+
+    Empty only if every two nodes that may share a device have a third one between them, or if there
+    are more than `MAX_NODES` nodes. Pairs are close in time: nodes are tried by `paths.before`.
+    """
+    if quotient.num_nodes > MAX_NODES:
+        none = np.zeros(0, dtype=np.int64)
+        return Pairs.along(none, none)
+    order = np.lexsort((paths.after, paths.before))
+    first, second = _unrelated(
+        order,
+        quotient.out_offsets,
+        quotient.heads,
+        quotient.role,
+        quotient.group,
+        quotient.group_allowed,
+    )
+    return Pairs.along(first, second)
+
+
+@njit(cache=True)
+def _unrelated(
+    order: Any, out_offsets: Any, heads: Any, role: Any, group: Any, group_allowed: Any
+) -> Any:
+    """Greedy matching in which `reach[u, v]` always tells the paths of the merged graph."""
+    num_nodes = len(order)
+    reach = np.zeros((num_nodes, num_nodes), dtype=np.bool_)
+    for node in order[::-1]:
+        for edge in range(out_offsets[node], out_offsets[node + 1]):
+            reach[node] |= reach[heads[edge]]
+            reach[node, heads[edge]] = True
+    parent = np.arange(len(group_allowed))
+    allowed = group_allowed.copy()
+    taken = np.zeros(num_nodes, dtype=np.bool_)
+    first, second = [0 for _ in range(0)], [0 for _ in range(0)]
+    for position in range(num_nodes):
+        u = order[position]
+        if taken[u]:
+            continue
+        for v in order[position + 1 :]:
+            one, other = root(parent, group[u]), root(parent, group[v])
+            if taken[v] or role[u] != role[v] or not (allowed[one] & allowed[other]).any():
+                continue
+            between = False
+            for edge in range(out_offsets[u], out_offsets[u + 1]):
+                between = between or reach[heads[edge], v]
+            if between:
+                continue
+            taken[u] = taken[v] = True
+            first.append(u)
+            second.append(v)
+            parent[other] = one
+            allowed[one] &= allowed[other]
+            reach[u] |= reach[v]
+            reach[v] |= reach[u]
+            for node in range(num_nodes):
+                if reach[node, u] or reach[node, v]:
+                    reach[node] |= reach[u]
+                    reach[node, u] = reach[node, v] = True
+            break
+    return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)

@@ -1,0 +1,313 @@
+"""The formulation in PuLP, for CBC and HiGHS. Families, names and order are those of `cpsat`.
+
+Times are scaled so that the horizon is `SCALE`: M is then of that size, and an integer variable
+that is off by the solvers' tolerance of 1e-6 shifts a time by a millionth of the horizon at most.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import pulp
+
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.search import Found, OnSolution, Search
+from pesto_cli.ilp.symmetry import excluded_by_symmetry
+from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
+from pesto_cli.limits import Limits
+from pesto_cli.result import SolveStatus
+
+SCALE = 1000.0
+# The start must not be cut off by rounding where it is the horizon.
+START_SLACK = 1e-6
+
+Variable: TypeAlias = Any  # PuLP has no type information
+Expression: TypeAlias = Any
+Span: TypeAlias = tuple[Variable, Variable]  # start, end
+
+
+class Model:
+    """Variables S, C, x of ops, S, C, z of transfers, and C_max; δ are made with their pairs."""
+
+    def __init__(self, formulation: Formulation) -> None:
+        f, horizon = formulation, formulation.horizon
+        self.lp, self.formulation = pulp.LpProblem("pesto", pulp.LpMinimize), f
+        self.x = [{d: _binary(f"x_{i}_{d}") for d in times} for i, times in enumerate(f.op_time)]
+        self.z = [
+            {s: _binary(f"z_{k}_{s}") for s in transfer.time}
+            for k, transfer in enumerate(f.transfers)
+        ]
+        head, last = f.head.tolist(), (horizon - f.tail).tolist()
+        self.S = [_time(f"S_{i}", head[i], last[i]) for i in range(len(head))]
+        self.C = [_time(f"C_{i}", head[i], last[i]) for i in range(len(head))]
+        self.S_k, self.C_k = [], []
+        for k, transfer in enumerate(f.transfers):
+            first = head[transfer.producer]
+            self.S_k.append(_time(f"Sk_{k}", first, horizon))
+            self.C_k.append(_time(f"Ck_{k}", first, horizon))
+        self.C_max = _time("Cmax", f.lower_bound, horizon)
+        self.orders: list[tuple[Variable, Span, Span]] = []
+        self.lp.setObjective(self.C_max + 0)
+
+
+def precedence(model: Model) -> None:
+    """(1) C_i <= S_j for an edge (i, j), and through the transfer node where one exists.
+
+    C_p <= S_k, and C_k <= S_j + M (1 - x_jd)   transfer k of p's tensor to d, consumer j
+    C_i + signal (x_is - x_js) <= S_j           signal from i to j
+    """
+    lp, f = model.lp, model.formulation
+    for i, j in f.problem.graph.edges.tolist():
+        lp.addConstraint(model.C[i] <= model.S[j])
+    for k, transfer in enumerate(f.transfers):
+        lp.addConstraint(model.C[transfer.producer] <= model.S_k[k])
+        for j in transfer.consumers:
+            M = _big_m(model.C_k[k], model.S[j])
+            lp.addConstraint(model.C_k[k] <= model.S[j] + M * (1 - model.x[j][transfer.dst]))
+    for i, j in f.signals:
+        for s, x_is in model.x[i].items():
+            apart = x_is - model.x[j].get(s, 0)
+            lp.addConstraint(model.C[i] + f.signal_time * apart <= model.S[j])
+
+
+def op_durations(model: Model) -> None:
+    """(2) C_i = S_i + sum_d time[i, d] x_id."""
+    for i, times in enumerate(model.formulation.op_time):
+        duration = pulp.lpSum(time * model.x[i][d] for d, time in times.items())
+        model.lp.addConstraint(model.C[i] == model.S[i] + duration)
+
+
+def makespan(model: Model) -> None:
+    """(3) 0 <= C_i <= C_max; C_max is at least the lower bound (variables have these ranges)."""
+    for i, after in enumerate(model.formulation.problem.graph.successors.degree.tolist()):
+        if after == 0:
+            model.lp.addConstraint(model.C[i] <= model.C_max)
+
+
+def no_overlap_on_devices(model: Model) -> None:
+    """(4) Ops on one device do not overlap.
+
+    For a pair (i, j) that precedence leaves unordered:
+    S_j >= C_i - M (1 - δ_ij) - M (2 - x_id - x_jd)
+    S_i >= C_j - M δ_ij       - M (2 - x_id - x_jd)
+    """
+    for i, j, devices in model.formulation.open_op_pairs():
+        delta = _binary(f"d_{i}_{j}")
+        pair = (model.S[i], model.C[i]), (model.S[j], model.C[j])
+        model.orders.append((delta, *pair))
+        for d in devices:
+            _either_or(model, delta, 2 - model.x[i][d] - model.x[j][d], *pair)
+
+
+def sent_transfers(model: Model) -> None:
+    """(5) z_ks = 1 iff the producer p of k is on s and a consumer j on d, s != d.
+
+    z_ks <= x_ps,  z_ks <= sum_j x_jd,  z_ks >= x_ps + x_jd - 1
+    """
+    for k, transfer in enumerate(model.formulation.transfers):
+        here = [model.x[j][transfer.dst] for j in transfer.consumers]
+        for s, z in model.z[k].items():
+            x_ps = model.x[transfer.producer][s]
+            model.lp.addConstraint(z <= x_ps)
+            model.lp.addConstraint(z <= pulp.lpSum(here))
+            for x_jd in here:
+                model.lp.addConstraint(z >= x_ps + x_jd - 1)
+
+
+def transfer_durations(model: Model) -> None:
+    """(6) C_k = S_k + sum_s time[k, s] z_ks."""
+    for k, transfer in enumerate(model.formulation.transfers):
+        duration = pulp.lpSum(time * model.z[k][s] for s, time in transfer.time.items())
+        model.lp.addConstraint(model.C_k[k] == model.S_k[k] + duration)
+
+
+def congestion(model: Model) -> None:
+    """(7) Transfers on one channel do not overlap.
+
+    For a pair (k, l) that precedence leaves unordered:
+    S_l >= C_k - M (1 - δ_kl) - M (2 - sum_s z_ks - sum_s z_ls)
+    S_k >= C_l - M δ_kl       - M (2 - sum_s z_ks - sum_s z_ls)
+
+    with the sums over the sources s from which k and l use the channel.
+    """
+    f = model.formulation
+    for k, other, channels in f.open_transfer_pairs():
+        delta = _binary(f"e_{k}_{other}")
+        pair = (model.S_k[k], model.C_k[k]), (model.S_k[other], model.C_k[other])
+        model.orders.append((delta, *pair))
+        for channel in channels:
+            uses = [model.z[row][s] for row, s in f.senders[channel] if row in (k, other)]
+            _either_or(model, delta, 2 - pulp.lpSum(uses), *pair)
+
+
+def memory(model: Model) -> None:
+    """(8) sum_i resident[i] x_id <= capacity[d]."""
+    problem = model.formulation.problem
+    for d, capacity in enumerate(problem.capacity_bytes.tolist()):
+        resident = _bytes_on(model, problem.graph.resident_bytes.tolist(), d)
+        model.lp.addConstraint(resident <= int(capacity))
+
+
+def memory_balance(model: Model, tolerance: float) -> None:
+    """(8') out_d - out_e <= tolerance (out_d + out_e), out_d = sum_i output[i] x_id, d, e GPUs."""
+    sizes = model.formulation.output_bytes
+    for d, e in model.formulation.gpu_pairs:
+        out_d, out_e = _bytes_on(model, sizes, d), _bytes_on(model, sizes, e)
+        model.lp.addConstraint((1 - tolerance) * out_d <= (1 + tolerance) * out_e)
+
+
+def colocation_and_affinity(model: Model) -> None:
+    """(9) sum_d x_id = 1 over the devices that can run i, and x equal within a colocation group."""
+    graph = model.formulation.problem.graph
+    for x in model.x:
+        model.lp.addConstraint(pulp.lpSum(x.values()) == 1)
+    for group in range(graph.num_groups):
+        for i, j in pairwise(graph.groups[group].tolist()):
+            for d in model.x[i]:
+                model.lp.addConstraint(model.x[i][d] == model.x[j][d])
+
+
+def symmetry(model: Model, start_device: list[int] | None) -> None:
+    """Of placements that differ in the names of equal devices only, keep one."""
+    for i, d in excluded_by_symmetry(model.formulation, start_device):
+        model.lp.addConstraint(model.x[i][d] == 0)
+
+
+@dataclass(frozen=True)
+class MipQuestion:
+    """A mixed integer program in a file, and how to search it.
+
+    model: path of the MPS file. start: values by name of all variables, or None.
+    on_solution: called with objective and bound in the units of the model.
+    """
+
+    model: Path
+    start: dict[str, float] | None
+    limits: Limits
+    on_solution: OnSolution | None
+
+
+@dataclass(frozen=True)
+class MipAnswer:
+    """What a solver said of a file.
+
+    infeasible: proved. values: by name, zeros may be missing; None without a solution.
+    bound: no solution has a lower objective.
+    """
+
+    infeasible: bool = False
+    values: dict[str, float] | None = None
+    bound: float = 0.0
+
+
+def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
+    """Build the model, and let a solver search it from the start until the limits."""
+    start = asked.start
+    horizon_us = start.makespan * (1 + START_SLACK) if start and asked.start_fits else None
+    model = _model(asked, horizon_us)
+    unit_us = model.formulation.unit_us
+    on_solution = asked.on_solution
+    with TemporaryDirectory(prefix="pesto-") as folder:
+        path = Path(folder) / "model.mps"
+        model.lp.writeMPS(str(path))
+        answer = run(
+            MipQuestion(
+                model=path,
+                start=_values(model, start, asked.congestion) if start else None,
+                limits=asked.limits,
+                on_solution=on_solution
+                and (lambda objective, bound: on_solution(objective * unit_us, bound * unit_us)),
+            )
+        )
+    if answer.infeasible:
+        return Found(SolveStatus.INFEASIBLE)
+    bound_us = answer.bound * unit_us
+    if answer.values is None:
+        return Found(SolveStatus.UNKNOWN, bound_us=bound_us)
+    return Found(SolveStatus.FEASIBLE, _timetable(model, answer.values), bound_us)
+
+
+def _model(asked: Search, horizon_us: float | None) -> Model:
+    formulation = asked.formulation
+    if horizon_us is not None:
+        formulation = replace(formulation, horizon=horizon_us)
+    model = Model(formulation.in_units((formulation.horizon or 1.0) / SCALE, whole=False))
+    precedence(model)
+    op_durations(model)
+    makespan(model)
+    no_overlap_on_devices(model)
+    sent_transfers(model)
+    transfer_durations(model)
+    if asked.congestion:
+        congestion(model)
+    memory(model)
+    if asked.balance is not None:
+        memory_balance(model, asked.balance)
+    colocation_and_affinity(model)
+    symmetry(model, asked.start.device if asked.start else None)
+    return model
+
+
+def _either_or(model: Model, delta: Variable, apart: Expression, i: Span, j: Span) -> None:
+    """If δ = 1 j starts after the end of i, if δ = 0 the reverse, unless the two are apart."""
+    for (_, end), (start, _), other in ((i, j, 1 - delta), (j, i, delta)):
+        model.lp.addConstraint(start >= end - _big_m(end, start) * (other + apart))
+
+
+def _big_m(end: Variable, start: Variable) -> float:
+    """Enough to switch `start >= end` off."""
+    return max(0.0, float(end.upBound - start.lowBound))
+
+
+def _bytes_on(model: Model, sizes: list[int], device: int) -> Expression:
+    held = zip(model.x, sizes, strict=True)
+    return pulp.lpSum(size * x[device] for x, size in held if device in x)
+
+
+def _binary(name: str) -> Variable:
+    return pulp.LpVariable(name, cat=pulp.LpBinary)
+
+
+def _time(name: str, first: float, last: float) -> Variable:
+    return pulp.LpVariable(name, lowBound=first, upBound=last)
+
+
+def _values(model: Model, start: Timetable, congestion: bool) -> dict[str, float]:
+    """A value for every variable, from a timetable in microseconds."""
+    f = model.formulation
+    times = left_shift(f, start, congestion=congestion)
+    values = {model.C_max.name: max(times.makespan, f.lower_bound)}
+    for variables, numbers in (
+        (model.S, times.op_start),
+        (model.C, times.op_end),
+        (model.S_k, times.transfer_start),
+        (model.C_k, times.transfer_end),
+    ):
+        values |= {v.name: number for v, number in zip(variables, numbers, strict=True)}
+    for i, x in enumerate(model.x):
+        values |= {v.name: float(times.device[i] == d) for d, v in x.items()}
+    for k, z in enumerate(model.z):
+        source = times.device[f.transfers[k].producer]
+        values |= {v.name: float(times.sent[k] and source == s) for s, v in z.items()}
+    for delta, first, second in model.orders:
+        spans = [[values[v.name] for v in span] for span in (first, second)]
+        values[delta.name] = float(spans[0] <= spans[1])
+    return values
+
+
+def _timetable(model: Model, values: dict[str, float]) -> Timetable:
+    def value(variables: list[Variable]) -> list[float]:
+        return [values.get(variable.name, 0.0) for variable in variables]
+
+    device = [max(x, key=lambda d: values.get(x[d].name, 0.0)) for x in model.x]
+    return Timetable(
+        device,
+        value(model.S),
+        value(model.C),
+        is_sent(model.formulation, device),
+        value(model.S_k),
+        value(model.C_k),
+    )

@@ -1,0 +1,231 @@
+"""The command line as a user meets it: exit codes, messages, files, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from conftest import on_gpus, two_gpus
+
+from pesto_cli import cli
+from pesto_cli.files import Profile, read_placement, read_profile, write_profile
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.problem import Problem
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Pesto = Callable[..., Outcome]
+
+
+@pytest.fixture
+def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Pesto:
+    """Run a command in this process and give what a shell would see."""
+
+    def run(*argv: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, argv)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+def save(path: Path, problem: Problem) -> Path:
+    write_profile(path, Profile(problem))
+    return path
+
+
+QUICK = ("--time-limit", 1, "--deterministic")
+
+
+def test_solve_then_simulate_agree(pesto: Pesto, tmp_path: Path, diamond_profile: Path) -> None:
+    placement = tmp_path / "p.json"
+    solved = pesto("solve", diamond_profile, "-o", placement, *QUICK, "--json")
+    assert solved.code == 0
+    trace = tmp_path / "trace.json"
+    simulated = pesto(
+        "simulate", diamond_profile, "--placement", placement, "--json", "--trace", trace
+    )
+    assert json.loads(simulated.out)["makespan_us"] == json.loads(solved.out)["makespan_us"] == 14
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["name"] for event in events if event["ph"] == "X"} == set("abcd")
+    assert max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") == 14
+
+
+def test_solve_is_deterministic_to_the_byte(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    files = [tmp_path / name for name in ("1.json", "2.json")]
+    for file in files:
+        assert pesto("solve", diamond_profile, "-o", file, *QUICK, "--seed", 3).code == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc", "highs"])
+def test_every_solver_finds_the_optimum_of_a_small_graph(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path, solver: str
+) -> None:
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    placement = tmp_path / "p.json"
+    options = ("--solver", solver, "--time-limit", 20, "--quiet")
+    assert pesto("solve", diamond_profile, "-o", placement, *options).code == 0
+    assert read_placement(placement).predicted["makespan_us"] == 14
+
+
+def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) -> None:
+    done = pesto("compare", diamond_profile, *QUICK, "--quiet")
+    for word in ("single", "round-robin", "expert", "pesto", "bound ms", "gap", "GPU:1 GiB"):
+        assert word in done.out
+    rows = json.loads(pesto("compare", diamond_profile, *QUICK, "--json").out)
+    assert [row["strategy"] for row in rows] == ["single", "round-robin", "expert", "pesto"]
+
+
+def test_compare_shows_what_does_not_fit_and_solve_refuses_it(pesto: Pesto, tmp_path: Path) -> None:
+    graph = OpGraph.build(["a", "b"], resident_bytes=[3 * 2**30, 3 * 2**30])
+    problem = on_gpus(graph, [1, 1], two_gpus(memory_bytes=4 * 2**30))
+    profile = save(tmp_path / "heavy.json", problem)
+    compared = pesto("compare", profile, "--strategies", "single,expert", *QUICK)
+    assert "OOM: GPU:0 2.00 GiB short" in compared.out
+    refused = pesto("solve", profile, "-o", tmp_path / "p.json", "--strategy", "single")
+    assert refused.code == 3
+    assert "GPU:0 2.00 GiB short" in refused.err
+    assert not (tmp_path / "p.json").exists()
+    assert pesto("solve", profile, "-o", tmp_path / "p.json", *QUICK).code == 0
+
+
+def test_a_model_that_fits_no_device_exits_3(pesto: Pesto, tmp_path: Path) -> None:
+    problem = on_gpus(OpGraph.build(["a"], resident_bytes=[100]), [1], two_gpus(memory_bytes=70))
+    profile = save(tmp_path / "big.json", problem)
+    refused = pesto("solve", profile, "-o", tmp_path / "p.json", *QUICK)
+    assert refused.code == 3
+    assert "short" in refused.err
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_coarsen_writes_a_profile_that_solves(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    coarse = tmp_path / "coarse.json"
+    assert pesto("coarsen", diamond_profile, "-n", 2, "-o", coarse).code == 0
+    profile = read_profile(coarse)
+    assert profile.problem.num_ops == 2
+    assert sorted(name for names in profile.members or [] for name in names) == list("abcd")
+    assert pesto("solve", coarse, "-o", tmp_path / "p.json", *QUICK).code == 0
+
+
+def test_warm_start_and_constraints(pesto: Pesto, tmp_path: Path, diamond_profile: Path) -> None:
+    placement, constraints = tmp_path / "p.json", tmp_path / "c.toml"
+    assert pesto("solve", diamond_profile, "-o", placement, *QUICK).code == 0
+    warm = ("solve", diamond_profile, "-o", placement, "--warm-start", placement, *QUICK)
+    assert pesto(*warm).code == 0
+    constraints.write_text('[[pin]]\nops = "*"\ndevice = "GPU:1"\n')
+    pinned = pesto("solve", diamond_profile, "-o", placement, "--constraints", constraints, *QUICK)
+    assert pinned.code == 0
+    assert set(read_placement(placement).device) == {2}
+
+
+def test_comm_fits_what_made_the_samples(pesto: Pesto, tmp_path: Path) -> None:
+    samples, fit = tmp_path / "samples.csv", tmp_path / "comm.json"
+    rows = [f"GPU,GPU,{size},{40.77 + 2.0757e-5 * size}" for size in (1000, 10**6, 10**8)]
+    samples.write_text("\n".join(["src kind,dst kind,bytes,us", *rows]))
+    done = pesto("comm", "--from", samples, "-o", fit, "--json")
+    assert done.code == 0
+    row = json.loads(done.out)[0]
+    assert row["comm"]["latency_us"] == pytest.approx(40.77, rel=1e-6)
+    assert row["r_squared"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("solve", "missing.json", "-o", "p.json"), "missing.json does not exist"),
+        (("solve", "diamond", "-o", "no/such/p.json"), "create it first"),
+        (("solve", "diamond", "-o", "p.json", "--strategy", "x"), "strategy 'x' is unknown"),
+        (("solve", "diamond", "-o", "p.json", "--solver", "x"), "solver 'x' is unknown"),
+        (("solve", "diamond", "-o", "p.json", "--time-limit", "0"), "--time-limit"),
+        (("solve", "diamond"), "Missing option '-o'"),
+        (("simulate", "diamond", "--placement", "diamond"), "where 'pesto-placement' was expected"),
+        (("compare", "diamond", "--strategies", "a,b"), "strategy 'a' is unknown"),
+        (("profile", "missing.meta", "-m", "v100x2-nvlink", "-o", "x"), "missing.meta"),
+        (("export", "zoo:nothing", "-o", "x.meta"), "nothing"),
+        (("export", "missing.pb", "-o", "x.meta"), "missing.pb"),
+        (("fly",), "No such command"),
+    ],
+)
+def test_bad_usage_and_input_exit_2_with_one_message(
+    pesto: Pesto,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    diamond_profile: Path,
+    argv: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    done = pesto(*(str(diamond_profile) if word == "diamond" else word for word in argv))
+    assert done.code == 2
+    assert message in done.err
+    assert done.out == ""
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_bug_says_so_and_exits_123(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, diamond_profile: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pesto", "compare", str(diamond_profile)])
+    monkeypatch.setattr(cli, "_constrained", lambda *arguments: 1 / 0)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 123
+    assert "bug in pesto" in capsys.readouterr().err
+
+
+def grid(width: int, depth: int) -> Problem:
+    """An LSTM-like grid, too large to be solved at once."""
+    names = [f"layer_{row}/op_{column}" for row in range(width) for column in range(depth)]
+    tensors = []
+    for row in range(width):
+        for column in range(depth):
+            below = [(row + 1) * depth + column] if row + 1 < width else []
+            after = [row * depth + column + 1] if column + 1 < depth else []
+            tensors.append(Tensor(row * depth + column, 10_000, below + after))
+    times = np.random.default_rng(0).integers(5, 50, len(names)).astype(float).tolist()
+    return on_gpus(OpGraph.build(names, tensors), times)
+
+
+def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path: Path) -> None:
+    profile, placement = save(tmp_path / "grid.json", grid(6, 60)), tmp_path / "p.json"
+    command = [sys.executable, "-c", "from pesto_cli.cli import main; main()", "solve"]
+    process = subprocess.Popen(
+        [*command, str(profile), "-o", str(placement), "--time-limit", "100", "--workers", "1"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert " ms " in first
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the best schedule so far is in" in err
+    found = read_placement(placement).match(read_profile(profile).problem)
+    assert len(found.device) == 360

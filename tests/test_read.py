@@ -1,0 +1,259 @@
+"""A GraphDef becomes the op graph of its training step."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import training_graphs
+from training_graphs import TensorFlow, exported
+
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.graph import OpGraph
+from pesto_cli.graphdef.hashing import graph_hash
+from pesto_cli.graphdef.read import StepGraph, read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+
+def read(build: training_graphs.Build) -> StepGraph:
+    return read_step(exported(build))
+
+
+def fed(tf: TensorFlow, name: str, *shape: int | None, dtype: str = "float32") -> TensorFlow:
+    return tf.compat.v1.placeholder(dtype, shape, name=name)
+
+
+def bytes_of(graph: OpGraph) -> dict[tuple[str, int], int]:
+    """Size by op and output number."""
+    return {
+        (name, number): int(graph.tensor_bytes[tensor])
+        for op, name in enumerate(graph.names)
+        for number, tensor in enumerate(range(graph.op_tensors[op], graph.op_tensors[op + 1]))
+    }
+
+
+def bytes_seen(meta: Any) -> dict[tuple[str, int], int]:
+    """What TensorFlow says it gave out for every output of a step, handles aside."""
+    return {
+        (
+            node.node_name,
+            output.slot,
+        ): output.tensor_description.allocation_description.requested_bytes
+        for device in training_graphs.step_stats(meta, {}).dev_stats
+        for node in device.node_stats
+        for output in node.output
+        if output.tensor_description.dtype != tensorflow().resource.as_datatype_enum
+    }
+
+
+def takers_on_host(graph: OpGraph, producer: str) -> dict[str, bool]:
+    """The ops that take an op's tensors, and whether in host memory at both ends."""
+    made = graph.tensor_producer[graph.consumer_tensor] == graph.index_of[producer]
+    return {
+        graph.names[op]: bool(flag)
+        for op, flag in zip(graph.consumers[made], graph.consumer_on_host[made], strict=True)
+    }
+
+
+def test_tensors_have_the_bytes_that_tensorflow_allocates() -> None:
+    meta = exported(training_graphs.convnet)
+    step = read_step(meta)
+    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    both = expected.keys() & seen.keys()
+    assert len(both) > 40
+    # Empty work space of cuDNN, for which the CPU kernel hands out one element.
+    empty = {key for key in both if expected[key] == 0}
+    assert all(seen[key] <= 4 for key in empty)
+    assert {key: expected[key] for key in both - empty} == {key: seen[key] for key in both - empty}
+    assert step.estimated == ()
+
+
+def test_sizes_that_the_data_decides_are_estimated_from_above() -> None:
+    meta = exported(training_graphs.embedding)
+    step = read_step(meta)
+    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    both = expected.keys() & seen.keys()
+    assert {name for name, number in both if expected[name, number] != seen[name, number]} == set(
+        step.estimated
+    )
+    assert all(expected[key] >= seen[key] for key in both)
+    # 30 words: at most 30 rows of 8 floats.
+    assert expected["train/update_table/UnsortedSegmentSum", 0] == 30 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    "build", [training_graphs.convnet, training_graphs.recurrent, training_graphs.stateful_cond]
+)
+def test_only_what_the_fetches_need_is_read(build: training_graphs.Build) -> None:
+    meta = exported(build)
+    step = read_step(meta)
+    fetched = [name.split(":")[0] for name in meta.collection_def["train_op"].node_list.value]
+    needed = tensorflow().compat.v1.graph_util.extract_sub_graph(meta.graph_def, fetched).node
+    read_nodes = [name for names in step.nodes for name in names]
+    assert len(read_nodes) == len(set(read_nodes))
+    assert {*read_nodes, *step.constants} == {node.name for node in needed}
+    assert len(needed) < len(meta.graph_def.node)
+
+
+def test_a_fetched_tensor_returns_to_the_host_and_a_train_op_does_not() -> None:
+    graph = (step := read(training_graphs.convnet)).graph
+    returns = [
+        name for name, kind in zip(graph.names, graph.types, strict=True) if kind == "_Retval"
+    ]
+    assert returns == ["_retval_loss_0"]
+    assert takers_on_host(graph, "loss")["_retval_loss_0"] is False
+    assert not step.supported["GPU"][graph.index_of["_retval_loss_0"]]
+    assert step.nodes[graph.index_of["_retval_loss_0"]] == ()
+    assert step.nodes[graph.index_of["train"]] == ("train",)
+
+
+def test_small_constants_go_with_an_op_that_takes_them() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        start = fed(tf, "start", 17)
+        with tf.control_dependencies([tf.identity(start, name="before")]):
+            late = tf.constant(2.0, name="late")
+        with tf.control_dependencies([tf.constant(1.0, name="signal")]):
+            total = tf.add(start * late, tf.constant(1.0, shape=[17], name="large"), name="total")
+        return [total, tf.identity(tf.constant(3.0, name="fetched")).op.inputs[0]]
+
+    step = read(build)
+    graph = step.graph
+    assert {name: graph.names[op] for name, op in step.constants.items()} == {"late": "mul"}
+    assert {"large", "signal", "fetched"} <= set(graph.names)
+    # The product waits for what its constant waited for.
+    control = {(graph.names[tail], graph.names[head]) for tail, head in graph.control_edges}
+    assert control == {("before", "mul"), ("signal", "mul"), ("signal", "large")}
+
+
+def test_data_in_host_memory_at_both_ends_is_marked() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        sizes = fed(tf, "sizes", 2, dtype="int32")
+        doubled = tf.add(sizes, sizes, name="doubled")
+        data = tf.reshape(fed(tf, "data", 4), sizes, name="reshaped")
+        flipped = tf.transpose(data, doubled, name="flipped")
+        tf.cast(doubled, tf.float32, name="cast")
+        return [flipped, tf.cast(doubled, tf.float32, name="as_float")]
+
+    graph = read(build).graph
+    assert takers_on_host(graph, "sizes") == {"doubled": True, "reshaped": True}
+    assert takers_on_host(graph, "data") == {"reshaped": False}
+    assert takers_on_host(graph, "doubled") == {"flipped": True, "as_float": False}
+    assert takers_on_host(graph, "reshaped") == {"flipped": False}
+
+
+def test_variables_stay_in_memory_and_views_hold_nothing() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        tf1 = tf.compat.v1
+        old = tf1.get_variable("old", [3, 4], use_resource=False)
+        new = tf1.get_variable("new", [5], use_resource=True)
+        moved = tf1.assign_add(old, fed(tf, "step", 3, 4), name="moved")
+        view = tf.squeeze(tf.reshape(tf.identity(moved, "same"), [12, 1], "flat"), name="thin")
+        return [
+            tf.multiply(
+                view,
+                tf.reduce_sum(
+                    tf.raw_ops.ReadVariableOp(resource=new.handle, dtype=tf.float32, name="value")
+                ),
+                name="product",
+            )
+        ]
+
+    graph = read(build).graph
+    resident = dict(zip(graph.names, graph.resident_bytes.tolist(), strict=True))
+    assert {name: size for name, size in resident.items() if size} == {"old": 48, "new": 20}
+    alias = {graph.names[op]: graph.names[of] for op, of in enumerate(graph.alias_of) if of >= 0}
+    assert alias == {
+        "moved": "old",
+        "same": "moved",
+        "flat": "same",
+        "thin": "flat",
+        "value": "new",
+    }
+
+
+def test_a_step_is_known_by_the_hash_of_its_graph() -> None:
+    meta = exported(training_graphs.convnet)
+    assert read_step(meta).graph_hash == graph_hash(meta.graph_def)
+
+
+def test_a_dynamic_shape_is_refused_where_the_step_needs_it() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        images = fed(tf, "images", None, 8)
+        return [tf.reduce_sum(images, name="total"), tf.identity(fed(tf, "static", 2), "other")]
+
+    meta = exported(build)
+    with pytest.raises(
+        BadInputError, match=r"'images' has the shape \[\?, 8\].*--feed images=32,8"
+    ):
+        read_step(meta)
+    meta.collection_def["train_op"].node_list.value[:] = ["other:0"]
+    assert read_step(meta).graph.names == ("static", "other", "_retval_other_0")
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_data_set_must_have_static_batches_and_stays_on_the_host(static: bool) -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        batches = tf.data.Dataset.range(10).batch(4, drop_remainder=static)
+        batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
+        return [tf.reduce_sum(tf.cast(batch, tf.float32, name="cast"))]
+
+    if not static:
+        with pytest.raises(BadInputError, match=r"'IteratorGetNext'.*\[\?\].*drop_remainder"):
+            read(build)
+        return
+    step = read(build)
+    can_leave = dict(zip(step.graph.types, step.supported["GPU"], strict=True))
+    assert not can_leave["IteratorGetNext"]
+    assert can_leave["Cast"]
+    assert bytes_of(step.graph)["IteratorGetNext", 0] == 4 * 8
+
+
+def chain(meta_edit: Callable[[dict[str, Any], Any], None]) -> Any:
+    """Ops a -> b -> c, fetched, after an edit of its nodes by name and of the MetaGraphDef."""
+
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        return [tf.identity(tf.tanh(tf.square(fed(tf, "start", 2), "a"), "b"), "c")]
+
+    meta = exported(build)
+    meta_edit({node.name: node for node in meta.graph_def.node}, meta)
+    return meta
+
+
+def with_fetch(name: str) -> Callable[[dict[str, Any], Any], None]:
+    return lambda _, meta: meta.collection_def["train_op"].node_list.value.append(name)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda nodes, _: nodes["a"].input.append("^c"), r"3 nodes form a cycle \(.*'?a"),
+        (lambda nodes, _: nodes["b"].input.append("^gone"), r"'gone' is an input of node 'b'"),
+        (lambda nodes, _: setattr(nodes["a"], "name", "b"), r"two nodes are named 'b'"),
+        (lambda nodes, _: nodes["b"].input.append("a"), r"TensorFlow refuses the graph"),
+        (with_fetch("nobody:0"), r"'nobody' is to be fetched"),
+        (with_fetch("c:3"), r"'c:3'.*1 outputs"),
+        (lambda _, meta: meta.collection_def.pop("train_op"), r"does not say what to fetch"),
+    ],
+    ids=["cycle", "input", "name", "arity", "fetch", "output", "nothing"],
+)
+def test_a_broken_graph_is_named(edit: Callable[[dict[str, Any], Any], None], message: str) -> None:
+    assert read_step(chain(lambda *_: None)).graph.names == ("start", "a", "b", "c", "_retval_c_0")
+    with pytest.raises(BadInputError, match=message):
+        read_step(chain(edit))
+
+
+def test_an_op_without_a_kernel_is_infeasible() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        numbers = fed(tf, "numbers", 2, 2, dtype="uint16")
+        return [tf.raw_ops.MatMul(a=numbers, b=numbers, name="product")]
+
+    with pytest.raises(InfeasibleError, match=r"'product' \(MatMul, inputs uint16, uint16"):
+        read(build)
+
+
+def test_reading_twice_gives_the_same() -> None:
+    one, other = (read(training_graphs.recurrent) for _ in range(2))
+    assert one.graph.names == other.graph.names
+    assert np.array_equal(one.graph.edges, other.graph.edges)
+    assert np.array_equal(one.graph.colocation_group, other.graph.colocation_group)
+    assert one.constants == other.constants

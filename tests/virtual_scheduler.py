@@ -1,0 +1,201 @@
+"""A placed and ordered step, as a graph that TensorFlow's virtual scheduler can run.
+
+The virtual scheduler runs one op at a time on each device, but lets data cross devices within a
+nanosecond. So each transfer is played by stand-ins on an extra device that stands for its channel:
+a constant, made when the producer ends, as large as what the link carries in the time of the
+transfer, and a copy of it, for which the consumers wait. Each signal is played likewise on a device
+of its own. Control inputs chain the ops of each device in their order.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.graph import FEED_TYPES, FloatArray
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.read import StepGraph
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import Machine
+from pesto_cli.profile.virtual_cluster import DEVICE_PREFIX, NodeRun, VirtualDevice, VirtualRun
+from pesto_cli.schedule import Placement
+
+DEVICES = {
+    "CPU": VirtualDevice("CPU", 2100, 12, 115_200_000),
+    "GPU": VirtualDevice("GPU", 1530, 80, 900_000_000, "7.0"),
+}
+SIGNAL_US_PER_BYTE = 1e-3
+# Numbers of the extra devices; those of the machine are below.
+FIRST_CHANNEL, FIRST_FEED, FIRST_SIGNAL = 100, 1000, 10_000
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Something that goes from an op to another device.
+
+    name: sorts as the channel serves what queues at one time.
+    carrier: the extra device that it occupies for `us`.
+    """
+
+    name: str
+    producer: int
+    consumers: tuple[int, ...]
+    carrier: str
+    us_per_byte: float
+    us: float
+
+
+def placed_run(
+    meta_graph: Any, step: StepGraph, machine: Machine, placement: Placement
+) -> VirtualRun:
+    """The step with every op on its device and in its place there."""
+    nodes = _step_nodes(meta_graph, step, machine, placement)
+    devices = {DEVICE_PREFIX + device.name: DEVICES[device.kind] for device in machine.devices}
+    names = _node_names(step)
+    fetches = [node_name(fetch) for fetch in fetch_names(meta_graph)]
+    for number, feed in enumerate(node for node in nodes.values() if node.op in FEED_TYPES):
+        # On one device they would come one after the other.
+        feed.device = f"{DEVICE_PREFIX}GPU:{FIRST_FEED + number}"
+        devices[feed.device] = DEVICES["GPU"]
+    for before, after in _device_orders(step, placement):
+        nodes[names[after]].input.append(f"^{names[before]}")
+    for crossing in crossings(step, machine, placement):
+        destination = nodes[names[crossing.consumers[0]]].device
+        arrival = _add_stand_ins(crossing, names[crossing.producer], destination, nodes, devices)
+        for consumer in crossing.consumers:
+            nodes[names[consumer]].input.append(f"^{arrival}")
+    for before, after in _returns(step):
+        nodes[names[after]].input.append(f"^{names[before]}")
+        fetches.append(names[after])
+    graph_def = tensorflow().compat.v1.GraphDef(
+        node=nodes.values(), versions=meta_graph.graph_def.versions
+    )
+    return VirtualRun(graph_def, fetches, devices)
+
+
+def start_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
+    """`[num_ops]`: when the virtual scheduler started each op."""
+    return np.array([run[name].start_ns / 1e3 for name in _node_names(step)])
+
+
+def time_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
+    """`[num_ops]`: what each op took."""
+    return np.array([run[name].duration_ns / 1e3 for name in _node_names(step)])
+
+
+def crossings(step: StepGraph, machine: Machine, placement: Placement) -> Iterator[Crossing]:
+    """Yield every transfer and signal, once for each destination device."""
+    graph, device = step.graph, placement.device.tolist()
+    signals = defaultdict(set)
+    for before, after in graph.control_edges.tolist():
+        if device[before] != device[after]:
+            signals[before, device[after]].add(after)
+    for tensor, producer in enumerate(graph.tensor_producer.tolist()):
+        transfers = defaultdict(list)
+        entries = slice(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1])
+        for consumer, on_host in zip(
+            graph.consumers[entries].tolist(), graph.consumer_on_host[entries], strict=True
+        ):
+            if device[consumer] == device[producer]:
+                continue
+            if on_host:
+                signals[producer, device[consumer]].add(consumer)
+            else:
+                transfers[device[consumer]].append(consumer)
+        for destination, consumers in transfers.items():
+            ends = device[producer], destination
+            yield Crossing(
+                name=f"transfer_{tensor:06d}_{destination:03d}",
+                producer=producer,
+                consumers=tuple(consumers),
+                carrier=f"{DEVICE_PREFIX}GPU:{FIRST_CHANNEL + machine.channel[ends]}",
+                us_per_byte=float(machine.us_per_byte[ends]),
+                us=float(machine.transfer_us(graph.tensor_bytes[tensor], *ends)),
+            )
+    for number, ((producer, destination), consumers) in enumerate(signals.items()):
+        yield Crossing(
+            name=f"signal_{producer:06d}_{destination:03d}",
+            producer=producer,
+            consumers=tuple(sorted(consumers)),
+            carrier=f"{DEVICE_PREFIX}GPU:{FIRST_SIGNAL + number}",
+            us_per_byte=SIGNAL_US_PER_BYTE,
+            us=machine.signal_us,
+        )
+
+
+def _node_names(step: StepGraph) -> list[str]:
+    """The node that plays each op: its own, or a NoOp for the return of a fetch."""
+    return [nodes[0] if nodes else f"returned_{op}" for op, nodes in enumerate(step.nodes)]
+
+
+def _step_nodes(
+    meta_graph: Any, step: StepGraph, machine: Machine, placement: Placement
+) -> dict[str, Any]:
+    """The step's nodes by name, with their edges as they are; small constants with a consumer."""
+    device_of = [DEVICE_PREFIX + machine.devices[device].name for device in placement.device]
+    names = dict(zip(_node_names(step), device_of, strict=True))
+    names.update((name, device_of[op]) for name, op in step.constants.items())
+    node_def = tensorflow().compat.v1.NodeDef
+    protos = {node.name: node for node in meta_graph.graph_def.node}
+    nodes = {}
+    for name, device in names.items():
+        nodes[name] = node_def(name=name, op="NoOp")
+        if name in protos:
+            nodes[name].CopyFrom(protos[name])
+            nodes[name].attr.pop("_class", None)
+        nodes[name].device = device
+    return nodes
+
+
+def _device_orders(step: StepGraph, placement: Placement) -> Iterator[tuple[int, int]]:
+    """Yield what comes directly before what on a device; feeds start at time 0 in any case."""
+    last: dict[int, int] = {}
+    for op in np.lexsort((placement.rank, placement.device)).tolist():
+        if step.graph.types[op] not in FEED_TYPES:
+            device = int(placement.device[op])
+            if device in last:
+                yield last[device], op
+            last[device] = op
+
+
+def _returns(step: StepGraph) -> Iterator[tuple[int, int]]:
+    """Yield (producer, return) of every fetched tensor."""
+    graph = step.graph
+    for tensor, consumer in zip(graph.consumer_tensor, graph.consumers, strict=True):
+        if graph.types[consumer] == "_Retval":
+            yield int(graph.tensor_producer[tensor]), int(consumer)
+
+
+def _add_stand_ins(
+    crossing: Crossing,
+    producer: str,
+    device: str,
+    nodes: dict[str, Any],
+    devices: dict[str, VirtualDevice],
+) -> str:
+    """Add what plays a crossing to `device`; return the node that ends when it arrives."""
+    tf1 = tensorflow().compat.v1
+    # A copy reads and writes: two bytes of traffic for each byte.
+    bandwidth_kb_s = round(2e3 / crossing.us_per_byte)
+    devices[crossing.carrier] = VirtualDevice("GPU", 10**6, 10**6, bandwidth_kb_s, "7.0")
+    data = tf1.NodeDef(name=f"{crossing.name}_data", op="Const", device=crossing.carrier)
+    data.input.append(f"^{producer}")
+    data.attr["dtype"].type = tensorflow().int8.as_datatype_enum
+    data.attr["value"].tensor.dtype = tensorflow().int8.as_datatype_enum
+    data.attr["value"].tensor.int_val.append(0)
+    size = round(crossing.us / crossing.us_per_byte)
+    data.attr["value"].tensor.tensor_shape.dim.add(size=size)
+    copy = tf1.NodeDef(name=f"{crossing.name}_copy", op="DeepCopy", device=crossing.carrier)
+    copy.input.append(data.name)
+    copy.attr["T"].type = tensorflow().int8.as_datatype_enum
+    # The virtual scheduler handles nodes in the order in which they become ready, and has a node wait
+    # for that of its inputs which it handled last: without this one, which becomes ready when the
+    # copy is done, a consumer might not wait for the copy.
+    arrival = tf1.NodeDef(name=f"{crossing.name}_arrival", op="Identity", device=device)
+    arrival.input.append(copy.name)
+    arrival.attr["T"].type = tensorflow().int8.as_datatype_enum
+    nodes.update({node.name: node for node in (data, copy, arrival)})
+    name: str = arrival.name
+    return name
