@@ -360,18 +360,25 @@ def apply(
 ) -> None:
     """Write PLACEMENT into GRAPH: devices and control dependencies."""
     from pesto_cli import api
-    from pesto_cli.apply.devices import parse_devices
+    from pesto_cli.apply import parse_devices, planned_changes, with_changes, write_tf_pesto
 
-    original = api.read_meta_graph(graph)
-    placed_on = api.read_placement(placement)
-    placed = api.apply(original, placed_on, order=order, devices=parse_devices(devices))
-    api.write_meta_graph(output, placed)
+    meta, placed = api.read_meta_graph(graph), api.read_placement(placement)
+    changes = planned_changes(
+        meta,
+        placed,
+        order="full" if order == "full" else "none",
+        devices=parse_devices(devices),
+    )
     if tf_pesto is not None:
-        from pesto_cli.apply.tf_pesto import write_tf_pesto
-
-        write_tf_pesto(tf_pesto, original, placed_on)
+        write_tf_pesto(tf_pesto, changes)
+    api.write_meta_graph(output, with_changes(meta, changes))
     if not quiet:
-        click.echo(f"{output}: run it with pesto_cli.apply.session_config()", err=True)
+        click.echo(
+            f"{output}: {len(changes.device)} nodes placed, "
+            f"{sum(map(len, changes.waits_for.values()))} control dependencies added. Run it with "
+            "pesto_cli.apply.session_config(), or TensorFlow may move ops or lose their order.",
+            err=True,
+        )
 
 
 def _constrained(profile: Path, constraints: Path | None) -> Any:

@@ -66,7 +66,7 @@ class OpGraph:
         types: op types (`MatMul`). Placeholders are feeds, `_Retval` ops are returns of a fetch.
         colocation_group: ops with the same number share a device; numbered densely from 0.
         resident_bytes: what the op keeps in memory throughout the step (variables, slots).
-        alias_of: the op in whose memory the outputs live, or -1.
+        alias_of: the op in whose memory the outputs live, itself if that is resident, or -1.
         num_members: how many ops of the full graph this op stands for.
 
     Tensors, `[num_tensors]`, ordered by producer:
@@ -217,6 +217,12 @@ class OpGraph:
         # Written backwards, so that the first tensor stays.
         source_of_op[self.consumers[aliased][::-1]] = self.consumer_tensor[aliased][::-1]
         return source_of_op[self.tensor_producer]
+
+    @cached_property
+    def held_bytes(self) -> IntArray:
+        """`[num_tensors]`: what a tensor takes at home on top of its producer's resident bytes."""
+        resident = self.alias_of[self.tensor_producer] == self.tensor_producer
+        return np.where(resident, 0, self.tensor_bytes)
 
     def consumers_of(self, tensor: int) -> IntArray:
         """Op indices that take a tensor, ascending."""

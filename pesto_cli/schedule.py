@@ -313,7 +313,9 @@ def _peak_bytes(problem: Problem, schedule: Schedule) -> list[int]:
             root[1] = max(root[1], held.pop((tensor, here))[1])
     changes: list[list[tuple[float, int]]] = [[] for _ in range(problem.num_devices)]
     for (tensor, where), (start, end) in held.items():
-        size = int(graph.tensor_bytes[tensor])
+        producer = int(graph.tensor_producer[tensor])
+        is_resident = graph.alias_of[producer] == producer and where == device[producer]
+        size = 0 if is_resident else int(graph.tensor_bytes[tensor])
         changes[where] += [(start, size), (end, -size)] if end > start else []
     resident = [0] * problem.num_devices
     for op, size in enumerate(graph.resident_bytes.tolist()):

@@ -173,6 +173,7 @@ def peak_bytes(
         end_us,
         graph.tensor_producer,
         graph.tensor_bytes,
+        graph.held_bytes,
         graph.consumer_tensor,
         graph.consumers,
         graph.alias_source,
@@ -491,6 +492,7 @@ def _peak_bytes(  # type: ignore[no-untyped-def]
     end,
     producer,
     num_bytes,
+    held_bytes,
     consumer_tensor,
     consumers,
     alias_source,
@@ -510,7 +512,7 @@ def _peak_bytes(  # type: ignore[no-untyped-def]
     next_copy = np.full(num_tensors + num_sent, -1, np.int64)
     for tensor in range(num_tensors):
         op = producer[tensor]
-        size[tensor], where[tensor] = num_bytes[tensor], device[op]
+        size[tensor], where[tensor] = held_bytes[tensor], device[op]
         begin[tensor], until[tensor] = start[op], end[op]
     for row in range(num_sent):
         copy, tensor = num_tensors + row, sent_tensor[row]

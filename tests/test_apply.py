@@ -1,14 +1,36 @@
 """The order of a placement as control edges, and a placed graph as a file."""
 
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pesto_cli.apply import (
+    PlacementMayBeLostWarning,
+    apply,
+    check_session_config,
+    parse_devices,
+    planned_changes,
+    session_config,
+    write_tf_pesto,
+)
 from pesto_cli.apply.order import order_edges
+from pesto_cli.cli import cli
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, write_placement
 from pesto_cli.graph import OpGraph
+from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.schedule import Placement
 
 MAX_OPS = 12
@@ -40,6 +62,14 @@ def _networkx(graph: OpGraph) -> nx.DiGraph:
     return digraph
 
 
+def _pairs_in_order(placement: Placement) -> Iterator[tuple[int, int]]:
+    """All pairs of ops on one device, the one of lower rank first."""
+    ops = range(len(placement.device))
+    for a, b in ((a, b) for a in ops for b in ops):
+        if placement.device[a] == placement.device[b] and placement.rank[a] < placement.rank[b]:
+            yield a, b
+
+
 def _order_edges(graph: OpGraph, placement: Placement) -> list[tuple[int, int]]:
     everywhere = np.ones(graph.num_ops, dtype=bool)
     added = order_edges(
@@ -59,9 +89,210 @@ def test_order_edges_are_those_of_the_transitive_reduction(
 ) -> None:
     graph, placement = case
     complete = _networkx(graph)
-    for a in range(graph.num_ops):
-        for b in range(graph.num_ops):
-            if placement.device[a] == placement.device[b] and placement.rank[a] < placement.rank[b]:
-                complete.add_edge(a, b)
+    complete.add_edges_from(_pairs_in_order(placement))
     needed = set(nx.transitive_reduction(complete).edges) - set(_networkx(graph).edges)
     assert set(_order_edges(graph, placement)) == needed
+
+
+@given(ordered_graphs())
+@settings(max_examples=300, deadline=None)
+def test_the_graph_stays_acyclic_and_every_device_becomes_a_chain(
+    case: tuple[OpGraph, Placement],
+) -> None:
+    graph, placement = case
+    ordered = _networkx(graph)
+    ordered.add_edges_from(_order_edges(graph, placement))
+    assert nx.is_directed_acyclic_graph(ordered)
+    for before, after in _pairs_in_order(placement):
+        assert nx.has_path(ordered, before, after)
+
+
+@given(ordered_graphs(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_what_may_not_wait_or_be_awaited_is_passed_over_and_the_others_stay_in_order(
+    case: tuple[OpGraph, Placement], data: st.DataObject
+) -> None:
+    graph, placement = case
+
+    def flags(size: int) -> np.ndarray:
+        return np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), bool)
+
+    waits = flags(graph.num_ops)
+    awaited = waits & flags(graph.num_ops)
+    enforced = flags(len(graph.edges))
+    added = order_edges(graph, placement, waits=waits, awaited=awaited, enforced=enforced).tolist()
+    assert all(awaited[before] and waits[after] for before, after in added)
+    holding = nx.DiGraph([*graph.edges[enforced].tolist(), *added])
+    holding.add_nodes_from(range(graph.num_ops))
+    for before, after in _pairs_in_order(placement):
+        if awaited[before] and waits[after]:
+            assert nx.has_path(holding, before, after)
+
+
+def test_an_order_against_precedence_is_refused_naming_the_pair() -> None:
+    chain = OpGraph.build(["first", "between", "last"], control_edges=[(0, 1), (1, 2)])
+    backwards = Placement(np.array([0, 1, 0]), np.array([1, 0, 0]))
+    with pytest.raises(BadInputError, match="runs 'last' before 'first'.*first -> between -> last"):
+        _order_edges(chain, backwards)
+
+
+def test_orders_of_two_devices_that_wait_for_each_other_are_refused() -> None:
+    # a -> b and c -> d, but one device wants d before a, the other b before c.
+    graph = OpGraph.build(["a", "b", "c", "d"], control_edges=[(0, 1), (2, 3)])
+    crossed = Placement(np.array([0, 1, 1, 0]), np.array([1, 0, 1, 0]))
+    with pytest.raises(BadInputError, match="'[bd]' before '[ac]' on one device"):
+        _order_edges(graph, crossed)
+
+
+@pytest.fixture(scope="module")
+def meta() -> Any:
+    """A step with a variable, a branch that meets again, and an op that no GPU can run."""
+    tf = tensorflow()
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default() as graph, tf.device("/device:GPU:7"):
+        x = tf1.placeholder(tf.float32, [2, 2], name="x")
+        w = tf1.get_variable("w", [2, 2])
+        left, right = tf.matmul(x, w, name="left"), tf.exp(w, name="right")
+        with graph.colocate_with(w.op):
+            both = tf.add(left, right, name="both")
+        text = tf.strings.as_string(both, name="text")
+        update = tf1.assign(w, both).op
+        for fetch in (update, text):
+            graph.add_to_collection("train_op", fetch)
+        return tf1.train.export_meta_graph(graph=graph)
+
+
+ON_GPUS = {"x": "CPU:0", "text": "CPU:0", "_retval_text_0": "CPU:0", "left": "GPU:1"}
+
+
+def in_graph_order(meta: Any, device_of: dict[str, str]) -> PlacementFile:
+    """Ops on the devices given, else on GPU:0, each after all before it in topological order."""
+    step = read_step(meta)
+    devices = ["CPU:0", "GPU:0", "GPU:1"]
+    used = [0, 0, 0]
+    device, rank = [0] * step.graph.num_ops, [0] * step.graph.num_ops
+    for op in step.graph.topological_order:
+        device[op] = devices.index(device_of.get(step.graph.names[op], "GPU:0"))
+        rank[op] = used[device[op]]
+        used[device[op]] += 1
+    provenance = {"graph_hash": step.graph_hash}
+    return PlacementFile(devices, list(step.graph.names), device, rank, [], provenance, {})
+
+
+def _nodes(meta: Any) -> dict[str, Any]:
+    return {node.name: node for node in meta.graph_def.node}
+
+
+def test_every_node_of_the_step_gets_its_device_and_the_input_stays_as_it_was(meta: Any) -> None:
+    before = meta.SerializeToString(deterministic=True)
+    placed = apply(meta, in_graph_order(meta, ON_GPUS))
+    assert meta.SerializeToString(deterministic=True) == before
+    device = {name: node.device for name, node in _nodes(placed).items()}
+    assert device["left"] == "/device:GPU:1"
+    assert device["w"] == device["right"] == device["both"] == "/device:GPU:0"
+    assert device["text"] == "/device:CPU:0"
+    # What lies outside the step follows the variable.
+    assert device["w/Assign"] == device["w/Initializer/random_uniform/RandomUniform"] == ""
+
+
+def test_no_colocation_joins_nodes_on_different_devices(meta: Any) -> None:
+    chosen = in_graph_order(meta, {**ON_GPUS, "both": "GPU:1"})
+    assert "_class" in _nodes(meta)["both"].attr
+    placed = _nodes(apply(meta, chosen))
+    assert "_class" not in placed["both"].attr
+    assert "_class" in placed["w/Initializer/random_uniform/RandomUniform"].attr
+
+
+def test_order_none_adds_no_control_edge(meta: Any) -> None:
+    placed = _nodes(apply(meta, in_graph_order(meta, ON_GPUS), order="none"))
+    assert {name: list(node.input) for name, node in placed.items()} == {
+        name: list(node.input) for name, node in _nodes(meta).items()
+    }
+
+
+def test_control_edges_go_where_the_graph_leaves_the_order_open(meta: Any) -> None:
+    changes = planned_changes(meta, in_graph_order(meta, {**ON_GPUS, "left": "GPU:0"}))
+    added = {tuple(sorted((a, b))) for b, sources in changes.waits_for.items() for a in sources}
+    assert ("left", "right") in added
+    assert not any("both" in pair for pair in added)
+
+
+def test_a_placement_of_another_graph_is_refused_and_nothing_is_written(
+    meta: Any, tmp_path: Path
+) -> None:
+    chosen = replace(in_graph_order(meta, ON_GPUS), provenance={"graph_hash": "0" * 64})
+    graph, plan, output = (tmp_path / name for name in ("a.meta", "a.json", "placed.meta"))
+    write_meta_graph(graph, meta)
+    write_placement(plan, chosen)
+    result = CliRunner().invoke(cli, ["apply", str(graph), str(plan), "-o", str(output)])
+    assert result.exit_code == 2
+    assert "placement of another graph" in result.output
+    assert "0" * 64 in result.output
+    assert read_step(meta).graph_hash in result.output
+    assert not output.exists()
+
+
+def test_a_placement_of_other_ops_is_refused(meta: Any) -> None:
+    chosen = in_graph_order(meta, ON_GPUS)
+    names = ["other" if name == "left" else name for name in chosen.names]
+    with pytest.raises(BadInputError, match="placement of another graph: 2 ops.*'left'"):
+        apply(meta, replace(chosen, names=names, provenance={}))
+
+
+def test_a_split_colocation_group_is_refused(meta: Any) -> None:
+    with pytest.raises(BadInputError, match="shares a variable"):
+        apply(meta, in_graph_order(meta, {**ON_GPUS, "w": "GPU:1"}))
+
+
+def test_an_op_without_a_kernel_where_it_is_put_is_refused(meta: Any) -> None:
+    with pytest.raises(BadInputError, match="'text' .AsString. is to run on /device:GPU:0"):
+        apply(meta, in_graph_order(meta, {**ON_GPUS, "text": "GPU:0"}))
+
+
+def test_planned_devices_are_mapped_to_those_at_hand(meta: Any) -> None:
+    devices = parse_devices("CPU:0=/job:worker/task:1/device:CPU:0, GPU:0=CPU:1,GPU:1=CPU:1")
+    device = planned_changes(meta, in_graph_order(meta, ON_GPUS), devices=devices).device
+    assert device["text"] == "/job:worker/task:1/device:CPU:0"
+    assert device["left"] == device["right"] == "/device:CPU:1"
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ("GPU:0=CPU:0,GPU:2=CPU:0", "'GPU:2' is no device of the placement"),
+        ("GPU:0=/device:CPU:0,CPU:0=CPU:0", "GPU:1 has ops, but is not mapped"),
+        ("GPU:0", "PLANNED=TENSORFLOW was expected"),
+        ("GPU:0=CPU:0,GPU:0=CPU:1", "GPU:0 is mapped twice"),
+        ("GPU:0=first,GPU:1=CPU:0,CPU:0=CPU:0", "'GPU:0' would be TensorFlow's 'first'"),
+    ],
+)
+def test_a_device_mapping_that_does_not_fit_is_refused(
+    meta: Any, devices: str, message: str
+) -> None:
+    with pytest.raises(BadInputError, match=message):
+        apply(meta, in_graph_order(meta, ON_GPUS), devices=parse_devices(devices))
+
+
+def test_tf_pesto_files_list_devices_and_predecessors(meta: Any, tmp_path: Path) -> None:
+    changes = planned_changes(meta, in_graph_order(meta, {**ON_GPUS, "left": "GPU:0"}))
+    write_tf_pesto(tmp_path, changes)
+    parts = json.loads((tmp_path / "part.json").read_text())
+    dependencies = json.loads((tmp_path / "cdep.json").read_text())
+    assert {"text": "/device:CPU:0"} in parts
+    assert len(parts) == len(changes.device)
+    assert [entry for entry in dependencies if set(entry) <= {"left", "right"}] in (
+        [{"left": ["right"]}],
+        [{"right": ["left"]}],
+    )
+
+
+def test_settings_that_would_lose_the_placement_are_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check_session_config(session_config()) == ()
+    with pytest.warns(PlacementMayBeLostWarning, match="disable_meta_optimizer.*opt_level"):
+        assert len(check_session_config()) == 2
+    soft = session_config()
+    soft.allow_soft_placement = True
+    with pytest.warns(PlacementMayBeLostWarning, match="allow_soft_placement"):
+        assert check_session_config(soft) == ("allow_soft_placement",)

@@ -76,11 +76,11 @@ def loops():
 def conditionals():
     tf1.disable_control_flow_v2()
     x, w, v = features(), normal("w", 3, 3), normal("v", 3, 3)
-    large = tf.reduce_sum(x) > 0
+    large = x[0, 0] > 0  # With x[0, 1] > 0, all four cases occur.
     y = tf1.cond(large, lambda: tf.tanh(tf.matmul(x, w)), lambda: tf.matmul(tf.exp(x), v))
     def nested():
         return tf1.cond(large, lambda: tf.sin(y), lambda: tf.matmul(tf.cos(y), w))
-    result = trained(tf1.cond(tf.reduce_sum(y) > -1, nested, lambda: tf.matmul(y, v)))
+    result = trained(tf1.cond(x[0, 1] > 0, nested, lambda: tf.matmul(y, v)))
     tf1.enable_control_flow_v2()
     return result
 
@@ -166,11 +166,9 @@ class Training:
 
 
 def trained(meta: Any, config: Any = None) -> Training:
-    """Import, initialise and train with fixed data, on two CPU devices and four threads."""
+    """Import, initialise and train with fixed data."""
     tf1 = tensorflow().compat.v1
-    config = config or session_config()
-    config.device_count["CPU"] = 2
-    config.inter_op_parallelism_threads = 4
+    config = _two_cpus(config)
     options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
     random = np.random.default_rng(0)
     values: list[Any] = []
@@ -186,6 +184,14 @@ def trained(meta: Any, config: Any = None) -> Training:
             spans.append(_spans(metadata.step_stats))
         values += session.run(tf1.global_variables())
     return Training([np.asarray(v).tobytes() for v in values if v is not None], spans)
+
+
+def _two_cpus(config: Any = None) -> Any:
+    """Settings for two CPU devices and as many threads as it takes to disorder them."""
+    config = config or session_config()
+    config.device_count["CPU"] = 2
+    config.inter_op_parallelism_threads = 4
+    return config
 
 
 def _batch(feed: Any, random: np.random.Generator) -> Any:
@@ -266,3 +272,59 @@ def test_every_op_runs_where_and_when_it_should_and_training_is_the_same_to_the_
     branches = name == "v1 conditionals"
     assert (ran[0] != set.union(*ran)) == branches
     assert branches or compared >= STEPS * (case.step.graph.num_ops - 150)
+
+
+def test_without_control_edges_ops_run_out_of_order(model: Callable[[str], Model]) -> None:
+    case = model("RNNLM")
+    chosen = dealt(case.step)
+    device = planned_changes(case.meta, chosen).device
+    placed = trained(apply(case.meta, chosen, order="none"))
+    assert [moved(device, spans) for spans in placed.spans] == [[]] * STEPS
+    assert too_early(case, chosen, device, placed)[1] != []
+
+
+def test_default_session_settings_lose_ops_of_a_placed_graph(
+    model: Callable[[str], Model],
+) -> None:
+    case = model("RNNLM")
+    chosen = dealt(case.step)
+    device = planned_changes(case.meta, chosen).device
+
+    def lost(config: Any) -> set[str]:
+        spans = trained(apply(case.meta, chosen), config).spans[0]
+        ops = zip(case.step.graph.names, case.step.graph.types, strict=True)
+        wanted = {name for name, kind in ops if kind not in ("Placeholder", "_Retval")}
+        return wanted - {node for place, node in spans if device.get(node) == place}
+
+    assert lost(session_config()) == set()
+    assert lost(tensorflow().compat.v1.ConfigProto()) != set()
+
+
+def test_a_plan_for_gpus_runs_from_its_file_on_the_devices_at_hand(
+    model: Callable[[str], Model], tmp_path: Path
+) -> None:
+    case = model("RNNLM")
+    chosen = dealt(case.step, PRESETS["v100x2-nvlink"])
+    assert {chosen.devices[index] for index in chosen.device} == {"CPU:0", "GPU:0", "GPU:1"}
+    devices = parse_devices("CPU:0=/device:CPU:0, GPU:0=/device:CPU:0, GPU:1=CPU:1")
+    write_meta_graph(tmp_path / "placed.meta", apply(case.meta, chosen, devices=devices))
+    placed = trained(read_meta_graph(tmp_path / "placed.meta"))
+    assert placed.values == trained(case.meta).values
+    device = planned_changes(case.meta, chosen, devices=devices).device
+    assert too_early(case, chosen, device, placed)[1] == []
+
+
+def test_the_order_of_the_step_holds_back_no_saving_restoring_or_reading(
+    model: Callable[[str], Model], tmp_path: Path
+) -> None:
+    tf1 = tensorflow().compat.v1
+    case = model("reference variables")
+    with tf1.Graph().as_default() as graph, tf1.Session(config=_two_cpus()) as session:
+        saver = tf1.train.import_meta_graph(apply(case.meta, dealt(case.step)))
+        session.run(init_names(case.meta))
+        before = session.run(tf1.global_variables())  # Nothing is fed: no part of the step runs.
+        path = saver.save(session, str(tmp_path / "saved"))
+        session.run(graph.get_operation_by_name("w/Assign"))
+        saver.restore(session, path)
+        after = session.run(tf1.global_variables())
+    assert [value.tobytes() for value in after] == [value.tobytes() for value in before]

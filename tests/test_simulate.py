@@ -157,6 +157,15 @@ def test_an_alias_holds_nothing_and_keeps_what_it_aliases() -> None:
     assert by_rank(on_gpus(alias, times), [GPU0] * 4).peak_bytes[GPU0] == 4500
 
 
+def test_the_output_of_a_resident_op_takes_no_memory_at_home_but_a_copy_does() -> None:
+    graph = OpGraph.build(
+        list("ab"), [Tensor(0, 4000, [1])], resident_bytes=[4000, 0], alias_of=[0, -1]
+    )
+    problem = on_gpus(graph, [1.0, 1])
+    assert by_rank(problem, [GPU0, GPU0]).peak_bytes.tolist() == [0, 4000, 0]
+    assert by_rank(problem, [GPU0, GPU1]).peak_bytes.tolist() == [0, 4000, 4000]
+
+
 def random_problem(rng: np.random.Generator) -> Problem:
     num_ops = int(rng.integers(2, 40))
     tensors = []

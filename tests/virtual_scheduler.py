@@ -75,14 +75,19 @@ def placed_run(
     return VirtualRun(graph_def, fetches, devices)
 
 
-def start_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
+def op_start_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
     """`[num_ops]`: when the virtual scheduler started each op."""
     return np.array([run[name].start_ns / 1e3 for name in _node_names(step)])
 
 
-def time_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
+def op_time_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
     """`[num_ops]`: what each op took."""
     return np.array([run[name].duration_ns / 1e3 for name in _node_names(step)])
+
+
+def end_us(run: Mapping[str, NodeRun]) -> float:
+    """When the last node ended."""
+    return max(node.start_ns + node.duration_ns for node in run.values()) / 1e3
 
 
 def crossings(step: StepGraph, machine: Machine, placement: Placement) -> Iterator[Crossing]:

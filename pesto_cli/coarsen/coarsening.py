@@ -52,3 +52,5 @@ def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "keep-para
     q = Quotient.of(problem)
     quotient = keep_parallel(q, num_nodes, max(critical_path_us(problem), load_us(problem))) if merging=="keep-parallel" else plain(q, num_nodes)
     return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
+
+MERGINGS=("keep-parallel","plain")

@@ -8,11 +8,12 @@ from numba import njit
 from pesto_cli.coarsen.batch import Pairs
 from pesto_cli.coarsen.paths import Paths
 from pesto_cli.coarsen.quotient import Quotient, root
+from pesto_cli.graph import IntArray
 
 MAX_NODES = 8192  # reachability takes num_nodes² bytes
 
 
-def leftover_pairs(quotient: Quotient, paths: Paths) -> Pairs:
+def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
     """A batch of pairs of any heights, exact by reachability (Theorem 3.2); each within one role.
 
     Empty only if every two nodes that may share a device have a third one between them, or if there
@@ -21,7 +22,7 @@ def leftover_pairs(quotient: Quotient, paths: Paths) -> Pairs:
     if quotient.num_nodes > MAX_NODES:
         none = np.zeros(0, dtype=np.int64)
         return Pairs.along(none, none)
-    order = np.lexsort((paths.after, paths.before))
+    order = np.lexsort((height, paths.before))  # topological
     first, second = _unrelated(
         order,
         quotient.out_offsets,

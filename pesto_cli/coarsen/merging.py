@@ -35,7 +35,7 @@ def keep_parallel(quotient: Quotient, num_nodes: int, free_us: float) -> Quotien
             if not ((pr<=limit_us)&(joint_work_us(quotient,pairs)<=cap_us)).any():
                 pairs=pairs.and_then(siblings(quotient, height))
         if len(pairs) == 0:
-            batch = leftover_pairs(quotient, paths)
+            batch = leftover_pairs(quotient, height, paths)
             if len(batch) == 0:
                 break
         else:

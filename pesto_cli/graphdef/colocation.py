@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pesto_cli.graphdef.devices import DT_RESOURCE
+from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
 from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import OpDefs
 
@@ -34,8 +34,10 @@ def colocation_groups(
     """Return a group number for every node; nodes of one number must share a device.
 
     A node joins the producers of its references and resource handles, a Switch that of its data,
-    and the nodes of an outermost frame are together. Variants may cross devices. `_class`
-    attributes are requests of the library that built the graph, not needs: `apply` drops them.
+    and the nodes of an outermost frame are together. Variants could cross devices, but not at a
+    cost that is known before the run: a TensorList has as many bytes as the loop that filled it put
+    there. So they stay with their producers too. `_class` attributes are requests of the library
+    that built the graph, not needs: `apply` drops them.
     """
     groups = UnionFind(len(nodes))
     first_of_frame: dict[str, int] = {}
@@ -46,6 +48,6 @@ def colocation_groups(
             groups.union(node.inputs[0][0], index)
         arguments = op_defs.signature(node.proto).inputs
         for argument, (source, _) in zip(arguments, node.inputs, strict=True):
-            if argument.is_ref or argument.dtype == DT_RESOURCE:
+            if argument.is_ref or argument.dtype in (DT_RESOURCE, DT_VARIANT):
                 groups.union(source, index)
     return [groups.find(index) for index in range(len(nodes))]

@@ -17,7 +17,7 @@ CALLS = frozenset(
     {"SymbolicGradient", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
 )
 # `DataType` numbers.
-DT_INT32, DT_STRING, DT_RESOURCE = 3, 7, 20
+DT_INT32, DT_STRING, DT_RESOURCE, DT_VARIANT = 3, 7, 20, 21
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,6 @@ class Devices:
         kernels = self._kernels.of(node)
         is_call = node.op in self._op_defs.functions or node.op in CALLS
         types = frozenset(DEVICE_TYPES if node.op in self._op_defs.functions else kernels)
-        if not types:
-            raise _no_kernel(node, signature)
         if _stays_on_host(node.op, signature):
             types &= {"CPU"}
         for function in self._called(node):

@@ -6,7 +6,9 @@ from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+# Their output is the variable's memory itself; that of a VarHandleOp is only a handle.
+REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
+VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
 # They pass on the buffer of their first input; so does every op that returns a reference it takes.
 FORWARDING = frozenset(
     {

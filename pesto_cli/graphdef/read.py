@@ -17,7 +17,7 @@ from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.frames import outermost_frames
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
-from pesto_cli.graphdef.memory import forwarded_input, resident_bytes
+from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
 from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.sizes import TensorSize, tensor_sizes, unbounded
@@ -178,7 +178,10 @@ def _types(step: _Facts) -> list[str]:
 
 
 def _tensors(step: _Facts) -> list[Tensor]:
-    """Return every output of an op; of a while loop, those that leave it."""
+    """Return every output of an op; of a while loop, those that leave it.
+
+    In topological order, so that the first shape that is found to be open is where it comes from.
+    """
     tensors = []
     for index in step.order:
         op = step.ops.op_of[index]
@@ -217,11 +220,14 @@ def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
 
 
 def _alias(step: _Facts, members: Sequence[int]) -> int:
+    """Return the op in whose memory the outputs of an op live, itself if that is resident, or -1."""
     if len(members) != 1:
         return -1
     node = step.nodes[members[0]]
+    if node.type in REFERENCE_VARIABLES:
+        return step.ops.op_of[members[0]]
     place = forwarded_input(node, step.op_defs)
-    return LEFT_OUT if place is None else step.ops.op_of[node.inputs[place][0]]
+    return -1 if place is None else step.ops.op_of[node.inputs[place][0]]
 
 
 def _supported(step: _Facts, names: Sequence[str]) -> dict[str, BoolArray]:

@@ -123,7 +123,8 @@ def _unknown_part(size: TensorSize) -> int:
 
 def _imported(graph_def: Any, nodes: Sequence[Node]) -> Any:
     """Import the nodes of the step, without what says where they run, into a graph of their own."""
-    tf1 = tensorflow().compat.v1
+    tf = tensorflow()
+    tf1 = tf.compat.v1
     step = tf1.GraphDef(versions=graph_def.versions, library=graph_def.library)
     step.node.extend(node.proto for node in nodes)
     for proto in step.node:
@@ -134,7 +135,7 @@ def _imported(graph_def: Any, nodes: Sequence[Node]) -> Any:
     try:
         with graph.as_default():
             tf1.import_graph_def(step, name="")
-    except ValueError as error:
+    except (ValueError, tf.errors.OpError) as error:
         raise BadInputError(
             f"TensorFlow refuses the graph ({error}); a graph that it can run was expected: export "
             "the graph again."

@@ -1,0 +1,19 @@
+"""Import a placed graph into TensorFlow and count its ops by device: python reimport.py GRAPH."""
+
+import sys
+from collections import Counter
+
+import tensorflow as tf
+
+
+def main(path: str) -> None:
+    """Import the graph, and let TensorFlow check every shape, device and control dependency."""
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.train.import_meta_graph(path)
+    devices = Counter(op.device or "with its variable" for op in graph.get_operations())
+    for device, count in sorted(devices.items()):
+        print(f"{count:6} ops on {device}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
