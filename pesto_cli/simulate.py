@@ -27,10 +27,10 @@ class Simulator:
         control = Adjacency.from_edges(
             graph.num_ops, graph.control_edges[:, 0], graph.control_edges[:, 1]
         )
-        self._waiting = np.bincount(graph.consumers, minlength=graph.num_ops) + np.bincount(
+        self.kernel_waits = np.bincount(graph.consumers, minlength=graph.num_ops) + np.bincount(
             graph.control_edges[:, 1], minlength=graph.num_ops
         )
-        self._graph = (
+        self.kernel_graph = (
             problem.duration_us,
             graph.op_tensors,
             graph.tensor_bytes,
@@ -40,7 +40,7 @@ class Simulator:
             control.offsets,
             control.indices,
         )
-        self._machine = (
+        self.kernel_machine = (
             machine.latency_us,
             machine.us_per_byte,
             machine.min_us,
@@ -55,11 +55,11 @@ class Simulator:
             device: `[num_ops]`, a device that may run each op.
             priority: `[num_ops]`.
         """
-        return self._schedule(device, _positions(priority), strict=False)
+        return self._schedule(device, -priority, strict=False)
 
     def makespan_us(self, device: IntArray, priority: FloatArray) -> float:
         """Makespan of `list_schedule`, without the rest of the schedule."""
-        end_us = self._run(device, _positions(priority), strict=False)[1]
+        end_us = self._run(device, -priority, strict=False)[1]
         return float(end_us.max(initial=0.0))
 
     def replay(self, placement: Placement) -> Schedule:
@@ -68,7 +68,8 @@ class Simulator:
         Raises:
             BadInputError: the order contradicts precedence, so that some device waits for ever.
         """
-        return self._schedule(placement.device, placement.rank, strict=True)
+        rank = placement.rank.astype(np.float64)
+        return self._schedule(placement.device, rank, strict=True)
 
     def upward_rank(self, device: IntArray | None = None) -> FloatArray:
         """`[num_ops]`: longest path in us from an op's start to the end of the graph.
@@ -81,48 +82,44 @@ class Simulator:
             device = np.zeros(self.problem.num_ops, dtype=np.int64)
         else:
             duration_us = self.problem.duration_us[np.arange(self.problem.num_ops), device]
-        rank: FloatArray = _longest_tails(
-            order, duration_us, self._graph[1:], self._machine, device
+        rank: FloatArray = longest_tails(
+            order, duration_us, self.kernel_graph[1:], self.kernel_machine, device
         )
         return rank
 
-    def _run(self, device: IntArray, position: IntArray, *, strict: bool) -> tuple[Any, ...]:
+    def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> tuple[Any, ...]:
+        """Ops of lower key first."""
         device = np.ascontiguousarray(device, dtype=np.int64)
-        if strict:  # every device's ops in rank order, one device after the other
-            queue = np.lexsort((position, device))
-        else:  # all ops by position
-            queue = np.empty_like(position)
-            queue[position] = np.arange(len(position))
-        sizes = np.bincount(device, minlength=self.problem.num_devices)
-        queue_offsets = np.concatenate(([0], np.cumsum(sizes)))
-        result: tuple[Any, ...] = _simulate(
-            self._graph,
-            self._machine,
-            self._waiting,
+        # Every device's ops in rank order, one device after the other.
+        queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
+        result: tuple[Any, ...] = simulate(
+            self.kernel_graph,
+            self.kernel_machine,
+            self.kernel_waits,
             device,
-            position,
+            key,
             queue,
-            queue_offsets,
-            strict,
+            key,
+            np.inf,
         )
         return result
 
-    def _schedule(self, device: IntArray, position: IntArray, *, strict: bool) -> Schedule:
+    def _schedule(self, device: IntArray, key: FloatArray, *, strict: bool) -> Schedule:
         problem = self.problem
         start_us, end_us, rank, tensor, dst, sent_us, arrived_us = self._run(
-            device, position, strict=strict
+            device, key, strict=strict
         )
         if (rank < 0).any():
-            raise BadInputError(self._deadlock(device, position, rank))
+            raise BadInputError(self._deadlock(device, key, rank))
         transfers = Transfers(tensor, dst, sent_us, arrived_us)
         peak = peak_bytes(problem, device, start_us, end_us, transfers)
         return Schedule(np.asarray(device), rank, start_us, end_us, transfers, peak)
 
-    def _deadlock(self, device: IntArray, position: IntArray, rank: IntArray) -> str:
+    def _deadlock(self, device: IntArray, key: FloatArray, rank: IntArray) -> str:
         """Name a pair of ops on one device that the order puts the wrong way round."""
         graph = self.problem.graph
         ahead: dict[int, int] = {}
-        for op in np.lexsort((position, device)).tolist():
+        for op in np.lexsort((key, device)).tolist():
             if rank[op] < 0:
                 ahead.setdefault(int(device[op]), op)
         blocked = graph.names[next(iter(ahead.values()))]
@@ -187,14 +184,7 @@ def peak_bytes(
     return peak
 
 
-def _positions(priority: FloatArray) -> IntArray:
-    """Every op's place when sorted by falling priority, ties by index."""
-    position = np.empty(len(priority), dtype=np.int64)
-    position[np.argsort(-priority, kind="stable")] = np.arange(len(priority))
-    return position
-
-
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     """Binary min-heap of (time, code); events of one instant may leave in any order."""
     child = size
@@ -208,7 +198,7 @@ def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     return size + 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
     code = codes[0]
     size -= 1
@@ -228,57 +218,70 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
     return code, size
 
 
-@numba.njit(cache=True)
-def _release(op, here, waiting, strict, ready, queue_offsets, num_ready, position):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True)
+def _release(op, here, waiting, strict, ready, base, num_ready, key):  # type: ignore[no-untyped-def]
     """One thing that an op waits for is there; after the last, it is ready.
 
-    Ready ops of a device are a binary min-heap of their positions.
+    Ready ops of a device are a binary min-heap by (key, op).
     """
     waiting[op] -= 1
     if waiting[op] > 0 or strict:
         return
-    base, child = queue_offsets[here], num_ready[here]
+    first, child = base[here], num_ready[here]
     while child > 0:
         parent = (child - 1) >> 1
-        if ready[base + parent] <= position[op]:
+        above = ready[first + parent]
+        if key[above] < key[op] or (key[above] == key[op] and above < op):
             break
-        ready[base + child] = ready[base + parent]
+        ready[first + child] = above
         child = parent
-    ready[base + child] = position[op]
+    ready[first + child] = op
     num_ready[here] += 1
 
 
-@numba.njit(cache=True)
-def _pop_ready(ready, base, size):  # type: ignore[no-untyped-def]
-    top = ready[base]
+@numba.njit(cache=True, nogil=True)
+def _pop_ready(ready, first, size, key):  # type: ignore[no-untyped-def]
+    top = ready[first]
     size -= 1
-    last = ready[base + size]
+    last = ready[first + size]
     parent = 0
     while True:
         child = 2 * parent + 1
         if child >= size:
             break
-        if child + 1 < size and ready[base + child + 1] < ready[base + child]:
-            child += 1
-        if ready[base + child] >= last:
+        down = ready[first + child]
+        if child + 1 < size:
+            right = ready[first + child + 1]
+            if key[right] < key[down] or (key[right] == key[down] and right < down):
+                child, down = child + 1, right
+        if key[down] > key[last] or (key[down] == key[last] and down > last):
             break
-        ready[base + parent] = ready[base + child]
+        ready[first + parent] = down
         parent = child
-    ready[base + parent] = last
+    ready[first + parent] = last
     return top
 
 
-@numba.njit(cache=True)
-def _simulate(graph, machine, waits, device, position, queue, queue_offsets, strict):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True)
+def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type: ignore[no-untyped-def]
     """Run one schedule; an op that never starts keeps rank -1.
 
-    Strict, every device waits for the next op of its part of the queue. Otherwise it takes the
-    ready op of lowest position, and the queue holds the op of every position.
+    A device takes its ready op of lowest key, ties to the lowest index. With a queue (every
+    device's ops in order, one device after the other), it waits for the next op of its part.
+
+    Given up as soon as an op starts less than its tail before the limit: what has not started by
+    then keeps rank -1. (A tail is at least the time from the op's start to the end of the graph.)
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
     latency, slope, floor, channel, signal_us = machine
     num_ops, num_devices = duration.shape
+    strict = len(queue) > 0
     waiting = waits.copy()
+    base = np.zeros(num_devices + 1, np.int64)
+    for op in range(num_ops):
+        base[device[op] + 1] += 1
+    for here in range(num_devices):
+        base[here + 1] += base[here]
     start, end = np.zeros(num_ops), np.zeros(num_ops)
     rank = np.full(num_ops, -1, np.int64)
     # A transfer has at least one consumer of its own.
@@ -298,9 +301,9 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
     for op in range(num_ops):
         if waiting[op] == 0:
             waiting[op] = 1
-            _release(op, device[op], waiting, strict, ready, queue_offsets, num_ready, position)
-    now = 0.0
-    while True:
+            _release(op, device[op], waiting, strict, ready, base, num_ready, key)
+    now, exceeded = 0.0, False
+    while not exceeded:
         again = True
         while again:
             again = False
@@ -322,9 +325,9 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
                                 waiting,
                                 strict,
                                 ready,
-                                queue_offsets,
+                                base,
                                 num_ready,
-                                position,
+                                key,
                             )
                         elif on_host[entry]:
                             signals = wanted[where] = True
@@ -340,9 +343,9 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
                             waiting,
                             strict,
                             ready,
-                            queue_offsets,
+                            base,
                             num_ready,
-                            position,
+                            key,
                         )
                     else:
                         signals = wanted[where] = True
@@ -375,9 +378,9 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
                             waiting,
                             strict,
                             ready,
-                            queue_offsets,
+                            base,
                             num_ready,
-                            position,
+                            key,
                         )
                 if is_signal:
                     for entry in range(after[op], after[op + 1]):
@@ -389,24 +392,25 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
                                 waiting,
                                 strict,
                                 ready,
-                                queue_offsets,
+                                base,
                                 num_ready,
-                                position,
+                                key,
                             )
             # Dispatch.
             for here in range(num_devices):
                 if running[here] >= 0:
                     continue
                 if strict:
-                    place = queue_offsets[here] + started[here]
-                    if place == queue_offsets[here + 1] or waiting[queue[place]] > 0:
+                    place = base[here] + started[here]
+                    if place == base[here + 1] or waiting[queue[place]] > 0:
                         continue
                     op = queue[place]
                 elif num_ready[here] > 0:
-                    op = queue[_pop_ready(ready, queue_offsets[here], num_ready[here])]
+                    op = _pop_ready(ready, base[here], num_ready[here], key)
                     num_ready[here] -= 1
                 else:
                     continue
+                exceeded |= now + tail[op] > limit_us
                 running[here] = op
                 rank[op] = started[here]
                 started[here] += 1
@@ -460,8 +464,8 @@ def _simulate(graph, machine, waits, device, position, queue, queue_offsets, str
     )
 
 
-@numba.njit(cache=True)
-def _longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True)
+def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
     """`[num_ops]`: own duration and the longest way to the end behind it."""
     op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
     latency, slope, floor, _, signal_us = machine
@@ -485,7 +489,7 @@ def _longest_tails(order, duration, graph, machine, device):  # type: ignore[no-
     return tail
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _peak_bytes(  # type: ignore[no-untyped-def]
     device,
     start,

@@ -27,8 +27,7 @@ LATENCIES_US = (0.0, 40.77)
 SEEDS_BY_PART, SEED_BY_OP = (0, 1, 2), 3
 # What of an op's name says its layer and time step.
 PART = re.compile(
-    r"\b(gradients|layer_\d+|step_\d+|encoder|decoder|self_attention|cross_attention|feed_forward"
-    r"|query|key|value|weights|context|output|inner|outer|norm)\b"
+    r"\b(layer_\d+|step_\d+|encoder|decoder|self_attention|cross_attention|feed_forward)\b"
 )
 
 

@@ -26,7 +26,8 @@ DEVICES = {
     "CPU": VirtualDevice("CPU", 2100, 12, 115_200_000),
     "GPU": VirtualDevice("GPU", 1530, 80, 900_000_000, "7.0"),
 }
-SIGNAL_US_PER_BYTE = 1e-3
+# Of the extra devices: a transfer's size in bytes is its duration in tenths of a nanosecond.
+CARRIER_US_PER_BYTE = 1e-4
 # Numbers of the extra devices; those of the machine are below.
 FIRST_CHANNEL, FIRST_FEED, FIRST_SIGNAL = 100, 1000, 10_000
 
@@ -36,14 +37,13 @@ class Crossing:
     """Something that goes from an op to another device.
 
     name: sorts as the channel serves what queues at one time.
-    carrier: the extra device that it occupies for `us`.
+    carrier: the extra device that it occupies.
     """
 
     name: str
     producer: int
     consumers: tuple[int, ...]
     carrier: str
-    us_per_byte: float
     us: float
 
 
@@ -116,7 +116,6 @@ def crossings(step: StepGraph, machine: Machine, placement: Placement) -> Iterat
                 producer=producer,
                 consumers=tuple(consumers),
                 carrier=f"{DEVICE_PREFIX}GPU:{FIRST_CHANNEL + machine.channel[ends]}",
-                us_per_byte=float(machine.us_per_byte[ends]),
                 us=float(machine.transfer_us(graph.tensor_bytes[tensor], *ends)),
             )
     for number, ((producer, destination), consumers) in enumerate(signals.items()):
@@ -125,7 +124,6 @@ def crossings(step: StepGraph, machine: Machine, placement: Placement) -> Iterat
             producer=producer,
             consumers=tuple(sorted(consumers)),
             carrier=f"{DEVICE_PREFIX}GPU:{FIRST_SIGNAL + number}",
-            us_per_byte=SIGNAL_US_PER_BYTE,
             us=machine.signal_us,
         )
 
@@ -183,14 +181,14 @@ def _add_stand_ins(
     """Add what plays a crossing to `device`; return the node that ends when it arrives."""
     tf1 = tensorflow().compat.v1
     # A copy reads and writes: two bytes of traffic for each byte.
-    bandwidth_kb_s = round(2e3 / crossing.us_per_byte)
+    bandwidth_kb_s = round(2e3 / CARRIER_US_PER_BYTE)
     devices[crossing.carrier] = VirtualDevice("GPU", 10**6, 10**6, bandwidth_kb_s, "7.0")
     data = tf1.NodeDef(name=f"{crossing.name}_data", op="Const", device=crossing.carrier)
     data.input.append(f"^{producer}")
     data.attr["dtype"].type = tensorflow().int8.as_datatype_enum
     data.attr["value"].tensor.dtype = tensorflow().int8.as_datatype_enum
     data.attr["value"].tensor.int_val.append(0)
-    size = round(crossing.us / crossing.us_per_byte)
+    size = round(crossing.us / CARRIER_US_PER_BYTE)
     data.attr["value"].tensor.tensor_shape.dim.add(size=size)
     copy = tf1.NodeDef(name=f"{crossing.name}_copy", op="DeepCopy", device=crossing.carrier)
     copy.input.append(data.name)

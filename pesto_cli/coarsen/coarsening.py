@@ -50,7 +50,9 @@ def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "keep-para
     if problem.num_ops <= num_nodes:
         return Coarsening(problem, np.arange(problem.num_ops))
     q = Quotient.of(problem)
-    quotient = keep_parallel(q, num_nodes, max(critical_path_us(problem), load_us(problem))) if merging=="keep-parallel" else plain(q, num_nodes)
+    quotient = keep_parallel(q, num_nodes, FREE(critical_path_us(problem), load_us(problem))) if merging=="keep-parallel" else plain(q, num_nodes)
     return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
 
 MERGINGS=("keep-parallel","plain")
+
+FREE=max

@@ -220,7 +220,7 @@ def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
 
 
 def _alias(step: _Facts, members: Sequence[int]) -> int:
-    """Return the op in whose memory the outputs of an op live, itself if that is resident, or -1."""
+    """Return the op in whose memory the outputs of an op live (its own if resident), or -1."""
     if len(members) != 1:
         return -1
     node = step.nodes[members[0]]

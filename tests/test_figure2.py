@@ -1,0 +1,111 @@
+"""The example of docs/formulation.md, in the manner of Figure 2 of the Pesto paper."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from brute_force import optimum_us
+
+from pesto_cli.bounds import lower_bound_us, tails
+from pesto_cli.files.profile import read_profile
+from pesto_cli.ilp import solve
+from pesto_cli.limits import Limits
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Placement, Schedule, violations
+from pesto_cli.simulate import list_schedule, replay
+
+ROOT = Path(__file__).parent.parent
+PROBLEM = read_profile(ROOT / "examples" / "figure2.profile.json").problem
+US_PER_CHARACTER = 2
+
+
+def naive_order() -> Schedule:
+    """The best placement; first the ops that most others follow in a row, whatever they take."""
+    return list_schedule(PROBLEM, optimum().device, _hops(PROBLEM))
+
+
+def naive_placement() -> Schedule:
+    """The same order, with ops dealt to the GPUs in turn."""
+    device = np.zeros(PROBLEM.num_ops, dtype=np.int64)
+    device[PROBLEM.graph.topological_order] = np.arange(PROBLEM.num_ops) % 2
+    return list_schedule(PROBLEM, device, _hops(PROBLEM))
+
+
+def optimum() -> Schedule:
+    """The large ops F and G as early as they can."""
+    order = {0: "AFBDE", 1: "GC"}
+    device, rank = np.zeros((2, PROBLEM.num_ops), dtype=np.int64)
+    for gpu, names in order.items():
+        for place, name in enumerate(names):
+            device[PROBLEM.graph.index_of[name]] = gpu
+            rank[PROBLEM.graph.index_of[name]] = place
+    return replay(PROBLEM, Placement(device, rank))
+
+
+SCHEDULES = {
+    "naive order": (naive_order, 140),
+    "naive placement": (naive_placement, 150),
+    "optimum": (optimum, 110),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_take_what_the_page_says(name):
+    make, makespan_us = SCHEDULES[name]
+    schedule = make()
+    assert schedule.makespan_us == makespan_us
+    assert violations(PROBLEM, schedule) == []
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_optimum_is_the_optimum(solver):
+    found = solve(PROBLEM, Limits(), solver=solver)
+    assert found.status == SolveStatus.OPTIMAL
+    assert found.objective_us == pytest.approx(110)
+    assert optimum_us(PROBLEM) == 110
+
+
+def test_lower_bound_is_what_the_page_says():
+    assert lower_bound_us(PROBLEM) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_page_shows_the_schedules(name):
+    assert gantt(PROBLEM, SCHEDULES[name][0]()) in (ROOT / "docs" / "formulation.md").read_text()
+
+
+def gantt(problem: Problem, schedule: Schedule) -> str:
+    """A line for every device and link; in each bar, the op or the producer of what is sent."""
+    names, machine = problem.graph.names, problem.machine
+    spans = [
+        (machine.devices[d].name, start, end, name)
+        for d, start, end, name in zip(
+            schedule.device, schedule.start_us, schedule.end_us, names, strict=True
+        )
+    ]
+    transfers = schedule.transfers
+    for tensor, dst, start, end in zip(
+        transfers.tensor, transfers.dst, transfers.start_us, transfers.end_us, strict=True
+    ):
+        producer = problem.graph.tensor_producer[tensor]
+        src = schedule.device[producer]
+        link = machine.channel_names[machine.channel[src, dst]]
+        spans.append((link, start, end, names[producer].lower()))
+    lines = []
+    for row in [*(device.name for device in machine.devices), *machine.channel_names]:
+        line = [" "] * round(schedule.makespan_us / US_PER_CHARACTER)
+        for _, start, end, name in (span for span in spans if span[0] == row):
+            first, last = (round(time / US_PER_CHARACTER) for time in (start, end))
+            line[first:last] = f"[{name * (last - first - 2)}]"
+        lines.append(f"    {row:<14} {''.join(line)}".rstrip())
+    return "\n".join(lines) + f"  {schedule.makespan_us:.0f} us"
+
+
+def _hops(problem: Problem) -> np.ndarray:
+    return tails(problem.graph, np.ones(problem.num_ops))
+
+
+if __name__ == "__main__":
+    for name, (make, _) in SCHEDULES.items():
+        print(f"{name}\n\n{gantt(PROBLEM, make())}\n")
