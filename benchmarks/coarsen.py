@@ -73,7 +73,15 @@ def recurrent_grid(layers: int, steps: int) -> Problem:
 
 def main() -> None:
     coarsen(recurrent_grid(1, 2), 2)  # compiles
-    columns = ("ops", "merging", "nodes", "seconds", "critical path ms", "of the ops", "lower bound")
+    columns = (
+        "ops",
+        "merging",
+        "nodes",
+        "seconds",
+        "critical path ms",
+        "of the ops",
+        "lower bound",
+    )
     print("".join(f"{column:>18}" for column in columns))
     for layers, steps in SIZES:
         problem = recurrent_grid(layers, steps)

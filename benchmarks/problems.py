@@ -1,0 +1,32 @@
+"""Large problems in the shape of training graphs, made without TensorFlow."""
+
+import numpy as np
+
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import PRESETS
+from pesto_cli.problem import Problem
+
+WIDTH = 8
+
+
+def layered(num_ops: int, seed: int = 0) -> Problem:
+    """Layers of eight parallel branches that meet at a sum, forward and then backward.
+
+    A backward layer takes the outputs of its forward layer, as gradients do.
+    """
+    random = np.random.default_rng(seed)
+    num_layers = num_ops // WIDTH
+    tensors = []
+    for op in range(num_ops):
+        layer, branch = divmod(op, WIDTH)
+        meets = (layer + 1) * WIDTH
+        consumers = [meets] if branch else [meets - WIDTH + other for other in range(1, WIDTH)]
+        mirror = (num_layers - 1 - layer) * WIDTH + branch
+        if mirror > op and branch:
+            consumers.append(mirror)
+        tensors.append(
+            Tensor(op, int(random.integers(1, 2**22)), [c for c in consumers if op < c < num_ops])
+        )
+    time_us = np.round(random.lognormal(2.5, 1.2, num_ops), 3)
+    names = [f"layer_{op // WIDTH}/branch_{op % WIDTH}" for op in range(num_ops)]
+    return Problem.build(OpGraph.build(names, tensors), {"GPU": time_us}, PRESETS["v100x2-nvlink"])
