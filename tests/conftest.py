@@ -1,10 +1,14 @@
 """Problems small enough to solve on paper, shared by the tests."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from pesto_cli import cli
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
@@ -48,3 +52,30 @@ def diamond_profile(tmp_path: Path, diamond: Problem) -> Path:
 @pytest.fixture
 def server() -> Machine:
     return PRESETS["v100x2-nvlink"]
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Pesto = Callable[..., Outcome]
+
+
+@pytest.fixture
+def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Pesto:
+    """Run a command in this process and give what a shell would see."""
+
+    def run(*argv: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, argv)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Outcome(code, captured.out, captured.err)
+
+    return run

@@ -148,13 +148,14 @@ def test_orders_of_two_devices_that_wait_for_each_other_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def meta() -> Any:
-    """A step with a variable, a branch that meets again, and an op that no GPU can run."""
+    """A step with variables of both kinds, two ways that meet, and an op that no GPU can run."""
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:7"):
         x = tf1.placeholder(tf.float32, [2, 2], name="x")
         w = tf1.get_variable("w", [2, 2])
-        left, right = tf.matmul(x, w, name="left"), tf.exp(w, name="right")
+        v = tf1.get_variable("v", [2, 2], use_resource=False)
+        left, right = tf.matmul(x, w, name="left"), tf.add(w, v, name="right")
         with graph.colocate_with(w.op):
             both = tf.add(left, right, name="both")
         text = tf.strings.as_string(both, name="text")
@@ -216,6 +217,13 @@ def test_control_edges_go_where_the_graph_leaves_the_order_open(meta: Any) -> No
     changes = planned_changes(meta, in_graph_order(meta, {**ON_GPUS, "left": "GPU:0"}))
     assert changes.waits_for["right"] == ["left"]
     assert "both" not in changes.waits_for  # It takes what both give.
+
+
+def test_what_a_session_needs_of_a_variable_beside_the_step_waits_for_nothing(meta: Any) -> None:
+    chosen = in_graph_order(meta, ON_GPUS)
+    rank = dict(zip(chosen.names, chosen.rank, strict=True))
+    assert rank["v/read"] > rank["right/ReadVariableOp"]
+    assert not {"w", "v", "v/read"} & planned_changes(meta, chosen).waits_for.keys()
 
 
 def test_a_placement_of_another_graph_is_refused_and_nothing_is_written(

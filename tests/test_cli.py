@@ -5,45 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import on_gpus, two_gpus
+from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli import cli
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Pesto = Callable[..., Outcome]
-
-
-@pytest.fixture
-def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Pesto:
-    """Run a command in this process and give what a shell would see."""
-
-    def run(*argv: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, argv)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return Outcome(code, captured.out, captured.err)
-
-    return run
 
 
 def save(path: Path, problem: Problem) -> Path:

@@ -193,9 +193,9 @@ def _add_stand_ins(
     copy = tf1.NodeDef(name=f"{crossing.name}_copy", op="DeepCopy", device=crossing.carrier)
     copy.input.append(data.name)
     copy.attr["T"].type = tensorflow().int8.as_datatype_enum
-    # The virtual scheduler handles nodes in the order in which they become ready, and has a node wait
-    # for that of its inputs which it handled last: without this one, which becomes ready when the
-    # copy is done, a consumer might not wait for the copy.
+    # The virtual scheduler handles nodes in the order in which they become ready, and lets a node
+    # start after that of its inputs which it handled last. A consumer could so overtake the copy,
+    # which became ready early, but not this one, which becomes ready when the copy is done.
     arrival = tf1.NodeDef(name=f"{crossing.name}_arrival", op="Identity", device=device)
     arrival.input.append(copy.name)
     arrival.attr["T"].type = tensorflow().int8.as_datatype_enum

@@ -1,52 +1,19 @@
 """Which pairs of nodes may be merged in one batch without closing a cycle (Theorem 3.5)."""
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from pesto_cli.coarsen.quotient import Quotient, root
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Candidates, `[num_pairs]` each.
-
-    first, second: nodes; either an edge, or two nodes of one height.
-    weight_bytes: what merging along the edge can save of the data; 0 without an edge.
-    """
-
-    first: IntArray
-    second: IntArray
-    weight_bytes: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def __getitem__(self, rows: IntArray | BoolArray | slice) -> Self:
-        return type(self)(self.first[rows], self.second[rows], self.weight_bytes[rows])
-
-    @classmethod
-    def along(cls, first: IntArray, second: IntArray, weight_bytes: FloatArray | float = 0.0) -> Self:
-        """Pairs with a weight each, or the same for all."""
-        return cls(first, second, np.broadcast_to(weight_bytes, len(first)))
-
-    def and_then(self, other: Self) -> Self:
-        """These pairs, followed by others."""
-        return type(self)(
-            np.concatenate((self.first, other.first)),
-            np.concatenate((self.second, other.second)),
-            np.concatenate((self.weight_bytes, other.weight_bytes)),
-        )
+from pesto_cli.coarsen.quotient import Pairs, Quotient, root
+from pesto_cli.graph import BoolArray, IntArray
 
 
 def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
     """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device.
 
-        |succ(u)| = 1  or  |prec(v)| = 1  or  H(v) = H(u) + 1
-        or  H(w) > H(v) for every other successor w of u
+    |succ(u)| = 1  or  |prec(v)| = 1  or  H(v) = H(u) + 1
+    or  H(w) > H(v) for every other successor w of u
     """
     tails, heads = quotient.edges
     other = _second_lowest(quotient.out_offsets, quotient.heads, height)  # inf where |succ| = 1
@@ -75,7 +42,7 @@ def siblings(quotient: Quotient, height: IntArray) -> Pairs:
         low, high = np.minimum(first, second)[fits], np.maximum(first, second)[fits]
         pairs.append(low * quotient.num_nodes + high)
     first, second = np.divmod(np.unique(np.concatenate(pairs)), quotient.num_nodes)
-    return _compatible(quotient, Pairs(first, second, np.zeros(len(first))))
+    return _compatible(quotient, Pairs.without_edge(first, second))
 
 
 def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
@@ -86,12 +53,14 @@ def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
     return pairs[same_role & (allowed[one] & allowed[other]).any(axis=1)]
 
 
-def matching(quotient: Quotient, height: IntArray, pairs: Pairs, limit_us: float) -> BoolArray:
+def matching(
+    quotient: Quotient, height: IntArray, pairs: Pairs, cap_us: float = np.inf
+) -> BoolArray:
     """`[num_pairs]`: the batch, taken greedily from pairs in order of preference.
 
-    The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is taken,
-    no other predecessor of v at u's height becomes the head of a pair. Groups that it joins keep a
-    common device, and no more work than `limit_us` unless one of them had that before.
+    The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is
+    taken, no other predecessor of v at u's height starts a pair along an edge. Groups that it joins
+    keep a common device and have at most `cap_us` of work.
     """
     batch: BoolArray = _matching(
         pairs.first,
@@ -102,7 +71,7 @@ def matching(quotient: Quotient, height: IntArray, pairs: Pairs, limit_us: float
         quotient.group,
         quotient.group_work_us,
         quotient.group_allowed,
-        limit_us,
+        cap_us,
     )
     return batch
 
@@ -132,10 +101,10 @@ def _matching(
     group: Any,
     group_work: Any,
     group_allowed: Any,
-    limit: float,
+    cap: float,
 ) -> Any:
     taken = np.zeros(len(height), dtype=np.bool_)
-    barred = np.zeros(len(height), dtype=np.bool_)  # as the head of an edge
+    barred = np.zeros(len(height), dtype=np.bool_)  # from being the u of an edge (u, v)
     parent = np.arange(len(group_work))
     work = group_work.copy()
     allowed = group_allowed.copy()
@@ -147,7 +116,7 @@ def _matching(
             continue
         one, other = root(parent, group[u]), root(parent, group[v])
         if one != other:
-            if work[one] + work[other] > limit or not (allowed[one] & allowed[other]).any():
+            if work[one] + work[other] > cap or not (allowed[one] & allowed[other]).any():
                 continue
             parent[other] = one
             work[one] += work[other]

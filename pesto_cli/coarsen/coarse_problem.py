@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.graph import IntArray, OpGraph
 from pesto_cli.problem import Problem
 
 
 def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
     """A node runs its members back to back: it starts when all their inputs are there.
 
-    Its time is the sum of theirs on each kind, NaN where one cannot run; its outputs are sent when
-    the whole node ends. That and the merging of tensors (`_tensors`) is what the coarse model loses.
+    Its time is the sum of theirs on each kind, NaN where one cannot run, and its outputs are sent
+    when all of it ends. That and the merging of tensors (`_tensors`) is what the coarse model loses.
     """
     graph, node_of_op = problem.graph, quotient.node_of_op
     heaviest = _heaviest(problem, quotient)
@@ -90,9 +90,7 @@ def _tensors(graph: OpGraph, node_of_op: IntArray) -> _Tensors:
     consumers = node_of_op[graph.consumers]
     outside = ~graph.consumer_on_host & (consumers != producer[graph.consumer_tensor])
     num_bytes: dict[tuple[int, bytes], int] = {}
-    rows = np.unique(
-        np.column_stack((graph.consumer_tensor[outside], consumers[outside])), axis=0
-    )
+    rows = np.unique(np.column_stack((graph.consumer_tensor[outside], consumers[outside])), axis=0)
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
     for row in np.split(rows, starts[1:]) if len(rows) else []:
         tensor = int(row[0, 0])

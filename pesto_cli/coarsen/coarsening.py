@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.coarsen.coarse_problem import coarse_problem
-from pesto_cli.coarsen.merging import keep_parallel, plain
+from pesto_cli.coarsen.parallel import merge_keeping_parallel
+from pesto_cli.coarsen.plain import merge_plainly
 from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import Adjacency, IntArray
@@ -43,16 +43,28 @@ class Coarsening:
         return node_values[self.node_of_op]
 
 
-def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "keep-parallel") -> Coarsening:
-    """Merge ops"""
+Merging = Callable[[Problem, int], Quotient]
+
+MERGINGS: Mapping[str, Merging] = {
+    "parallel": merge_keeping_parallel,
+    "plain": merge_plainly,
+}
+
+
+def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "parallel") -> Coarsening:
+    """Merge ops into nodes until `num_nodes` are left; a problem that is no larger stays as it is.
+
+    merging: a name in `MERGINGS`. "parallel" gives more nodes than asked for only where no two can
+    be merged: every two that may share a device have a third one between them.
+
+    Raises:
+        BadInputError: `num_nodes` is below 1, or the merging is unknown.
+    """
     if num_nodes < 1:
         raise BadInputError(f"num_nodes is {num_nodes}; 1 or more was expected.")
+    if merging not in MERGINGS:
+        raise BadInputError(f"merging is {merging!r}; one of {', '.join(MERGINGS)} was expected.")
     if problem.num_ops <= num_nodes:
-        return Coarsening(problem, np.arange(problem.num_ops))
-    q = Quotient.of(problem)
-    quotient = keep_parallel(q, num_nodes, FREE(critical_path_us(problem), load_us(problem))) if merging=="keep-parallel" else plain(q, num_nodes)
+        return Coarsening(problem, np.arange(problem.num_ops, dtype=np.int64))
+    quotient = MERGINGS[merging](problem, num_nodes)
     return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
-
-MERGINGS=("keep-parallel","plain")
-
-FREE=max

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pesto_cli.coarsen.batch import Pairs
 from pesto_cli.coarsen.paths import Paths
-from pesto_cli.coarsen.quotient import Quotient, root
+from pesto_cli.coarsen.quotient import Pairs, Quotient, root
 from pesto_cli.graph import IntArray
 
 MAX_NODES = 8192  # reachability takes num_nodes² bytes
@@ -21,7 +20,7 @@ def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
     """
     if quotient.num_nodes > MAX_NODES:
         none = np.zeros(0, dtype=np.int64)
-        return Pairs.along(none, none)
+        return Pairs.without_edge(none, none)
     order = np.lexsort((height, paths.before))  # topological
     first, second = _unrelated(
         order,
@@ -31,7 +30,7 @@ def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
         quotient.group,
         quotient.group_allowed,
     )
-    return Pairs.along(first, second)
+    return Pairs.without_edge(first, second)
 
 
 @njit(cache=True)

@@ -6,42 +6,33 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pesto_cli.coarsen.quotient import Quotient, mates
+from pesto_cli.coarsen.quotient import Pairs, Quotient
 from pesto_cli.graph import FloatArray, IntArray
 
 
 def heights(quotient: Quotient) -> IntArray:
     """`[num_nodes]`: nodes on the longest path from a root, which has height 1 (Definition 3.4)."""
     ones = np.ones(quotient.num_nodes)
-    before, _ = _longest(*_rows(quotient), ones, mates(quotient.num_nodes, *_NO_PAIRS))
-    return before.astype(np.int64) + 1
+    before, _ = _longest(*_rows(quotient), ones, np.full(quotient.num_nodes, -1))
+    height: IntArray = before.astype(np.int64) + 1
+    return height
 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
     """Longest paths, in us of work without transfers, `[num_nodes]` each.
 
-    before: up to the node, without it. after: from its end on.
+    before: up to the node, without it. after: from its end on. through: both, and the node.
     """
 
     before: FloatArray
     after: FloatArray
     through: FloatArray
 
-    @property
-    def critical_us(self) -> float:
-        """Length of the critical path."""
-        return float(self.through.max(initial=0.0))
 
-
-_NO_PAIRS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-
-
-def longest_paths(
-    quotient: Quotient, first: IntArray = _NO_PAIRS[0], second: IntArray = _NO_PAIRS[1]
-) -> Paths:
-    """Longest paths once `first[k]` and `second[k]` are one node, for pairs that close no cycle."""
-    mate = mates(quotient.num_nodes, first, second)
+def longest_paths(quotient: Quotient, pairs: Pairs | None = None) -> Paths:
+    """Longest paths, or those once every pair is one node, for pairs that close no cycle."""
+    mate = np.full(quotient.num_nodes, -1) if pairs is None else pairs.mates(quotient.num_nodes)
     work = quotient.work_us + np.where(mate >= 0, quotient.work_us[mate], 0.0)
     before, after = _longest(*_rows(quotient), work, mate)
     return Paths(before, after, before + work + after)
@@ -57,7 +48,7 @@ def _longest(
 ) -> Any:
     """Longest paths before and after every node, both members of a pair alike.
 
-    `work[i]` is that of the pair for a node in one. Kahn's algorithm, then the same order backwards.
+    `work[i]` is that of the pair for a node in one. Kahn's algorithm, then its order backwards.
     """
     num_nodes = len(work)
     leader = np.arange(num_nodes)

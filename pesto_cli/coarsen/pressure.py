@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pesto_cli.coarsen.batch import Pairs
 from pesto_cli.coarsen.paths import Paths, longest_paths
-from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.coarsen.quotient import Pairs, Quotient
+from pesto_cli.graph import FloatArray, IntArray
 
 
 def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
@@ -31,9 +30,16 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
         + quotient.work_us[v]
         + np.maximum(_without(out, u, v), paths.after[v])
     )
+    return np.maximum(path, joint_work_us(quotient, pairs))
+
+
+def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
+    """`[num_pairs]`: work of the merged node, or of the group that the merge makes of two."""
+    u, v = pairs.first, pairs.second
     one, other = quotient.group[u], quotient.group[v]
-    together = quotient.group_work_us[one] + quotient.group_work_us[other]
-    return np.where(one == other, path, np.maximum(path, together))
+    node_us = quotient.work_us[u] + quotient.work_us[v]
+    group_us = quotient.group_work_us[one] + quotient.group_work_us[other]
+    return np.where(one == other, node_us, group_us)
 
 
 def within(quotient: Quotient, batch: Pairs, limit_us: float) -> Pairs:
@@ -43,7 +49,7 @@ def within(quotient: Quotient, batch: Pairs, limit_us: float) -> Pairs:
     those on too long a path is put off; the first pair stays, since alone it is within the limit.
     """
     while True:
-        through = longest_paths(quotient, batch.first, batch.second).through
+        through = longest_paths(quotient, batch).through
         too_long = 1 + np.flatnonzero(through[batch.first[1:]] > limit_us)
         if len(too_long) == 0:
             return batch
@@ -52,7 +58,9 @@ def within(quotient: Quotient, batch: Pairs, limit_us: float) -> Pairs:
         batch = batch[kept]
 
 
-def _without(longest: tuple[IntArray, FloatArray, FloatArray], node: IntArray, other: IntArray) -> FloatArray:
+def _without(
+    longest: tuple[IntArray, FloatArray, FloatArray], node: IntArray, other: IntArray
+) -> FloatArray:
     argument, best, second = longest
     result: FloatArray = np.where(argument[node] == other, second[node], best[node])
     return result

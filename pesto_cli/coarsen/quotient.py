@@ -11,6 +11,44 @@ from pesto_cli.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of nodes that could become one, `[num_pairs]` each.
+
+    first, second: nodes; either tail and head of an edge, or two nodes of which none is before the
+    other. weight_bytes: of the edge; 0 without one.
+    """
+
+    first: IntArray
+    second: IntArray
+    weight_bytes: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, rows: IntArray | BoolArray | slice) -> Self:
+        return type(self)(self.first[rows], self.second[rows], self.weight_bytes[rows])
+
+    @classmethod
+    def without_edge(cls, first: IntArray, second: IntArray) -> Self:
+        """Pairs that no data is saved by."""
+        return cls(first, second, np.zeros(len(first)))
+
+    def and_then(self, other: Self) -> Self:
+        """These pairs, followed by others."""
+        return type(self)(
+            np.concatenate((self.first, other.first)),
+            np.concatenate((self.second, other.second)),
+            np.concatenate((self.weight_bytes, other.weight_bytes)),
+        )
+
+    def mates(self, num_nodes: int) -> IntArray:
+        """`[num_nodes]`: the other node of the pair that a node is in, or -1."""
+        mate = np.full(num_nodes, -1, dtype=np.int64)
+        mate[self.first], mate[self.second] = self.second, self.first
+        return mate
+
+
+@dataclass(frozen=True, eq=False)
 class Quotient:
     """Nodes, the edges between them, and which of them share a device.
 
@@ -28,7 +66,7 @@ class Quotient:
         group_allowed: `[num_groups, num_devices]`, where the whole group may go.
 
     Edges, unique and without loops, in compressed rows:
-        out_offsets, heads, weight_bytes: by tail; what merging along the edge can save of the data.
+        out_offsets, heads, weight_bytes: by tail; the weight is that of the data on the edge.
         in_offsets, tails: by head.
     """
 
@@ -46,35 +84,29 @@ class Quotient:
     tails: IntArray
 
     @classmethod
-    def of(cls, problem: Problem) -> Self:
+    def of(cls, problem: Problem, weight_bytes: FloatArray | IntArray) -> Self:
         """Every op a node.
 
-        A tensor with k consumers weighs 1/k of its bytes on each edge: it is sent once to a device
-        however many wait there, so that one consumer less may save nothing.
+        weight_bytes: `[num_consumers]`, of each entry of `graph.consumers`; host memory weighs 0.
         """
         graph = problem.graph
-        fan_out = np.diff(graph.consumer_offsets)[graph.consumer_tensor]
-        share = np.where(
-            graph.consumer_on_host, 0.0, graph.tensor_bytes[graph.consumer_tensor] / fan_out
+        tails = graph.tensor_producer[graph.consumer_tensor]
+        width = (graph.num_ops, 1)
+        edge = np.searchsorted(
+            graph.edges @ width, np.column_stack((tails, graph.consumers)) @ width
         )
-        entries = np.column_stack((graph.tensor_producer[graph.consumer_tensor], graph.consumers))
-        keys = np.concatenate((entries, graph.control_edges)) @ (graph.num_ops, 1)
-        _, edge_of_entry = np.unique(keys, return_inverse=True)
-        weight = np.zeros(len(graph.edges))
-        np.add.at(weight, edge_of_entry[: len(share)], share)
+        on_link = np.where(graph.consumer_on_host, 0.0, weight_bytes)
         return cls(
             node_of_op=np.arange(graph.num_ops),
             work_us=problem.min_duration_us,
             num_members=graph.num_members,
             role=problem.is_feed + 2 * problem.is_fetch.astype(np.int64),
             group=graph.colocation_group,
-            group_work_us=np.bincount(
-                graph.colocation_group, problem.min_duration_us, graph.num_groups
-            ),
+            group_work_us=_sums(graph.colocation_group, problem.min_duration_us, graph.num_groups),
             group_allowed=problem.group_allowed,
             out_offsets=graph.successors.offsets,
             heads=graph.successors.indices,
-            weight_bytes=weight,
+            weight_bytes=_sums(edge, on_link, len(graph.edges)),
             in_offsets=graph.predecessors.offsets,
             tails=graph.predecessors.indices,
         )
@@ -99,15 +131,17 @@ class Quotient:
         """(tails, heads) of every edge, in the order of `heads`."""
         return np.repeat(np.arange(self.num_nodes), self.out_degree), self.heads
 
-    def merged(self, first: IntArray, second: IntArray) -> Self:
-        """The quotient in which `first[k]` and `second[k]` are one node; no node appears twice."""
-        mate = mates(self.num_nodes, first, second)
+    def merged(self, pairs: Pairs) -> Self:
+        """The quotient in which the nodes of every pair are one; no node is in two pairs."""
+        mate = pairs.mates(self.num_nodes)
         index = np.arange(self.num_nodes)
         kept = np.flatnonzero((mate < 0) | (index < mate))
         label = np.empty(self.num_nodes, dtype=np.int64)
         label[kept] = np.arange(len(kept))
         label[mate[kept][mate[kept] >= 0]] = label[kept][mate[kept] >= 0]
-        group_of_group = joined_groups(self.group, len(self.group_work_us), first, second)
+        group_of_group = _joined_groups(
+            self.group, len(self.group_work_us), pairs.first, pairs.second
+        )
         num_groups = int(group_of_group.max(initial=-1)) + 1
         allowed = np.ones((num_groups, self.group_allowed.shape[1]), dtype=np.bool_)
         np.logical_and.at(allowed, group_of_group, self.group_allowed)
@@ -117,11 +151,11 @@ class Quotient:
         in_offsets, tails = _reversed_rows(out_offsets, heads)
         return type(self)(
             node_of_op=label[self.node_of_op],
-            work_us=np.bincount(label, self.work_us, len(kept)),
-            num_members=np.bincount(label, self.num_members, len(kept)).astype(np.int64),
+            work_us=_sums(label, self.work_us, len(kept)),
+            num_members=_sums(label, self.num_members, len(kept)).astype(np.int64),
             role=self.role[kept],
             group=group_of_group[self.group[kept]],
-            group_work_us=np.bincount(group_of_group, self.group_work_us, num_groups),
+            group_work_us=_sums(group_of_group, self.group_work_us, num_groups),
             group_allowed=allowed,
             out_offsets=out_offsets,
             heads=heads,
@@ -131,11 +165,9 @@ class Quotient:
         )
 
 
-def mates(num_nodes: int, first: IntArray, second: IntArray) -> IntArray:
-    """`[num_nodes]`: the other node of the pair that a node is in, or -1."""
-    mate = np.full(num_nodes, -1, dtype=np.int64)
-    mate[first], mate[second] = second, first
-    return mate
+def _sums(labels: IntArray, values: FloatArray | IntArray, num_labels: int) -> FloatArray:
+    """`[num_labels]`: sum of the values under each label."""
+    return np.bincount(labels, values, num_labels).astype(np.float64)
 
 
 @njit(cache=True)
@@ -148,7 +180,7 @@ def root(parent: Any, item: int) -> int:
 
 
 @njit(cache=True)
-def joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
+def _joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
     """`[num_groups]`: dense number of a group once every pair shares a device."""
     parent = np.arange(num_groups)
     for pair in range(len(first)):

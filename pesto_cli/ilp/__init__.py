@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -104,10 +104,7 @@ def solve(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
         start_fits = _fits_memory(formulation, start, balance)
-    if not limits.deterministic:
-        spent = time.monotonic() - began
-        limits = replace(limits, time_limit_s=max(0.0, limits.time_limit_s - spent))
-    asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution)
+    asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution, began)
     found = Found(SolveStatus.UNKNOWN) if limits.stop.is_set() else SOLVERS[solver](asked)
     return _solution(asked, found)
 

@@ -60,7 +60,7 @@ def run(question: MipQuestion) -> MipAnswer:
             f"CBC died with exit status {process.returncode}: {text.strip()[-200:]!r}; "
             "free memory, or use --solver cpsat."
         )
-    return _answer(solution.read_text() if solution.exists() else "", text, in_time=in_time)
+    return read_answer(solution.read_text() if solution.exists() else "", text, in_time=in_time)
 
 
 def _binary() -> str:
@@ -103,7 +103,8 @@ def _wait(process: subprocess.Popen[bytes], question: MipQuestion) -> bool:
     return kill_at < math.inf
 
 
-def _answer(solution: str, log: str, *, in_time: bool) -> MipAnswer:
+def read_answer(solution: str, log: str, *, in_time: bool) -> MipAnswer:
+    """The answer in a solution file and a log; `in_time` if neither limit nor stop ended it."""
     verdict, _, rows = solution.partition("\n")
     # Out of time in preprocessing, it says infeasible as well.
     if "infeasible" in verdict.lower() and in_time:

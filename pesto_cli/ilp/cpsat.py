@@ -233,7 +233,7 @@ def _add_hint(model: Model, hint: Timetable) -> None:
 
 
 def _search(model: Model, asked: Search) -> Found:
-    solver, limits, unit_us = cp_model.CpSolver(), asked.limits, model.formulation.unit_us
+    solver, limits, unit_us = cp_model.CpSolver(), asked.remaining(), model.formulation.unit_us
     parameters = solver.parameters
     parameters.random_seed = limits.seed % 2**31
     parameters.catch_sigint_signal = False

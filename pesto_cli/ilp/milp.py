@@ -35,22 +35,30 @@ class Model:
     def __init__(self, formulation: Formulation) -> None:
         f, horizon = formulation, formulation.horizon
         self.lp, self.formulation = pulp.LpProblem("pesto", pulp.LpMinimize), f
-        self.x = [{d: _binary(f"x_{i}_{d}") for d in times} for i, times in enumerate(f.op_time)]
+        self.x = [{d: self.binary(f"x_{i}_{d}") for d in t} for i, t in enumerate(f.op_time)]
         self.z = [
-            {s: _binary(f"z_{k}_{s}") for s in transfer.time}
+            {s: self.binary(f"z_{k}_{s}") for s in transfer.time}
             for k, transfer in enumerate(f.transfers)
         ]
         head, last = f.head.tolist(), (horizon - f.tail).tolist()
-        self.S = [_time(f"S_{i}", head[i], last[i]) for i in range(len(head))]
-        self.C = [_time(f"C_{i}", head[i], last[i]) for i in range(len(head))]
+        self.S = [self.time(f"S_{i}", head[i], last[i]) for i in range(len(head))]
+        self.C = [self.time(f"C_{i}", head[i], last[i]) for i in range(len(head))]
         self.S_k, self.C_k = [], []
         for k, transfer in enumerate(f.transfers):
             first = head[transfer.producer]
-            self.S_k.append(_time(f"Sk_{k}", first, horizon))
-            self.C_k.append(_time(f"Ck_{k}", first, horizon))
-        self.C_max = _time("Cmax", f.lower_bound, horizon)
+            self.S_k.append(self.time(f"Sk_{k}", first, horizon))
+            self.C_k.append(self.time(f"Ck_{k}", first, horizon))
+        self.C_max = self.time("Cmax", f.lower_bound, horizon)
         self.orders: list[tuple[Variable, Span, Span]] = []
         self.lp.setObjective(self.C_max + 0)
+
+    def binary(self, name: str) -> Variable:
+        """A new variable that is 0 or 1."""
+        return self.lp.add_variable(name, cat=pulp.LpBinary)
+
+    def time(self, name: str, first: float, last: float) -> Variable:
+        """A new variable for a time within bounds."""
+        return self.lp.add_variable(name, first, last)
 
 
 def precedence(model: Model) -> None:
@@ -95,7 +103,7 @@ def no_overlap_on_devices(model: Model) -> None:
     S_i >= C_j - M δ_ij       - M (2 - x_id - x_jd)
     """
     for i, j, devices in model.formulation.open_op_pairs():
-        delta = _binary(f"d_{i}_{j}")
+        delta = model.binary(f"d_{i}_{j}")
         pair = (model.S[i], model.C[i]), (model.S[j], model.C[j])
         model.orders.append((delta, *pair))
         for d in devices:
@@ -135,7 +143,7 @@ def congestion(model: Model) -> None:
     """
     f = model.formulation
     for k, other, channels in f.open_transfer_pairs():
-        delta = _binary(f"e_{k}_{other}")
+        delta = model.binary(f"e_{k}_{other}")
         pair = (model.S_k[k], model.C_k[k]), (model.S_k[other], model.C_k[other])
         model.orders.append((delta, *pair))
         for channel in channels:
@@ -217,7 +225,7 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
             MipQuestion(
                 model=path,
                 start=_values(model, start, asked.congestion) if start else None,
-                limits=asked.limits,
+                limits=asked.remaining(),
                 on_solution=on_solution
                 and (lambda objective, bound: on_solution(objective * unit_us, bound * unit_us)),
             )
@@ -265,14 +273,6 @@ def _big_m(end: Variable, start: Variable) -> float:
 def _bytes_on(model: Model, sizes: list[int], device: int) -> Expression:
     held = zip(model.x, sizes, strict=True)
     return pulp.lpSum(size * x[device] for x, size in held if device in x)
-
-
-def _binary(name: str) -> Variable:
-    return pulp.LpVariable(name, cat=pulp.LpBinary)
-
-
-def _time(name: str, first: float, last: float) -> Variable:
-    return pulp.LpVariable(name, lowBound=first, upBound=last)
 
 
 def _values(model: Model, start: Timetable, congestion: bool) -> dict[str, float]:

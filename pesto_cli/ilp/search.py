@@ -1,8 +1,9 @@
 """What a backend is asked and what it answers, and how its search is stopped from outside."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pesto_cli.ilp.formulation import Formulation
@@ -23,6 +24,7 @@ class Search:
     formulation: in microseconds. start: a left-shifted timetable to begin with, in microseconds.
     start_fits: whether it keeps within the memory constraints, so that nothing longer is wanted.
     congestion: whether transfers queue. balance: tolerance of the memory balance, or None.
+    began: when the time of the limits began to run, by `time.monotonic()`.
     """
 
     formulation: Formulation
@@ -32,6 +34,14 @@ class Search:
     start: Timetable | None = None
     start_fits: bool = False
     on_solution: OnSolution | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def remaining(self) -> Limits:
+        """The limits less the time that has passed; a deterministic search has its units yet."""
+        if self.limits.deterministic:
+            return self.limits
+        spent = time.monotonic() - self.began
+        return replace(self.limits, time_limit_s=max(0.0, self.limits.time_limit_s - spent))
 
 
 @dataclass(frozen=True)

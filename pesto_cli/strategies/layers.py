@@ -121,7 +121,7 @@ def _is_forward(
     scope: Path, paths: Sequence[Path], own_scope: BoolArray, forward: BoolArray
 ) -> bool:
     """Whether most ops of a scope come before the gradients; an optimiser's do not."""
-    inside = [op for op in np.flatnonzero(own_scope) if paths[op][: len(scope)] == scope]
+    inside = [op for op in np.flatnonzero(own_scope).tolist() if paths[op][: len(scope)] == scope]
     return 2 * int(forward[inside].sum()) > len(inside)
 
 

@@ -28,12 +28,12 @@ def glorot(name: str, shape: Sequence[int], *, seed: int) -> Any:
     return uniform(name, shape, scale=math.sqrt(6 / sum(shape)), seed=seed)
 
 
-def filled(name: str, shape: Sequence[int], value: float) -> Any:
+def filled(name: str, shape: Sequence[int], value: float, *, trainable: bool = True) -> Any:
     """Return a float32 variable of which every element starts as `value`."""
     tf = tensorflow()
-    return _variable(name, lambda: tf.fill(shape, value))
+    return _variable(name, lambda: tf.fill(shape, value), trainable=trainable)
 
 
-def _variable(name: str, initial_value: Callable[[], Any]) -> Any:
+def _variable(name: str, initial_value: Callable[[], Any], *, trainable: bool = True) -> Any:
     tf1 = tensorflow().compat.v1
-    return tf1.Variable(initial_value, name=name, use_resource=True)
+    return tf1.Variable(initial_value, name=name, use_resource=True, trainable=trainable)

@@ -1,0 +1,88 @@
+"""LSTM layers, unrolled over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.zoo.variables import filled, uniform
+
+FORGET_BIAS = 1.0
+
+
+@dataclass(frozen=True)
+class LstmWeights:
+    """One layer's weights, read once for all its steps; gates in a row: input, candidate, forget,
+    output.
+    """
+
+    kernel: Any
+    """[width of the inputs + hidden, 4 * hidden]"""
+    bias: Any
+    """[4 * hidden]"""
+
+
+@dataclass(frozen=True)
+class LstmState:
+    """What a step hands to the next: cell and output, both [batch, hidden]."""
+
+    cell: Any
+    output: Any
+
+
+def lstm_weights(width: int, hidden: int, *, scale: float, seed: int) -> LstmWeights:
+    """Create the variables of a layer whose inputs have `width` columns in all."""
+    tf = tensorflow()
+    kernel = uniform("kernel", [width + hidden, 4 * hidden], scale=scale, seed=seed)
+    bias = filled("bias", [4 * hidden], 0.0)
+    with tf.name_scope("weights"):
+        return LstmWeights(kernel.value(), bias.value())
+
+
+def lstm_step(inputs: Sequence[Any], state: LstmState, weights: LstmWeights) -> LstmState:
+    """Return the next state, from inputs [batch, any width]: Zaremba et al. (2014), section 3.1."""
+    tf = tensorflow()
+    together = tf.concat([*inputs, state.output], axis=1)
+    gates = tf.nn.bias_add(tf.matmul(together, weights.kernel), weights.bias)
+    input_gate, candidate, forget_gate, output_gate = tf.split(gates, 4, axis=1)
+    kept = tf.sigmoid(forget_gate + FORGET_BIAS) * state.cell
+    cell = kept + tf.sigmoid(input_gate) * tf.tanh(candidate)
+    return LstmState(cell, tf.sigmoid(output_gate) * tf.tanh(cell))
+
+
+def lstm_layer(
+    inputs: Sequence[Sequence[Any]],
+    *,
+    hidden: int,
+    scale: float,
+    seed: int,
+    initial: LstmState | None = None,
+    backward: bool = False,
+) -> tuple[Sequence[Any], LstmState]:
+    """Run a layer over all steps, in scopes `step_<t>`.
+
+    Args:
+        inputs: for each step, the tensors [batch, any width] that it reads side by side.
+        hidden: width of the layer's outputs.
+        scale: of the initial weights.
+        seed: of the initial weights.
+        initial: the state before the first step; zeros if None.
+        backward: whether to run from the last step to the first.
+
+    Returns:
+        The output of each step, [batch, hidden], in the order of the inputs; the last state.
+    """
+    tf = tensorflow()
+    width = sum(part.shape[1] for part in inputs[0])
+    weights = lstm_weights(width, hidden, scale=scale, seed=seed)
+    state = initial
+    if state is None:
+        zeros = tf.zeros([inputs[0][0].shape[0], hidden], name="initial_state")
+        state = LstmState(zeros, zeros)
+    steps = range(len(inputs))
+    outputs: list[Any] = [None for _ in steps]
+    for step in reversed(steps) if backward else steps:
+        with tf.name_scope(f"step_{step}"):
+            state = lstm_step(inputs[step], state, weights)
+        outputs[step] = state.output
+    return outputs, state

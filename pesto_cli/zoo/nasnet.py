@@ -1,0 +1,262 @@
+"""NASNet-A: an image classifier of cells with parallel branches."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.zoo.variables import filled, glorot, uniform
+
+BATCH_NORM_DECAY = 0.9997
+BATCH_NORM_EPSILON = 1e-3
+NUM_STACKS = 3
+
+Operation = Callable[[Any, int, int, int], Any]
+"""(activations [batch, height, width, channels], filters, stride, seed) -> activations"""
+
+
+@dataclass(frozen=True)
+class _CellType:
+    """A cell's blocks, each the sum of two branches: (operation, state it reads).
+
+    State 0 is the output of the cell before, 1 that of the cell before that one, both brought to
+    the cell's filters; 2 to 6 are the blocks' sums. stride: that of operations on states 0 and 1.
+    outputs: the states that the cell's output puts side by side, those that no block reads and, as
+    in the authors' code, state 1 of a normal cell.
+    """
+
+    stride: int
+    blocks: tuple[tuple[tuple[str, int], tuple[str, int]], ...]
+    outputs: tuple[int, ...]
+
+
+# Zoph et al., Figure 4.
+NORMAL = _CellType(
+    stride=1,
+    blocks=(
+        (("separable_5x5", 0), ("separable_3x3", 1)),
+        (("separable_5x5", 1), ("separable_3x3", 1)),
+        (("average_3x3", 0), ("identity", 1)),
+        (("average_3x3", 1), ("average_3x3", 1)),
+        (("separable_3x3", 0), ("identity", 0)),
+    ),
+    outputs=(1, 2, 3, 4, 5, 6),
+)
+REDUCTION = _CellType(
+    stride=2,
+    blocks=(
+        (("separable_5x5", 0), ("separable_7x7", 1)),
+        (("max_3x3", 0), ("separable_7x7", 1)),
+        (("average_3x3", 0), ("separable_5x5", 1)),
+        (("identity", 3), ("average_3x3", 2)),
+        (("separable_3x3", 2), ("max_3x3", 0)),
+    ),
+    outputs=(3, 4, 5, 6),
+)
+
+
+def nasnet(
+    *,
+    cells: int,
+    filters: int,
+    stacks: int = 3,
+    batch: int = 32,
+    size: int = 331,
+    stem_filters: int = 96,
+    classes: int = 1000,
+    learning_rate: float = 0.015,
+    max_gradient_norm: float = 10.0,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Add the training step of a NASNet-A with three stacks of `cells` normal cells.
+
+    The first stack has `filters` filters (a multiple of 4), each of the others twice those of the
+    one before. Feeds `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in
+    [0, classes). Returns `train_op` and `loss`, the cross entropy in nats (float32 scalar).
+
+    Scopes: `input`, `stem/conv`, `stem/reduction_cell_<i>`, `cell_<i>`, `reduction_cell_<i>`,
+    `softmax`, `loss`; within a cell `current`, `previous` and, for each block b from 1 to 5,
+    `left_<b>` and `right_<b>`, with the sum `add_<b>`; their gradients lie under `gradients/`.
+
+    Source: Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
+    (2018), Figures 2 and 4 and appendix A, with details after github.com/tensorflow/models,
+    `slim/nets/nasnet`, large ImageNet configuration (331 x 331 pixels; RMSProp with decay and
+    momentum 0.9 and epsilon 1, gradients clipped to a norm of 10; the first normal cell after a
+    reduction reads the same state 1 as the reduction). Pesto, section 5.2, gives cells, filters
+    and batch 32; 6 cells of 168 filters are the paper's NASNet-A (6 @ 4032), which fixes what a
+    cell count means. Departures: neither dropout, drop path, label smoothing nor weight decay, at
+    a constant rate, and no auxiliary classifier. The moving averages of batch norm are updated.
+    """
+    tf = tensorflow()
+    tf1 = tf.compat.v1
+    with tf.name_scope("input"):
+        images = tf1.placeholder(tf.float32, [batch, size, size, 3], name="images")
+        labels = tf1.placeholder(tf.int32, [batch], name="labels")
+    with tf.name_scope("stem"):
+        current, previous = _stem(images, filters, stem_filters, seed)
+    for stack in range(stacks):
+        width = filters * 2**stack
+        if stack:
+            name = f"reduction_cell_{stack - 1}"
+            current = _cell(name, REDUCTION, current, previous, width, seed)
+        for index in range(stack * cells, (stack + 1) * cells):
+            output = _cell(f"cell_{index}", NORMAL, current, previous, width, seed)
+            current, previous = output, current
+    logits = _logits(current, classes, seed)
+    with tf.name_scope("loss"):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = tf.reduce_mean(losses, name="mean")
+    variables = tf1.trainable_variables()
+    gradients = tf1.gradients(loss, variables, name="gradients")
+    gradients, _ = tf.clip_by_global_norm(gradients, max_gradient_norm, name="clip")
+    optimizer = tf1.train.RMSPropOptimizer(
+        learning_rate, decay=0.9, momentum=0.9, epsilon=1.0, name="rmsprop"
+    )
+    applied = optimizer.apply_gradients(zip(gradients, variables, strict=True), name="apply")
+    averages = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
+    return {"train_op": tf.group(applied, *averages, name="train_op"), "loss": loss}
+
+
+def _stem(images: Any, filters: int, stem_filters: int, seed: int) -> tuple[Any, Any]:
+    """Return the outputs of the last two cells: Zoph et al., Figure 2, right."""
+    tf = tensorflow()
+    with tf.name_scope("conv"):
+        kernel = _kernel("kernel", [3, 3, 3, stem_filters], seed)
+        conv = _batch_norm(tf.nn.conv2d(images, kernel, strides=2, padding="VALID"))
+    first = _cell("reduction_cell_0", REDUCTION, conv, None, filters // 4, seed)
+    second = _cell("reduction_cell_1", REDUCTION, first, conv, filters // 2, seed)
+    return second, first
+
+
+def _cell(
+    name: str, cell: _CellType, current: Any, previous: Any | None, filters: int, seed: int
+) -> Any:
+    """Return a cell's output from those of the two cells before; the first cell has only one."""
+    tf = tensorflow()
+    with tf.name_scope(name):
+        if previous is not None:
+            previous = _fit("previous", previous, current, filters, seed)
+        states = [_project("current", current, filters, seed), current]
+        if previous is not None:
+            states[1] = previous
+        for number, block in enumerate(cell.blocks, start=1):
+            terms = []
+            for side, (operation, state) in zip(("left", "right"), block, strict=True):
+                stride = cell.stride if state < 2 else 1
+                with tf.name_scope(f"{side}_{number}"):
+                    terms.append(_OPERATIONS[operation](states[state], filters, stride, seed))
+            states.append(tf.add(*terms, name=f"add_{number}"))
+        return tf.concat([states[index] for index in cell.outputs], axis=3, name="output")
+
+
+def _fit(name: str, activations: Any, like: Any, filters: int, seed: int) -> Any:
+    """Bring activations to a number of filters, and to the height and width of others."""
+    if activations.shape[1] != like.shape[1]:
+        return _halve(name, activations, filters, seed)
+    if activations.shape[3] != filters:
+        return _project(name, activations, filters, seed)
+    return activations
+
+
+def _project(name: str, activations: Any, filters: int, seed: int) -> Any:
+    """Return a 1 x 1 convolution of the activations."""
+    tf = tensorflow()
+    with tf.name_scope(name):
+        return _batch_norm(_pointwise("kernel", tf.nn.relu(activations), filters, seed))
+
+
+def _halve(name: str, activations: Any, filters: int, seed: int) -> Any:
+    """Halve height and width: 1 x 1 convolutions of the even and of the odd pixels, half of the
+    filters each.
+    """
+    tf = tensorflow()
+    with tf.name_scope(name):
+        even = tf.nn.relu(activations)
+        odd = tf.pad(even, [[0, 0], [0, 1], [0, 1], [0, 0]])[:, 1:, 1:, :]
+        halves = []
+        for which, pixels in (("even", even), ("odd", odd)):
+            pixels = tf.nn.avg_pool2d(pixels, ksize=1, strides=2, padding="VALID")
+            halves.append(_pointwise(f"{which}_kernel", pixels, filters // 2, seed))
+        return _batch_norm(tf.concat(halves, axis=3))
+
+
+def _separable(activations: Any, filters: int, stride: int, seed: int, *, kernel: int) -> Any:
+    """Two separable convolutions, the first with the stride: Zoph et al., appendix A.4."""
+    tf = tensorflow()
+    for number, step in enumerate((stride, 1)):
+        channels = activations.shape[3]
+        depthwise = _kernel(f"depthwise_{number}", [kernel, kernel, channels, 1], seed)
+        activations = tf.nn.depthwise_conv2d(
+            tf.nn.relu(activations), depthwise, strides=[1, step, step, 1], padding="SAME"
+        )
+        activations = _pointwise(f"pointwise_{number}", activations, filters, seed)
+        activations = _batch_norm(activations)
+    return activations
+
+
+def _average(activations: Any, filters: int, stride: int, seed: int) -> Any:
+    tf = tensorflow()
+    return tf.nn.avg_pool2d(activations, ksize=3, strides=stride, padding="SAME")
+
+
+def _maximum(activations: Any, filters: int, stride: int, seed: int) -> Any:
+    tf = tensorflow()
+    return tf.nn.max_pool2d(activations, ksize=3, strides=stride, padding="SAME")
+
+
+def _identity(activations: Any, filters: int, stride: int, seed: int) -> Any:
+    return activations
+
+
+_OPERATIONS: Mapping[str, Operation] = {
+    "separable_3x3": partial(_separable, kernel=3),
+    "separable_5x5": partial(_separable, kernel=5),
+    "separable_7x7": partial(_separable, kernel=7),
+    "average_3x3": _average,
+    "max_3x3": _maximum,
+    "identity": _identity,
+}
+
+
+def _logits(activations: Any, classes: int, seed: int) -> Any:
+    """Return logits [batch, classes] from the mean over all pixels."""
+    tf = tensorflow()
+    with tf.name_scope("softmax"):
+        means = tf.reduce_mean(tf.nn.relu(activations), axis=[1, 2])
+        kernel = glorot("kernel", [means.shape[1], classes], seed=seed)
+        bias = filled("bias", [classes], 0.0)
+        return tf.nn.bias_add(tf.matmul(means, kernel), bias, name="logits")
+
+
+def _pointwise(name: str, activations: Any, filters: int, seed: int) -> Any:
+    tf = tensorflow()
+    kernel = _kernel(name, [1, 1, activations.shape[3], filters], seed)
+    return tf.nn.conv2d(activations, kernel, strides=1, padding="VALID")
+
+
+def _kernel(name: str, shape: list[int], seed: int) -> Any:
+    """Return a weight [height, width, in, out] after He et al. (2015), equation 10."""
+    depthwise = shape[3] == 1
+    fan_in = shape[0] * shape[1] * (1 if depthwise else shape[2])
+    return uniform(name, shape, scale=math.sqrt(6 / fan_in), seed=seed)
+
+
+def _batch_norm(activations: Any) -> Any:
+    """Normalise over batch, height and width, and have the moving averages follow."""
+    tf = tensorflow()
+    tf1 = tf.compat.v1
+    with tf.name_scope("batch_norm"):
+        channels = [activations.shape[3]]
+        gain, bias = filled("gain", channels, 1.0), filled("bias", channels, 0.0)
+        moving_mean = filled("moving_mean", channels, 0.0, trainable=False)
+        moving_variance = filled("moving_variance", channels, 1.0, trainable=False)
+        normal, mean, variance = tf1.nn.fused_batch_norm(
+            activations, gain, bias, epsilon=BATCH_NORM_EPSILON
+        )
+        for moving, value in ((moving_mean, mean), (moving_variance, variance)):
+            step = (moving - value) * (1 - BATCH_NORM_DECAY)
+            update = moving.assign_sub(step, read_value=False)
+            tf1.add_to_collection(tf1.GraphKeys.UPDATE_OPS, update)
+        return normal

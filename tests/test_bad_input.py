@@ -1,0 +1,200 @@
+"""Bad input at the command line: one message, the right exit code, nothing left behind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Pesto
+
+from pesto_cli import api
+from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+MACHINE = ("-m", "v100x2-nvlink")
+
+
+def small_graph(change: Callable[[Any], None] | None = None, rows: int = 4) -> Any:
+    """A step of y = x W with an SGD update, changed before it is exported."""
+    tf = tensorflow()
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [rows, 3], name="x")
+        weights = tf.compat.v1.get_variable("w", [3, 2], use_resource=True)
+        loss = tf.reduce_sum(tf.matmul(x, weights, name="y"), name="loss")
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        for fetch in (train, loss):
+            graph.add_to_collection("train_op", fetch)
+        meta = tf.compat.v1.train.export_meta_graph(graph=graph)
+    if change is not None:
+        change(meta.graph_def)
+    return meta
+
+
+def node(graph_def: Any, name: str) -> Any:
+    return next(node for node in graph_def.node if node.name == name)
+
+
+def cycle(graph_def: Any) -> None:
+    node(graph_def, "y").input[0] = "loss"
+
+
+def unknown_type(graph_def: Any) -> None:
+    node(graph_def, "loss").op = "FusedEverything"
+
+
+def dynamic(graph_def: Any) -> None:
+    node(graph_def, "x").attr["shape"].shape.dim[0].size = -1
+    for each in graph_def.node:
+        if "_output_shapes" in each.attr:
+            del each.attr["_output_shapes"]
+
+
+def dangling(graph_def: Any) -> None:
+    node(graph_def, "y").input[0] = "nowhere"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (cycle, 2, ["cycle", "y", "loss"]),
+        (unknown_type, 3, ["FusedEverything"]),
+        (dynamic, 2, ["x", "--feed x="]),
+        (dangling, 2, ["nowhere"]),
+    ],
+)
+def test_a_graph_that_cannot_be_profiled(
+    pesto: Pesto, tmp_path: Path, change: Callable[[Any], None], code: int, words: list[str]
+) -> None:
+    graph, output = tmp_path / "g.meta", tmp_path / "g.profile.json"
+    write_meta_graph(graph, small_graph(change))
+    done = pesto("profile", graph, *MACHINE, "-o", output)
+    assert done.code == code
+    assert all(word in done.err for word in words)
+    assert list(tmp_path.iterdir()) == [graph]
+
+
+def truncated(path: Path) -> None:
+    write_meta_graph(path, small_graph())
+    path.write_bytes(path.read_bytes()[:700])
+
+
+def text(path: Path) -> None:
+    path.write_text("this is no graph\n")
+
+
+def json_profile(path: Path) -> None:
+    path.write_text(json.dumps({"format": "pesto-profile"}))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("make", [truncated, text, json_profile, empty])
+@pytest.mark.parametrize("verb", ["profile", "export"])
+def test_a_file_that_holds_no_graph(
+    pesto: Pesto, tmp_path: Path, make: Callable[[Path], None], verb: str
+) -> None:
+    graph, output = tmp_path / "g.meta", tmp_path / "out"
+    make(graph)
+    machine = MACHINE if verb == "profile" else ()
+    done = pesto(verb, graph, *machine, "-o", output)
+    assert done.code == 2
+    assert "g.meta" in done.err
+    assert list(tmp_path.iterdir()) == [graph]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--fetch", "trian"), ["trian", "train"]),
+        (("--feed", "y=4,3"), ["y", "placeholder"]),
+        (("--feed", "x=four"), ["--feed", "NAME=SHAPE"]),
+        (("--signature", "serving"), ["signature"]),
+    ],
+)
+def test_export_options_that_do_not_fit(
+    pesto: Pesto, tmp_path: Path, options: tuple[str, str], words: list[str]
+) -> None:
+    graph = tmp_path / "g.meta"
+    write_meta_graph(graph, small_graph())
+    done = pesto("export", graph, "-o", tmp_path / "out.meta", *options)
+    assert done.code == 2
+    assert all(word in done.err for word in words)
+    assert list(tmp_path.iterdir()) == [graph]
+
+
+def test_a_dynamic_shape_is_mended_as_the_message_says(pesto: Pesto, tmp_path: Path) -> None:
+    graph, fixed = tmp_path / "g.meta", tmp_path / "fixed.meta"
+    write_meta_graph(graph, small_graph(dynamic))
+    assert pesto("export", graph, "-o", fixed, "--feed", "x=4,3").code == 0
+    assert read_step(api.read_meta_graph(fixed)).graph.tensor_bytes.max() == 48
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A graph, its profile and a placement of it."""
+    folder = tmp_path_factory.mktemp("small")
+    files = {name: folder / name for name in ("graph.meta", "profile.json", "placement.json")}
+    meta = small_graph()
+    write_meta_graph(files["graph.meta"], meta)
+    profile = api.profile(meta, api.read_machine(MACHINE[1]))
+    api.write_profile(files["profile.json"], profile)
+    solved = api.solve(profile, "round-robin")
+    api.write_placement(files["placement.json"], api.placement(profile, solved))
+    return files
+
+
+def test_a_placement_of_another_graph_is_not_applied(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    other, output = tmp_path / "other.meta", tmp_path / "out.meta"
+    write_meta_graph(other, small_graph(rows=8))
+    refused = pesto("apply", other, small["placement.json"], "-o", output)
+    assert refused.code == 2
+    assert "another graph" in refused.err
+    assert not output.exists()
+
+
+def test_a_device_that_is_not_mapped_is_named(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    files = (small["graph.meta"], small["placement.json"], "-o", tmp_path / "out.meta")
+    refused = pesto("apply", *files, "--devices", "GPU:0=/device:CPU:0")
+    assert refused.code == 2
+    assert "GPU:1" in refused.err
+    assert not (tmp_path / "out.meta").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name,kind,us\ny,GPU,-3\n", ["line 2", "-3"]),
+        ("name,kind,us\ny,GPU,\n", ["line 2", "us"]),
+        ("name,kind,us\ny,GPU,fast\n", ["line 2", "fast"]),
+        ("name,kind,us\nyy,GPU,3\n", ["line 2", "yy"]),
+        ("name,kind,us\ny,GPU,3\n", ["time"]),
+        ("name,us\ny,3\n", ["kind"]),
+    ],
+)
+def test_costs_of_other_origin_that_are_wrong_or_missing(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path], text: str, words: list[str]
+) -> None:
+    costs, output = tmp_path / "costs.csv", tmp_path / "new.json"
+    costs.write_text(text)
+    source = ("--source", f"csv:{costs}")
+    refused = pesto("profile", small["graph.meta"], *MACHINE, "-o", output, *source)
+    assert refused.code == 2
+    assert all(word in refused.err for word in words)
+    assert not output.exists()
+
+
+def test_an_unknown_cost_source_lists_those_that_exist(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    source = ("--source", "guess", "-o", tmp_path / "new.json")
+    refused = pesto("profile", small["graph.meta"], *MACHINE, *source)
+    assert refused.code == 2
+    assert "analytic, csv" in refused.err

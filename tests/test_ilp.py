@@ -1,0 +1,406 @@
+"""The integer programs against a search over all placements and orders, and against each other."""
+
+import inspect
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from brute_force import optimum_us
+from random_problems import keeps_memory, random_placement, random_problem
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.ilp import SOLVERS, cbc, cpsat, milp, solve
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.search import Search
+from pesto_cli.ilp.timetable import left_shift, timetable_of
+from pesto_cli.limits import Limits
+from pesto_cli.machine import CommModel, Device, Link, Machine
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.schedule import Schedule, violations
+from pesto_cli.simulate import Simulator
+
+MILP_SOLVERS = ["cbc", "highs"]
+
+
+def start_of(problem: Problem, seed: int = 0) -> Schedule:
+    simulator = Simulator(problem)
+    return simulator.list_schedule(random_placement(problem, seed), simulator.upward_rank())
+
+
+def broken_rules(problem: Problem, schedule: Schedule) -> list[str]:
+    """Violations but for a peak above the memory, which only the simulator answers for."""
+    found = violations(problem, schedule)
+    return [v.message for v in found if not (v.rule == "memory" and "may be used" in v.message)]
+
+
+def assert_is_optimum(problem: Problem, solver: str, optimum: float) -> None:
+    found = solve(problem, Limits(), solver=solver)
+    if optimum == np.inf:
+        assert found.status == SolveStatus.INFEASIBLE
+        assert found.schedule is None
+        return
+    assert found.status == SolveStatus.OPTIMAL
+    assert found.schedule is not None
+    assert found.objective_us == found.schedule.makespan_us == pytest.approx(optimum, rel=1e-6)
+    assert found.bound_us == pytest.approx(optimum, rel=2e-6)
+    assert broken_rules(problem, found.schedule) == []
+    assert keeps_memory(problem, found.schedule.device)
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 50) for at in range(0, 300, 50)], ids=str)
+def test_cpsat_finds_the_optimum_of_all_placements_and_orders(seeds):
+    for seed in seeds:
+        problem = random_problem(seed)
+        assert_is_optimum(problem, "cpsat", optimum_us(problem))
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 25) for at in range(0, 100, 25)], ids=str)
+def test_cbc_finds_the_optimum_of_all_placements_and_orders(seeds):
+    for seed in seeds:
+        problem = random_problem(seed)
+        assert_is_optimum(problem, "cbc", optimum_us(problem))
+
+
+def test_highs_finds_the_optimum_of_all_placements_and_orders():
+    pytest.importorskip("highspy")
+    for seed in range(100, 130):
+        problem = random_problem(seed)
+        assert_is_optimum(problem, "highs", optimum_us(problem))
+
+
+def test_random_problems_have_all_that_the_formulation_knows():
+    problems = [random_problem(seed) for seed in range(300)]
+    infeasible = sum(optimum_us(problem) == np.inf for problem in problems)
+    assert 20 < infeasible < 100
+    for has in (
+        lambda p: p.num_devices == 3,
+        lambda p: (np.diff(p.graph.consumer_offsets) > 1).any(),
+        lambda p: p.graph.num_groups < p.num_ops,
+        lambda p: p.graph.consumer_on_host.any(),
+        lambda p: len(p.graph.control_edges),
+        lambda p: (p.min_duration_us == 0).any(),
+        lambda p: len(p.machine.channel_names) == 1,
+        lambda p: (p.machine.min_us > p.machine.latency_us).any(),
+        lambda p: p.is_feed.any() and p.machine.host is not None,
+        lambda p: not p.allowed.all(),
+        lambda p: len({device.speed for device in p.machine.devices}) > 1,
+    ):
+        assert sum(bool(has(problem)) for problem in problems) >= 20
+
+
+def test_simulator_is_never_below_the_optimum():
+    compared = 0
+    for seed in range(150):
+        problem = random_problem(seed, memory=False)
+        optimum, simulator = optimum_us(problem), Simulator(problem)
+        for trial in range(5):
+            priority = np.random.default_rng(trial).random(problem.num_ops)
+            listed = simulator.list_schedule(random_placement(problem, trial), priority)
+            assert listed.makespan_us >= optimum - 1e-9
+            compared += listed.makespan_us > optimum
+        found = solve(problem, Limits())
+        assert found.schedule is not None
+        assert simulator.replay(found.schedule.placement).makespan_us >= optimum - 1e-9
+    assert compared > 100
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 30, 10)], ids=str)
+def test_cbc_and_cpsat_agree_on_nine_ops(seeds):
+    for seed in seeds:
+        problem = random_problem(seed, 9, memory=False)
+        assert_is_optimum(problem, "cbc", solve(problem, Limits()).objective_us)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cbc_and_its_bound_enclose_the_optimum_of_fifteen_ops(seed):
+    problem = random_problem(seed, 15, memory=False)
+    best = solve(problem, Limits(time_limit_s=20))
+    assert best.status == SolveStatus.OPTIMAL
+    found = solve(problem, Limits(time_limit_s=3), solver="cbc", warm_start=start_of(problem))
+    assert found.bound_us <= best.objective_us * (1 + 1e-6)
+    assert best.objective_us <= found.objective_us * (1 + 1e-6)
+
+
+def test_backends_have_the_same_families_in_the_same_order():
+    def families(module):
+        functions = inspect.getmembers(module, inspect.isfunction)
+        here = [(name, f) for name, f in functions if f.__module__ == module.__name__]
+        in_order = sorted(here, key=lambda item: item[1].__code__.co_firstlineno)
+        return [
+            (name, inspect.getdoc(f).splitlines()[0])
+            for name, f in in_order
+            if not name.startswith("_") and name != "search"
+        ]
+
+    assert families(cpsat) == families(milp)
+    assert len(families(milp)) == 11
+
+
+@pytest.mark.parametrize("scale", [1e-4 / 3, 1e5 * np.pi])
+def test_rounding_to_whole_units_does_not_show(scale):
+    for seed in range(30):
+        problem = random_problem(seed, memory=False)
+        links = tuple(
+            replace(
+                link,
+                comm=CommModel(
+                    link.comm.latency_us * scale,
+                    link.comm.us_per_byte * scale,
+                    link.comm.min_us * scale,
+                ),
+            )
+            for link in problem.machine.links
+        )
+        scaled = replace(
+            problem,
+            time_us=problem.time_us * scale,
+            machine=replace(problem.machine, links=links),
+        )
+        assert_is_optimum(scaled, "cpsat", optimum_us(scaled))
+
+
+# Two equal GPUs, joined by a slow link in either direction.
+def two_gpus(memory_bytes: int = 100, latency_us: float = 4.0) -> Machine:
+    devices = tuple(Device(name, "GPU", memory_bytes) for name in ("GPU:0", "GPU:1"))
+    comm = CommModel(latency_us=latency_us, us_per_byte=0.0)
+    return Machine(devices, (Link("GPU:0", "GPU:1", comm), Link("GPU:1", "GPU:0", comm)))
+
+
+def fan(machine: Machine) -> Problem:
+    """Two ops of 2 us, pinned to GPU:0, each followed by one of 10 us that is pinned to GPU:1."""
+    graph = OpGraph.build(["a", "b", "c", "d"], [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
+    problem = Problem.build(graph, {"GPU": [0.0, 0.0, 1.0, 1.0]}, machine)
+    return problem.constrained(permitted=np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool))
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_transfers_queue_unless_congestion_is_off(solver):
+    problem = fan(two_gpus())
+    assert solve(problem, Limits(), solver=solver).objective_us == pytest.approx(9)
+    free = solve(problem, Limits(), solver=solver, congestion=False)
+    assert free.objective_us == pytest.approx(6)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_zero_time_op_does_not_start_within_another(solver):
+    """`b` and `z` are ready at 2, `d` waits for z and would be done at 8 if z ran within b."""
+    graph = OpGraph.build(["a", "b", "z"], control_edges=[(0, 2)])
+    machine = Machine((Device("GPU:0", "GPU", 10), Device("GPU:1", "GPU", 10)), two_gpus().links, 2)
+    problem = Problem.build(graph, {"GPU": [1.0, 5.0, 0.0]}, machine).constrained(
+        permitted=np.array([[1, 0], [0, 1], [0, 1]], dtype=bool)
+    )
+    found = solve(problem, Limits(), solver=solver)
+    assert found.schedule is not None
+    assert found.objective_us == optimum_us(problem) == 5
+    assert found.schedule.start_us[2] == 5
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_variables_that_fit_nowhere_are_infeasible(solver):
+    graph = OpGraph.build(["a", "b", "c"], resident_bytes=[6, 6, 6])
+    times = {"GPU": [1.0, 1.0, 1.0]}
+    assert_is_optimum(Problem.build(graph, times, two_gpus(11)), solver, np.inf)
+    assert_is_optimum(Problem.build(graph, times, two_gpus(12)), solver, 2.0)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_balance_bounds_the_difference_of_outputs(solver):
+    """Outputs of 60 and 40 beside each other take 2 us; within 10 % of each other nothing fits."""
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 60), Tensor(1, 40)])
+    problem = Problem.build(graph, {"GPU": [2.0, 2.0]}, two_gpus())
+    within = solve(problem, Limits(), solver=solver, balance=0.2)
+    assert within.objective_us == pytest.approx(2)
+    beyond = solve(problem, Limits(), solver=solver, balance=0.1)
+    assert beyond.status == SolveStatus.INFEASIBLE
+
+
+def test_backends_agree_under_balance():
+    seen = set()
+    for seed in range(40):
+        problem = random_problem(seed)
+        first = solve(problem, Limits(), balance=0.3)
+        second = solve(problem, Limits(), balance=0.3, solver="cbc")
+        assert first.status == second.status
+        assert first.objective_us == pytest.approx(second.objective_us, rel=1e-6)
+        free = solve(problem, Limits())
+        assert first.objective_us >= free.objective_us * (1 - 1e-6)
+        seen.add(first.objective_us > free.objective_us * 1.01)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_answer_is_never_longer_than_the_warm_start(solver):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    for seed in range(6):
+        problem = random_problem(seed, 20, memory=False)
+        start = start_of(problem, seed)
+        found = solve(problem, Limits(time_limit_s=0.3), solver=solver, warm_start=start)
+        assert found.schedule is not None
+        assert found.objective_us <= start.makespan_us * (1 + 1e-9)
+        assert broken_rules(problem, found.schedule) == []
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_warm_start_reaches_the_solver(solver):
+    """Little work does not find the optimum; from the optimum it does not get lost."""
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    problem = random_problem(3, 22, memory=False)
+    best = solve(problem, Limits(time_limit_s=20)).schedule
+    assert best is not None
+    formulation = Formulation.build(problem)
+    start = left_shift(formulation, timetable_of(formulation, best), congestion=True)
+    asked = Search(formulation, Limits(time_limit_s=0.03, deterministic=True))
+    cold = SOLVERS[solver](asked)
+    warm = SOLVERS[solver](replace(asked, start=start, start_fits=True))
+    assert cold.times is None or left_shift(
+        formulation, cold.times, congestion=True
+    ).makespan > best.makespan_us * (1 + 1e-6)
+    assert warm.times is not None
+    assert left_shift(formulation, warm.times, congestion=True).makespan == pytest.approx(
+        best.makespan_us
+    )
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_optimal_warm_start_is_proved(solver):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    for seed in range(12):
+        problem = random_problem(seed, memory=False)
+        best = solve(problem, Limits()).schedule
+        again = solve(problem, Limits(), solver=solver, warm_start=best)
+        assert best is not None
+        assert again.status == SolveStatus.OPTIMAL
+        assert again.objective_us == pytest.approx(best.makespan_us, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_warm_start_that_exceeds_memory_is_only_a_hint(solver, caplog):
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 1, [1])], resident_bytes=[6, 6])
+    roomy = Problem.build(graph, {"GPU": [1.0, 1.0]}, two_gpus(12))
+    start = solve(roomy, Limits()).schedule
+    assert start is not None
+    assert start.makespan_us == 2
+    tight = Problem.build(graph, {"GPU": [1.0, 1.0]}, two_gpus(11))
+    found = solve(tight, Limits(), solver=solver, warm_start=start)
+    assert found.objective_us == pytest.approx(6)
+    assert "exceeds the memory of GPU:0 by 1 bytes" in caplog.text
+
+
+def test_warm_start_of_another_problem_is_refused():
+    problem = fan(two_gpus())
+    other = random_problem(1, 9, memory=False)
+    with pytest.raises(BadInputError, match="places 9 ops, the problem has 4"):
+        solve(problem, Limits(), warm_start=start_of(other))
+    schedule = solve(problem, Limits()).schedule
+    assert schedule is not None
+    moved = replace(schedule, device=np.array([0, 0, 1, 0]))
+    with pytest.raises(BadInputError, match="op 'd' on device 0, where it may not run"):
+        solve(problem, Limits(), warm_start=moved)
+
+
+@pytest.mark.parametrize("time_limit_s", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("solver", MILP_SOLVERS)
+def test_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    problem = random_problem(3, 22, memory=False)
+    found = solve(problem, Limits(time_limit_s=time_limit_s), solver=solver)
+    best = solve(problem, Limits(time_limit_s=20)).objective_us
+    assert found.status in (SolveStatus.FEASIBLE, SolveStatus.UNKNOWN)
+    assert found.bound_us <= best * (1 + 1e-6)
+    assert (found.schedule is None) == (found.status == SolveStatus.UNKNOWN)
+
+
+def hard_problem(solver: str) -> Problem:
+    """More than the solver can prove in some minutes."""
+    return random_problem(6, 120 if solver == "cpsat" else 30, memory=False, num_devices=3)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_stop_ends_the_search_with_the_best_so_far(solver):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    problem = hard_problem(solver)
+    start, limits = start_of(problem), Limits(time_limit_s=500)
+    threading.Timer(1.0, limits.stop.set).start()
+    found = solve(problem, limits, solver=solver, warm_start=start)
+    assert found.status == SolveStatus.INTERRUPTED
+    assert found.schedule is not None
+    assert found.objective_us <= start.makespan_us * (1 + 1e-9)
+
+
+def test_stop_before_the_search_leaves_the_start():
+    problem, limits = hard_problem("cpsat"), Limits(time_limit_s=500)
+    limits.stop.set()
+    start = start_of(problem)
+    found = solve(problem, limits, warm_start=start)
+    assert found.status == SolveStatus.INTERRUPTED
+    assert found.objective_us <= start.makespan_us
+    assert solve(problem, limits).status == SolveStatus.UNKNOWN
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_deterministic_mode_gives_the_same_answer_twice(solver):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    problem = random_problem(5, 25, memory=False)
+    limits = Limits(time_limit_s=0.2, deterministic=True, seed=7)
+    first, second = (
+        solve(problem, limits, solver=solver, warm_start=start_of(problem)).schedule
+        for _ in range(2)
+    )
+    assert first is not None
+    assert second is not None
+    assert first.device.tolist() == second.device.tolist()
+    assert first.start_us.tolist() == second.start_us.tolist()
+
+
+def test_solutions_are_told_as_they_improve():
+    told = []
+    problem = random_problem(3, 22, memory=False)
+    found = solve(
+        problem,
+        Limits(),
+        warm_start=start_of(problem),
+        on_solution=lambda objective_us, bound_us: told.append((objective_us, bound_us)),
+    )
+    objectives = [objective_us for objective_us, _ in told]
+    assert objectives == sorted(objectives, reverse=True)
+    assert objectives[-1] == pytest.approx(found.objective_us)
+    assert all(bound_us <= found.objective_us + 1e-6 for _, bound_us in told)
+
+
+def test_cbc_verdicts_are_read_truthfully():
+    """Its words at the end of a search, as CBC 2.10 writes them."""
+    node = "Cbc0010I After 9 nodes, 1 on tree, 5 best solution, best possible 3.25 (1.0 seconds)\n"
+    stopped = "Stopped on time - objective value 5.00000000\n      0 Cmax  5  0\n** 2 S_1 1.5 0\n"
+    answer = cbc.read_answer(stopped, node, in_time=False)
+    assert answer.values == {"Cmax": 5.0, "S_1": 1.5}
+    assert 3.2499 < answer.bound < 3.25
+    none = "Stopped on time (no integer solution - continuous used) - objective value 3.0\n"
+    assert cbc.read_answer(none, node, in_time=False).values is None
+    optimal = cbc.read_answer("Optimal - objective value 5.0\n", node, in_time=True)
+    assert optimal.bound == 5
+    infeasible = "Infeasible - objective value 30.0\n"
+    assert cbc.read_answer(infeasible, "", in_time=True).infeasible
+    assert not cbc.read_answer(infeasible, "", in_time=False).infeasible
+
+
+def test_unknown_solver_and_balance_are_refused():
+    with pytest.raises(BadInputError, match="'gurobi' is unknown; use one of cpsat, cbc, highs"):
+        solve(fan(two_gpus()), Limits(), solver="gurobi")
+    with pytest.raises(BadInputError, match=r"balance is 1\.5"):
+        solve(fan(two_gpus()), Limits(), balance=1.5)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "cbc"])
+def test_graph_without_ops_is_optimal_at_once(solver):
+    problem = Problem.build(OpGraph.build([]), {"GPU": []}, two_gpus())
+    found = solve(problem, Limits(), solver=solver)
+    assert (found.status, found.objective_us) == (SolveStatus.OPTIMAL, 0.0)

@@ -1,0 +1,349 @@
+"""Op times: from TensorFlow's analytic costs, and from CSV files."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_graphs import exported, nested_loops, recurrent, step_stats
+
+from pesto_cli import __version__
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.files import CommFit, read_profile, write_profile
+from pesto_cli.graphdef.hashing import graph_hash
+from pesto_cli.graphdef.nodes import needed_nodes, topological_order
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
+from pesto_cli.profile import profile
+from pesto_cli.profile.loops import Loops
+from pesto_cli.profile.lowering import lowered
+from pesto_cli.profile.summary import summarize
+from pesto_cli.profile.virtual_cluster import DEVICE_PREFIX, VirtualDevice, VirtualRun, run_all
+
+SERVER = PRESETS["v100x2-nvlink"]
+SIZE = 2048
+# Of a product of two float32 matrices, and of the traffic of any op with two in and one out.
+MATMUL_FLOP, TRAFFIC_BYTES = 2 * SIZE**3, 3 * 4 * SIZE**2
+
+
+def training_step(tf):
+    """A large multiplication, a small sum, a shape computed in int32, a string, a variable."""
+    tf1 = tf.compat.v1
+    fed = tf1.placeholder(tf.float32, [SIZE, SIZE], name="fed")
+    weights = tf1.get_variable("weights", [SIZE, SIZE], use_resource=True)
+    product = tf.matmul(fed, weights, name="product")
+    total = tf.add(product, fed, name="total")
+    small = tf.add(tf.reshape(total, [-1], name="flat")[:4], 1.0, name="small")
+    size = tf.multiply(tf.constant(list(range(20))), 2, name="size")
+    text = tf.strings.as_string(small, name="text")
+    counter = tf1.get_variable("counter", [], tf.int32, use_resource=True)
+    counted = counter.assign_add(1, read_value=False, name="counted")
+    return [tf.group(text, size, counted, name="train"), total]
+
+
+@pytest.fixture(scope="module")
+def step_graph():
+    return exported(training_step)
+
+
+@pytest.fixture(scope="module")
+def analytic(step_graph):
+    return profile(step_graph, SERVER)
+
+
+@pytest.fixture(scope="module")
+def offloaded(step_graph):
+    return profile(step_graph, machine_with_two_gpu_kinds(), cpu_offload=True)
+
+
+def machine_with_two_gpu_kinds() -> Machine:
+    """A CPU, a V100 and a GPU with half its clock rate and no cost of a launch."""
+    slow = replace(V100, frequency_mhz=V100.frequency_mhz // 2, launch_us=0.0, no_launch_us=0.0)
+    devices = (*SERVER.devices[:2], Device("OLD:0", "OLD", 2**33))
+    names = [device.name for device in devices]
+    links = [Link(a, b, CommModel(1.0, 1e-4)) for a in names for b in names if a != b]
+    return Machine(devices, tuple(links), kinds={**SERVER.kinds, "OLD": slow})
+
+
+def times(found, kind):
+    column = found.problem.time_us[:, found.problem.kinds.index(kind)]
+    return dict(zip(found.problem.graph.names, column.tolist(), strict=True))
+
+
+def test_a_large_op_takes_its_arithmetic_and_its_traffic_at_the_devices_peak(analytic):
+    gpu_us = times(analytic, "GPU")
+    flop_per_us = V100.num_cores * V100.frequency_mhz * 64 * 2  # 64 fused multiply-adds a core
+    bytes_per_us = V100.bandwidth_gb_s * 1e3
+    assert gpu_us["product"] == pytest.approx(
+        MATMUL_FLOP / flop_per_us + TRAFFIC_BYTES / bytes_per_us, rel=1e-3
+    )
+    assert gpu_us["total"] == pytest.approx(
+        SIZE**2 / flop_per_us + TRAFFIC_BYTES / bytes_per_us, rel=0.01
+    )
+
+
+def test_times_have_nanoseconds(analytic):
+    assert times(analytic, "GPU")["total"] % 1 != 0
+
+
+def test_an_op_that_launches_a_kernel_takes_at_least_a_launch(analytic):
+    assert times(analytic, "GPU")["small"] == V100.launch_us
+
+
+@pytest.mark.parametrize("op", ["flat", "weights", "product/ReadVariableOp", "size", "train"])
+def test_an_op_that_launches_no_kernel_takes_the_time_of_one_that_does_not(analytic, op):
+    assert times(analytic, "GPU")[op] == V100.no_launch_us
+
+
+def test_an_op_runs_on_a_gpu_where_its_group_can_and_else_on_the_cpu(analytic):
+    cpu_us, gpu_us = times(analytic, "CPU"), times(analytic, "GPU")
+    for op in ("product", "total", "small", "weights", "product/ReadVariableOp"):
+        assert np.isnan(cpu_us[op])
+    # The variable of int32 could lie on a GPU, but its increment has no kernel there.
+    for op in ("text", "counter", "counted"):
+        assert np.isnan(gpu_us[op])
+        assert cpu_us[op] > 0
+
+
+def test_feeds_and_returns_are_free_and_on_the_host(analytic):
+    problem = analytic.problem
+    free = problem.is_feed | problem.is_fetch
+    assert free.sum() == 2
+    assert (problem.time_us[free, problem.kinds.index("CPU")] == 0).all()
+    assert np.isnan(problem.time_us[free, problem.kinds.index("GPU")]).all()
+
+
+def test_with_offload_a_gpus_ops_have_a_time_on_the_cpu_too(offloaded):
+    cpu_us, gpu_us = times(offloaded, "CPU"), times(offloaded, "GPU")
+    assert cpu_us["product"] > gpu_us["product"] > 0
+    assert np.isnan(gpu_us["text"])
+
+
+def test_every_kind_of_gpu_has_its_own_times(analytic, offloaded):
+    gpu_us, old_us = times(offloaded, "GPU"), times(offloaded, "OLD")
+    assert gpu_us["product"] == times(analytic, "GPU")["product"]
+    assert 1.5 * gpu_us["product"] < old_us["product"] < 2 * gpu_us["product"]
+    assert 0 < old_us["small"] < 1  # no floor
+    assert old_us["flat"] == 0
+
+
+def test_a_profile_says_where_it_comes_from_and_survives_its_file(tmp_path, step_graph, analytic):
+    assert analytic.provenance == {
+        "graph_hash": graph_hash(step_graph.graph_def),
+        "pesto_version": __version__,
+        "tensorflow_version": tensorflow().__version__,
+        "source": "analytic",
+        "num_runs": 0,
+        "notes": [],
+    }
+    path = tmp_path / "step.profile.json"
+    write_profile(path, analytic)
+    read = read_profile(path)
+    assert read.provenance == analytic.provenance
+    np.testing.assert_array_equal(read.problem.time_us, analytic.problem.time_us)
+
+
+def three_loops(tf):
+    """Loops of 3 and of 7 trips, and one that only the data ends."""
+    fed = tf.compat.v1.placeholder(tf.float32, [SIZE, SIZE], name="fed")
+
+    def body(trip, value):
+        return trip + 1, tf.matmul(value, fed)
+
+    def is_small(_, value):
+        return tf.reduce_sum(value) < 10
+
+    return [
+        tf.while_loop(lambda trip, _: trip < 3, body, [0, fed], name="three")[1],
+        tf.while_loop(lambda trip, _: trip < 7, body, [0, fed], name="seven")[1],
+        tf.while_loop(is_small, body, [0, fed], name="open")[1],
+    ]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["frames", "functional"])
+def looping(request):
+    return profile(exported(three_loops, functional_control_flow=request.param), SERVER)
+
+
+def test_a_while_loop_takes_all_its_iterations(looping):
+    gpu_us = times(looping, "GPU")
+    three, seven = (gpu_us.get(f"{name}/LoopCond", gpu_us.get(name)) for name in ("three", "seven"))
+    product_us = MATMUL_FLOP / (V100.num_cores * V100.frequency_mhz * 64 * 2)
+    assert (seven - three) / 4 == pytest.approx(product_us, rel=0.15)
+    assert seven / three == pytest.approx(7 / 3, rel=0.01)
+
+
+def test_a_loop_that_only_the_data_ends_counts_once_and_is_reported(looping):
+    gpu_us = times(looping, "GPU")
+    once, thrice = (gpu_us.get(f"{name}/LoopCond", gpu_us.get(name)) for name in ("open", "three"))
+    assert once == pytest.approx(thrice / 3, rel=0.1)
+    (note,) = looping.provenance["notes"]
+    assert "while loop 'open" in note
+
+
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize("build", [recurrent, nested_loops])
+def test_iterations_are_those_of_a_real_run(build, functional):
+    meta = lowered(exported(build, functional_control_flow=functional))
+    fetches = [name.split(":")[0] for name in meta.collection_def["train_op"].node_list.value]
+    nodes = needed_nodes(meta.graph_def, fetches)
+    loops = Loops(nodes, topological_order(nodes))
+    runs = Counter(
+        stats.node_name for device in step_stats(meta, {}).dev_stats for stats in device.node_stats
+    )
+    inside = [
+        index
+        for index, node in enumerate(nodes)
+        if loops.frames[index] and node.type in {"MatMul", "Tanh", "TanhGrad", "Mul", "ConcatV2"}
+    ]
+    assert inside
+    assert loops.of_unknown_length == []
+    for index in inside:
+        assert loops.iterations(index) == runs[nodes[index].name]
+
+
+def test_a_machine_that_does_not_describe_a_kind_is_refused(step_graph):
+    undescribed = replace(SERVER, kinds={"CPU": SERVER.kinds["CPU"]})
+    with pytest.raises(BadInputError, match=r"'GPU:0' is of kind 'GPU'.*\[kinds.GPU\]"):
+        profile(step_graph, undescribed)
+
+
+def test_a_gpu_without_architecture_is_refused(step_graph):
+    kinds = {**SERVER.kinds, "GPU": replace(V100, architecture="")}
+    with pytest.raises(BadInputError, match="compute capability"):
+        profile(step_graph, replace(SERVER, kinds=kinds))
+
+
+@pytest.mark.parametrize("source", ["guess", "analytic:fast", "csv"])
+def test_a_source_that_is_unknown_or_misused_is_refused(step_graph, source):
+    with pytest.raises(BadInputError):
+        profile(step_graph, SERVER, source=source)
+
+
+def test_a_graph_that_kills_the_virtual_cluster_ends_with_its_last_words():
+    tf1 = tensorflow().compat.v1
+    dangling = tf1.NodeDef(name="op", op="Identity", input=["nowhere"], device="/device:CPU:0")
+    dangling.attr["T"].type = 1
+    cpu = VirtualDevice("CPU", 1000, 1, 1_000_000)
+    run = VirtualRun(tf1.GraphDef(node=[dangling]), ["op"], {f"{DEVICE_PREFIX}CPU:0": cpu})
+    with pytest.raises(EnvironmentFailedError, match=r"(?s)virtual cluster died.*nowhere"):
+        run_all([run])
+
+
+# Measured times.
+
+
+def small_step(tf):
+    """A feed, `head` with two outputs and a loop; `tail`, which takes both; a string."""
+    tf1 = tf.compat.v1
+    fed = tf1.placeholder(tf.float32, [2, 8], name="fed")
+    head = tf.split(fed, [1, 7], axis=1, name="head")
+    looped = tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v * 2.0), [0, fed], name="loop")
+    tail = tf.concat([*head, looped[1]], 1, name="tail")
+    return [tf.strings.as_string(tail, name="text").op]
+
+
+ROWS = [
+    "head,GPU,3.5,64",
+    "tail,GPU,4,",
+    "tail,CPU,9,",
+    "text,CPU,8,",
+    "loop/mul,GPU,10,",
+    "loop/LoopCond,GPU,2,",
+]
+
+
+@pytest.fixture(scope="module")
+def small_graph():
+    return exported(small_step)
+
+
+def from_csv(tmp_path, meta_graph, rows, header="name,kind,us,bytes", **options):
+    path = tmp_path / "times.csv"
+    path.write_text("\n".join([header, *rows, ""]))
+    return profile(meta_graph, SERVER, source=f"csv:{path}", **options)
+
+
+def test_a_csv_gives_the_times_and_the_kinds_that_an_op_can_run_on(tmp_path, small_graph):
+    found = from_csv(tmp_path, small_graph, ROWS)
+    cpu_us, gpu_us = times(found, "CPU"), times(found, "GPU")
+    assert (gpu_us["head"], gpu_us["tail"], cpu_us["tail"], cpu_us["text"]) == (3.5, 4, 9, 8)
+    assert np.isnan([cpu_us["head"], gpu_us["text"], gpu_us["fed"]]).all()
+    assert cpu_us["fed"] == 0
+
+
+def test_a_while_loop_takes_the_sum_of_its_rows(tmp_path, small_graph):
+    assert times(from_csv(tmp_path, small_graph, ROWS), "GPU")["loop/LoopCond"] == 12
+
+
+def test_a_loop_does_not_run_where_only_some_of_its_rows_do(tmp_path, small_graph):
+    found = from_csv(tmp_path, small_graph, [*ROWS, "loop/mul,CPU,30,"])
+    assert np.isnan(times(found, "CPU")["loop/LoopCond"])
+    assert times(found, "GPU")["loop/LoopCond"] == 12
+
+
+def test_stated_bytes_are_shared_by_an_ops_outputs_in_proportion(tmp_path, small_graph):
+    graph = from_csv(tmp_path, small_graph, ["head,GPU,3.5,128", *ROWS[1:]]).problem.graph
+    head, tail = graph.index_of["head"], graph.index_of["tail"]
+    assert graph.tensor_bytes[graph.tensor_producer == head].tolist() == [16, 112]
+    assert graph.tensor_bytes[graph.tensor_producer == tail].tolist() == [2 * 16 * 4]
+
+
+def test_a_small_constant_may_be_listed(tmp_path, small_graph):
+    from_csv(tmp_path, small_graph, [*ROWS, "tail/axis,CPU,1,"])
+
+
+def test_columns_may_come_in_any_order_and_without_bytes(tmp_path, small_graph):
+    rows = [",".join(reversed(row.split(",")[:3])) for row in ROWS]
+    found = from_csv(tmp_path, small_graph, rows, header="us,kind,name")
+    assert times(found, "GPU")["head"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["head,GPU,-1,", *ROWS[1:]], "line 2: us is '-1'"),
+        (["head,GPU,,", *ROWS[1:]], "line 2: no us"),
+        (["head,GPU,soon,", *ROWS[1:]], "line 2: us is 'soon'"),
+        (["head,GPU,nan,", *ROWS[1:]], "line 2: us is 'nan'"),
+        (["head,GPU,1,2.5", *ROWS[1:]], "line 2: bytes is '2.5'"),
+        ([*ROWS, "heart,GPU,1,"], "line 8: the step has no op 'heart'"),
+        ([*ROWS, "head,TPU,1,"], "line 8: kind 'TPU'.*CPU, GPU"),
+        ([*ROWS, "head,GPU,1,"], "line 8: op 'head' has a time on GPU already.*line 2"),
+        ([*ROWS, "head,CPU,1,65"], "line 8: op 'head' gives 65 bytes here and 64 in .*line 2"),
+        ([*ROWS, "text,GPU,1,"], r"line 8: TensorFlow cannot run op 'text' \(AsString\) on a GPU"),
+        (ROWS[2:], "no time for 1 of .* ops: 'head'"),
+        ([], "no time for 4 of .* ops: 'head', .*, ..."),
+    ],
+)
+def test_a_csv_that_does_not_fit_is_refused_with_the_line(tmp_path, small_graph, rows, message):
+    with pytest.raises(BadInputError, match=message):
+        from_csv(tmp_path, small_graph, rows)
+
+
+def test_a_csv_without_its_columns_is_refused(tmp_path, small_graph):
+    with pytest.raises(BadInputError, match=r"columns name,kind,us \(and bytes where known\)"):
+        from_csv(tmp_path, small_graph, ["head,3.5"], header="op,time")
+
+
+def test_a_csv_says_itself_what_the_cpu_can_run(tmp_path, small_graph):
+    with pytest.raises(BadInputError, match="cpu-offload"):
+        from_csv(tmp_path, small_graph, ROWS, cpu_offload=True)
+
+
+def test_fitted_communication_replaces_the_machines(tmp_path, small_graph):
+    fits = [CommFit("GPU", "GPU", CommModel(3.0, 1e-3))]
+    machine = from_csv(tmp_path, small_graph, ROWS, comm=fits).problem.machine
+    assert machine.latency_us[1, 2] == 3.0
+    assert machine.latency_us[0, 1] == SERVER.latency_us[0, 1]
+
+
+def test_a_summary_counts_ops_by_duration_and_adds_up_the_work(tmp_path, small_graph):
+    rows = ["head,GPU,9.9,", "tail,GPU,10,", "text,CPU,100,", "loop/mul,GPU,100.1,"]
+    problem = from_csv(tmp_path, small_graph, rows).problem
+    summary = summarize(problem, critical_path_us=210.1)
+    assert summary.num_ops == read_step(small_graph).graph.num_ops == 5
+    assert (summary.num_short, summary.num_medium, summary.num_long) == (2, 2, 1)
+    assert summary.work_us == pytest.approx(220.0)
+    assert summary.critical_path_us == 210.1
