@@ -1,11 +1,15 @@
 """Problems small enough to solve on paper, shared by the tests."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+# Before TensorFlow: see pesto_cli/graphdef/tensorflow.py.
+import ortools.sat.python.cp_model  # noqa: F401
 import pytest
 
 from pesto_cli import cli
@@ -52,6 +56,11 @@ def diamond_profile(tmp_path: Path, diamond: Problem) -> Path:
 @pytest.fixture
 def server() -> Machine:
     return PRESETS["v100x2-nvlink"]
+
+
+# oneDNN fuses neighbouring ops on a CPU, whatever the session's settings; the fused op rounds
+# differently.
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 
 class Outcome(NamedTuple):

@@ -1,6 +1,5 @@
 """TensorFlow itself runs placed graphs: on the devices chosen, in the order chosen, to the bit."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,6 @@ from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.simulate import Simulator
-
-# Read once, when TensorFlow starts: without oneDNN, which fuses neighbours on a CPU (a convolution
-# and its bias) into ops that round differently. Where ops lie would show in the last bit.
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 SCRIPT = """
 import keras

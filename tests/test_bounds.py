@@ -78,7 +78,7 @@ def test_load_of_gpu_ops_is_not_spread_over_the_cpu():
 
 
 def test_load_counts_a_slow_cpu_for_little():
-    """Thirty ops that take 1 on a GPU and 10 on the CPU: 2.1 GPUs' worth of devices."""
+    """Ops that take 1 on a GPU and 10 on the CPU: 2.1 GPUs' worth of devices."""
     graph = OpGraph.build([f"op{i}" for i in range(42)])
     times = {"GPU": [1.0] * 42, "CPU": [10.0] * 42}
     problem = Problem.build(graph, times, PRESETS["v100x2-nvlink"])

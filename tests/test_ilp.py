@@ -170,7 +170,7 @@ def two_gpus(memory_bytes: int = 100, latency_us: float = 4.0) -> Machine:
 
 
 def fan(machine: Machine) -> Problem:
-    """Two ops of 2 us, pinned to GPU:0, each followed by one of 10 us that is pinned to GPU:1."""
+    """Two zero-time ops on GPU:0, each followed by one of 1 us on GPU:1; they may not move."""
     graph = OpGraph.build(["a", "b", "c", "d"], [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
     problem = Problem.build(graph, {"GPU": [0.0, 0.0, 1.0, 1.0]}, machine)
     return problem.constrained(permitted=np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool))
@@ -186,16 +186,14 @@ def test_transfers_queue_unless_congestion_is_off(solver):
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_zero_time_op_does_not_start_within_another(solver):
-    """`b` and `z` are ready at 2, `d` waits for z and would be done at 8 if z ran within b."""
-    graph = OpGraph.build(["a", "b", "z"], control_edges=[(0, 2)])
-    machine = Machine((Device("GPU:0", "GPU", 10), Device("GPU:1", "GPU", 10)), two_gpus().links, 2)
-    problem = Problem.build(graph, {"GPU": [1.0, 5.0, 0.0]}, machine).constrained(
-        permitted=np.array([[1, 0], [0, 1], [0, 1]], dtype=bool)
+    """`z` is ready at 3, `b` runs from 0 to 5, `d` needs z: with z within b, all were done by 6."""
+    graph = OpGraph.build(["a", "b", "z", "d"], control_edges=[(0, 2), (2, 3)])
+    machine = replace(two_gpus(), signal_us=2.0)
+    problem = Problem.build(graph, {"GPU": [1.0, 5.0, 0.0, 1.0]}, machine).constrained(
+        permitted=np.array([[1, 0], [0, 1], [0, 1], [1, 0]], dtype=bool)
     )
-    found = solve(problem, Limits(), solver=solver)
-    assert found.schedule is not None
-    assert found.objective_us == optimum_us(problem) == 5
-    assert found.schedule.start_us[2] == 5
+    assert optimum_us(problem) == 8
+    assert_is_optimum(problem, solver, 8)
 
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
@@ -254,7 +252,8 @@ def test_warm_start_reaches_the_solver(solver):
     assert best is not None
     formulation = Formulation.build(problem)
     start = left_shift(formulation, timetable_of(formulation, best), congestion=True)
-    asked = Search(formulation, Limits(time_limit_s=0.03, deterministic=True))
+    little = 0.03 if solver == "cpsat" else 0.01
+    asked = Search(formulation, Limits(time_limit_s=little, deterministic=True))
     cold = SOLVERS[solver](asked)
     warm = SOLVERS[solver](replace(asked, start=start, start_fits=True))
     assert cold.times is None or left_shift(
@@ -319,7 +318,7 @@ def test_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
 
 def hard_problem(solver: str) -> Problem:
     """More than the solver can prove in some minutes."""
-    return random_problem(6, 120 if solver == "cpsat" else 30, memory=False, num_devices=3)
+    return random_problem(6, 120 if solver == "cpsat" else 22, memory=False, num_devices=3)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

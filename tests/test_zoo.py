@@ -12,8 +12,9 @@ from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names, node
 from pesto_cli.graphdef.structure import ancestors, check_structure
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.zoo import MODELS, build
+from pesto_cli.zoo.nasnet import nasnet_logits
 
-TINY = ["RNNLM-tiny", "Transformer-tiny"]
+TINY = [name for name in MODELS if name.endswith("-tiny")]
 
 
 def losses_of_five_steps(meta, values=20):
@@ -33,22 +34,19 @@ def losses_of_five_steps(meta, values=20):
 
 @pytest.fixture(scope="module", params=TINY)
 def tiny(request):
-    return export(f"zoo:{request.param}")
+    meta = export(f"zoo:{request.param}")
+    return request.param, meta, losses_of_five_steps(meta)
 
 
 def test_a_tiny_model_learns_after_export(tiny):
-    losses = losses_of_five_steps(tiny)
+    _, _, losses = tiny
     assert all(later < earlier for earlier, later in pairwise(losses))
     assert losses[0] == pytest.approx(np.log(20), rel=0.35)
 
 
 def test_two_builds_of_a_model_start_from_the_same_values(tiny):
-    name = next(model for model in TINY if model.startswith(_family(tiny)))
-    assert losses_of_five_steps(tiny) == losses_of_five_steps(export(f"zoo:{name}"))
-
-
-def _family(meta):
-    return "Transformer" if any(n.name.startswith("encoder/") for n in meta.graph_def.node) else "R"
+    name, _, losses = tiny
+    assert losses_of_five_steps(export(f"zoo:{name}")) == losses
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -63,19 +61,35 @@ def test_an_unknown_model_is_refused_with_the_list_of_models():
     assert all(name in str(refused.value) for name in MODELS)
 
 
-def step_types(name):
-    """The ops of a full-size model's training step, by name, without a value of a variable."""
-    tf = tensorflow()
-    with tf.Graph().as_default() as graph:
-        built = build(name)
-        graph_def = graph.as_graph_def()
-    check_structure(graph_def, name)
-    needed = ancestors(graph_def, [built["train_op"].name, node_name(built["loss"].name)])
-    return {node.name: node.op for node in graph_def.node if node.name in needed}
+def step_nodes(meta):
+    """The nodes of a training step, without those that initialise it: name -> node."""
+    needed = ancestors(meta.graph_def, map(node_name, fetch_names(meta)))
+    return {node.name: node for node in meta.graph_def.node if node.name in needed}
+
+
+PARTS = {
+    "RNNLM-tiny": r"input|embedding|layer_\d|softmax|loss",
+    "NMT-tiny": r"input|encoder/(embedding|layer_\d)|attention|decoder/(embedding|layer_\d)"
+    r"|softmax|loss|clip",
+    "Transformer-tiny": r"input|embedding/(source|target)|encoder/layer_\d|decoder/layer_\d|softmax"
+    r"|loss|beta[12]_power",
+    "NASNet-tiny": r"input|stem/(conv|reduction_cell_\d)|cell_\d|softmax|loss|clip",
+}
+
+
+def test_every_op_lies_in_a_layer_a_named_part_or_the_gradients(tiny):
+    name, meta, _ = tiny
+    part = re.compile(rf"(mul|({PARTS[name]}|gradients|train_op|apply|sgd|adam|rmsprop)(/|$))")
+    assert [node for node in step_nodes(meta) if not part.match(node)] == []
 
 
 def test_rnnlm_2_2048_has_two_layers_of_twenty_steps():
-    types = step_types("RNNLM-2-2048")
+    with tensorflow().Graph().as_default() as graph:
+        built = build("RNNLM-2-2048")
+        graph_def = graph.as_graph_def()
+    check_structure(graph_def, "RNNLM-2-2048")
+    needed = ancestors(graph_def, [built["train_op"].name, node_name(built["loss"].name)])
+    types = {node.name: node.op for node in graph_def.node if node.name in needed}
     assert 1_500 < len(types) < 5_000
     cells = {re.match(r"layer_(\d)/step_(\d+)/MatMul$", name) for name in types} - {None}
     assert {(int(cell[1]), int(cell[2])) for cell in cells} == {
@@ -84,10 +98,43 @@ def test_rnnlm_2_2048_has_two_layers_of_twenty_steps():
     assert list(types.values()).count("ResourceApplyGradientDescent") == 6
 
 
-def test_every_forward_op_of_the_transformer_lies_in_a_layer_or_a_named_part():
-    parts = re.compile(
-        r"(input|embedding/(source|target)|encoder/layer_\d+|decoder/layer_\d+|softmax|loss"
-        r"|gradients|beta[12]_power|train_op)(/|$)"
-    )
-    types = step_types("Transformer-tiny")
-    assert [name for name in types if not parts.match(name)] == []
+@pytest.fixture(scope="module")
+def nmt():
+    return export("zoo:NMT-tiny").graph_def
+
+
+@pytest.mark.parametrize(
+    ("output", "part", "steps"),
+    [
+        ("encoder/layer_0/forward/step_1", "encoder/layer_0/forward", {0, 1}),
+        ("encoder/layer_0/backward/step_1", "encoder/layer_0/backward", {1, 2}),
+        ("encoder/layer_1/step_0", "encoder/layer_0/forward", {0}),
+        ("encoder/layer_1/step_0", "encoder/layer_0/backward", {0, 1, 2}),
+        ("attention/step_1", "encoder/layer_2", {0, 1, 2}),
+        ("attention/step_1", "decoder/layer_0", {0, 1}),
+        ("decoder/layer_0/step_1", "attention", {0}),
+        ("decoder/layer_1/step_1", "attention", {0, 1}),
+        ("decoder/layer_2/step_1", "decoder/layer_1", {0, 1}),
+        ("softmax/step_1", "decoder/layer_2", {0, 1}),
+    ],
+)
+def test_a_step_of_nmt_needs_only_the_steps_that_wu_et_al_give_it(nmt, output, part, steps):
+    inside = [node.name for node in nmt.node if node.name.startswith(f"{output}/")]
+    needed = (re.match(rf"{part}/step_(\d)/", name) for name in ancestors(nmt, inside))
+    assert {int(match[1]) for match in needed if match} == steps
+
+
+def test_nasnet_of_6_cells_and_168_filters_has_the_published_number_of_parameters():
+    """The trainable parameters of `tf.keras.applications.NASNetLarge`."""
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default():
+        images = tf1.placeholder(tf1.float32, [1, 331, 331, 3])
+        nasnet_logits(images, cells=6, filters=168)
+        sizes = [variable.shape.num_elements() for variable in tf1.trainable_variables()]
+    assert sum(sizes) == 88_753_150
+
+
+def test_every_batch_norm_of_nasnet_updates_its_moving_averages():
+    nodes = step_nodes(export("zoo:NASNet-tiny")).values()
+    types = [node.op for node in nodes]
+    assert types.count("AssignSubVariableOp") == 2 * types.count("FusedBatchNormV3") > 0

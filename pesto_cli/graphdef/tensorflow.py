@@ -16,6 +16,10 @@ def tensorflow() -> Any:
     its log settings stay as they are. `TF_CPP_MIN_LOG_LEVEL` is respected where it is set.
     """
     if "tensorflow" not in sys.modules:
+        # Both bring a protobuf library of their own, and some of its symbols hold for the whole
+        # process: OR-Tools 9.15 crashes as it solves if TensorFlow 2.21 was first.
+        from ortools.sat.python import cp_model  # noqa: F401
+
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with _stderr_shown_only_on_failure():
             import tensorflow as tf
