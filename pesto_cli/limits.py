@@ -19,3 +19,7 @@ class Limits:
     workers: int = 1
     deterministic: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def __reduce__(self) -> tuple[type["Limits"], tuple[float, int, int, bool]]:
+        """To another process goes all but the event, which gets a new one there."""
+        return Limits, (self.time_limit_s, self.seed, self.workers, self.deterministic)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.graph import Adjacency, FloatArray, IntArray, OpGraph
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Placement, Schedule, Transfers
 
@@ -158,23 +158,13 @@ def peak_bytes(
     each to the end of its last local consumer and outgoing transfer. An alias holds nothing of its
     own, but keeps what it aliases for as long as it is used.
     """
-    graph = problem.graph
-    position = np.empty(graph.num_ops, dtype=np.int64)
-    position[graph.topological_order] = np.arange(graph.num_ops)
-    reverse = np.argsort(-position[graph.tensor_producer], kind="stable")
     resident = np.zeros(problem.num_devices, dtype=np.int64)
-    np.add.at(resident, device, graph.resident_bytes)
-    peak: IntArray = _peak_bytes(
+    np.add.at(resident, device, problem.graph.resident_bytes)
+    peak: IntArray = peak_held_bytes(
+        memory_columns(problem.graph),
         np.ascontiguousarray(device, dtype=np.int64),
         start_us,
         end_us,
-        graph.tensor_producer,
-        graph.tensor_bytes,
-        graph.held_bytes,
-        graph.consumer_tensor,
-        graph.consumers,
-        graph.alias_source,
-        reverse,
         transfers.tensor,
         transfers.dst,
         transfers.start_us,
@@ -182,6 +172,22 @@ def peak_bytes(
         resident,
     )
     return peak
+
+
+def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
+    """What `peak_held_bytes` has to know of a graph; the last, its tensors from the last one back."""
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[graph.topological_order] = np.arange(graph.num_ops)
+    reverse = np.argsort(-position[graph.tensor_producer], kind="stable")
+    return (
+        graph.tensor_producer,
+        graph.tensor_bytes,
+        graph.held_bytes,
+        graph.consumer_tensor,
+        graph.consumers,
+        graph.alias_source,
+        reverse,
+    )
 
 
 @numba.njit(cache=True, nogil=True)
@@ -490,23 +496,9 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
 
 
 @numba.njit(cache=True, nogil=True)
-def _peak_bytes(  # type: ignore[no-untyped-def]
-    device,
-    start,
-    end,
-    producer,
-    num_bytes,
-    held_bytes,
-    consumer_tensor,
-    consumers,
-    alias_source,
-    reverse,
-    sent_tensor,
-    sent_to,
-    sent,
-    arrived,
-    resident,
-):
+def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident):  # type: ignore[no-untyped-def]
+    """`[num_devices]`: see `peak_bytes`."""
+    producer, num_bytes, held_bytes, consumer_tensor, consumers, alias_source, reverse = memory
     num_tensors, num_sent = len(producer), len(sent_tensor)
     # Copies: tensor t at home is copy t, transfer r makes copy num_tensors + r.
     size = np.empty(num_tensors + num_sent, np.int64)

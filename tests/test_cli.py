@@ -200,3 +200,19 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path: Path) -> None:
     assert "the best schedule so far is in" in err
     found = read_placement(placement).match(read_profile(profile).problem)
     assert len(found.device) == 360
+
+
+def test_solving_works_where_tensorflow_was_imported_first(diamond_profile: Path) -> None:
+    script = f"""
+import tensorflow
+from pathlib import Path
+from pesto_cli import api as pesto
+limits = pesto.Limits(time_limit_s=1, deterministic=True)
+profile = pesto.read_profile(Path({str(diamond_profile)!r}))
+result = pesto.solve(profile, "pesto", pesto.Search(limits))
+print(result.makespan_us)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) == 14

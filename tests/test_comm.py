@@ -92,7 +92,7 @@ def test_fitted_models_survive_their_file_and_reach_the_machine(tmp_path):
 
 def test_samples_are_read_with_columns_in_any_order(tmp_path):
     path = tmp_path / "transfers.csv"
-    path.write_text("us, bytes,src_kind,dst_kind\n1.5,1e3,CPU,GPU\n\n2,2000 ,GPU,GPU\n")
+    path.write_text("us, bytes,src kind,dst_kind\n1.5,1e3,CPU,GPU\n\n2,2000 ,GPU,GPU\n")
     assert read_samples(path) == [Sample("CPU", "GPU", 1000, 1.5), Sample("GPU", "GPU", 2000, 2.0)]
 
 
@@ -109,12 +109,20 @@ def test_samples_are_read_with_columns_in_any_order(tmp_path):
         ("src_kind,dst_kind,bytes,us\nCPU,GPU,1,inf\n", "line 2: us is 'inf'"),
         ("src_kind,dst_kind,bytes,us\nCPU,GPU,1.5,2\n", "whole bytes"),
         ("src_kind,dst_kind,bytes,us\n,GPU,1,2\n", "line 2: no src_kind"),
+        (f"src_kind,dst_kind,bytes,us\n{'C' * 200_000},GPU,1,2\n", "line 2: field larger"),
     ],
 )
 def test_a_damaged_file_of_samples_is_refused_with_the_line(tmp_path, text, message):
     path = tmp_path / "transfers.csv"
     path.write_text(text)
     with pytest.raises(BadInputError, match=message):
+        read_samples(path)
+
+
+def test_a_binary_file_of_samples_is_refused(tmp_path):
+    path = tmp_path / "transfers.csv"
+    path.write_bytes(b"\xff\xfe\x00us")
+    with pytest.raises(BadInputError, match="is not text"):
         read_samples(path)
 
 

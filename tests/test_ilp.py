@@ -14,6 +14,7 @@ from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.ilp import SOLVERS, cbc, cpsat, milp, solve
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.search import Search
+from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import left_shift, timetable_of
 from pesto_cli.limits import Limits
 from pesto_cli.machine import CommModel, Device, Link, Machine
@@ -194,6 +195,28 @@ def test_zero_time_op_does_not_start_within_another(solver):
     )
     assert optimum_us(problem) == 8
     assert_is_optimum(problem, solver, 8)
+
+
+def test_symmetry_leaves_the_largest_op_where_the_start_has_it():
+    graph = OpGraph.build(["a", "b"])
+    formulation = Formulation.build(Problem.build(graph, {"GPU": [1.0, 5.0]}, two_gpus()))
+    assert excluded_by_symmetry(formulation, None) == [(1, 1)]
+    assert excluded_by_symmetry(formulation, [0, 0]) == [(1, 1)]
+    assert excluded_by_symmetry(formulation, [0, 1]) == [(1, 0)]
+
+
+@pytest.mark.parametrize(("bus", "excluded"), [("", [(0, 1), (0, 2)]), ("bus", [(0, 1)])])
+def test_devices_on_a_bus_differ_from_those_beside_it(bus, excluded):
+    names = ["GPU:0", "GPU:1", "GPU:2"]
+    links = tuple(
+        Link(src, dst, CommModel(4.0, 0.0), "" if "GPU:2" in (src, dst) else bus)
+        for src in names
+        for dst in names
+        if src != dst
+    )
+    machine = Machine(tuple(Device(name, "GPU", 100) for name in names), links)
+    problem = Problem.build(OpGraph.build(["a"]), {"GPU": [1.0]}, machine)
+    assert excluded_by_symmetry(Formulation.build(problem), None) == excluded
 
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])

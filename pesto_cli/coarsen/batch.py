@@ -28,14 +28,20 @@ def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
 def siblings(quotient: Quotient, height: IntArray) -> Pairs:
     """Pairs of one height, neighbours among the successors or predecessors of some node."""
     tails, heads = quotient.edges
-    by_tail = np.lexsort((heads, height[heads], quotient.role[heads], tails))
-    by_head = np.lexsort((tails, height[tails], quotient.role[tails], heads))
-    level = np.lexsort((np.arange(quotient.num_nodes), quotient.role, height))
+    # Only the same set of devices makes neighbours; beyond 53 devices some sets look the same.
+    devices = (quotient.group_allowed @ 0.5 ** np.arange(quotient.group_allowed.shape[1]))[
+        quotient.group
+    ]
+    alike = np.lexsort((quotient.role, devices, height))
+    place = np.empty_like(alike)
+    place[alike] = np.arange(len(alike))
+    by_tail = np.lexsort((place[heads], tails))
+    by_head = np.lexsort((place[tails], heads))
     pairs = []
     for shared, nodes in (
         (tails[by_tail], heads[by_tail]),
         (heads[by_head], tails[by_head]),
-        (np.zeros(len(level)), level),
+        (np.zeros(len(alike)), alike),
     ):
         first, second = nodes[:-1], nodes[1:]
         fits = (shared[:-1] == shared[1:]) & (height[first] == height[second])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import Found, OnSolution, Search
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
 from pesto_cli.limits import Limits
@@ -44,6 +44,10 @@ class IlpSolution:
 
 
 def _cpsat(asked: Search) -> Found:
+    from pesto_cli.ilp import isolated
+
+    if isolated.is_needed():
+        return isolated.search(asked)
     from pesto_cli.ilp import cpsat
 
     return cpsat.search(asked)
@@ -103,21 +107,24 @@ def solve(
         start = left_shift(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
-        start_fits = _fits_memory(formulation, start, balance)
+        lacks = _memory_lacks(formulation, start, balance)
+        start_fits = lacks is None
+        if lacks:
+            _log.warning("the warm start %s; it serves as a hint only.", lacks)
     asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution, began)
-    found = Found(SolveStatus.UNKNOWN) if limits.stop.is_set() else SOLVERS[solver](asked)
+    found = Found() if limits.stop.is_set() else SOLVERS[solver](asked)
     return _solution(asked, found)
 
 
 def _solution(asked: Search, found: Found) -> IlpSolution:
     """The better of what was found and the start, with a status that the numbers bear out."""
     candidates = [asked.start] if asked.start and asked.start_fits else []
-    if found.times:
-        candidates.insert(
-            0, left_shift(asked.formulation, found.times, congestion=asked.congestion)
-        )
+    # Within the tolerances of a MILP solver, variables may exceed the memory by some bytes.
+    if found.times and not _memory_lacks(asked.formulation, found.times, asked.balance):
+        shifted = left_shift(asked.formulation, found.times, congestion=asked.congestion)
+        candidates.insert(0, shifted)
     bound_us = max(found.bound_us, asked.formulation.lower_bound)
-    if found.status == SolveStatus.INFEASIBLE and not candidates:
+    if not candidates and found.infeasible:
         return IlpSolution(SolveStatus.INFEASIBLE, None, math.inf, math.inf)
     if not candidates:
         return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, bound_us)
@@ -154,22 +161,18 @@ def _check_start(problem: Problem, start: Schedule) -> None:
             )
 
 
-def _fits_memory(formulation: Formulation, start: Timetable, balance: float | None) -> bool:
-    """(8) and (8') for the start, with a warning if it breaks one."""
-    problem, device = formulation.problem, np.array(start.device, dtype=np.int64)
+def _memory_lacks(formulation: Formulation, times: Timetable, balance: float | None) -> str | None:
+    """What of (8) and (8') a placement breaks, or None."""
+    problem, device = formulation.problem, np.array(times.device, dtype=np.int64)
     resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
     excess = resident - np.floor(problem.capacity_bytes)
     if (excess > 0).any():
         worst = int(np.argmax(excess))
-        _log.warning(
-            "the warm start exceeds the memory of %s by %d bytes; it serves as a hint only.",
-            problem.machine.devices[worst].name,
-            excess[worst],
-        )
-        return False
+        name = problem.machine.devices[worst].name
+        return f"exceeds the memory of {name} by {excess[worst]:.0f} bytes"
     output = np.bincount(device, formulation.output_bytes, problem.num_devices)
     for d, e in formulation.gpu_pairs if balance is not None else []:
-        if output[d] - output[e] > balance * (output[d] + output[e]):
-            _log.warning("the warm start is not balanced; it serves as a hint only.")
-            return False
-    return True
+        share = round((balance or 0) * BALANCE_STEPS)
+        if (BALANCE_STEPS - share) * output[d] > (BALANCE_STEPS + share) * output[e]:
+            return "does not balance the outputs"
+    return None

@@ -53,7 +53,7 @@ def run(question: MipQuestion) -> MipAnswer:
         finally:
             process.kill()
             process.wait()
-    in_time = time.monotonic() - began < question.limits.time_limit_s and not stopped
+    in_time = time.monotonic() < began + _time_limit_s(question) and not stopped
     text = log.read_text(errors="replace")
     if process.returncode != 0 and in_time:  # out of time while it reads a start, it may crash
         raise EnvironmentFailedError(
@@ -90,14 +90,20 @@ def _options(question: MipQuestion) -> list[str]:
     return [*options, "-solve"]
 
 
+def _time_limit_s(question: MipQuestion) -> float:
+    return math.inf if question.limits.deterministic else question.limits.time_limit_s
+
+
 def _wait(process: subprocess.Popen[bytes], question: MipQuestion) -> bool:
-    """Wait for the end; whether it had to be stopped."""
+    """Wait for the end; whether it had to be stopped, as was asked or as it is overdue."""
+    overdue_at = time.monotonic() + _time_limit_s(question) + GRACE_S
     kill_at = math.inf
     while process.poll() is None:
-        if question.limits.stop.is_set() and kill_at == math.inf:
+        now = time.monotonic()
+        if kill_at == math.inf and (question.limits.stop.is_set() or now > overdue_at):
             process.send_signal(signal.SIGINT)
-            kill_at = time.monotonic() + GRACE_S
-        if time.monotonic() > kill_at:
+            kill_at = now + GRACE_S
+        if now > kill_at:
             process.kill()
         time.sleep(POLL_S)
     return kill_at < math.inf

@@ -10,21 +10,18 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.ilp.search import Found, Search, run_until_stopped
+from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
+from pesto_cli.ilp.search import Found, OnSolution, Search, run_until_stopped
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, left_shift
-from pesto_cli.result import SolveStatus
 
 # A bound on the makespan has this many decimal digits before the unit of time.
 SIGNIFICANT_DIGITS = 9
 # Where all ops take no time or transfers outweigh them, the unit comes from the horizon, as sums of
 # times have to fit 64 bits.
 SMALLEST_SHARE = 1e-5
-# CP-SAT's deterministic time on models of 200 ops, without linear relaxation.
+# So that a unit of work takes about a second on models of 200 ops.
 DETERMINISTIC_TIME_PER_S = 0.25
-# The balance tolerance is a multiple of this.
-BALANCE_STEP = 1e-4
 
 
 class Model:
@@ -151,11 +148,11 @@ def memory(model: Model) -> None:
 
 def memory_balance(model: Model, tolerance: float) -> None:
     """(8') out_d - out_e <= tolerance (out_d + out_e), out_d = sum_i output[i] x_id, d, e GPUs."""
-    steps, share = round(1 / BALANCE_STEP), round(tolerance / BALANCE_STEP)
+    share = round(tolerance * BALANCE_STEPS)
     sizes = model.formulation.output_bytes
     for d, e in model.formulation.gpu_pairs:
         out_d, out_e = _bytes_on(model, sizes, d), _bytes_on(model, sizes, e)
-        model.cp.add((steps - share) * out_d <= (steps + share) * out_e)
+        model.cp.add((BALANCE_STEPS - share) * out_d <= (BALANCE_STEPS + share) * out_e)
 
 
 def colocation_and_affinity(model: Model) -> None:
@@ -245,14 +242,14 @@ def _search(model: Model, asked: Search) -> Found:
     else:
         parameters.num_workers = limits.workers
         parameters.max_time_in_seconds = limits.time_limit_s
-    callback = _Callback(asked, unit_us) if asked.on_solution else None
+    callback = _Callback(asked.on_solution, unit_us) if asked.on_solution else None
     status = run_until_stopped(lambda: solver.solve(model.cp, callback), solver.stop_search, limits)
+    if status == cp_model.MODEL_INVALID:
+        raise ValueError(model.cp.validate())
     if status == cp_model.INFEASIBLE:
-        return Found(SolveStatus.INFEASIBLE)
-    bound_us = solver.best_objective_bound * unit_us
-    if status == cp_model.UNKNOWN:
-        return Found(SolveStatus.UNKNOWN, bound_us=bound_us)
-    return Found(SolveStatus.FEASIBLE, _values(model, solver), bound_us)
+        return Found(infeasible=True)
+    times = None if status == cp_model.UNKNOWN else _values(model, solver)
+    return Found(times=times, bound_us=solver.best_objective_bound * unit_us)
 
 
 def _values(model: Model, solver: cp_model.CpSolver) -> Timetable:
@@ -267,12 +264,9 @@ def _values(model: Model, solver: cp_model.CpSolver) -> Timetable:
 
 
 class _Callback(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
-    def __init__(self, asked: Search, unit_us: float) -> None:
+    def __init__(self, tell: OnSolution, unit_us: float) -> None:
         super().__init__()
-        self._asked, self._unit_us = asked, unit_us
+        self._tell, self._unit_us = tell, unit_us
 
     def on_solution_callback(self) -> None:
-        assert self._asked.on_solution is not None
-        self._asked.on_solution(
-            self.objective_value * self._unit_us, self.best_objective_bound * self._unit_us
-        )
+        self._tell(self.objective_value * self._unit_us, self.best_objective_bound * self._unit_us)

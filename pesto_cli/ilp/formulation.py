@@ -20,6 +20,8 @@ from pesto_cli.problem import Problem
 
 # Quotients of decimal durations, such as 2.3 us / 0.001 us, miss their integer by rounding.
 WHOLE_TOLERANCE = 1e-6
+# The tolerance of the memory balance has four digits, for CP-SAT has whole coefficients only.
+BALANCE_STEPS = 10_000
 
 
 @dataclass(frozen=True)

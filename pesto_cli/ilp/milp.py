@@ -13,12 +13,11 @@ from typing import Any, TypeAlias
 
 import pulp
 
-from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import Found, OnSolution, Search
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 from pesto_cli.limits import Limits
-from pesto_cli.result import SolveStatus
 
 SCALE = 1000.0
 # The start must not be cut off by rounding where it is the horizon.
@@ -154,17 +153,21 @@ def congestion(model: Model) -> None:
 def memory(model: Model) -> None:
     """(8) sum_i resident[i] x_id <= capacity[d]."""
     problem = model.formulation.problem
+    sizes = problem.graph.resident_bytes.tolist()
+    scale = 1 / max([1, *sizes])  # large coefficients would hide a fraction of x in the tolerance
     for d, capacity in enumerate(problem.capacity_bytes.tolist()):
-        resident = _bytes_on(model, problem.graph.resident_bytes.tolist(), d)
-        model.lp.addConstraint(resident <= int(capacity))
+        model.lp.addConstraint(scale * _bytes_on(model, sizes, d) <= scale * int(capacity))
 
 
 def memory_balance(model: Model, tolerance: float) -> None:
     """(8') out_d - out_e <= tolerance (out_d + out_e), out_d = sum_i output[i] x_id, d, e GPUs."""
     sizes = model.formulation.output_bytes
+    tolerance = round(tolerance * BALANCE_STEPS) / BALANCE_STEPS
+    scale = 1 / max([1, *sizes])
     for d, e in model.formulation.gpu_pairs:
         out_d, out_e = _bytes_on(model, sizes, d), _bytes_on(model, sizes, e)
-        model.lp.addConstraint((1 - tolerance) * out_d <= (1 + tolerance) * out_e)
+        difference = (1 - tolerance) * out_d - (1 + tolerance) * out_e
+        model.lp.addConstraint(scale * difference <= 0)
 
 
 def colocation_and_affinity(model: Model) -> None:
@@ -230,12 +233,8 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
                 and (lambda objective, bound: on_solution(objective * unit_us, bound * unit_us)),
             )
         )
-    if answer.infeasible:
-        return Found(SolveStatus.INFEASIBLE)
-    bound_us = answer.bound * unit_us
-    if answer.values is None:
-        return Found(SolveStatus.UNKNOWN, bound_us=bound_us)
-    return Found(SolveStatus.FEASIBLE, _timetable(model, answer.values), bound_us)
+    times = None if answer.values is None else _timetable(model, answer.values)
+    return Found(answer.infeasible, times, answer.bound * unit_us)
 
 
 def _model(asked: Search, horizon_us: float | None) -> Model:

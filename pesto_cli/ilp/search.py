@@ -9,7 +9,6 @@ from typing import TypeVar
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.timetable import Timetable
 from pesto_cli.limits import Limits
-from pesto_cli.result import SolveStatus
 
 # Called with objective and bound in us when a better schedule is found; maybe on another thread.
 OnSolution = Callable[[float, float], None]
@@ -48,11 +47,11 @@ class Search:
 class Found:
     """A backend's answer.
 
-    status: OPTIMAL, FEASIBLE, INFEASIBLE or UNKNOWN. times: in any unit; left-shifted later.
+    infeasible: proved. times: the best, in any unit, as it is left-shifted later; or None.
     bound_us: no schedule is shorter.
     """
 
-    status: SolveStatus
+    infeasible: bool = False
     times: Timetable | None = None
     bound_us: float = 0.0
 

@@ -1,31 +1,22 @@
 """Op times without the hardware: TensorFlow's analytic costs, by its virtual cluster.
 
-TensorFlow estimates an op by the larger of its arithmetic at the device's peak and its memory
-traffic at the device's bandwidth, and knows no cost of a launch. The machine's description adds it:
-
+    estimate = operations / peak + bytes read and written / bandwidth
     time = max(estimate, launch_us)   where the op launches a kernel
     time = no_launch_us               where it only hands on data or a handle
 
-A while loop takes the sum of its nodes' times, each as often as it runs; of a conditional both
-branches count.
+The estimate is TensorFlow's (`OpLevelCostEstimator`), which knows no cost of a launch. A while loop
+takes the sum of its nodes' times, each as often as it runs; of a conditional both branches count.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import BoolArray
-from pesto_cli.graphdef.devices import Devices
-from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
-from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.machine import DeviceKind, Machine
-from pesto_cli.profile.loops import Loops
-from pesto_cli.profile.lowering import call_names, caller, lowered
+from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.source import Costs, Request
+from pesto_cli.profile.unfolding import Unfolded, unfold
 from pesto_cli.profile.virtual_cluster import (
     DEVICE_PREFIX,
     NodeRun,
@@ -67,66 +58,26 @@ def costs(request: Request) -> Costs:
             "out what follows the colon."
         )
     kinds = _described_kinds(request.machine)
-    unfolded = _unfolded(request)
-    runs = run_all([_run(unfolded, kind) for kind in kinds.values()])
-    may_run = _affinity(request)
+    step = unfold(request.meta_graph, request.step)
+    runs = run_all([_run(step, kind) for kind in kinds.values()])
+    may_run = affinity(request)
     time_us = {}
     for (name, kind), node_runs in zip(kinds.items(), runs, strict=True):
         column = np.zeros(request.step.graph.num_ops)
-        for index, op in enumerate(unfolded.op_of):
+        for index, op in enumerate(step.op_of):
             if op is not None:
-                column[op] += _node_us(unfolded, index, kind, node_runs)
+                column[op] += step.iterations[index] * _node_us(step, index, kind, node_runs)
         time_us[name] = np.where(may_run[kind.type], column, np.nan)
-    return Costs(time_us, notes=tuple(_notes(unfolded)))
+    return Costs(time_us, notes=tuple(_notes(step)))
 
 
-@dataclass(frozen=True)
-class _Unfolded:
-    """The step's nodes, functions and functional loops unfolded.
-
-    op_of: `[num_nodes]`, the op of the step that each node is a part of.
-    host_only: `[num_nodes]`, whether all that a node gives is in host memory even on a GPU, as
-        with int32 arithmetic on shapes.
-    """
-
-    graph_def: Any
-    fetches: Sequence[str]
-    nodes: Sequence[Node]
-    op_of: Sequence[int | None]
-    host_only: Sequence[bool]
-    loops: Loops
-
-
-def _unfolded(request: Request) -> _Unfolded:
-    original = request.meta_graph
-    meta_graph = lowered(original)
-    fetches = fetch_names(meta_graph)
-    nodes = needed_nodes(meta_graph.graph_def, map(node_name, fetches))
-    op_of_node = {node: op for op, members in enumerate(request.step.nodes) for node in members}
-    kept = {node.name for node in original.graph_def.node}
-    calls = call_names(original.graph_def)
-    devices = Devices(OpDefs(meta_graph.graph_def.library))
-    sites = [devices.site(node.proto) for node in nodes]
-    return _Unfolded(
-        graph_def=meta_graph.graph_def,
-        fetches=fetches,
-        nodes=nodes,
-        op_of=[
-            op_of_node.get(node.name if node.name in kept else caller(node.name, calls))
-            for node in nodes
-        ],
-        host_only=[bool(site.host_outputs) and all(site.host_outputs) for site in sites],
-        loops=Loops(nodes, topological_order(nodes)),
-    )
-
-
-def _run(unfolded: _Unfolded, kind: DeviceKind) -> VirtualRun:
+def _run(step: Unfolded, kind: DeviceKind) -> VirtualRun:
     """The whole step on one device of a kind: nothing is sent, and every op is costed."""
     device = f"{DEVICE_PREFIX}{kind.type}:0"
-    graph_def = type(unfolded.graph_def)(
-        node=(node.proto for node in unfolded.nodes),
-        library=unfolded.graph_def.library,
-        versions=unfolded.graph_def.versions,
+    graph_def = type(step.graph_def)(
+        node=(node.proto for node in step.nodes),
+        library=step.graph_def.library,
+        versions=step.graph_def.versions,
     )
     for node in graph_def.node:
         node.device = device
@@ -137,37 +88,17 @@ def _run(unfolded: _Unfolded, kind: DeviceKind) -> VirtualRun:
         bandwidth_kb_s=round(kind.bandwidth_gb_s * 1e6),
         architecture=kind.architecture,
     )
-    return VirtualRun(graph_def, unfolded.fetches, {device: described})
+    return VirtualRun(graph_def, step.fetches, {device: described})
 
 
-def _node_us(
-    unfolded: _Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]
-) -> float:
-    """What a node takes in one step, over all its iterations."""
-    node = unfolded.nodes[index]
-    once_us = kind.no_launch_us
-    if not (node.type in NO_LAUNCH or (kind.type == "GPU" and unfolded.host_only[index])):
-        once_us = max(runs[node.name].duration_ns / 1e3, kind.launch_us)
-    return once_us * unfolded.loops.iterations(index)
-
-
-def _affinity(request: Request) -> dict[str, BoolArray]:
-    """Device type -> `[num_ops]`, where an op gets a time.
-
-    A GPU where its whole colocation group can run on one, else the CPU. A group that neither can
-    run keeps what its members can, for the error that names them.
-    """
-    step, groups = request.step, request.step.graph.colocation_group
-    types = {request.machine.device_type(device.kind) for device in request.machine.devices}
-    able = {kind: ops & (kind in types) for kind, ops in step.supported.items()}
-    together = {kind: np.ones(step.graph.num_groups, dtype=np.bool_) for kind in able}
-    for kind, ops in able.items():
-        np.logical_and.at(together[kind], groups, ops)
-    on_gpu, on_cpu = together["GPU"][groups], together["CPU"][groups]
-    return {
-        "GPU": able["GPU"] & (on_gpu | ~on_cpu),
-        "CPU": able["CPU"] & (~on_gpu | request.cpu_offload),
-    }
+def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
+    """What a node takes each time that it runs."""
+    node = step.nodes[index]
+    if node.type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index]):
+        return kind.no_launch_us
+    # A node that the virtual cluster never reaches has no estimate.
+    estimate_ns = runs[node.name].duration_ns if node.name in runs else 0
+    return max(estimate_ns / 1e3, kind.launch_us)
 
 
 def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
@@ -191,13 +122,13 @@ def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
     return kinds
 
 
-def _notes(unfolded: _Unfolded) -> Iterator[str]:
-    for frame in unfolded.loops.of_unknown_length:
+def _notes(step: Unfolded) -> Iterator[str]:
+    for name in step.endless:
         yield (
-            f"nothing in the graph tells how often while loop {frame[-1]!r} runs: it was counted "
-            "once; give measured times for more (--source csv:FILE)."
+            f"nothing in the graph tells how often while loop {name!r} runs: it was counted once; "
+            "give measured times for more (--source csv:FILE)."
         )
-    for name in sorted(call_names(unfolded.graph_def)):
+    for name in sorted(step.folded):
         yield (
             f"TensorFlow does not inline what {name!r} calls: it was estimated by its inputs and "
             "outputs alone; give a measured time for more (--source csv:FILE)."

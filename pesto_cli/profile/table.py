@@ -58,29 +58,39 @@ class Row:
 def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a CSV file whose first line names its columns, in any order.
 
+    A column may be spelt with spaces in place of underscores.
+
     Raises:
         BadInputError: the file cannot be read, or its columns or a row's cells are others.
     """
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise BadInputError(f"{path} is not text; a CSV file in UTF-8 was expected.") from None
-    reader = csv.reader(lines)
-    columns = [cell.strip() for cell in next(reader, [])]
-    if len(set(columns)) < len(columns) or not (
-        set(required) <= set(columns) <= {*required, *optional}
-    ):
+    lines = _lines(path)
+    columns = [cell.strip().replace(" ", "_") for cell in next(lines, (1, []))[1]]
+    known = {*required, *optional}
+    if len(set(columns)) < len(columns) or not set(required) <= set(columns) <= known:
         also = f" (and {', '.join(optional)} where known)" if optional else ""
         raise BadInputError(
             f"{path}: the first line is {','.join(columns)!r}; the columns "
             f"{','.join(required)}{also} were expected."
         )
-    for cells in reader:
-        if cells:
-            where = f"{path}, line {reader.line_num}"
-            if len(cells) != len(columns):
-                raise BadInputError(
-                    f"{where}: {len(cells)} cells where {len(columns)} were expected: "
-                    f"{','.join(columns)}."
-                )
-            yield Row(where, dict(zip(columns, map(str.strip, cells), strict=True)))
+    for number, cells in lines:
+        if len(cells) != len(columns):
+            raise BadInputError(
+                f"{path}, line {number}: {len(cells)} cells where {len(columns)} were expected: "
+                f"{','.join(columns)}."
+            )
+        cells_of_column = zip(columns, map(str.strip, cells), strict=True)
+        yield Row(f"{path}, line {number}", dict(cells_of_column))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of every line that has some, with its number."""
+    try:
+        reader = csv.reader(read_bytes(path).decode("utf-8-sig").splitlines())
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path} is not text; a CSV file in UTF-8 was expected.") from None
+    try:
+        yield from ((reader.line_num, cells) for cells in reader if cells)
+    except csv.Error as error:
+        raise BadInputError(
+            f"{path}, line {reader.line_num}: {error}; a CSV file was expected."
+        ) from None

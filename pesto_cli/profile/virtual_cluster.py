@@ -1,7 +1,6 @@
 """TensorFlow's virtual cluster: runs a graph on paper, on devices that need not exist.
 
-It ends its process on input that it does not expect, so it lives in one of its own
-(`python -m pesto_cli.profile.virtual_cluster REQUEST RESPONSE`).
+It ends its process on input that it does not expect, so it lives in one of its own.
 """
 
 import os
@@ -19,7 +18,7 @@ from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 DEVICE_PREFIX = "/job:localhost/replica:0/task:0/device:"
-SHOWN_OF_LAST_WORDS = 600
+SHOWN_OF_LAST_WORDS = 400
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,16 @@ def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
     with tempfile.TemporaryDirectory() as folder:
         request, response = Path(folder, "request"), Path(folder, "response")
         request.write_bytes(pickle.dumps(requests))
-        command = [sys.executable, "-m", __name__, str(request), str(response)]
+        program = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
+        command = [sys.executable, "-c", program, str(request), str(response)]
         ended = subprocess.run(
             command, env=_environment(), capture_output=True, text=True, errors="replace"
         )
         if ended.returncode != 0 or not response.exists():
             raise EnvironmentFailedError(
                 f"TensorFlow's virtual cluster died (exit status {ended.returncode}): "
-                f"{ended.stderr.strip()[-SHOWN_OF_LAST_WORDS:] or 'without a word'}; a graph that "
-                "it can cost was expected: give measured times instead (--source csv:FILE)."
+                f"{_last_words(ended.stderr)}; a graph that it can cost was expected: give "
+                "measured times instead (--source csv:FILE)."
             )
         answers = pickle.loads(response.read_bytes())
     return [_node_runs(answer) for answer in answers]
@@ -129,8 +129,14 @@ def _node_runs(serialized: bytes) -> dict[str, NodeRun]:
     }
 
 
-def _serve(request: Path, response: Path) -> None:
-    """Answer in the child: the step stats of every run."""
+def _last_words(stderr: str) -> str:
+    """The last line that is no part of a stack trace."""
+    lines = [line for line in stderr.splitlines() if line and not line.startswith((" ", "***"))]
+    return lines[-1][:SHOWN_OF_LAST_WORDS] if lines else "without a word"
+
+
+def serve(request: str, response: str) -> None:
+    """In the child: read runs from one file and write their step stats to the other."""
     tensorflow()
     from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
@@ -138,14 +144,10 @@ def _serve(request: Path, response: Path) -> None:
     from tensorflow.python.grappler.item import Item
 
     answers = []
-    for meta_graph, devices in pickle.loads(request.read_bytes()):
+    for meta_graph, devices in pickle.loads(Path(request).read_bytes()):
         cluster = Cluster(
             disable_timeline=False, devices=[NamedDevice.FromString(device) for device in devices]
         )
         item = Item(MetaGraphDef.FromString(meta_graph))
         answers.append(cluster.MeasureCosts(item)[2].SerializeToString())
-    response.write_bytes(pickle.dumps(answers))
-
-
-if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), Path(sys.argv[2]))
+    Path(response).write_bytes(pickle.dumps(answers))

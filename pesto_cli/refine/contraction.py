@@ -15,7 +15,7 @@ from numba import njit
 from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.coarsening import Coarsening
 from pesto_cli.coarsen.quotient import Pairs, Quotient
-from pesto_cli.graph import BoolArray, IntArray
+from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
 
 # Beside a chain, a node takes in this many times `short_us` of short neighbours at most.

@@ -12,12 +12,10 @@ FORGET_BIAS = 1.0
 
 @dataclass(frozen=True)
 class LstmWeights:
-    """One layer's weights, read once for all its steps; gates in a row: input, candidate, forget,
-    output.
-    """
+    """One layer's weights, read once for all its steps."""
 
     kernel: Any
-    """[width of the inputs + hidden, 4 * hidden]"""
+    """[width of the inputs + hidden, 4 * hidden]: input, candidate, forget, output in a row."""
     bias: Any
     """[4 * hidden]"""
 

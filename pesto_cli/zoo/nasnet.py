@@ -63,7 +63,7 @@ def nasnet(
     filters: int,
     stacks: int = 3,
     batch: int = 32,
-    size: int = 331,
+    size: int = 224,
     stem_filters: int = 96,
     classes: int = 1000,
     learning_rate: float = 0.015,
@@ -82,29 +82,30 @@ def nasnet(
 
     Source: Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
     (2018), Figures 2 and 4 and appendix A, with details after github.com/tensorflow/models,
-    `slim/nets/nasnet`, large ImageNet configuration (331 x 331 pixels; RMSProp with decay and
-    momentum 0.9 and epsilon 1, gradients clipped to a norm of 10; the first normal cell after a
-    reduction reads the same state 1 as the reduction). Pesto, section 5.2, gives cells, filters
-    and batch 32; 6 cells of 168 filters are the paper's NASNet-A (6 @ 4032), which fixes what a
-    cell count means. Departures: neither dropout, drop path, label smoothing nor weight decay, at
-    a constant rate, and no auxiliary classifier. The moving averages of batch norm are updated.
+    `slim/nets/nasnet`, large ImageNet configuration (RMSProp with decay and momentum 0.9 and
+    epsilon 1, gradients clipped to a norm of 10; the first normal cell after a reduction reads the
+    same state 1 as the reduction). Pesto, section 5.2, gives cells, filters and batch 32; 6 cells
+    of 168 filters are the NASNet-A (6 @ 4032) of Zoph et al., so a number of cells is that of one
+    stack. Pesto leaves open the image size: with 224 x 224 pixels (NASNet-A mobile's) a step on one
+    GPU takes 12 to 14 GiB in pesto's accounting; with the 331 x 331 of Zoph et al. it takes over
+    twice as much, which the two GPUs of 16 GB that Pesto trained all variants on hardly hold.
+    Departures: neither dropout, drop path, label smoothing nor weight decay, at a constant rate,
+    and no auxiliary classifier. The moving averages of batch norm are updated.
     """
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.name_scope("input"):
         images = tf1.placeholder(tf.float32, [batch, size, size, 3], name="images")
         labels = tf1.placeholder(tf.int32, [batch], name="labels")
-    with tf.name_scope("stem"):
-        current, previous = _stem(images, filters, stem_filters, seed)
-    for stack in range(stacks):
-        width = filters * 2**stack
-        if stack:
-            name = f"reduction_cell_{stack - 1}"
-            current = _cell(name, REDUCTION, current, previous, width, seed)
-        for index in range(stack * cells, (stack + 1) * cells):
-            output = _cell(f"cell_{index}", NORMAL, current, previous, width, seed)
-            current, previous = output, current
-    logits = _logits(current, classes, seed)
+    logits = nasnet_logits(
+        images,
+        cells=cells,
+        filters=filters,
+        stacks=stacks,
+        stem_filters=stem_filters,
+        classes=classes,
+        seed=seed,
+    )
     with tf.name_scope("loss"):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         loss = tf.reduce_mean(losses, name="mean")
@@ -117,6 +118,35 @@ def nasnet(
     applied = optimizer.apply_gradients(zip(gradients, variables, strict=True), name="apply")
     averages = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
     return {"train_op": tf.group(applied, *averages, name="train_op"), "loss": loss}
+
+
+def nasnet_logits(
+    images: Any,
+    *,
+    cells: int,
+    filters: int,
+    stacks: int = 3,
+    stem_filters: int = 96,
+    classes: int = 1000,
+    seed: int = 0,
+) -> Any:
+    """Return the logits [batch, classes] of images [batch, size, size, 3]: the forward pass."""
+    tf = tensorflow()
+    with tf.name_scope("stem"):
+        current, previous = _stem(images, filters, stem_filters, seed)
+    for stack in range(stacks):
+        width = filters * 2**stack
+        if stack:
+            name = f"reduction_cell_{stack - 1}"
+            current = _cell(name, REDUCTION, current, previous, width, seed)
+        for index in range(stack * cells, (stack + 1) * cells):
+            output = _cell(f"cell_{index}", NORMAL, current, previous, width, seed)
+            current, previous = output, current
+    with tf.name_scope("softmax"):
+        means = tf.reduce_mean(tf.nn.relu(current), axis=[1, 2])
+        kernel = glorot("kernel", [means.shape[1], classes], seed=seed)
+        bias = filled("bias", [classes], 0.0)
+        return tf.nn.bias_add(tf.matmul(means, kernel), bias, name="logits")
 
 
 def _stem(images: Any, filters: int, stem_filters: int, seed: int) -> tuple[Any, Any]:
@@ -136,11 +166,10 @@ def _cell(
     """Return a cell's output from those of the two cells before; the first cell has only one."""
     tf = tensorflow()
     with tf.name_scope(name):
-        if previous is not None:
-            previous = _fit("previous", previous, current, filters, seed)
-        states = [_project("current", current, filters, seed), current]
-        if previous is not None:
-            states[1] = previous
+        states = [
+            _project("current", current, filters, seed),
+            current if previous is None else _fit("previous", previous, current, filters, seed),
+        ]
         for number, block in enumerate(cell.blocks, start=1):
             terms = []
             for side, (operation, state) in zip(("left", "right"), block, strict=True):
@@ -168,9 +197,7 @@ def _project(name: str, activations: Any, filters: int, seed: int) -> Any:
 
 
 def _halve(name: str, activations: Any, filters: int, seed: int) -> Any:
-    """Halve height and width: 1 x 1 convolutions of the even and of the odd pixels, half of the
-    filters each.
-    """
+    """Halve height and width: even and odd pixels give half of the filters each."""
     tf = tensorflow()
     with tf.name_scope(name):
         even = tf.nn.relu(activations)
@@ -218,16 +245,6 @@ _OPERATIONS: Mapping[str, Operation] = {
     "max_3x3": _maximum,
     "identity": _identity,
 }
-
-
-def _logits(activations: Any, classes: int, seed: int) -> Any:
-    """Return logits [batch, classes] from the mean over all pixels."""
-    tf = tensorflow()
-    with tf.name_scope("softmax"):
-        means = tf.reduce_mean(tf.nn.relu(activations), axis=[1, 2])
-        kernel = glorot("kernel", [means.shape[1], classes], seed=seed)
-        bias = filled("bias", [classes], 0.0)
-        return tf.nn.bias_add(tf.matmul(means, kernel), bias, name="logits")
 
 
 def _pointwise(name: str, activations: Any, filters: int, seed: int) -> Any:

@@ -58,9 +58,11 @@ def nmt(
     gradients clipped to a norm of 5, weights uniform in +-0.1, sentences of up to 50 words). Pesto,
     section 5.2, gives the layers, 1024 units, batch 128 and WMT16. The vocabulary stands for the
     32,000 merges of that repository's `wmt16_en_de.sh`. Departures: no dropout, so that a step is
-    deterministic; every sentence has the full length, so that there is no padding to mask; the
-    softmax has a bias. Softmax and loss are taken step by step, so that they may overlap with the
-    steps that follow.
+    deterministic; a constant rate; every sentence has the full length, so that there is no padding
+    to mask; the softmax has a bias. Softmax and loss are taken step by step, so that they may
+    overlap with the steps that follow; TensorFlow then holds a weight's gradients of all steps
+    until it adds them up. On one GPU 2 layers take 12 GiB and 4 layers 17 in pesto's accounting: as
+    in Pesto, only the first fit into 16 GB.
     """
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -80,8 +82,9 @@ def nmt(
     logits = word_logits(outputs, vocabulary=vocabulary, scale=scale, seed=seed)
     loss = loss_per_word(logits, labels)
     variables = tf1.trainable_variables()
-    # The source's loss is summed over the steps and averaged over the batch.
-    gradients = tf1.gradients(loss * target_length, variables, name="gradients")
+    # The gradients are of the loss summed over the steps and averaged over the batch.
+    total = tf.multiply(loss, target_length, name="loss/sum")
+    gradients = tf1.gradients(total, variables, name="gradients")
     gradients, _ = tf.clip_by_global_norm(gradients, max_gradient_norm, name="clip")
     optimizer = tf1.train.GradientDescentOptimizer(learning_rate, name="sgd")
     train_op = optimizer.apply_gradients(zip(gradients, variables, strict=True), name="train_op")

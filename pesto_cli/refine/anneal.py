@@ -1,0 +1,335 @@
+"""Simulated annealing over placement and order at once, in one numba kernel.
+
+A state is a device for every op and an offset on its upward rank under that placement; its makespan
+is that of the list schedule by rank + offset. A worse candidate is taken with probability
+exp(-increase / temperature) (Kirkpatrick et al., 1983). The chance is drawn first, so that the
+simulation of a candidate is given up as soon as it must end above what would be taken.
+"""
+
+
+import numpy as np
+from numba import njit
+
+from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.refine.families import Families
+from pesto_cli.schedule import Schedule
+from pesto_cli.simulate import (
+    Simulator,
+    longest_tails,
+    memory_columns,
+    peak_held_bytes,
+    simulate,
+)
+
+# Chances, one after the other: move a group, a connected cluster, the end of a cut edge, swap two
+# groups; the rest shifts priorities.
+MOVES = np.cumsum([0.50, 0.20, 0.10, 0.05])
+CLUSTER_SIZE = 4.0  # mean of the exponential part
+SHIFT = 0.02  # of priorities, as a share of the makespan
+
+
+class Chain:
+    """A state that is annealed, and the best state that it has passed through."""
+
+    def __init__(self, simulator: Simulator, families: Families, seed: int) -> None:
+        problem, graph = simulator.problem, simulator.problem.graph
+        self.simulator = simulator
+        self._families = families
+        self._problem = (
+            simulator.kernel_graph,
+            simulator.kernel_machine,
+            simulator.kernel_waits,
+            graph.topological_order,
+            memory_columns(graph),
+            graph.resident_bytes,
+            problem.capacity_bytes,
+            self._may_exceed(),
+        )
+        near = _neighbours(simulator, families)
+        self._moves = (
+            (graph.groups.offsets, graph.groups.indices),
+            problem.group_allowed,
+            families.units,
+            (near.offsets, near.indices),
+            (families.cumulative, families.family_offsets),
+            (families.group_offsets, families.members),
+            MOVES,
+        )
+        self._random = np.array(
+            [0x9E3779B97F4A7C15 ^ (seed + 1) * 0xBF58476D1CE4E5B9 & (2**64 - 1)], np.uint64
+        )
+        self.evaluations = self.begun = 0
+        self._device = np.zeros(problem.num_ops, dtype=np.int64)
+        self._offset = np.zeros(problem.num_ops)
+        self._best = (self._device.copy(), self._offset.copy())
+        # Makespan and excess (see `_excess`) of the state, and of the best.
+        self._score = np.full(4, np.inf)
+
+    def _may_exceed(self) -> bool:
+        """Whether a device could be full at all: with every variable and a copy of every tensor."""
+        problem = self.simulator.problem
+        everything = problem.graph.resident_bytes.sum() + problem.graph.held_bytes.sum()
+        return bool((everything > problem.capacity_bytes).any())
+
+    def begin_at(self, device: IntArray, offset: FloatArray) -> None:
+        """Go to a state; the best one stays if it is better."""
+        self._device[:], self._offset[:] = device, offset
+        _visit(self._problem, (self._device, self._offset, *self._best, self._score))
+        self.evaluations += 1
+
+    @property
+    def best(self) -> tuple[IntArray, FloatArray]:
+        """Devices and rank offsets of the best state, both `[num_ops]`."""
+        return self._best[0].copy(), self._best[1].copy()
+
+    @property
+    def goodness(self) -> tuple[float, float]:
+        """Sort key of the best state: what it exceeds the memory by, then its makespan."""
+        return float(self._score[3]), float(self._score[2])
+
+    def schedule(self) -> Schedule:
+        """The best state's."""
+        device, offset = self._best
+        return self.simulator.list_schedule(device, self.simulator.upward_rank(device) + offset)
+
+    def anneal(self, steps: int, temperatures_us: tuple[float, float], penalty: float) -> None:
+        """Try `steps` moves, while the temperature goes geometrically from one to the other.
+
+        penalty: a state that exceeds the memory by a share e counts as (1 + penalty e) as long.
+        """
+        if len(self._families.units) == 0:
+            return
+        _anneal(
+            self._problem,
+            self._moves,
+            (self._device, self._offset, *self._best, self._score),
+            self._random,
+            steps,
+            temperatures_us,
+            penalty,
+        )
+        self.evaluations += steps
+
+
+def _neighbours(simulator: Simulator, families: Families) -> Adjacency:
+    """For every colocation group, the movable ones that an edge joins it to."""
+    graph = simulator.problem.graph
+    movable = np.zeros(graph.num_groups, dtype=np.bool_)
+    movable[families.units] = True
+    edges = graph.colocation_group[graph.edges]
+    edges = np.concatenate((edges, edges[:, ::-1]))
+    edges = np.unique(edges[(edges[:, 0] != edges[:, 1]) & movable[edges[:, 1]]], axis=0)
+    return Adjacency.from_edges(graph.num_groups, edges[:, 0], edges[:, 1])
+
+
+@njit(cache=True, nogil=True)
+def _uniform(random):  # type: ignore[no-untyped-def]
+    """In [0, 1), by xorshift64 (Marsaglia, 2003); a thread's own, unlike numpy's in numba."""
+    x = random[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    random[0] = x
+    return np.float64(x >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True, nogil=True)
+def _below(random, count):  # type: ignore[no-untyped-def]
+    return np.int64(_uniform(random) * count)
+
+
+@njit(cache=True, nogil=True)
+def _draw(random, cumulative):  # type: ignore[no-untyped-def]
+    """A row with the chances of `cumulative`; one more than there are if these do not reach 1."""
+    chance = _uniform(random)
+    row = 0
+    while row < len(cumulative) and chance >= cumulative[row]:
+        row += 1
+    return row
+
+
+@njit(cache=True, nogil=True)
+def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def]
+    """Makespan, inf if it is above the limit, and by what share memory is exceeded."""
+    graph, machine, waits, order, memory, resident_bytes, capacity, may_exceed = problem
+    num_ops = len(device)
+    duration = np.empty(num_ops)
+    for op in range(num_ops):
+        duration[op] = graph[0][op, device[op]]
+    tail = longest_tails(order, duration, graph[1:], machine, device)
+    key = np.empty(num_ops)
+    for op in range(num_ops):
+        if tail[op] > limit_us:
+            return np.inf, 0.0
+        key[op] = -(tail[op] + offset[op])
+    start, end, rank, tensor, dst, sent, arrived = simulate(
+        graph, machine, waits, device, key, order[:0], tail, limit_us
+    )
+    makespan = 0.0
+    for op in range(num_ops):
+        if rank[op] < 0:
+            return np.inf, 0.0
+        makespan = max(makespan, end[op])
+    excess = 0.0
+    if may_exceed and makespan <= limit_us:
+        resident = np.zeros(len(capacity), np.int64)
+        for op in range(num_ops):
+            resident[device[op]] += resident_bytes[op]
+        peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
+        for here in range(len(capacity)):
+            if peak[here] > capacity[here]:
+                excess += (peak[here] - capacity[here]) / (capacity[here] + 1.0)
+    return makespan, excess
+
+
+@njit(cache=True, nogil=True)
+def _keep(state, makespan, excess):  # type: ignore[no-untyped-def]
+    """The state has this makespan and excess; it may be the best."""
+    device, offset, best_device, best_offset, score = state
+    score[0], score[1] = makespan, excess
+    if excess < score[3] or (excess == score[3] and makespan < score[2]):
+        score[2], score[3] = makespan, excess
+        best_device[:] = device
+        best_offset[:] = offset
+
+
+@njit(cache=True, nogil=True)
+def _visit(problem, state):  # type: ignore[no-untyped-def]
+    makespan, excess = _evaluate(problem, state[0], state[1], np.inf)
+    _keep(state, makespan, excess)
+
+
+@njit(cache=True, nogil=True)
+def _group(moves, random, chosen):  # type: ignore[no-untyped-def]
+    """Any group of any family."""
+    cumulative, family_offsets = moves[4]
+    group_offsets, members = moves[5]
+    family = min(_draw(random, cumulative), len(cumulative) - 1)
+    first = family_offsets[family]
+    group = first + _below(random, family_offsets[family + 1] - first)
+    size = group_offsets[group + 1] - group_offsets[group]
+    chosen[:size] = members[group_offsets[group] : group_offsets[group + 1]]
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _cluster(moves, device, random, chosen, seen):  # type: ignore[no-untyped-def]
+    """A unit and some that edges join it to on the same device."""
+    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3]
+    chosen[0] = units[_below(random, len(units))]
+    seen[chosen[0]] = True
+    here, size = device[ops[offsets[chosen[0]]]], 1
+    wanted = 1 + np.int64(-CLUSTER_SIZE * np.log(1.0 - _uniform(random)))
+    for _ in range(4 * wanted):
+        if size == wanted:
+            break
+        unit = chosen[_below(random, size)]
+        degree = near_offsets[unit + 1] - near_offsets[unit]
+        if degree == 0:
+            continue
+        unit = near[near_offsets[unit] + _below(random, degree)]
+        if not seen[unit] and device[ops[offsets[unit]]] == here:
+            seen[unit] = True
+            chosen[size] = unit
+            size += 1
+    for row in range(size):
+        seen[chosen[row]] = False
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _cut_end(moves, device, random, chosen):  # type: ignore[no-untyped-def]
+    """A unit that an edge joins to another device; none if there are few."""
+    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3]
+    for _ in range(50):
+        unit = units[_below(random, len(units))]
+        degree = near_offsets[unit + 1] - near_offsets[unit]
+        if degree == 0:
+            continue
+        other = near[near_offsets[unit] + _below(random, degree)]
+        if device[ops[offsets[unit]]] != device[ops[offsets[other]]]:
+            chosen[0] = unit
+            return 1
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _other_device(moves, device, random, unit):  # type: ignore[no-untyped-def]
+    """Another device that a unit may go to."""
+    (offsets, ops), allowed = moves[0], moves[1]
+    here, target, count = device[ops[offsets[unit]]], -1, 0
+    for there in range(allowed.shape[1]):
+        if there != here and allowed[unit, there]:
+            count += 1
+            if _below(random, count) == 0:
+                target = there
+    return target
+
+
+@njit(cache=True, nogil=True)
+def _move(moves, device, chosen, size, target, moved, was, count):  # type: ignore[no-untyped-def]
+    """Move units as far as they may go there, and note where they were."""
+    (offsets, ops), allowed = moves[0], moves[1]
+    for row in range(size):
+        unit = chosen[row]
+        here = device[ops[offsets[unit]]]
+        if here == target or not allowed[unit, target]:
+            continue
+        moved[count], was[count] = unit, here
+        count += 1
+        for entry in range(offsets[unit], offsets[unit + 1]):
+            device[ops[entry]] = target
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _anneal(problem, moves, state, random, steps, temperatures, penalty):  # type: ignore[no-untyped-def]
+    device, offset, _, _, score = state
+    (offsets, ops), allowed = moves[0], moves[1]
+    num_groups, num_ops = len(allowed), len(device)
+    chosen, seen = np.empty(num_groups, np.int64), np.zeros(num_groups, np.bool_)
+    moved, was = np.empty(2 * num_groups, np.int64), np.empty(2 * num_groups, np.int64)
+    shifted, had = np.empty(num_ops, np.int64), np.empty(num_ops)
+    first, last = temperatures
+    for step in range(steps):
+        temperature = first * (last / first) ** (step / steps)
+        kind = _draw(random, moves[6])
+        num_moved = num_shifted = 0
+        if kind == 1:
+            size = _cluster(moves, device, random, chosen, seen)
+        elif kind == 2:
+            size = _cut_end(moves, device, random, chosen)
+        else:
+            size = _group(moves, random, chosen)
+        if size == 0:
+            continue
+        if kind <= 3:
+            lead = chosen[_below(random, size)]
+            here, target = (
+                device[ops[offsets[lead]]],
+                _other_device(moves, device, random, lead),
+            )
+            num_moved = _move(moves, device, chosen, size, target, moved, was, 0)
+            if kind == 3:
+                size = _group(moves, random, chosen)
+                num_moved = _move(moves, device, chosen, size, here, moved, was, num_moved)
+        else:
+            shift = SHIFT * score[0] * (2.0 * _uniform(random) - 1.0)
+            reset = _uniform(random) < 0.2
+            for row in range(size):
+                for entry in range(offsets[chosen[row]], offsets[chosen[row] + 1]):
+                    op = ops[entry]
+                    shifted[num_shifted], had[num_shifted] = op, offset[op]
+                    num_shifted += 1
+                    offset[op] = 0.0 if reset else offset[op] + shift
+        cost = score[0] * (1.0 + penalty * score[1])
+        limit = cost - temperature * np.log(1.0 - _uniform(random))
+        makespan, excess = _evaluate(problem, device, offset, limit)
+        if makespan * (1.0 + penalty * excess) <= limit:
+            _keep(state, makespan, excess)
+            continue
+        for row in range(num_moved - 1, -1, -1):
+            for entry in range(offsets[moved[row]], offsets[moved[row] + 1]):
+                device[ops[entry]] = was[row]
+        for row in range(num_shifted):
+            offset[shifted[row]] = had[row]

@@ -1,0 +1,117 @@
+"""The graph at one size: what chains anneal on it, and how its schedules become op-level ones."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from pesto_cli.bounds import critical_path_us, load_us
+from pesto_cli.coarsen.coarsening import Coarsening
+from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.refine.contraction import contract
+from pesto_cli.refine.families import Families, families_of
+from pesto_cli.schedule import Schedule, shortfall_bytes
+from pesto_cli.simulate import Simulator
+
+# An op is short if it takes at most this share of the makespan's lower bound.
+SHORT = 1e-4
+# Larger graphs are contracted further, as long as that makes them smaller.
+ENOUGH_NODES = 4000
+MAX_DOUBLINGS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """A contraction of the ops' problem, or that problem itself.
+
+    full: of the ops' problem. simulator: of this level's problem.
+    node_of_op: `[num_ops]`.
+    """
+
+    full: Simulator
+    simulator: Simulator
+    families: Families
+    node_of_op: IntArray
+
+    @classmethod
+    def of_ops(cls, simulator: Simulator) -> Self:
+        """The ops themselves."""
+        problem = simulator.problem
+        return cls(simulator, simulator, families_of(problem), np.arange(problem.num_ops))
+
+    @classmethod
+    def contracted(cls, simulator: Simulator) -> Self:
+        """Short ops have joined their neighbours."""
+        contraction = contraction_of(simulator.problem)
+        return cls(
+            simulator,
+            Simulator(contraction.problem),
+            families_of(contraction.problem),
+            contraction.node_of_op,
+        )
+
+    @property
+    def size(self) -> int:
+        """Ops and edges: what the time of an evaluation is proportional to."""
+        graph = self.simulator.problem.graph
+        return graph.num_ops + len(graph.edges)
+
+    def projected(self, schedule: Schedule) -> tuple[IntArray, FloatArray]:
+        """A state of this level from an op-level schedule, as (device, rank offset) of every node.
+
+        A colocation group of nodes goes where most of its work is, as far as it may. The order is
+        that of the ranks, or of the nodes' starts if that is shorter.
+        """
+        ops, problem = self.full.problem, self.simulator.problem
+        group = problem.graph.colocation_group
+        votes = np.zeros((problem.graph.num_groups, problem.num_devices))
+        # Equal votes for ops of no time, too small to outweigh any work.
+        np.add.at(votes, (group[self.node_of_op], schedule.device), 1e-9 + ops.min_duration_us)
+        votes[~problem.group_allowed] = -1.0
+        device: IntArray = votes.argmax(axis=1)[group]
+        start_us = np.full(problem.num_ops, -np.inf)
+        np.maximum.at(start_us, self.node_of_op, schedule.start_us)
+        return device, self._offset(device, start_us)
+
+    def expanded(self, device: IntArray, offset: FloatArray) -> Schedule:
+        """The op-level schedule of a state: the better of the ranks' order and the nodes' own."""
+        if self.simulator is self.full:
+            return self._list(device, offset)
+        nodes = self._list(device, offset)
+        of_op = device[self.node_of_op]
+        by_rank = self.full.upward_rank(of_op) + offset[self.node_of_op]
+        by_node = np.empty(len(of_op))
+        by_node[np.lexsort((-by_rank, nodes.start_us[self.node_of_op]))] = -np.arange(len(of_op))
+        schedules = [self.full.list_schedule(of_op, rank) for rank in (by_rank, by_node)]
+        return min(schedules, key=lambda schedule: goodness(self.full.problem, schedule))
+
+    def _list(self, device: IntArray, offset: FloatArray) -> Schedule:
+        return self.simulator.list_schedule(device, self.simulator.upward_rank(device) + offset)
+
+    def _offset(self, device: IntArray, start_us: FloatArray) -> FloatArray:
+        rank_us = self.simulator.upward_rank(device)
+        none = np.zeros_like(rank_us)
+        of_starts = rank_us.max(initial=0.0) - start_us - rank_us
+        return min(
+            none,
+            of_starts,
+            key=lambda offset: self.simulator.makespan_us(device, rank_us + offset),
+        )
+
+
+def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
+    """Sort key, the lower the better: first what fits into memory, then the makespan."""
+    return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us
+
+
+def contraction_of(problem: Problem) -> Coarsening:
+    """The least contraction to `ENOUGH_NODES`, or the one at which more brings nothing."""
+    short_us = SHORT * max(critical_path_us(problem), load_us(problem))
+    contraction = contract(problem, short_us)
+    for _ in range(MAX_DOUBLINGS):
+        if contraction.num_nodes <= ENOUGH_NODES:
+            break
+        short_us *= 2
+        contraction = contract(problem, short_us)
+    return contraction
