@@ -7,13 +7,12 @@ from pesto_cli.coarsen.batch import matching, mergeable_edges, siblings
 from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.pressure import joint_work_us, pressure_us, within
-from pesto_cli.coarsen.quotient import Pairs, Quotient
+from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.graph import FloatArray
 from pesto_cli.problem import Problem
 
 # Found by coarsening RNNLM-2-2048 and Transformer-6-16-2048 to 200 nodes and annealing the result.
 FIRST_CAP = 4.0  # times the mean work of a node
-TIE = 4.0
 CAP_GROWTH = 1.5
 LIMIT_GROWTH = 1.01
 MAX_ROUNDS_LEFT = 50  # a round that merges less than this share of what is missing is too slow
@@ -35,15 +34,15 @@ def merge_keeping_parallel(problem: Problem, num_nodes: int) -> Quotient:
     path_us = critical_path_us(problem)
     free_us = (path_us + max(path_us, load_us(problem))) / 2
     limit_us = free_us * (1 + ROUNDING)
-    cap_us = FIRST_CAP * float(quotient.work_us.sum()) / num_nodes
+    cap_us = min(limit_us, FIRST_CAP * float(quotient.work_us.sum()) / num_nodes)
     while quotient.num_nodes > num_nodes:
         missing = quotient.num_nodes - num_nodes
         height, paths = heights(quotient), longest_paths(quotient)
         pairs = mergeable_edges(quotient, height).and_then(siblings(quotient, height))
         if len(pairs) > 0:
             pressure = pressure_us(quotient, paths, pairs)
-            size = _size_us(quotient, pairs)
-            while not (fits := (pressure <= limit_us) & (size <= cap_us)).any():
+            work = joint_work_us(quotient, pairs)
+            while not (fits := (pressure <= limit_us) & (work <= cap_us)).any():
                 limit_us, cap_us = _relaxed(limit_us, cap_us, float(pressure.min()))
             through = np.maximum(paths.through[pairs.first], paths.through[pairs.second])
             lengthening = pressure - through
@@ -61,22 +60,12 @@ def merge_keeping_parallel(problem: Problem, num_nodes: int) -> Quotient:
     return quotient
 
 
-def _size_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
-    """`[num_pairs]`: joint work, times `TIE` where the groups of both tie further nodes together."""
-    num_nodes = np.bincount(quotient.group, minlength=len(quotient.group_work_us))
-    one, other = quotient.group[pairs.first], quotient.group[pairs.second]
-    ties = (one != other) & (num_nodes[one] > 1) & (num_nodes[other] > 1)
-    return joint_work_us(quotient, pairs) * np.where(ties, TIE, 1.0)
-
-
 def _relaxed(limit_us: float, cap_us: float, least_us: float = 0.0) -> tuple[float, float]:
-    """A higher cap; or, where it holds nothing back, a higher limit of at least `least_us`.
-
-    Joint work is within pressure, so a cap of `TIE` times the limit admits all that the limit does.
-    """
-    if cap_us < TIE * limit_us:
-        return limit_us, CAP_GROWTH * cap_us
-    return max(LIMIT_GROWTH * limit_us, least_us), cap_us
+    """A higher cap, or where it is as high as the limit, a higher limit of at least `least_us`."""
+    if cap_us < limit_us:
+        return limit_us, min(CAP_GROWTH * cap_us, limit_us)
+    limit_us = max(LIMIT_GROWTH * limit_us, least_us)
+    return limit_us, limit_us
 
 
 def _shares_bytes(problem: Problem) -> FloatArray:

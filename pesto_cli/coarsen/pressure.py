@@ -19,7 +19,7 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
         after  = max(after(u) without v, after(v))
         path   = before + work(u) + work(v) + after
 
-    The groups of u and v become one, which runs on one device: its work is a bound too.
+    The groups of u and v become one, which runs on one device: its work counts too.
     """
     into = _two_longest(quotient.in_offsets, quotient.tails, paths.before + quotient.work_us)
     out = _two_longest(quotient.out_offsets, quotient.heads, paths.after + quotient.work_us)
@@ -33,13 +33,22 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
     return np.maximum(path, joint_work_us(quotient, pairs))
 
 
+# Found by coarsening Transformer-6-16-2048, with 262 groups of several ops, to 200 nodes.
+TIE = 4.0
+
+
 def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
-    """`[num_pairs]`: work of the merged node, or of the group that the merge makes of two."""
+    """`[num_pairs]`: work of the merged node, or of the group that the merge makes of two.
+
+    Where both groups have further nodes, the merge ties those together too: it counts `TIE` times.
+    """
     u, v = pairs.first, pairs.second
     one, other = quotient.group[u], quotient.group[v]
     node_us = quotient.work_us[u] + quotient.work_us[v]
     group_us = quotient.group_work_us[one] + quotient.group_work_us[other]
-    return np.where(one == other, node_us, group_us)
+    group_size = np.bincount(quotient.group, minlength=len(quotient.group_work_us))
+    ties = (group_size[one] > 1) & (group_size[other] > 1)
+    return np.where(one == other, node_us, np.where(ties, TIE * group_us, group_us))
 
 
 def within(quotient: Quotient, batch: Pairs, lengthening_us: FloatArray, limit_us: float) -> Pairs:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -104,17 +105,70 @@ def _encoder(vectors: Sequence[Any], shape: _Shape) -> tuple[Sequence[Any], list
         with tf.name_scope("backward"):
             backward, state = lstm_layer(inputs, backward=True, **shape.layer)
     states = [state]
-    outputs: Sequence[Any] = []
+    below: list[tuple[Any, ...]] = list(zip(forward, backward, strict=True))
     for layer in range(1, shape.layers):
         with tf.name_scope(f"layer_{layer}"):
-            below = [(output,) for output in outputs] or list(zip(forward, backward, strict=True))
             outputs, state = _upper_layer(layer, below, shape)
+        below = [(output,) for output in outputs]
         states.append(state)
-    return outputs, states
+    return [output for (output,) in below], states
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """Bahdanau's attention with weight normalisation, to the encoder's outputs.
+
+        score[b, s] = sum_h direction[h] * tanh(keys[b, s, h] + (query @ kernel)[b, h])
+        context[b] = sum_s softmax(score[b])[s] * memory[b, s]
+
+    Source: Bahdanau et al. (2015), appendix A.1.2; Salimans and Kingma (2016), equation 2.
+    """
+
+    scope: str
+    memory: Any
+    """[batch, source_length, hidden]"""
+    keys: Any
+    """[batch, source_length, hidden], with the bias"""
+    kernel: Any
+    """[hidden, hidden]"""
+    direction: Any
+    """[hidden]"""
+
+    def context(self, step: int, query: Any) -> Any:
+        """Return what the query [batch, hidden] finds in the memory, [batch, hidden]."""
+        tf = tensorflow()
+        with tf.name_scope(f"{self.scope}step_{step}/"):
+            projected = tf.expand_dims(tf.matmul(query, self.kernel), 1)
+            score = tf.reduce_sum(self.direction * tf.tanh(self.keys + projected), axis=2)
+            alignment = tf.expand_dims(tf.nn.softmax(score), 1)
+            return tf.squeeze(tf.matmul(alignment, self.memory), axis=1)
+
+
+def _attention(scope: str, encoded: Sequence[Any], shape: _Shape) -> _Attention:
+    """Prepare what all steps of the decoder have in common."""
+    tf = tensorflow()
+    hidden = shape.hidden
+    weight = partial(uniform, scale=shape.scale, seed=shape.seed)
+    memory_kernel = weight("memory_kernel", [hidden, hidden])
+    query_kernel = weight("query_kernel", [hidden, hidden])
+    direction = weight("direction", [hidden])
+    length = filled("length", [], hidden**-0.5)
+    bias = filled("bias", [hidden], 0.0)
+    with tf.name_scope("memory"):
+        memory = tf.stack(encoded, axis=1)
+        rows = tf.reshape(memory, [-1, hidden])
+        keys = tf.nn.bias_add(tf.matmul(rows, memory_kernel), bias)
+        return _Attention(
+            scope=scope,
+            memory=memory,
+            keys=tf.reshape(keys, memory.shape),
+            kernel=query_kernel.value(),
+            direction=length * tf.math.l2_normalize(direction),
+        )
 
 
 def _decoder(
-    vectors: Sequence[Any], states: Sequence[LstmState], attention: "_Attention", shape: _Shape
+    vectors: Sequence[Any], states: Sequence[LstmState], attention: _Attention, shape: _Shape
 ) -> Sequence[Any]:
     """Return the top layer's output for each word, [batch, hidden].
 
@@ -152,55 +206,3 @@ def _upper_layer(
         return list(outputs), state
     pairs = zip(inputs, outputs, strict=True)
     return [tf.add(below[0], output, name="residual") for below, output in pairs], state
-
-
-@dataclass(frozen=True)
-class _Attention:
-    """Bahdanau's attention with weight normalisation, to the encoder's outputs.
-
-        score[b, s] = sum_h direction[h] * tanh(keys[b, s, h] + (query @ kernel)[b, h])
-        context[b] = sum_s softmax(score[b])[s] * memory[b, s]
-
-    Source: Bahdanau et al. (2015), appendix A.1.2; Salimans and Kingma (2016), equation 2.
-    """
-
-    scope: str
-    memory: Any
-    """[batch, source_length, hidden]"""
-    keys: Any
-    """[batch, source_length, hidden], with the bias"""
-    kernel: Any
-    """[hidden, hidden]"""
-    direction: Any
-    """[hidden]"""
-
-    def context(self, step: int, query: Any) -> Any:
-        """Return what the query [batch, hidden] finds in the memory, [batch, hidden]."""
-        tf = tensorflow()
-        with tf.name_scope(f"{self.scope}step_{step}/"):
-            projected = tf.expand_dims(tf.matmul(query, self.kernel), 1)
-            score = tf.reduce_sum(self.direction * tf.tanh(self.keys + projected), axis=2)
-            alignment = tf.expand_dims(tf.nn.softmax(score), 1)
-            return tf.squeeze(tf.matmul(alignment, self.memory), axis=1)
-
-
-def _attention(scope: str, encoded: Sequence[Any], shape: _Shape) -> _Attention:
-    """Prepare what all steps of the decoder have in common."""
-    tf = tensorflow()
-    hidden, initial = shape.hidden, {"scale": shape.scale, "seed": shape.seed}
-    memory_kernel = uniform("memory_kernel", [hidden, hidden], **initial)
-    query_kernel = uniform("query_kernel", [hidden, hidden], **initial)
-    direction = uniform("direction", [hidden], **initial)
-    length = filled("length", [], hidden**-0.5)
-    bias = filled("bias", [hidden], 0.0)
-    with tf.name_scope("memory"):
-        memory = tf.stack(encoded, axis=1)
-        rows = tf.reshape(memory, [-1, hidden])
-        keys = tf.nn.bias_add(tf.matmul(rows, memory_kernel), bias)
-        return _Attention(
-            scope=scope,
-            memory=memory,
-            keys=tf.reshape(keys, memory.shape),
-            kernel=query_kernel.value(),
-            direction=length * tf.math.l2_normalize(direction),
-        )
