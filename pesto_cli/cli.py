@@ -173,7 +173,7 @@ def profile(
 ) -> None:
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
-    from pesto_cli.profile.summary import summarize
+    from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import print_tables, profile_table
 
     priced = api.profile(

@@ -1,7 +1,7 @@
 """Results as tables for a terminal and as JSON for a machine."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,21 +10,11 @@ from rich.table import Table
 from pesto_cli.files import CommFit
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
+from pesto_cli.report.summary import Summary
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.schedule import shortfall_bytes
 
 GIB = 2**30
-
-
-class ProfileFigures(Protocol):
-    """What a profile comes to."""
-
-    num_ops: int
-    num_short: int
-    num_medium: int
-    num_long: int
-    work_us: float
-    critical_path_us: float
 
 
 def print_tables(tables: Iterable[Table]) -> None:
@@ -63,7 +53,7 @@ def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Table
     return shown
 
 
-def profile_table(title: str, summary: ProfileFigures) -> Table:
+def profile_table(title: str, summary: Summary) -> Table:
     """Op count by duration, as in Pesto's Table 1, total work and critical path."""
     shown = table(
         title, ["ops", "under 10 us", "10 - 100 us", "over 100 us", "work ms", "critical path ms"]

@@ -9,7 +9,7 @@ is cut by height.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
@@ -93,7 +93,7 @@ def _behind_gradients(graph: OpGraph) -> BoolArray:
 
 
 def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray) -> list[Path]:
-    work: Counter[Path] = Counter()
+    work: defaultdict[Path, float] = defaultdict(float)
     children: defaultdict[Path, dict[str, None]] = defaultdict(dict)
     for op in np.flatnonzero(forward).tolist():
         scopes = paths[op][:-1]
