@@ -88,8 +88,10 @@ class Simulator:
         return rank
 
     def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> tuple[Any, ...]:
-        """Ops of lower key first."""
+        """Ops of lower key first, but feeds before all: they are there at time 0."""
         device = np.ascontiguousarray(device, dtype=np.int64)
+        if self.problem.machine.host is not None:
+            key = np.where(self.problem.is_feed, -np.inf, key)
         # Every device's ops in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: tuple[Any, ...] = simulate(

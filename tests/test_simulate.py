@@ -106,6 +106,19 @@ def test_feeds_come_from_the_host_and_fetches_return_to_it() -> None:
     assert by_rank(problem, [CPU, GPU1, CPU]).makespan_us == 2 + 4 + 3
 
 
+def test_feeds_are_there_at_time_0_whatever_else_the_host_has_to_do() -> None:
+    graph = OpGraph.build(
+        ["busy", "x", "use"], [Tensor(1, 1000, [2])], types=["Work", "Placeholder", "Work"]
+    )
+    times = {"GPU": np.array([np.nan, np.nan, 4]), "CPU": np.array([100, 0, np.nan])}
+    problem = Problem.build(graph, times, two_gpus())
+    device = np.array([CPU, CPU, GPU0])
+    schedule = list_schedule(problem, device, np.array([9.0, 1, 1]))
+    assert schedule.start_us.tolist() == [0, 0, 2]
+    late_feed = Placement(device, np.array([0, 1, 0]))
+    assert replay(problem, late_feed).start_us.tolist() == [0, 0, 2]
+
+
 def test_priority_decides_and_ties_go_to_the_lowest_index() -> None:
     problem = on_gpus(OpGraph.build(list("abc")), [1, 1, 1])
     device = np.array([GPU0] * 3)

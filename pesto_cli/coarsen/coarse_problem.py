@@ -13,7 +13,7 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
     """A node runs its members back to back: it starts when all their inputs are there.
 
     Its time is the sum of theirs on each kind, NaN where one cannot run, and its outputs are sent
-    when all of it ends. That and the merging of tensors (`_tensors`) is what the coarse model loses.
+    when all of it ends. That and the merging of tensors (`_tensors`) is what a coarse model loses.
     """
     graph, node_of_op = problem.graph, quotient.node_of_op
     heaviest = _heaviest(problem, quotient)

@@ -210,7 +210,7 @@ def _halve(name: str, activations: Any, filters: int, seed: int) -> Any:
 
 
 def _separable(activations: Any, filters: int, stride: int, seed: int, *, kernel: int) -> Any:
-    """Two separable convolutions, the first with the stride: Zoph et al., appendix A.4."""
+    """Two separable convolutions, the first with the stride: Zoph et al., appendix A."""
     tf = tensorflow()
     for number, step in enumerate((stride, 1)):
         channels = activations.shape[3]
