@@ -277,8 +277,9 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     A device takes its ready op of lowest key, ties to the lowest index. With a queue (every
     device's ops in order, one device after the other), it waits for the next op of its part.
 
-    Given up as soon as an op starts less than its tail before the limit: what has not started by
-    then keeps rank -1. (A tail is at least the time from the op's start to the end of the graph.)
+    Given up as soon as the makespan must exceed the limit: an op starts less than its tail before
+    it (at most the time from the op's start to the end of the graph), or less than what its device
+    has left to do. What has not started by then keeps rank -1.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
     latency, slope, floor, channel, signal_us = machine
@@ -286,8 +287,10 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     strict = len(queue) > 0
     waiting = waits.copy()
     base = np.zeros(num_devices + 1, np.int64)
+    left = np.zeros(num_devices)
     for op in range(num_ops):
         base[device[op] + 1] += 1
+        left[device[op]] += duration[op, device[op]]
     for here in range(num_devices):
         base[here + 1] += base[here]
     start, end = np.zeros(num_ops), np.zeros(num_ops)
@@ -418,7 +421,8 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                     num_ready[here] -= 1
                 else:
                     continue
-                exceeded |= now + tail[op] > limit_us
+                exceeded |= now + max(tail[op], left[here]) > limit_us
+                left[here] -= duration[op, here]
                 running[here] = op
                 rank[op] = started[here]
                 started[here] += 1

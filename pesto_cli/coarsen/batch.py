@@ -48,7 +48,7 @@ def siblings(quotient: Quotient, height: IntArray) -> Pairs:
         low, high = np.minimum(first, second)[fits], np.maximum(first, second)[fits]
         pairs.append(low * quotient.num_nodes + high)
     first, second = np.divmod(np.unique(np.concatenate(pairs)), quotient.num_nodes)
-    return _compatible(quotient, Pairs.without_edge(first, second))
+    return _compatible(quotient, Pairs.of_no_weight(first, second))
 
 
 def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:

@@ -13,14 +13,14 @@ MAX_NODES = 8192  # reachability takes num_nodes² bytes
 
 
 def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
-    """A batch of pairs of any heights, exact by reachability (Theorem 3.2); each within one role.
+    """A batch of pairs of any heights and one role, exact by reachability (Theorem 3.2).
 
     Empty only if every two nodes that may share a device have a third one between them, or if there
     are more than `MAX_NODES` nodes. Pairs are close in time: nodes are tried by `paths.before`.
     """
     if quotient.num_nodes > MAX_NODES:
         none = np.zeros(0, dtype=np.int64)
-        return Pairs.without_edge(none, none)
+        return Pairs.of_no_weight(none, none)
     order = np.lexsort((height, paths.before))  # topological
     first, second = _unrelated(
         order,
@@ -30,7 +30,7 @@ def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
         quotient.group,
         quotient.group_allowed,
     )
-    return Pairs.without_edge(first, second)
+    return Pairs.of_no_weight(first, second)
 
 
 @njit(cache=True)
@@ -56,7 +56,7 @@ def _unrelated(
             one, other = root(parent, group[u]), root(parent, group[v])
             if taken[v] or role[u] != role[v] or not (allowed[one] & allowed[other]).any():
                 continue
-            between = False
+            between = reach[v, u]  # by a merge of this batch
             for edge in range(out_offsets[u], out_offsets[u + 1]):
                 between = between or reach[heads[edge], v]
             if between:

@@ -14,8 +14,8 @@ from pesto_cli.problem import Problem
 class Pairs:
     """Pairs of nodes that could become one, `[num_pairs]` each.
 
-    first, second: nodes; either tail and head of an edge, or two nodes of which none is before the
-    other. weight_bytes: of the edge; 0 without one.
+    first, second: nodes; tail and head where they have an edge.
+    weight_bytes: of the data on the edge; 0 if it does not count.
     """
 
     first: IntArray
@@ -29,8 +29,8 @@ class Pairs:
         return type(self)(self.first[rows], self.second[rows], self.weight_bytes[rows])
 
     @classmethod
-    def without_edge(cls, first: IntArray, second: IntArray) -> Self:
-        """Pairs that no data is saved by."""
+    def of_no_weight(cls, first: IntArray, second: IntArray) -> Self:
+        """Pairs that are merged for their number alone."""
         return cls(first, second, np.zeros(len(first)))
 
     def and_then(self, other: Self) -> Self:
