@@ -22,7 +22,7 @@ def save(path: Path, problem: Problem) -> Path:
     return path
 
 
-QUICK = ("--time-limit", 1, "--deterministic")
+QUICK = ("--time-limit", 0.2, "--deterministic")
 
 
 def test_solve_then_simulate_agree(pesto: Pesto, tmp_path: Path, diamond_profile: Path) -> None:
@@ -55,7 +55,7 @@ def test_every_solver_finds_the_optimum_of_a_small_graph(
     if solver == "highs":
         pytest.importorskip("highspy")
     placement = tmp_path / "p.json"
-    options = ("--solver", solver, "--time-limit", 20, "--quiet")
+    options = ("--solver", solver, "--time-limit", 6, "--quiet")
     assert pesto("solve", diamond_profile, "-o", placement, *options).code == 0
     assert read_placement(placement).predicted["makespan_us"] == 14
 

@@ -126,7 +126,7 @@ def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(
     tmp_path: Path, diamond_profile: Path
 ) -> None:
     profile, placement = str(diamond_profile), str(tmp_path / "p.placement.json")
-    limit = ("--time-limit", "2", "--quiet")
+    limit = ("--time-limit", "1", "--quiet")
     for argv in (
         ("solve", profile, "-o", placement, *limit),
         ("compare", profile, *limit),

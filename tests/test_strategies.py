@@ -22,7 +22,7 @@ from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.round_robin import deal
 from pesto_cli.strategies.run import run
 
-QUICK = Search(Limits(time_limit_s=1.0, deterministic=True))
+QUICK = Search(Limits(time_limit_s=0.2, deterministic=True))
 GPU0, GPU1 = 1, 2
 
 

@@ -26,7 +26,12 @@ def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
 
 
 def siblings(quotient: Quotient, height: IntArray) -> Pairs:
-    """Pairs of one height, neighbours among the successors or predecessors of some node."""
+    """Pairs of one height that may share a device, from rows of nodes that are likely to.
+
+    Two nodes of one height never close a cycle, in a batch or beside pairs along edges. The rows:
+    the successors of each node, the predecessors of each node, and all nodes; neighbours in a row
+    become a pair.
+    """
     tails, heads = quotient.edges
     # Only the same set of devices makes neighbours; beyond 53 devices some sets look the same.
     devices = (quotient.group_allowed @ 0.5 ** np.arange(quotient.group_allowed.shape[1]))[
@@ -35,8 +40,8 @@ def siblings(quotient: Quotient, height: IntArray) -> Pairs:
     alike = np.lexsort((quotient.role, devices, height))
     place = np.empty_like(alike)
     place[alike] = np.arange(len(alike))
-    by_tail = np.lexsort((place[heads], tails))
-    by_head = np.lexsort((place[tails], heads))
+    by_tail = np.argsort(tails * quotient.num_nodes + place[heads])
+    by_head = np.argsort(heads * quotient.num_nodes + place[tails])
     pairs = []
     for shared, nodes in (
         (tails[by_tail], heads[by_tail]),

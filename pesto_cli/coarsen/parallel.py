@@ -14,8 +14,8 @@ from pesto_cli.problem import Problem
 # Found by coarsening RNNLM-2-2048 and Transformer-6-16-2048 to 200 nodes and annealing the result.
 FIRST_CAP = 4.0  # times the mean work of a node
 CAP_GROWTH = 1.5
-LIMIT_GROWTH = 1.01
-MAX_ROUNDS_LEFT = 50  # a round that merges less than this share of what is missing is too slow
+LIMIT_GROWTH = 1.04
+MAX_ROUNDS_LEFT = 25  # a round that merges less than this share of what is missing is too slow
 ROUNDING = 1e-9  # sums of doubles in another order differ
 
 
@@ -27,8 +27,8 @@ def merge_keeping_parallel(problem: Problem, num_nodes: int) -> Quotient:
         { (u, v) : pressure(u, v) <= limit  and  joint_work(u, v) <= cap }
 
     The limit starts halfway from the critical path to the lower bound: nodes whose critical path
-    fills the bound leave no order to choose. The cap keeps nodes even. When no pair is left, first
-    the cap rises to the limit, then the limit to the least pressures there are.
+    fills the bound leave no order to choose. The cap keeps nodes even. When few pairs are left,
+    first the cap rises to the limit, then the limit itself.
     """
     quotient = Quotient.of(problem, _shares_bytes(problem))
     path_us = critical_path_us(problem)

@@ -1,4 +1,4 @@
-"""What a merge costs in parallelism: a lower bound on the makespan once it is made."""
+"""What a merge costs in parallelism."""
 
 from typing import Any
 

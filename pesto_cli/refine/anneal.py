@@ -6,12 +6,14 @@ exp(-increase / temperature) (Kirkpatrick et al., 1983). The chance is drawn fir
 simulation of a candidate is given up as soon as it must end above what would be taken.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 
 from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.problem import Problem
 from pesto_cli.refine.families import Families
-from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import (
     Simulator,
     longest_tails,
@@ -22,18 +24,16 @@ from pesto_cli.simulate import (
 
 # Chances, one after the other: move a group, a connected cluster, the end of a cut edge, swap two
 # groups; the rest puts an op next to another in the order of their device.
-MOVES = np.cumsum([0.50, 0.22, 0.13, 0.05])
+MOVES = np.cumsum([0.55, 0.22, 0.13, 0.10])
 CLUSTER_SIZE = 4.0  # mean of the exponential part
-NEAR = 0.02  # starts of ops that change places, as a share of the makespan
+NEAR = 1e-3  # how far apart ops start that change places: from this share of the makespan to all
 
 
 class Chain:
     """A state that is annealed, and the best state that it has passed through."""
 
-    def __init__(self, simulator: Simulator, families: Families, seed: int) -> None:
+    def __init__(self, simulator: Simulator, families: Families, seed: Sequence[int]) -> None:
         problem, graph = simulator.problem, simulator.problem.graph
-        self.simulator = simulator
-        self._families = families
         self._problem = (
             simulator.kernel_graph,
             simulator.kernel_machine,
@@ -42,9 +42,9 @@ class Chain:
             memory_columns(graph),
             graph.resident_bytes,
             problem.capacity_bytes,
-            self._may_exceed(),
+            _may_exceed(problem),
         )
-        near = _neighbours(simulator, families)
+        near = _neighbours(problem, families)
         self._moves = (
             (graph.groups.offsets, graph.groups.indices),
             problem.group_allowed,
@@ -52,35 +52,21 @@ class Chain:
             (near.offsets, near.indices),
             (families.cumulative, families.family_offsets),
             (families.group_offsets, families.members),
-            MOVES,
         )
-        self._random = np.array(
-            [0x9E3779B97F4A7C15 ^ (seed + 1) * 0xBF58476D1CE4E5B9 & (2**64 - 1)], np.uint64
-        )
-        self.evaluations = self.begun = 0
+        # Xorshift stands still at 0.
+        self._random = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
         self._device = np.zeros(problem.num_ops, dtype=np.int64)
         self._offset = np.zeros(problem.num_ops)
+        self._order = (np.zeros(problem.num_ops), np.zeros(problem.num_ops))  # starts, keys
         self._best = (self._device.copy(), self._offset.copy())
-        # Makespan and excess (see `_excess`) of the state, and of the best.
+        # Makespan in us, and the share by which memory is exceeded: of the state, of the best.
         self._score = np.full(4, np.inf)
-        # Starts and keys of the state.
-        self._order = (np.zeros(problem.num_ops), np.zeros(problem.num_ops))
+        self.evaluations = 0
 
-    def _may_exceed(self) -> bool:
-        """Whether a device could be full at all: with every variable and a copy of every tensor."""
-        problem = self.simulator.problem
-        everything = problem.graph.resident_bytes.sum() + problem.graph.held_bytes.sum()
-        return bool((everything > problem.capacity_bytes).any())
-
-    @property
-    def _state(self) -> tuple[object, ...]:
-        return (self._device, self._offset, self._order, self._best, self._score)
-
-    def begin_at(self, device: IntArray, offset: FloatArray) -> None:
-        """Go to a state; the best one stays if it is better."""
+    def go_to(self, device: IntArray, offset: FloatArray) -> None:
+        """Make this the state; the best one stays if it is better."""
         self._device[:], self._offset[:] = device, offset
         _visit(self._problem, self._state)
-        self.evaluations += 1
 
     @property
     def best(self) -> tuple[IntArray, FloatArray]:
@@ -89,36 +75,45 @@ class Chain:
 
     @property
     def goodness(self) -> tuple[float, float]:
-        """Sort key of the best state: what it exceeds the memory by, then its makespan."""
+        """Sort key of the best state: by what share it exceeds the memory, then its makespan."""
         return float(self._score[3]), float(self._score[2])
 
-    def schedule(self) -> Schedule:
-        """The best state's."""
-        device, offset = self._best
-        return self.simulator.list_schedule(device, self.simulator.upward_rank(device) + offset)
+    def anneal(self, steps: int, temperature_us: float, penalty: float, order: float) -> None:
+        """Try moves.
 
-    def anneal(self, steps: int, temperatures_us: tuple[float, float], penalty: float) -> None:
-        """Try `steps` moves, while the temperature goes geometrically from one to the other.
-
-        penalty: a state that exceeds the memory by a share e counts as (1 + penalty e) as long.
+        Args:
+            steps: how many.
+            temperature_us: see above.
+            penalty: a state that exceeds the memory by a share e counts as (1 + penalty e) as long.
+            order: the share of moves that change the order; the others change devices.
         """
-        if len(self._families.units) == 0:
-            return
+        chances = MOVES * (1.0 - order)
         _anneal(
             self._problem,
             self._moves,
             self._state,
             self._random,
             steps,
-            temperatures_us,
+            chances,
+            temperature_us,
             penalty,
         )
         self.evaluations += steps
 
+    @property
+    def _state(self) -> tuple[object, ...]:
+        return (self._device, self._offset, self._order, self._best, self._score)
 
-def _neighbours(simulator: Simulator, families: Families) -> Adjacency:
+
+def _may_exceed(problem: Problem) -> bool:
+    """Whether a device could be full at all: with every variable and a copy of every tensor."""
+    everything = problem.graph.resident_bytes.sum() + problem.graph.held_bytes.sum()
+    return bool((everything > problem.capacity_bytes).any())
+
+
+def _neighbours(problem: Problem, families: Families) -> Adjacency:
     """For every colocation group, the movable ones that an edge joins it to."""
-    graph = simulator.problem.graph
+    graph = problem.graph
     movable = np.zeros(graph.num_groups, dtype=np.bool_)
     movable[families.units] = True
     edges = graph.colocation_group[graph.edges]
@@ -300,17 +295,15 @@ def _move(moves, device, chosen, size, target, moved, was, count):  # type: igno
 
 
 @njit(cache=True, nogil=True)
-def _anneal(problem, moves, state, random, steps, temperatures, penalty):  # type: ignore[no-untyped-def]
+def _anneal(problem, moves, state, random, steps, chances, temperature, penalty):  # type: ignore[no-untyped-def]
     device, offset, order, _, score = state
     (offsets, ops), allowed = moves[0], moves[1]
     num_groups, num_ops = len(allowed), len(device)
     chosen, seen = np.empty(num_groups, np.int64), np.zeros(num_groups, np.bool_)
     moved, was = np.empty(2 * num_groups, np.int64), np.empty(2 * num_groups, np.int64)
     shifted, had = np.empty(num_ops, np.int64), np.empty(num_ops)
-    first, last = temperatures
-    for step in range(steps):
-        temperature = first * (last / first) ** (step / steps)
-        kind = _draw(random, moves[6])
+    for _ in range(steps):
+        kind = _draw(random, chances)
         num_moved = num_shifted = 0
         if kind == 1:
             size = _cluster(moves, device, random, chosen, seen)
@@ -334,7 +327,7 @@ def _anneal(problem, moves, state, random, steps, temperatures, penalty):  # typ
             op = ops[
                 offsets[chosen[0]] + _below(random, offsets[chosen[0] + 1] - offsets[chosen[0]])
             ]
-            beside = _near(order[0], device, NEAR * score[0], random, op)
+            beside = _near(order[0], device, score[0] * NEAR ** _uniform(random), random, op)
             if beside < 0:
                 continue
             shifted[0], had[0], num_shifted = op, offset[op], 1

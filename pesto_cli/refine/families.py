@@ -7,6 +7,7 @@ never part a weight gradient from its forward op; chains and single ops do that.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numba import njit
@@ -40,13 +41,13 @@ class Families:
     members: IntArray
 
 
-def families_of(problem: Problem) -> Families:
-    """Single units, chains, heavy tensors, coarse nodes and name scopes, repeats dropped."""
+def families_of(problem: Problem, *, coarse: bool) -> Families:
+    """Single units, chains, heavy tensors, name scopes and maybe coarse nodes; repeats dropped."""
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
     seen: set[bytes] = set()
     families, weights = [[unit.reshape(1) for unit in units]], [ALONE_WEIGHT]
-    for label in _labels(problem):
+    for label in chain(_labels(problem), _coarse_labels(problem) if coarse else ()):
         groups = []
         for members in _groups(problem.graph.colocation_group, label, movable):
             if len(members) > 1 and members.tobytes() not in seen:
@@ -70,8 +71,8 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
     graph = problem.graph
     tails, heads = graph.edges.T
     only = graph.successors.degree[tails] == 1
-    chain = only & (graph.predecessors.degree[heads] == 1)
-    for edge in (chain, only):
+    alone = only & (graph.predecessors.degree[heads] == 1)
+    for edge in (alone, only):
         yield _components(graph.num_ops, tails[edge], heads[edge])
     num_bytes = np.where(graph.consumer_on_host, -1, graph.tensor_bytes[graph.consumer_tensor])
     producer = graph.tensor_producer[graph.consumer_tensor]
@@ -79,13 +80,16 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
     for heavy in np.quantile(some, HEAVY_QUANTILES) if len(some) else ():
         edge = num_bytes >= heavy
         yield _components(graph.num_ops, producer[edge], graph.consumers[edge])
-    for num_nodes in COARSE_NODES:
-        if num_nodes < graph.num_ops:
-            yield coarsen(problem, num_nodes).node_of_op
     for depth in SCOPE_DEPTHS:
         for plain in (_path, _path_of_forward_op):
             scopes = ["/".join(plain(name)[:depth]) for name in graph.names]
             yield np.unique(scopes, return_inverse=True)[1]
+
+
+def _coarse_labels(problem: Problem) -> Iterator[IntArray]:
+    for num_nodes in COARSE_NODES:
+        if num_nodes < problem.num_ops:
+            yield coarsen(problem, num_nodes).node_of_op
 
 
 def _path(name: str) -> list[str]:

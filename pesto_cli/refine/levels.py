@@ -38,7 +38,9 @@ class Level:
     def of_ops(cls, simulator: Simulator) -> Self:
         """The ops themselves."""
         problem = simulator.problem
-        return cls(simulator, simulator, families_of(problem), np.arange(problem.num_ops))
+        return cls(
+            simulator, simulator, families_of(problem, coarse=False), np.arange(problem.num_ops)
+        )
 
     @classmethod
     def contracted(cls, simulator: Simulator) -> Self:
@@ -47,7 +49,7 @@ class Level:
         return cls(
             simulator,
             Simulator(contraction.problem),
-            families_of(contraction.problem),
+            families_of(contraction.problem, coarse=True),
             contraction.node_of_op,
         )
 

@@ -1,11 +1,12 @@
-"""Refinement: anneal placement and order, contracted first and then op by op."""
+"""Refinement: anneal on the contracted graph first, and then op by op."""
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pesto_cli.bounds import lower_bound_us
+from pesto_cli.bounds import critical_path_us, load_us
+from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level, goodness
@@ -13,6 +14,7 @@ from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
 
 OnIncumbent = Callable[[str, Schedule], None]
+State = tuple[IntArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -20,26 +22,29 @@ class Stage:
     """One cooling.
 
     contracted: whether it runs on the contracted graph. share: of the time.
-    first, last: temperatures, as shares of the makespan's lower bound.
+    hot, cold: first and last temperature, as shares of the makespan's lower bound.
+    order: the share of moves that change the order; the others change devices.
     """
 
     contracted: bool
     share: float
-    first: float
-    last: float
+    hot: float
+    cold: float
+    order: float
 
 
 STAGES = (
-    Stage(contracted=True, share=0.2, first=5e-3, last=1e-4),
-    Stage(contracted=True, share=0.5, first=3e-3, last=5e-5),
-    Stage(contracted=False, share=0.3, first=3e-4, last=3e-5),
+    Stage(contracted=True, share=0.25, hot=5e-3, cold=5e-5, order=0.0),
+    Stage(contracted=True, share=0.6, hot=3e-3, cold=5e-5, order=0.0),
+    Stage(contracted=False, share=0.15, hot=1e-4, cold=2e-5, order=0.2),
 )
-# A state that exceeds the memory by a share e counts as (1 + penalty e) as long.
+# See `Chain.anneal`; the first of a stage, and the last.
 PENALTIES = (3.0, 100.0)
-# Ops and edges that are simulated in a second: sets the evaluations in deterministic mode.
+# Ops and edges that a thread simulates in a second, on two cores of a server of 2020.
 OPS_PER_S = 1.5e7
+# How long a chain runs before it looks at the clock and whether it is asked to stop.
 BATCH_S = 0.05
-# How often in a stage chains are looked at, and their best reported.
+# How often in a stage the chains' best states are looked at.
 ROUNDS = 20
 
 
@@ -61,91 +66,96 @@ def refine(
     Returns:
         A schedule that fits into memory, if one was seen.
     """
-    best = min(starts, key=lambda start: goodness(simulator.problem, start))
-    search = _Search(simulator, limits, best, on_incumbent)
-    for stage in STAGES:
-        search.run(stage, starts)
+    search = _Search(simulator, starts, limits, on_incumbent)
+    if (simulator.problem.group_allowed.sum(axis=1) > 1).any():
+        for stage in STAGES:
+            search.run(stage)
     return search.best
 
 
-@dataclass
 class _Search:
-    simulator: Simulator
-    limits: Limits
-    best: Schedule
-    on_incumbent: OnIncumbent
-    began: float = field(default_factory=time.monotonic)
-    spent: float = 0.0  # share of the time
-    levels: dict[bool, Level] = field(default_factory=dict)
-    chains: dict[bool, list[Chain]] = field(default_factory=dict)
+    """Chains, one for every worker, stage after stage."""
 
-    def run(self, stage: Stage, starts: Sequence[Schedule]) -> None:
-        """Anneal every chain, and look at them now and then."""
-        level, chains = self._chains(stage.contracted, starts)
-        until = self.spent + stage.share
-        clock = _Clock(self, stage, level, until)
-        with ThreadPoolExecutor(self.limits.workers) as threads:
+    def __init__(
+        self,
+        simulator: Simulator,
+        starts: Sequence[Schedule],
+        limits: Limits,
+        on_incumbent: OnIncumbent,
+    ) -> None:
+        problem = simulator.problem
+        self._simulator, self._limits, self._on_incumbent = simulator, limits, on_incumbent
+        self._starts = sorted(starts, key=lambda start: goodness(problem, start))
+        self.best = self._starts[0]
+        self._bound_us = max(critical_path_us(problem), load_us(problem))
+        self._levels: dict[bool, Level] = {}
+        self._states: dict[bool, State] = {}
+        self._began = time.monotonic()
+        self._stages_run = 0
+        self._spent = 0.0  # share of the time
+
+    def run(self, stage: Stage) -> None:
+        """Anneal every chain, and look at the best of each now and then."""
+        if stage.contracted not in self._levels:
+            make = Level.contracted if stage.contracted else Level.of_ops
+            self._levels[stage.contracted] = make(self._simulator)
+        level = self._levels[stage.contracted]
+        chains = [self._chain(stage, level, worker) for worker in range(self._limits.workers)]
+        seen = [chain.goodness for chain in chains]
+        with ThreadPoolExecutor(len(chains)) as threads:
             for part in range(1, ROUNDS + 1):
-                for done in [threads.submit(clock.run, chain, part / ROUNDS) for chain in chains]:
+                until = part / ROUNDS
+                running = [
+                    threads.submit(self._anneal, stage, level, chain, until) for chain in chains
+                ]
+                for done in running:
                     done.result()
-                for chain in chains:
-                    self.offer(level.expanded(*chain.best))
-        self.spent = until
+                for worker, chain in enumerate(chains):
+                    if part == 1 or chain.goodness < seen[worker]:
+                        seen[worker] = chain.goodness
+                        self._offer(level.expanded(*chain.best))
+        self._states[stage.contracted] = min(chains, key=lambda chain: chain.goodness).best
+        self._stages_run += 1
+        self._spent += stage.share
 
-    def offer(self, schedule: Schedule) -> None:
-        """Take a schedule if it is better."""
-        problem = self.simulator.problem
-        if goodness(problem, schedule) < goodness(problem, self.best):
-            self.best = schedule
-            self.on_incumbent("refinement", schedule)
+    def _chain(self, stage: Stage, level: Level, worker: int) -> Chain:
+        """A chain at one of the starts, or in a later stage at the best so far."""
+        seed = (self._limits.seed, self._stages_run, worker)
+        chain = Chain(level.simulator, level.families, seed)
+        first = self._stages_run == 0
+        start = self._starts[worker % len(self._starts)] if first else self.best
+        chain.go_to(*level.projected(start))
+        if stage.contracted in self._states:
+            chain.go_to(*self._states[stage.contracted])
+        return chain
 
-    def _chains(self, contracted: bool, starts: Sequence[Schedule]) -> tuple[Level, list[Chain]]:
-        """Chains at this level: at the starts in turn at first, at the best later."""
-        if contracted not in self.levels:
-            make = Level.contracted if contracted else Level.of_ops
-            level = self.levels[contracted] = make(self.simulator)
-            self.chains[contracted] = [
-                Chain(level.simulator, level.families, self.limits.seed * 1000 + worker)
-                for worker in range(self.limits.workers)
-            ]
-        level, chains = self.levels[contracted], self.chains[contracted]
-        pool = sorted(starts, key=lambda s: goodness(self.simulator.problem, s))
-        for worker, chain in enumerate(chains):
-            if self.spent == 0.0:
-                chain.begin_at(*level.projected(pool[worker % len(pool)]))
-            else:
-                chain.begin_at(*level.projected(self.best))
-                leader = min(chains, key=lambda chain: chain.goodness)
-                chain.begin_at(*leader.best)
-        return level, chains
-
-
-class _Clock:
-    """How far a stage has come: by the time, or in deterministic mode by evaluations."""
-
-    def __init__(self, search: _Search, stage: Stage, level: Level, until: float) -> None:
-        self._limits, self._stage = search.limits, stage
-        self._bound_us = lower_bound_us(search.simulator.problem)
-        self._batch = max(1, int(BATCH_S * OPS_PER_S / level.size))
-        time_limit_s = search.limits.time_limit_s
-        self._from = search.began + time_limit_s * search.spent
-        self._to = search.began + time_limit_s * until
-        self._evaluations = stage.share * time_limit_s * OPS_PER_S / level.size
-
-    def run(self, chain: Chain, until: float) -> None:
-        """Anneal a chain until this share of the stage is over."""
-        if until * ROUNDS == 1:
-            chain.begun = chain.evaluations
+    def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
+        """Run a chain until this share of the stage is over."""
+        batch = max(1, int(BATCH_S * OPS_PER_S / level.size))
         while not self._limits.stop.is_set():
-            progress = self._progress(chain)
+            progress = self._progress(stage, level, chain)
             if progress >= until:
                 break
-            first, last = self._stage.first, self._stage.last
-            temperature = self._bound_us * first * (last / first) ** progress
-            penalty = PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress
-            chain.anneal(self._batch, (temperature, temperature), penalty)
+            chain.anneal(
+                batch,
+                self._bound_us * stage.hot * (stage.cold / stage.hot) ** progress,
+                PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress,
+                stage.order,
+            )
 
-    def _progress(self, chain: Chain) -> float:
+    def _progress(self, stage: Stage, level: Level, chain: Chain) -> float:
+        """What share of a stage is over: of its time, or in deterministic mode of its work."""
+        limit_s = self._limits.time_limit_s
+        if limit_s <= 0:
+            return 1.0
         if self._limits.deterministic:
-            return (chain.evaluations - chain.begun) / self._evaluations
-        return (time.monotonic() - self._from) / (self._to - self._from)
+            return chain.evaluations * level.size / (stage.share * limit_s * OPS_PER_S)
+        spent = (time.monotonic() - self._began) / limit_s
+        return (spent - self._spent) / stage.share
+
+    def _offer(self, schedule: Schedule) -> None:
+        """Take a schedule if it is better."""
+        problem = self._simulator.problem
+        if goodness(problem, schedule) < goodness(problem, self.best):
+            self.best = schedule
+            self._on_incumbent("refinement", schedule)
