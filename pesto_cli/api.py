@@ -40,6 +40,7 @@ from pesto_cli.schedule import violations
 from pesto_cli.simulate import replay
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.run import judged, run
+from pesto_cli.strategies.search import Answer
 
 __all__ = [
     "STRATEGIES",
@@ -114,7 +115,7 @@ def compare(
 def simulate(profile: Profile, placed: PlacementFile) -> Result:
     """Replay a placement: every device strictly in rank order."""
     began = time.perf_counter()
-    schedule = replay(profile.problem, placed.match(profile.problem))
+    answer = Answer(replay(profile.problem, placed.match(profile.problem)))
     name = placed.provenance.get("strategy", "placement")
     runtime_s = time.perf_counter() - began
-    return judged(profile.problem, name, schedule, SolveStatus.FEASIBLE, runtime_s)
+    return judged(profile.problem, name, answer, runtime_s)

@@ -91,7 +91,7 @@ class Simulator:
         """Ops of lower key first, but feeds before all: they are there at time 0."""
         device = np.ascontiguousarray(device, dtype=np.int64)
         if self.problem.machine.host is not None:
-            key = np.where(self.problem.is_feed, -np.inf, key)
+            key = np.where(self.problem.is_feed & (self.kernel_waits == 0), -np.inf, key)
         # Every device's ops in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: tuple[Any, ...] = simulate(

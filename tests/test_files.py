@@ -37,7 +37,7 @@ def solved(problem: Problem) -> Result:
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, diamond_profile: Path) -> None:
     profile = read_profile(diamond_profile)
     again = tmp_path / "again.json.gz"
-    write_profile(again, profile)
+    write_profile(str(again), profile)
     assert gzip.decompress(again.read_bytes()) == diamond_profile.read_bytes()
     assert read_profile(again).file_hash == profile.file_hash
     assert profile.problem.duration_us[:, 1].tolist() == [1, 10, 10, 1]

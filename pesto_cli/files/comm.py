@@ -40,7 +40,7 @@ class CommFit:
     num_samples: int | None = None
 
 
-def read_comm(path: Path) -> list[CommFit]:
+def read_comm(path: Path | str) -> list[CommFit]:
     """Fits written by `write_comm`."""
     parsed = parse_json(
         path, read_bytes(path), "pesto-comm", "communication fit (pesto comm)", _CommSchema
@@ -57,7 +57,7 @@ def read_comm(path: Path) -> list[CommFit]:
     ]
 
 
-def write_comm(path: Path, fits: list[CommFit]) -> None:
+def write_comm(path: Path | str, fits: list[CommFit]) -> None:
     """Write fits, one a kind of link."""
     links = [
         {

@@ -22,7 +22,7 @@ class _ConstraintsSchema(Schema):
     headroom: float | None = None
 
 
-def read_constraints(path: Path) -> Constraints:
+def read_constraints(path: Path | str) -> Constraints:
     """Read constraints from TOML.
 
         headroom = 0.9

@@ -107,7 +107,7 @@ def _check_devices(problem: Problem, device: IntArray) -> None:
         )
 
 
-def read_placement(path: Path) -> PlacementFile:
+def read_placement(path: Path | str) -> PlacementFile:
     """Read a placement.
 
     Raises:
@@ -176,7 +176,7 @@ def placement(
     )
 
 
-def write_placement(path: Path, placed: PlacementFile) -> None:
+def write_placement(path: Path | str, placed: PlacementFile) -> None:
     """Write a placement; the same value gives the same bytes."""
     value = {
         "format": "pesto-placement",

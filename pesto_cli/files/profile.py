@@ -65,7 +65,7 @@ class _ProfileSchema(Extensible):
     control_edges: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
 
 
-def read_profile(path: Path) -> Profile:
+def read_profile(path: Path | str) -> Profile:
     """Read a profile.
 
     Raises:
@@ -112,7 +112,7 @@ def _problem(parsed: _ProfileSchema) -> Problem:
     return Problem.build(graph, time_us, parsed.machine.value())
 
 
-def write_profile(path: Path, profile: Profile) -> None:
+def write_profile(path: Path | str, profile: Profile) -> None:
     """Write a profile; `.gz` packs it."""
     problem, graph = profile.problem, profile.problem.graph
     offsets = graph.consumer_offsets.tolist()

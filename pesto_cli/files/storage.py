@@ -15,13 +15,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 
-def atomic_write(path: Path, data: bytes) -> None:
+def atomic_write(path: Path | str, data: bytes) -> None:
     """Write a file whole or not at all.
 
     Raises:
         BadInputError: the folder does not exist, or the path is a folder.
         EnvironmentFailedError: the file system refused.
     """
+    path = Path(path)
     if path.is_dir():
         raise BadInputError(f"{path} is a folder; a file name was expected.")
     if not path.parent.is_dir():
@@ -49,14 +50,14 @@ def _umask() -> int:
     return mask
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path | str) -> bytes:
     """The content of a file, unpacked if it is gzip.
 
     Raises:
         BadInputError: the file is missing, unreadable or a truncated gzip.
     """
     try:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except IsADirectoryError:
         raise BadInputError(f"{path} is a folder; a file was expected.") from None
@@ -79,10 +80,10 @@ def dumps(value: dict[str, Any]) -> bytes:
     return ("{\n" + ",\n".join(entries) + "\n}\n").encode()
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path | str, value: dict[str, Any]) -> None:
     """Write a JSON file whole, packed if its name ends in `.gz`."""
     data = dumps(value)
-    if path.suffix == ".gz":
+    if Path(path).suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     atomic_write(path, data)
 
@@ -102,7 +103,7 @@ class Extensible(BaseModel):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse_json(path: Path, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
+def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
     """Parse version 1 of a JSON format; `what` says what was expected, and how to make it."""
     try:
         value = json.loads(data)
@@ -124,7 +125,7 @@ def parse_json(path: Path, data: bytes, form: str, what: str, schema: type[_Mode
     return validate(path, value, schema)
 
 
-def validate(path: Path, value: Any, schema: type[_Model]) -> _Model:
+def validate(path: Path | str, value: Any, schema: type[_Model]) -> _Model:
     """Check a parsed file against its schema; the message names the first entry that breaks it."""
     try:
         return schema.model_validate(value)
@@ -135,7 +136,7 @@ def validate(path: Path, value: Any, schema: type[_Model]) -> _Model:
         raise BadInputError(f"{path}: {where}: {first['msg']}{found}.") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path | str) -> dict[str, Any]:
     """Parse a TOML file."""
     try:
         return tomllib.loads(read_bytes(path).decode())

@@ -44,6 +44,7 @@ class Chain:
             problem.capacity_bytes,
             _may_exceed(problem),
         )
+        self._can_move = len(families.units) > 0
         near = _neighbours(problem, families)
         self._moves = (
             (graph.groups.offsets, graph.groups.indices),
@@ -87,7 +88,7 @@ class Chain:
             penalty: a state that exceeds the memory by a share e counts as (1 + penalty e) as long.
             order: the share of moves that change the order; the others change devices.
         """
-        chances = MOVES * (1.0 - order)
+        chances = MOVES * ((1.0 - order) if self._can_move else 0.0)
         _anneal(
             self._problem,
             self._moves,
@@ -295,46 +296,57 @@ def _move(moves, device, chosen, size, target, moved, was, count):  # type: igno
 
 
 @njit(cache=True, nogil=True)
+def _change_devices(moves, device, random, kind, scratch):  # type: ignore[no-untyped-def]
+    """Make one move; how many units it moved, which `scratch` tells."""
+    offsets, ops = moves[0]
+    chosen, seen, moved, was = scratch
+    if kind == 1:
+        size = _cluster(moves, device, random, chosen, seen)
+    elif kind == 2:
+        size = _cut_end(moves, device, random, chosen)
+    else:
+        size = _group(moves, random, chosen)
+    if size == 0:
+        return 0
+    lead = chosen[_below(random, size)]
+    here, there = device[ops[offsets[lead]]], _other_device(moves, device, random, lead)
+    count = _move(moves, device, chosen, size, there, moved, was, 0)
+    if kind == 3:
+        size = _group(moves, random, chosen)
+        count = _move(moves, device, chosen, size, here, moved, was, count)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _change_order(device, offset, order, makespan, random):  # type: ignore[no-untyped-def]
+    """Let an op overtake another, or be overtaken; the op, or -1."""
+    start, key = order
+    op = _below(random, len(device))
+    other = _near(start, device, makespan * NEAR ** _uniform(random), random, op)
+    if other < 0:
+        return -1
+    nudge = 1e-9 * makespan
+    offset[op] += key[op] - key[other] + (nudge if start[other] <= start[op] else -nudge)
+    return op
+
+
+@njit(cache=True, nogil=True)
 def _anneal(problem, moves, state, random, steps, chances, temperature, penalty):  # type: ignore[no-untyped-def]
     device, offset, order, _, score = state
-    (offsets, ops), allowed = moves[0], moves[1]
-    num_groups, num_ops = len(allowed), len(device)
-    chosen, seen = np.empty(num_groups, np.int64), np.zeros(num_groups, np.bool_)
+    offsets, ops = moves[0]
+    num_groups = len(offsets) - 1
     moved, was = np.empty(2 * num_groups, np.int64), np.empty(2 * num_groups, np.int64)
-    shifted, had = np.empty(num_ops, np.int64), np.empty(num_ops)
+    scratch = np.empty(num_groups, np.int64), np.zeros(num_groups, np.bool_), moved, was
+    before = np.empty_like(offset)
     for _ in range(steps):
-        kind = _draw(random, chances)
-        num_moved = num_shifted = 0
-        if kind == 1:
-            size = _cluster(moves, device, random, chosen, seen)
-        elif kind == 2:
-            size = _cut_end(moves, device, random, chosen)
+        kind, num_moved, op = _draw(random, chances), 0, -1
+        if kind < len(chances):
+            num_moved = _change_devices(moves, device, random, kind, scratch)
         else:
-            size = _group(moves, random, chosen)
-        if size == 0:
+            before[:] = offset
+            op = _change_order(device, offset, order, score[0], random)
+        if num_moved == 0 and op < 0:
             continue
-        if kind <= 3:
-            lead = chosen[_below(random, size)]
-            here, target = (
-                device[ops[offsets[lead]]],
-                _other_device(moves, device, random, lead),
-            )
-            num_moved = _move(moves, device, chosen, size, target, moved, was, 0)
-            if kind == 3:
-                size = _group(moves, random, chosen)
-                num_moved = _move(moves, device, chosen, size, here, moved, was, num_moved)
-        else:
-            op = ops[
-                offsets[chosen[0]] + _below(random, offsets[chosen[0] + 1] - offsets[chosen[0]])
-            ]
-            beside = _near(order[0], device, score[0] * NEAR ** _uniform(random), random, op)
-            if beside < 0:
-                continue
-            shifted[0], had[0], num_shifted = op, offset[op], 1
-            nudge = 1e-9 * score[0]
-            if order[0][beside] > order[0][op]:
-                nudge = -nudge
-            offset[op] += order[1][op] - order[1][beside] + nudge
         cost = score[0] * (1.0 + penalty * score[1])
         limit = cost - temperature * np.log(1.0 - _uniform(random))
         makespan, excess, start, key = _evaluate(problem, device, offset, limit)
@@ -344,5 +356,5 @@ def _anneal(problem, moves, state, random, steps, chances, temperature, penalty)
         for row in range(num_moved - 1, -1, -1):
             for entry in range(offsets[moved[row]], offsets[moved[row] + 1]):
                 device[ops[entry]] = was[row]
-        for row in range(num_shifted):
-            offset[shifted[row]] = had[row]
+        if op >= 0:
+            offset[op] = before[op]

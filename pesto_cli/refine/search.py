@@ -67,9 +67,8 @@ def refine(
         A schedule that fits into memory, if one was seen.
     """
     search = _Search(simulator, starts, limits, on_incumbent)
-    if (simulator.problem.group_allowed.sum(axis=1) > 1).any():
-        for stage in STAGES:
-            search.run(stage)
+    for stage in STAGES:
+        search.run(stage)
     return search.best
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.pesto import pesto
 from pesto_cli.strategies.round_robin import round_robin
-from pesto_cli.strategies.search import Search, Strategy
+from pesto_cli.strategies.search import Answer, Search, Strategy
 from pesto_cli.strategies.single import single
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -15,4 +15,4 @@ STRATEGIES: Mapping[str, Strategy] = {
     "pesto": pesto,
 }
 
-__all__ = ["STRATEGIES", "Search", "Strategy"]
+__all__ = ["STRATEGIES", "Answer", "Search", "Strategy"]

@@ -7,16 +7,15 @@ slots and gradient sums with their layer; the embedding first, softmax and atten
 import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.result import SolveStatus
 from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Search, goodness
+from pesto_cli.strategies.search import Answer, Search, goodness
 
 
-def expert(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+def expert(simulator: Simulator, search: Search) -> Answer:
     """Start from the cuts that balance work best, and shift them while the makespan improves."""
     problem = simulator.problem
     _, layer_of_group = layers_of_groups(problem.graph, problem.min_duration_us)
@@ -46,7 +45,7 @@ def expert(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]
             found[tuple(cuts)] = schedule(cuts)
             if goodness(simulator, found[tuple(cuts)]) < goodness(simulator, found[tuple(best)]):
                 best, improved = cuts, True
-    return found[tuple(best)], SolveStatus.FEASIBLE
+    return Answer(found[tuple(best)])
 
 
 def balanced_cuts(work_us: FloatArray) -> list[int]:

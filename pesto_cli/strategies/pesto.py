@@ -6,29 +6,29 @@ finds is refined op by op, where most of the improvement is.
 """
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pesto_cli import ilp
+from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.graph import IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
-from pesto_cli.result import SolveStatus
 from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Search, goodness
+from pesto_cli.strategies.search import Answer, Search, goodness
 from pesto_cli.strategies.single import single
 
 # Of the time limit; the refinement has the rest.
 ILP_SHARE = 0.15
 
 
-def pesto(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+def pesto(simulator: Simulator, search: Search) -> Answer:
     """Improve on the warm start, or on the best of `single` and `expert`."""
     began = time.monotonic()
 
@@ -42,25 +42,42 @@ def pesto(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
     if search.warm_start is not None:
         starts = {"warm start": simulator.replay(search.warm_start)}
     else:
-        starts = {"single": single(simulator, search)[0], "expert": expert(simulator, search)[0]}
+        starts = {
+            "single": single(simulator, search).schedule,
+            "expert": expert(simulator, search).schedule,
+        }
     incumbent = Incumbent(simulator, search)
     for source, schedule in starts.items():
         incumbent.offer(source, schedule)
     pool = list(starts.values())
+    bound_us = lower_bound_us(simulator.problem)
     if not search.limits.stop.is_set():
-        for schedule in coarse_solutions(simulator, search, share(ILP_SHARE), pool):
+        coarse = solve_coarsely(simulator, search, share(ILP_SHARE), pool)
+        for schedule in coarse.schedules:
             incumbent.offer("coarse ILP", schedule)
-            pool.append(schedule)
-    if not search.limits.stop.is_set():
+        pool += coarse.schedules
+        bound_us = max(bound_us, coarse.lower_bound_us)
+    if incumbent.schedule.makespan_us > bound_us and not search.limits.stop.is_set():
         rest = share(1.0 - ILP_SHARE if search.limits.deterministic else 1.0)
         refine(simulator, pool, rest, on_incumbent=incumbent.offer)
-    return incumbent.schedule, SolveStatus.FEASIBLE
+    return Answer(incumbent.schedule, bound_us)
 
 
-def coarse_solutions(
+@dataclass(frozen=True, eq=False)
+class CoarseSolution:
+    """Op-level schedules of what the ILP found, and its bound where that holds for the full graph.
+
+    That is where the graph was small enough to be solved as it is.
+    """
+
+    schedules: list[Schedule]
+    lower_bound_us: float
+
+
+def solve_coarsely(
     simulator: Simulator, search: Search, limits: Limits, starts: list[Schedule]
-) -> list[Schedule]:
-    """Op-level schedules of what the ILP finds on the coarse graph, from the best of the starts."""
+) -> CoarseSolution:
+    """Solve the ILP on the coarse graph, from the best of the starts, and expand what it finds."""
     problem = simulator.problem
     coarsening = coarsen(problem, search.num_nodes)
     coarse_simulator = Simulator(coarsening.problem)
@@ -76,7 +93,13 @@ def coarse_solutions(
         balance=search.balance,
         warm_start=min(coarse_starts, key=lambda s: goodness(coarse_simulator, s)),
     )
-    return [] if solution.schedule is None else expanded(simulator, coarsening, solution.schedule)
+    found = solution.schedule
+    # A balance of outputs is a wish of the ILP's, so its bound holds for what respects that only.
+    is_full_model = coarsening.problem is problem and search.balance is None
+    return CoarseSolution(
+        schedules=[] if found is None else expanded(simulator, coarsening, found),
+        lower_bound_us=solution.bound_us if is_full_model else 0.0,
+    )
 
 
 class Incumbent:

@@ -7,17 +7,15 @@ import numpy as np
 
 from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Search
+from pesto_cli.strategies.search import Answer, Search
 
 
-def round_robin(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+def round_robin(simulator: Simulator, search: Search) -> Answer:
     """Deal, then order."""
-    return ordered(simulator, deal(simulator.problem)), SolveStatus.FEASIBLE
+    return Answer(ordered(simulator, deal(simulator.problem)))
 
 
 def deal(problem: Problem) -> IntArray:

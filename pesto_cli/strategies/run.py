@@ -6,10 +6,10 @@ from pesto_cli.bounds import lower_bound_us
 from pesto_cli.errors import BadInputError
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result, SolveStatus
-from pesto_cli.schedule import Schedule, shortfall_bytes, violations
+from pesto_cli.schedule import shortfall_bytes, violations
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies.search import Search
+from pesto_cli.strategies.search import Answer, Search
 
 # Sums of doubles in another order differ by rounding.
 RELATIVE_ROUNDING = 1e-9
@@ -26,28 +26,29 @@ def run(problem: Problem, name: str, search: Search) -> Result:
             f"strategy {name!r} is unknown; one of {', '.join(STRATEGIES)} was expected."
         )
     began = time.perf_counter()
-    schedule, status = STRATEGIES[name](Simulator(problem), search)
+    answer = STRATEGIES[name](Simulator(problem), search)
     runtime_s = time.perf_counter() - began
-    if search.limits.stop.is_set():
-        status = SolveStatus.INTERRUPTED
-    return judged(problem, name, schedule, status, runtime_s)
+    return judged(problem, name, answer, runtime_s, interrupted=search.limits.stop.is_set())
 
 
 def judged(
-    problem: Problem, name: str, schedule: Schedule, status: SolveStatus, runtime_s: float
+    problem: Problem, name: str, answer: Answer, runtime_s: float, *, interrupted: bool = False
 ) -> Result:
-    """A schedule with its bound, once it is checked against every rule.
+    """A schedule with its status and bound, once it is checked against every rule.
 
     Raises:
         RuntimeError: it breaks a rule other than memory; a bug in pesto.
     """
+    schedule = answer.schedule
     broken = [found for found in violations(problem, schedule) if found.rule != "memory"]
     if broken:
         first = broken[0]
         raise RuntimeError(f"{name} broke {len(broken)} rules: {first.rule}: {first.message}")
-    bound_us = lower_bound_us(problem)
+    bound_us = max(lower_bound_us(problem), answer.lower_bound_us)
     if shortfall_bytes(problem, schedule).any():
         status = SolveStatus.OUT_OF_MEMORY
     elif schedule.makespan_us <= bound_us * (1 + RELATIVE_ROUNDING):
         status = SolveStatus.OPTIMAL
+    else:
+        status = SolveStatus.INTERRUPTED if interrupted else SolveStatus.FEASIBLE
     return Result(name, status, schedule, bound_us, runtime_s)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pesto_cli.limits import Limits
-from pesto_cli.result import SolveStatus
 from pesto_cli.schedule import Placement, Schedule, shortfall_bytes
 from pesto_cli.simulate import Simulator
 
@@ -29,10 +28,18 @@ class Search:
     on_incumbent: Callable[[str, Schedule], None] = lambda source, schedule: None
 
 
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A schedule, and what the strategy proved: that none of the full graph is shorter."""
+
+    schedule: Schedule
+    lower_bound_us: float = 0.0
+
+
 class Strategy(Protocol):
     """Finds a schedule; one that exceeds the memory only if it finds none that fits."""
 
-    def __call__(self, simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+    def __call__(self, simulator: Simulator, search: Search) -> Answer:
         """Solve `simulator.problem`."""
 
 

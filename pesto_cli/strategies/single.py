@@ -2,15 +2,13 @@
 
 import numpy as np
 
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Search, goodness
+from pesto_cli.strategies.search import Answer, Search, goodness
 
 
-def single(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]:
+def single(simulator: Simulator, search: Search) -> Answer:
     """Try every accelerator; ops that cannot run there go where they are fastest."""
     problem = simulator.problem
     elsewhere, group = fastest_device(problem), problem.graph.colocation_group
@@ -19,4 +17,4 @@ def single(simulator: Simulator, search: Search) -> tuple[Schedule, SolveStatus]
         for index in accelerators(problem)
     ]
     best = min(schedules, key=lambda schedule: goodness(simulator, schedule))
-    return best, SolveStatus.FEASIBLE
+    return Answer(best)
