@@ -2,10 +2,9 @@
 # The main job on a full-size graph: export, profile, compare, solve, apply; then a placed graph
 # that runs for real. Everything is written to the folder given as the first argument.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+cd "$(dirname "$0")/.."
 out=${1:?usage: examples/demo.sh FOLDER}
 mkdir -p "$out"
-export TF_CPP_MIN_LOG_LEVEL=3  # TensorFlow is talkative
 
 say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 
@@ -14,5 +13,5 @@ say pesto profile "$out/rnnlm.meta" --machine v100x2-nvlink -o "$out/rnnlm.profi
 say pesto solve "$out/rnnlm.profile.json" -o "$out/rnnlm.placement.json" --time-limit 60
 say pesto compare "$out/rnnlm.profile.json" --time-limit 60 --quiet
 say pesto apply "$out/rnnlm.meta" "$out/rnnlm.placement.json" -o "$out/rnnlm.placed.meta"
-say python "$here/reimport.py" "$out/rnnlm.placed.meta"
-say python "$here/train_placed.py" "$out"
+say python examples/reimport.py "$out/rnnlm.placed.meta"
+say python examples/train_placed.py "$out"

@@ -3,16 +3,17 @@
 import sys
 from collections import Counter
 
-import tensorflow as tf
+from pesto_cli.graphdef.tensorflow import tensorflow  # imports it quietly
 
 
 def main(path: str) -> None:
     """Import the graph, and let TensorFlow check every shape, device and control dependency."""
+    tf = tensorflow()
     with tf.Graph().as_default() as graph:
         tf.compat.v1.train.import_meta_graph(path)
-    devices = Counter(op.device or "with its variable" for op in graph.get_operations())
+    devices = Counter(op.device for op in graph.get_operations())
     for device, count in sorted(devices.items()):
-        print(f"{count:6} ops on {device}")
+        print(f"{count:6} ops {f'on {device}' if device else 'outside the step'}")
 
 
 if __name__ == "__main__":

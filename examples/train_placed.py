@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from pesto_cli import api as pesto
 from pesto_cli.apply import session_config
 from pesto_cli.graphdef.fetches import feed_names, init_names
+from pesto_cli.graphdef.tensorflow import tensorflow  # imports it quietly
 
+tf = tensorflow()
 tf1 = tf.compat.v1
 AT_HAND = {"CPU:0": "/device:CPU:0", "GPU:0": "/device:CPU:0", "GPU:1": "/device:CPU:1"}
 STEPS = 5

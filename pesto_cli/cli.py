@@ -1,6 +1,7 @@
 """The command line: each command reads, calls, writes and echoes."""
 
 import json
+import math
 import signal
 import sys
 import threading
@@ -17,6 +18,9 @@ from pesto_cli.errors import BadInputError, PestoError
 
 INTERRUPTED = 130
 BUG = 123
+
+# Improvements below this share of the step time are not told one by one.
+WORTH_TELLING = 1e-3
 
 _Path = click.Path(path_type=Path)
 _Command = Callable[..., Any]
@@ -404,13 +408,14 @@ def _search_from(
             f"solver {options['solver']!r} is unknown; one of {', '.join(ilp.SOLVERS)} "
             "was expected."
         )
-    began = time.monotonic()
+    began, told_us = time.monotonic(), math.inf
 
     def tell(source: str, schedule: Any) -> None:
-        if not quiet:
-            elapsed = time.monotonic() - began
-            text = f"{elapsed:6.1f} s  {schedule.makespan_us / 1e3:10.2f} ms  {source}"
-            click.echo(text, err=True)
+        nonlocal told_us
+        if not quiet and schedule.makespan_us < told_us * (1 - WORTH_TELLING):
+            told_us = schedule.makespan_us
+            elapsed_s = time.monotonic() - began
+            click.echo(f"{elapsed_s:6.1f} s  {told_us / 1e3:10.2f} ms  {source}", err=True)
 
     limits = api.Limits(
         time_limit_s=options["time_limit"],

@@ -40,6 +40,9 @@ class Simulator:
             control.offsets,
             control.indices,
         )
+        # Feeds are there at time 0.
+        on_host = machine.host is not None
+        self.kernel_first = on_host & problem.is_feed & (self.kernel_waits == 0)
         self.kernel_machine = (
             machine.latency_us,
             machine.us_per_byte,
@@ -88,10 +91,9 @@ class Simulator:
         return rank
 
     def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> tuple[Any, ...]:
-        """Ops of lower key first, but feeds before all: they are there at time 0."""
+        """Ops of lower key first, but those of `kernel_first` before all."""
         device = np.ascontiguousarray(device, dtype=np.int64)
-        if self.problem.machine.host is not None:
-            key = np.where(self.problem.is_feed & (self.kernel_waits == 0), -np.inf, key)
+        key = np.where(self.kernel_first, -np.inf, key)
         # Every device's ops in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: tuple[Any, ...] = simulate(
@@ -177,7 +179,7 @@ def peak_bytes(
 
 
 def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
-    """What `peak_held_bytes` has to know of a graph; the last, its tensors from the last one back."""
+    """What `peak_held_bytes` has to know of a graph; at the end, its tensors, last ones first."""
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.num_ops)
     reverse = np.argsort(-position[graph.tensor_producer], kind="stable")

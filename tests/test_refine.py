@@ -1,9 +1,5 @@
-"""Refinement: never worse, within every constraint, the same twice, and optimal where that is known."""
+"""Refinement: never worse, within every constraint, reproducible, optimal where that is known."""
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -16,7 +12,6 @@ from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
 from pesto_cli.refine.contraction import contract
-from pesto_cli.refine.families import families_of
 from pesto_cli.refine.levels import Level
 from pesto_cli.schedule import Schedule, shortfall_bytes, violations
 from pesto_cli.simulate import Simulator, simulate
@@ -86,11 +81,11 @@ def test_the_answer_keeps_every_rule_and_is_never_worse_than_the_best_start(seed
     assert key[0] == min(key)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_small_problems_are_solved_to_the_optimum(seed: int) -> None:
     problem = random_problem(seed, 5, num_devices=2)
     simulator = Simulator(problem)
-    found = refine(simulator, [random_start(simulator, seed)], limits(0.1))
+    found = refine(simulator, [random_start(simulator, seed)], limits(0.05))
     expected = best_list_schedule_us(problem)
     if np.isfinite(expected):
         assert found.makespan_us == pytest.approx(expected)
@@ -144,7 +139,79 @@ def test_a_stopped_search_returns_the_best_so_far_at_once() -> None:
         seen.append(schedule)
         asked.stop.set()
 
-    threading.Timer(20, asked.stop.set).start()
     found = refine(Simulator(problem), [start], asked, on_incumbent=stop_at_the_first)
     assert seen
     assert found.makespan_us <= seen[0].makespan_us < start.makespan_us
+
+
+def test_a_start_that_exceeds_the_memory_is_repaired() -> None:
+    problem = layers(8, memory_bytes=7000)
+    start = everything_on(problem, GPU0)
+    assert shortfall_bytes(problem, start)[GPU0] > 0
+    found = refine(Simulator(problem), [start], limits(0.2))
+    assert violations(problem, found) == []
+
+
+def test_what_fits_is_not_given_up_for_what_is_faster() -> None:
+    # Any transfer is slow, so one device would be best; it cannot hold both variables.
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])], resident_bytes=[3000, 3000])
+    problem = on_gpus(graph, [1, 1], two_gpus(latency_us=100, memory_bytes=5000))
+    too_large = everything_on(problem, GPU0)
+    fits = Simulator(problem).list_schedule(np.array([GPU0, GPU1]), np.array([1.0, 0]))
+    assert too_large.makespan_us < fits.makespan_us
+    found = refine(Simulator(problem), [too_large, fits], limits(0.01))
+    assert not shortfall_bytes(problem, found).any()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_giving_up_at_a_limit_is_right(seed: int) -> None:
+    problem = random_problem(seed, 15)
+    simulator, device = Simulator(problem), random_placement(problem, seed)
+    first = simulator.kernel_first
+    tail = simulator.upward_rank(device)
+    makespan = simulator.makespan_us(device, tail)
+
+    def finishes(limit_us: float) -> bool:
+        none = np.empty(0, dtype=np.int64)
+        rank = simulate(
+            simulator.kernel_graph,
+            simulator.kernel_machine,
+            simulator.kernel_waits,
+            device,
+            np.where(first, -np.inf, -tail),
+            none,
+            tail,
+            limit_us,
+        )[2]
+        return bool((rank >= 0).all())
+
+    assert finishes(makespan * (1 + 1e-9))
+    assert not finishes(tail.max() * (1 - 1e-9) - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_contraction_keeps_work_and_groups_and_joins_only_around_short_ops(seed: int) -> None:
+    problem = random_problem(seed, 20, memory=False)
+    contraction = contract(problem, short_us=3.0)
+    node, coarse = contraction.node_of_op, contraction.problem
+    work_us = np.zeros_like(coarse.duration_us)
+    np.add.at(work_us, node, problem.duration_us)
+    assert coarse.duration_us[coarse.allowed] == pytest.approx(work_us[coarse.allowed])
+    for group in problem.graph.groups.indices:
+        assert (coarse.allowed[node[group]] == problem.allowed[group]).all()
+    for members in range(coarse.num_ops):
+        ops = np.flatnonzero(node == members)
+        assert (problem.min_duration_us[ops] > 3.0).sum() <= 1
+
+
+def test_a_chain_of_short_ops_becomes_one_node_and_its_schedule_is_exact() -> None:
+    tensors = [Tensor(op, 1000, [op + 1]) for op in range(6)]
+    graph = OpGraph.build([f"op{op}" for op in range(7)], tensors)
+    problem = on_gpus(graph, [1, 1, 50, 1, 1, 50, 1])
+    level = Level.contracted(Simulator(problem), short_us=2.0)
+    assert level.simulator.problem.num_ops == 2
+    state = level.projected(random_start(level.full, 0))
+    expanded = level.expanded(*state)
+    assert violations(problem, expanded) == []
+    coarse = level.simulator.list_schedule(state[0], level.simulator.upward_rank(state[0]))
+    assert expanded.makespan_us == coarse.makespan_us

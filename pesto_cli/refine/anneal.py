@@ -22,8 +22,8 @@ from pesto_cli.simulate import (
     simulate,
 )
 
-# Chances, one after the other: move a group, a connected cluster, the end of a cut edge, swap two
-# groups; the rest puts an op next to another in the order of their device.
+# Chances, one after the other: move a group, a connected cluster, the end of a cut edge; swap two
+# groups.
 MOVES = np.cumsum([0.55, 0.22, 0.13, 0.10])
 CLUSTER_SIZE = 4.0  # mean of the exponential part
 NEAR = 1e-3  # how far apart ops start that change places: from this share of the makespan to all
@@ -38,6 +38,7 @@ class Chain:
             simulator.kernel_graph,
             simulator.kernel_machine,
             simulator.kernel_waits,
+            simulator.kernel_first,
             graph.topological_order,
             memory_columns(graph),
             graph.resident_bytes,
@@ -152,7 +153,7 @@ def _draw(random, cumulative):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def]
     """Makespan, inf if it is above the limit; by what share memory is exceeded; starts and keys."""
-    graph, machine, waits, order, memory, resident_bytes, capacity, may_exceed = problem
+    graph, machine, waits, goes_first, order, memory, resident_bytes, capacity, may_exceed = problem
     num_ops = len(device)
     duration = np.empty(num_ops)
     for op in range(num_ops):
@@ -162,7 +163,7 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     for op in range(num_ops):
         if tail[op] > limit_us:
             return np.inf, 0.0, duration, key
-        key[op] = -(tail[op] + offset[op])
+        key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
     start, end, rank, tensor, dst, sent, arrived = simulate(
         graph, machine, waits, device, key, order[:0], tail, limit_us
     )
@@ -323,7 +324,7 @@ def _change_order(device, offset, order, makespan, random):  # type: ignore[no-u
     start, key = order
     op = _below(random, len(device))
     other = _near(start, device, makespan * NEAR ** _uniform(random), random, op)
-    if other < 0:
+    if other < 0 or key[op] == -np.inf or key[other] == -np.inf:
         return -1
     nudge = 1e-9 * makespan
     offset[op] += key[op] - key[other] + (nudge if start[other] <= start[op] else -nudge)

@@ -3,8 +3,8 @@
 Two rules, each of which merges along an edge (u, v) that no other path from u to v accompanies,
 and leaves it so for all other edges, so that any number of merges leaves the graph acyclic:
 
-    v is the only successor of u, and u is short: u's other use of its time is lost, at most short_us
-    u is the only predecessor of v, and v is short: what else u feeds waits for v, at most short_us
+    v is the only successor of u, and u is short: it waits for what else v waits for
+    u is the only predecessor of v, and v is short: what else u feeds waits for v
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from numba import njit
 
 from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.coarsening import Coarsening
-from pesto_cli.coarsen.quotient import Pairs, Quotient
+from pesto_cli.coarsen.quotient import Pairs, Quotient, root
 from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
 
@@ -67,38 +67,26 @@ def _leaders(
     short: float,
     cap: float,
 ) -> Any:
-    """Each node's only neighbour, where it may join that one; roots of the forest at once."""
-    num_nodes = len(work)
-    leader = np.arange(num_nodes)
-    taken = np.zeros(num_nodes)  # by each neighbour
-    joins = np.zeros(num_nodes, np.bool_)
+    """`[num_nodes]`: the node that each one ends up in, when all that may join do so at once."""
+    leader = np.arange(len(work))
+    taken = np.zeros(len(work))  # work of the neighbours that each node takes in
     parent = np.arange(len(group_allowed))  # of groups
-    allowed = group_allowed.copy()
-    for node in range(num_nodes):
+    for node in range(len(work)):
         if offsets[node + 1] - offsets[node] != 1 or work[node] > short:
             continue
         other = neighbours[offsets[node]]
-        if role[node] != role[other]:
-            continue
         chain = back_degree[other] == 1
-        if not chain and taken[other] + work[node] > cap:
+        one, two = root(parent, group[node]), root(parent, group[other])
+        if role[node] != role[other] or not (chain or taken[other] + work[node] <= cap):
             continue
-        one, two = group[node], group[other]
-        while parent[one] != one:
-            one = parent[one]
-        while parent[two] != two:
-            two = parent[two]
-        if one != two:
-            if not (allowed[one] == allowed[two]).all():
-                continue
-            parent[one] = two
+        if (group_allowed[one] != group_allowed[two]).any():
+            continue
+        parent[one] = two
+        leader[node] = other
         if not chain:
             taken[other] += work[node]
-        leader[node] = other
-        joins[node] = True
-    for node in range(num_nodes):
-        while leader[leader[node]] != leader[node]:
-            leader[node] = leader[leader[node]]
+    for node in range(len(work)):
+        leader[node] = root(leader, node)
     return leader
 
 
@@ -110,12 +98,6 @@ def _merged(quotient: Quotient, leader: IntArray) -> Quotient:
         second = np.flatnonzero(place % 2 == 1)
         if len(second) == 0:
             return quotient
-        one, other = order[second - 1], order[second]
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        merged = quotient.merged(Pairs(low, high, np.zeros(len(low))))
-        label = np.empty(merged.num_nodes, dtype=np.int64)
-        kept = np.ones(len(leader), dtype=np.bool_)
-        kept[np.maximum(one, other)] = False
-        label = leader[kept]
-        _, leader = np.unique(label, return_inverse=True)
-        quotient = merged
+        kept, gone = order[second - 1], order[second]  # ascending within a leader's nodes
+        quotient = quotient.merged(Pairs(kept, gone, np.zeros(len(kept))))
+        leader = np.delete(leader, gone)

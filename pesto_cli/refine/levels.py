@@ -5,8 +5,6 @@ from typing import Self
 
 import numpy as np
 
-from pesto_cli.bounds import critical_path_us, load_us
-from pesto_cli.coarsen.coarsening import Coarsening
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.refine.contraction import contract
@@ -14,9 +12,7 @@ from pesto_cli.refine.families import Families, families_of
 from pesto_cli.schedule import Schedule, shortfall_bytes
 from pesto_cli.simulate import Simulator
 
-# An op is short if it takes at most this share of the makespan's lower bound.
-SHORT = 1e-4
-# Larger graphs are contracted further, as long as that makes them smaller.
+# Graphs with more nodes than this are contracted further, to ops of up to 64 times the length.
 ENOUGH_NODES = 4000
 MAX_DOUBLINGS = 6
 
@@ -43,15 +39,17 @@ class Level:
         )
 
     @classmethod
-    def contracted(cls, simulator: Simulator) -> Self:
-        """Short ops have joined their neighbours."""
-        contraction = contraction_of(simulator.problem)
-        return cls(
-            simulator,
-            Simulator(contraction.problem),
-            families_of(contraction.problem, coarse=True),
-            contraction.node_of_op,
-        )
+    def contracted(cls, simulator: Simulator, short_us: float) -> Self:
+        """Ops of at most `short_us` have joined their neighbours; longer ones in large graphs."""
+        contraction = contract(simulator.problem, short_us)
+        for _ in range(MAX_DOUBLINGS):
+            if contraction.num_nodes <= ENOUGH_NODES:
+                break
+            short_us *= 2
+            contraction = contract(simulator.problem, short_us)
+        problem = contraction.problem
+        families = families_of(problem, coarse=True)
+        return cls(simulator, Simulator(problem), families, contraction.node_of_op)
 
     @property
     def size(self) -> int:
@@ -105,15 +103,3 @@ class Level:
 def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
     """Sort key, the lower the better: first what fits into memory, then the makespan."""
     return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us
-
-
-def contraction_of(problem: Problem) -> Coarsening:
-    """The least contraction to `ENOUGH_NODES`, or the one at which more brings nothing."""
-    short_us = SHORT * max(critical_path_us(problem), load_us(problem))
-    contraction = contract(problem, short_us)
-    for _ in range(MAX_DOUBLINGS):
-        if contraction.num_nodes <= ENOUGH_NODES:
-            break
-        short_us *= 2
-        contraction = contract(problem, short_us)
-    return contraction

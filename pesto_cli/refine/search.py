@@ -34,18 +34,21 @@ class Stage:
 
 
 STAGES = (
-    Stage(contracted=True, share=0.25, hot=5e-3, cold=5e-5, order=0.0),
-    Stage(contracted=True, share=0.6, hot=3e-3, cold=5e-5, order=0.0),
-    Stage(contracted=False, share=0.15, hot=1e-4, cold=2e-5, order=0.2),
+    Stage(contracted=True, share=0.2, hot=5e-3, cold=5e-5, order=0.0),
+    Stage(contracted=False, share=0.1, hot=2e-4, cold=2e-5, order=0.1),
+    Stage(contracted=True, share=0.5, hot=2e-3, cold=5e-5, order=0.0),
+    Stage(contracted=False, share=0.2, hot=2e-4, cold=2e-5, order=0.1),
 )
+# An op is short, and contracted, if it takes at most this share of the makespan's lower bound.
+SHORT = 5e-4
 # See `Chain.anneal`; the first of a stage, and the last.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, on two cores of a server of 2020.
 OPS_PER_S = 1.5e7
 # How long a chain runs before it looks at the clock and whether it is asked to stop.
 BATCH_S = 0.05
-# How often in a stage the chains' best states are looked at.
-ROUNDS = 20
+# How often in a stage the chains' best states are looked at, at least; and at least every second.
+MIN_ROUNDS = 20
 
 
 def refine(
@@ -96,14 +99,18 @@ class _Search:
     def run(self, stage: Stage) -> None:
         """Anneal every chain, and look at the best of each now and then."""
         if stage.contracted not in self._levels:
-            make = Level.contracted if stage.contracted else Level.of_ops
-            self._levels[stage.contracted] = make(self._simulator)
+            self._levels[stage.contracted] = (
+                Level.contracted(self._simulator, SHORT * self._bound_us)
+                if stage.contracted
+                else Level.of_ops(self._simulator)
+            )
         level = self._levels[stage.contracted]
         chains = [self._chain(stage, level, worker) for worker in range(self._limits.workers)]
         seen = [chain.goodness for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
-            for part in range(1, ROUNDS + 1):
-                until = part / ROUNDS
+            rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
+            for part in range(1, rounds + 1):
+                until = part / rounds
                 running = [
                     threads.submit(self._anneal, stage, level, chain, until) for chain in chains
                 ]

@@ -38,7 +38,7 @@ def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Table
     """One row a strategy: step time, bound, gap, peak memory per device, time to solution."""
     devices = [device.name for device in problem.machine.devices]
     peaks = [f"{name} GiB" for name in devices]
-    shown = table(title, ["strategy", "step ms", "bound ms", "gap", *peaks, "found in", "status"])
+    shown = table(title, ["strategy", "step ms", "bound ms", "gap", *peaks, "took", "status"])
     for result in results:
         peak = [f"{size / GIB:.2f}" for size in result.schedule.peak_bytes]
         shown.add_row(
@@ -47,7 +47,7 @@ def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Table
             f"{result.lower_bound_us / 1e3:.2f}",
             f"{result.gap:.1%}",
             *peak,
-            f"{result.runtime_s:.1f} s",
+            f"{result.runtime_s:.2f} s",
             _status(problem, result),
         )
     return shown
