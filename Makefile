@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-quality clean-kernels clean
 
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
@@ -19,7 +19,14 @@ check: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-clean:
+bench-quality: $(INSTALLED)
+	$(BIN)/python -m benchmarks.quality
+
+# numba's cache of a kernel does not notice changes in kernels of other files that it calls.
+clean-kernels:
+	find pesto_cli -name '*.nb[ci]' -delete
+
+clean: clean-kernels
 	rm -rf $(VENV) build
 
 $(INSTALLED): pyproject.toml

@@ -22,7 +22,7 @@ DATA = [
     "constraints",
     "files",
 ]
-ALGORITHMS = ["bounds", "simulate", "coarsen", "ilp", "refine"]
+ALGORITHMS = ["bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "profile", "apply"]
 ABOVE = ["report", "strategies"]
 

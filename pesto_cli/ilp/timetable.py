@@ -144,7 +144,7 @@ def _demand(
 def schedule_of(formulation: Formulation, times: Timetable) -> Schedule:
     """The schedule of left-shifted times in microseconds."""
     # The simulator compiles when it is imported.
-    from pesto_cli.simulate import peak_bytes
+    from pesto_cli.memory import peak_bytes
 
     problem = formulation.problem
     device = np.array(times.device, dtype=np.int64)

@@ -12,13 +12,12 @@ import numpy as np
 from numba import njit
 
 from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.memory import memory_columns, peak_held_bytes
 from pesto_cli.problem import Problem
 from pesto_cli.refine.families import Families
 from pesto_cli.simulate import (
     Simulator,
     longest_tails,
-    memory_columns,
-    peak_held_bytes,
     simulate,
 )
 

@@ -1,0 +1,102 @@
+"""Memory over time: the largest sum of what a device holds during a schedule."""
+
+import numba
+import numpy as np
+
+from pesto_cli.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Transfers
+
+
+def peak_bytes(
+    problem: Problem,
+    device: IntArray,
+    start_us: FloatArray,
+    end_us: FloatArray,
+    transfers: Transfers,
+) -> IntArray:
+    """`[num_devices]`: the largest sum over time of what a device holds.
+
+    Variables throughout; an output from its op's start, a received copy from its transfer's start,
+    each to the end of its last local consumer and outgoing transfer. An alias holds nothing of its
+    own, but keeps what it aliases for as long as it is used.
+    """
+    resident = np.zeros(problem.num_devices, dtype=np.int64)
+    np.add.at(resident, device, problem.graph.resident_bytes)
+    peak: IntArray = peak_held_bytes(
+        memory_columns(problem.graph),
+        np.ascontiguousarray(device, dtype=np.int64),
+        start_us,
+        end_us,
+        transfers.tensor,
+        transfers.dst,
+        transfers.start_us,
+        transfers.end_us,
+        resident,
+    )
+    return peak
+
+
+def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
+    """What `peak_held_bytes` has to know of a graph; at the end, its tensors, last ones first."""
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[graph.topological_order] = np.arange(graph.num_ops)
+    reverse = np.argsort(-position[graph.tensor_producer], kind="stable")
+    return (
+        graph.tensor_producer,
+        graph.tensor_bytes,
+        graph.held_bytes,
+        graph.consumer_tensor,
+        graph.consumers,
+        graph.alias_source,
+        reverse,
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident):  # type: ignore[no-untyped-def]
+    """`[num_devices]`: see `peak_bytes`."""
+    producer, num_bytes, held_bytes, consumer_tensor, consumers, alias_source, reverse = memory
+    num_tensors, num_sent = len(producer), len(sent_tensor)
+    # Copies: tensor t at home is copy t, transfer r makes copy num_tensors + r.
+    size = np.empty(num_tensors + num_sent, np.int64)
+    where = np.empty(num_tensors + num_sent, np.int64)
+    begin = np.empty(num_tensors + num_sent)
+    until = np.empty(num_tensors + num_sent)
+    next_copy = np.full(num_tensors + num_sent, -1, np.int64)
+    for tensor in range(num_tensors):
+        op = producer[tensor]
+        size[tensor], where[tensor] = held_bytes[tensor], device[op]
+        begin[tensor], until[tensor] = start[op], end[op]
+    for row in range(num_sent):
+        copy, tensor = num_tensors + row, sent_tensor[row]
+        size[copy], where[copy] = num_bytes[tensor], sent_to[row]
+        begin[copy], until[copy] = sent[row], arrived[row]
+        next_copy[copy], next_copy[tensor] = next_copy[tensor], copy
+        until[tensor] = max(until[tensor], arrived[row])
+    for entry in range(len(consumers)):
+        copy, op = consumer_tensor[entry], consumers[entry]
+        while copy >= 0:
+            if where[copy] == device[op]:
+                until[copy] = max(until[copy], end[op])
+            copy = next_copy[copy]
+    for tensor in reverse:
+        copy = alias_source[tensor]
+        while copy >= 0:
+            if where[copy] == where[tensor]:
+                until[copy] = max(until[copy], until[tensor])
+                size[tensor] = 0
+            copy = next_copy[copy]
+    held = np.flatnonzero((until > begin) & (size > 0))
+    # Frees first, so that the stable sort leaves them before allocations of the same instant.
+    times = np.concatenate((until[held], begin[held]))
+    now, peak = resident.copy(), resident.copy()
+    for event in np.argsort(times, kind="mergesort"):
+        copy = held[event % len(held)]
+        here = where[copy]
+        if event < len(held):
+            now[here] -= size[copy]
+        else:
+            now[here] += size[copy]
+            peak[here] = max(peak[here], now[here])
+    return peak
