@@ -16,7 +16,7 @@ from pesto_cli.apply import apply
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.constraints import Constraints
-from pesto_cli.errors import InfeasibleError
+from pesto_cli.errors import InfeasibleError, NoSolutionError
 from pesto_cli.files import (
     PlacementFile,
     Profile,
@@ -33,6 +33,7 @@ from pesto_cli.files import (
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.limits import Limits
+from pesto_cli.memory import unavoidable_shortfall
 from pesto_cli.profile import profile
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.result import Result, SolveStatus
@@ -91,18 +92,20 @@ def solve(profile: Profile, strategy: str = "pesto", search: Search | None = Non
     """Find a schedule that fits into memory.
 
     Raises:
-        InfeasibleError: none was found, with the shortfall of every device.
+        InfeasibleError: none exists, or the strategy's only one does not fit.
+        NoSolutionError: the search ended before it found one, and none of either is proved.
     """
     problem = profile.problem
     result = run(problem, strategy, search or Search())
-    if result.status is SolveStatus.OUT_OF_MEMORY:
-        total = problem.capacity_bytes.sum() / 2**30
-        raise InfeasibleError(
-            f"no placement that {strategy} found fits into memory: "
-            f"{shortfall_text(problem, result)}; {total:.2f} GiB may be used on all devices: "
-            "reduce the batch size, use a device with more memory, or relax the headroom."
-        )
-    return result
+    if result.status is not SolveStatus.OUT_OF_MEMORY:
+        return result
+    reason = unavoidable_shortfall(problem)
+    kind = NoSolutionError if reason is None and strategy == "pesto" else InfeasibleError
+    raise kind(
+        f"no placement that {strategy} found in {result.runtime_s:.1f} s fits into memory: "
+        f"{shortfall_text(problem, result)} ({reason or 'more time may find one that fits'}); "
+        "reduce the batch size, use devices with more memory, or relax the headroom."
+    )
 
 
 def compare(

@@ -2,11 +2,12 @@
 
 import json
 import math
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from pesto_cli import __version__
-from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 
 INTERRUPTED = 130
 BUG = 123
@@ -41,6 +42,13 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; nothing was written.", err=True)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Who reads has had enough; what was to be written has been.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EnvironmentFailedError.exit_code)
     except Exception:
         import traceback
 
@@ -52,14 +60,14 @@ def main() -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pesto")
 def cli() -> None:
-    r"""Place the ops of a TensorFlow training graph on several devices.
+    """Place the ops of a TensorFlow training graph on several devices.
 
     \b
     pesto export  zoo:RNNLM-2-2048 -o rnnlm.meta
     pesto profile rnnlm.meta --machine v100x2-nvlink -o rnnlm.profile.json
     pesto solve   rnnlm.profile.json -o rnnlm.placement.json
     pesto apply   rnnlm.meta rnnlm.placement.json -o rnnlm.placed.meta
-    """
+    """  # noqa: D301  click reads the \\b
 
 
 def _output(what: str) -> Callable[[_Command], _Command]:
@@ -79,7 +87,7 @@ def _search(command: _Command) -> _Command:
     options = [
         click.option(
             "--time-limit",
-            type=click.FloatRange(min=0, min_open=True),
+            type=click.FloatRange(min=0, min_open=True, max=10**7),
             default=60.0,
             show_default=True,
             metavar="SECONDS",
@@ -103,7 +111,7 @@ def _search(command: _Command) -> _Command:
         ),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
         click.option(
-            "--workers", type=click.IntRange(min=1), help="Threads; all cores unless given."
+            "--workers", type=click.IntRange(1, 256), help="Threads; all cores unless given."
         ),
         click.option(
             "--deterministic",
@@ -143,6 +151,7 @@ def export(
     from pesto_cli import api
     from pesto_cli.graphdef.fetches import fetch_names, parse_feed
 
+    _check_output(output, Path(source))
     graph = api.export(
         source,
         fetches=fetches,
@@ -180,6 +189,7 @@ def profile(
     from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import print_tables, profile_table
 
+    _check_output(output, graph)
     priced = api.profile(
         api.read_meta_graph(graph),
         api.read_machine(machine),
@@ -209,6 +219,7 @@ def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
     from pesto_cli.profile.comm import fit, read_samples
     from pesto_cli.report.tables import comm_table, print_tables
 
+    _check_output(output, samples)
     fits = fit(read_samples(samples))
     api.write_comm(output, fits)
     if as_json:
@@ -227,6 +238,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
     """Coarsen PROFILE by height-based batch merging."""
     from pesto_cli import api
 
+    _check_output(output, profile)
     fine = api.read_profile(profile)
     coarse = api.coarsen(fine, num_nodes)
     api.write_profile(output, coarse)
@@ -270,14 +282,18 @@ def solve(
     from pesto_cli.report.tables import comparison, print_tables, result_json
     from pesto_cli.result import SolveStatus
 
+    _check_output(output, profile)
     priced = _constrained(profile, options.pop("constraints"))
     start = None
+    if warm_start is not None and strategy != "pesto":
+        raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
     if warm_start is not None:
         start = api.read_placement(warm_start).match(priced.problem)
-    _check_writable(output)
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet, warm_start=start)
         result = api.solve(priced, strategy, search)
+    if options["deterministic"]:
+        options["workers"] = 1
     placed = api.placement(priced, result, options)
     api.write_placement(output, placed)
     if as_json:
@@ -366,6 +382,7 @@ def apply(
     from pesto_cli import api
     from pesto_cli.apply import parse_devices, planned_changes, with_changes, write_tf_pesto
 
+    _check_output(output, graph, placement)
     meta, placed = api.read_meta_graph(graph), api.read_placement(placement)
     changes = planned_changes(
         meta,
@@ -398,7 +415,6 @@ def _search_from(
     options: dict[str, Any], stop: threading.Event, quiet: bool, warm_start: Any = None
 ) -> Any:
     """The search that the command's options ask for, with progress on stderr."""
-    import os
     import time
 
     from pesto_cli import api, ilp
@@ -408,6 +424,8 @@ def _search_from(
             f"solver {options['solver']!r} is unknown; one of {', '.join(ilp.SOLVERS)} "
             "was expected."
         )
+    if math.isnan(options["time_limit"]):
+        raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     began, told_us = time.monotonic(), math.inf
 
     def tell(source: str, schedule: Any) -> None:
@@ -415,7 +433,8 @@ def _search_from(
         if not quiet and schedule.makespan_us < told_us * (1 - WORTH_TELLING):
             told_us = schedule.makespan_us
             elapsed_s = time.monotonic() - began
-            click.echo(f"{elapsed_s:6.1f} s  {told_us / 1e3:10.2f} ms  {source}", err=True)
+            with suppress(OSError):  # nobody reads it: no reason to stop
+                click.echo(f"{elapsed_s:6.1f} s  {told_us / 1e3:10.2f} ms  {source}", err=True)
 
     limits = api.Limits(
         time_limit_s=options["time_limit"],
@@ -452,12 +471,14 @@ def _stoppable() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _check_writable(output: Path) -> None:
-    """Find out before a long search, not after it, that its result has nowhere to go."""
+def _check_output(output: Path, *inputs: Path) -> None:
+    """Find out before the work, not after it, that its result has nowhere to go."""
     if not output.parent.is_dir():
         raise BadInputError(f"{output}: folder {output.parent} does not exist; create it first.")
     if output.is_dir():
         raise BadInputError(f"{output} is a folder; a file name was expected.")
+    if output.resolve() in [path.resolve() for path in inputs]:
+        raise BadInputError(f"{output} is the input, and would be lost; choose another output.")
 
 
 def _echo_json(value: Any) -> None:

@@ -94,8 +94,10 @@ class Machine:
                         "every other was expected: add one with its latency_us and us_per_byte "
                         "(for a route over several links, their sum)."
                     )
-        if not self.signal_us >= 0:
-            raise BadInputError(f"signal_us is {self.signal_us}; 0 or more was expected.")
+        if not 0 <= self.signal_us < np.inf:
+            raise BadInputError(
+                f"signal_us is {self.signal_us}; a finite number of 0 or more was expected."
+            )
 
     @property
     def num_devices(self) -> int:

@@ -11,6 +11,9 @@ from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.machine import Machine
 
+# Eleven days for one op: beyond it, sums lose their nanoseconds.
+MAX_TIME_US = 1e12
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -37,6 +40,8 @@ class Problem:
             InfeasibleError: no device can run an op, or all members of a group.
         """
         num_ops, num_devices = self.graph.num_ops, self.machine.num_devices
+        if num_ops == 0:
+            raise BadInputError("the graph has no op; at least one was expected.")
         for name, found, expected in (
             ("time_us", self.time_us.shape, (num_ops, len(self.kinds))),
             ("permitted", self.permitted.shape, (num_ops, num_devices)),
@@ -155,12 +160,12 @@ class Problem:
         )
 
     def _check_times(self) -> None:
-        bad = (self.time_us < 0) | np.isinf(self.time_us)
+        bad = (self.time_us < 0) | (self.time_us > MAX_TIME_US)
         if bad.any():
             op, kind = np.argwhere(bad)[0]
             raise BadInputError(
                 f"op {self.graph.names[op]!r} has time_us {self.time_us[op, kind]:g} on "
-                f"{self.kinds[kind]}; a finite number of 0 or more, or null, was expected."
+                f"{self.kinds[kind]}; a number from 0 to {MAX_TIME_US:g}, or null, was expected."
             )
 
     def _check_affinity(self) -> None:
@@ -168,9 +173,9 @@ class Problem:
         if not alone.any(axis=1).all():
             op = int(np.argmin(alone.any(axis=1)))
             raise InfeasibleError(
-                f"op {self.graph.names[op]!r} ({self.graph.types[op]}) can run on no device: "
-                f"{self._where(op)}; add a device of a kind that can run it, or its time on one, "
-                "or relax the constraints."
+                f"op {self.graph.names[op]!r} ({self.graph.types[op] or 'no type'}) can run on no "
+                f"device: {self._where(op)}; add a device of a kind that can run it, or its time "
+                "on one, or relax the constraints."
             )
         together = self.allowed.any(axis=1)
         if not together.all():

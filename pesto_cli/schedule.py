@@ -71,6 +71,11 @@ def shortfall_bytes(problem: Problem, schedule: Schedule) -> IntArray:
     return np.maximum(missing, 0).astype(np.int64)
 
 
+def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
+    """Sort key, the lower the better: first what fits into memory, then the makespan."""
+    return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us
+
+
 @dataclass(frozen=True)
 class Violation:
     """A rule of the execution model that a schedule breaks, and where."""

@@ -216,3 +216,67 @@ print(result.makespan_us)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert float(done.stdout) == 14
+
+
+def test_an_order_that_fits_is_found_where_another_meets_the_bound(
+    pesto: Pesto, tmp_path: Path
+) -> None:
+    # a -> b and c -> d, 60 bytes each: side by side they need 120, one after the other 60.
+    graph = OpGraph.build(["a", "c", "b", "d"], [Tensor(0, 60, [2]), Tensor(1, 60, [3])])
+    machine = two_gpus(memory_bytes=100)
+    both = on_gpus(graph, [1, 1, 1, 1], machine)
+    permitted = np.ones_like(both.permitted)
+    permitted[:, 2] = False
+    profile, constraints = save(tmp_path / "p.json", both), tmp_path / "c.toml"
+    constraints.write_text('[[pin]]\nops = "*"\ndevice = "GPU:0"\n')
+    output = ("-o", tmp_path / "placed.json", "--constraints", constraints)
+    done = pesto("solve", profile, *output, *QUICK, "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["peak_bytes"]["GPU:0"] == 60
+    assert json.loads(done.out)["status"] == "optimal"
+
+
+def test_what_is_not_proved_to_fit_nowhere_ran_out_of_time(pesto: Pesto, tmp_path: Path) -> None:
+    # Three tensors that are all alive at once, but at no single op.
+    graph = OpGraph.build(
+        list("abcde"),
+        [Tensor(0, 60, [3]), Tensor(1, 60, [4]), Tensor(2, 60, [3]), Tensor(3, 60, [4])],
+        control_edges=[(0, 1), (1, 2)],
+        colocation_group=[0] * 5,
+    )
+    profile = save(tmp_path / "p.json", on_gpus(graph, [1] * 5, two_gpus(memory_bytes=190)))
+    refused = pesto("solve", profile, "-o", tmp_path / "placed.json", *QUICK)
+    assert refused.code == 4
+    assert "more time may find one that fits" in refused.err
+    assert not (tmp_path / "placed.json").exists()
+
+
+def test_the_input_is_never_overwritten(pesto: Pesto, diamond_profile: Path) -> None:
+    before = diamond_profile.read_bytes()
+    for verb in ("solve", "coarsen"):
+        refused = pesto(verb, diamond_profile, "-o", diamond_profile)
+        assert refused.code == 2
+        assert "is the input, and would be lost" in refused.err
+    assert diamond_profile.read_bytes() == before
+
+
+def test_a_reader_that_leaves_does_not_stop_the_search(
+    tmp_path: Path, diamond_profile: Path
+) -> None:
+    placement = tmp_path / "p.json"
+    script = "from pesto_cli.cli import main; main()"
+    command = f"{sys.executable} -c '{script}' solve {diamond_profile} -o {placement}"
+    shell = f"{command} --time-limit 1 --deterministic 2>&1 | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", shell], check=False).returncode == 0
+    assert read_placement(placement).predicted["makespan_us"] == 14
+
+
+def test_a_bound_is_never_above_its_schedule(pesto: Pesto, tmp_path: Path) -> None:
+    times = np.random.default_rng(0).random(30) * 1e4
+    graph = OpGraph.build(
+        [str(op) for op in range(30)], [Tensor(op, 8, [op + 1]) for op in range(29)]
+    )
+    profile = save(tmp_path / "chain.json", on_gpus(graph, times.tolist()))
+    for row in json.loads(pesto("compare", profile, *QUICK, "--json").out):
+        assert row["lower_bound_us"] <= row["makespan_us"]
+        assert row["gap"] == 1 - row["lower_bound_us"] / row["makespan_us"]

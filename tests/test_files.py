@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_missing_truncated_and_foreign_files_are_told_apart(
     with pytest.raises(BadInputError, match="cut short or damaged"):
         read_profile(diamond_profile)
     diamond_profile.write_bytes(gzip.compress(data)[:-20])
-    with pytest.raises(BadInputError, match="truncated gzip"):
+    with pytest.raises(BadInputError, match="truncated or damaged gzip"):
         read_profile(diamond_profile)
     diamond_profile.write_bytes(b"\x0a\x08\xff\xfe graph")
     with pytest.raises(BadInputError, match="is not JSON"):
@@ -250,3 +251,55 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
         atomic_write(target, "no bytes")  # type: ignore[arg-type]
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_write_follows_a_link_and_writes_to_a_pipe(tmp_path: Path) -> None:
+    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+    real.write_text("old")
+    link.symlink_to(real)
+    atomic_write(link, b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    atomic_write(pipe, b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("value['tensors']['bytes'][0] = 2**70", "less than or equal"),
+        ("value['tensors']['consumers'][0][0] = 2**70", "less than"),
+        ("value['machine']['devices'][0]['memory_bytes'] = 10**400", "less than or equal"),
+        ("value['machine']['signal_us'] = 1e400", "Infinity is no number"),
+        ("value['ops']['time_us']['GPU'][0] = 1e300", "a number from 0 to 1e"),
+        ("value['ops']['time_us']['GPU'][0] = float('nan')", "NaN is no number"),
+        (
+            "value['ops'].update(name=[], time_us={}); value['tensors'] = "
+            "dict(producer=[], bytes=[], consumers=[]); value['ops'].pop('type'); "
+            "[value['ops'].pop(key) for key in ('colocation_group', 'resident_bytes', 'alias_of')]",
+            "the graph has no op",
+        ),
+    ],
+)
+def test_numbers_beyond_all_bounds_are_refused(
+    diamond_profile: Path, edit: str, message: str
+) -> None:
+    with pytest.raises(BadInputError, match=message):
+        read_profile(edited(diamond_profile, edit))
+
+
+def test_damaged_gzip_and_endless_nesting_are_refused(
+    tmp_path: Path, diamond_profile: Path
+) -> None:
+    packed = bytearray(gzip.compress(diamond_profile.read_bytes()))
+    packed[30:34] = b"\xff\xff\xff\xff"
+    diamond_profile.write_bytes(packed)
+    with pytest.raises(BadInputError, match="damaged gzip"):
+        read_profile(diamond_profile)
+    diamond_profile.write_text("[" * 200_000)
+    with pytest.raises(BadInputError, match="is not JSON"):
+        read_profile(diamond_profile)

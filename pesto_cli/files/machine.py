@@ -16,7 +16,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class _DeviceSchema(Schema):
     name: str
     kind: str
-    memory_bytes: int
+    memory_bytes: int = Field(le=2**60)
     speed: float = 1.0
     op_overhead_us: float = 0.0
 

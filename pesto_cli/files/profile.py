@@ -38,6 +38,9 @@ class Profile:
 
 
 _Cost = float | None
+# Far above any tensor, and low enough that the sum over a graph stays an int64.
+_Bytes = Annotated[int, Field(le=2**45)]
+_Index = Annotated[int, Field(lt=2**31)]
 
 
 class _OpsSchema(Extensible):
@@ -45,15 +48,15 @@ class _OpsSchema(Extensible):
     time_us: dict[str, list[_Cost]]
     type: list[str] | None = None
     colocation_group: list[int | str | None] | None = None
-    resident_bytes: list[int] | None = None
-    alias_of: list[int | None] | None = None
+    resident_bytes: list[_Bytes] | None = None
+    alias_of: list[_Index | None] | None = None
     members: list[list[str]] | None = None
 
 
 class _TensorsSchema(Extensible):
-    producer: list[int]
-    bytes: list[int]
-    consumers: list[list[int]]
+    producer: list[_Index]
+    bytes: list[_Bytes]
+    consumers: list[list[_Index]]
     consumer_on_host: list[list[bool]] | None = None
 
 
@@ -62,7 +65,7 @@ class _ProfileSchema(Extensible):
     machine: MachineSchema
     ops: _OpsSchema
     tensors: _TensorsSchema
-    control_edges: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
+    control_edges: list[Annotated[list[_Index], Field(min_length=2, max_length=2)]] = []
 
 
 def read_profile(path: Path | str) -> Profile:

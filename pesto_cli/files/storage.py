@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,19 +17,22 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 
 def atomic_write(path: Path | str, data: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; a link is followed, a pipe or device is written to.
 
     Raises:
         BadInputError: the folder does not exist, or the path is a folder.
         EnvironmentFailedError: the file system refused.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     if path.is_dir():
         raise BadInputError(f"{path} is a folder; a file name was expected.")
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: folder {path.parent} does not exist; create it first.")
     temporary = None
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -61,8 +65,8 @@ def read_bytes(path: Path | str) -> bytes:
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except IsADirectoryError:
         raise BadInputError(f"{path} is a folder; a file was expected.") from None
-    except (EOFError, gzip.BadGzipFile):
-        raise BadInputError(f"{path} is a truncated gzip file; make it again.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise BadInputError(f"{path} is a truncated or damaged gzip file; make it again.") from None
     except FileNotFoundError:
         raise BadInputError(f"{path} does not exist; give the path of a file.") from None
     except OSError as error:
@@ -106,8 +110,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
     """Parse version 1 of a JSON format; `what` says what was expected, and how to make it."""
     try:
-        value = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        value = json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         kind = "cut short or damaged" if data[:1] == b"{" else "not JSON"
         raise BadInputError(
             f"{path} is {kind} ({error}); a {what} was expected: make it again."
@@ -123,6 +127,10 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
             "make the file again with this pesto."
         )
     return validate(path, value, schema)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number in JSON; null was expected where there is none")
 
 
 def validate(path: Path | str, value: Any, schema: type[_Model]) -> _Model:

@@ -9,6 +9,8 @@ from pathlib import Path
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_bytes
 
+MAX_BYTES = 2**45  # as in a profile
+
 
 @dataclass(frozen=True)
 class Row:
@@ -48,9 +50,10 @@ class Row:
     def num_bytes(self, column: str) -> int:
         """A whole number of 0 or more."""
         amount = self.amount(column)
-        if amount != int(amount):
+        if amount != int(amount) or amount > MAX_BYTES:
             raise BadInputError(
-                f"{self.where}: {column} is {self.cells[column]!r}; whole bytes were expected."
+                f"{self.where}: {column} is {self.cells[column]!r}; "
+                f"whole bytes, at most {MAX_BYTES}, were expected."
             )
         return int(amount)
 

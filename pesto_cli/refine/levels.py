@@ -6,10 +6,9 @@ from typing import Self
 import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.families import Families, families_of
-from pesto_cli.schedule import Schedule, shortfall_bytes
+from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
 # Graphs with more nodes than this are contracted further, to ops of up to 64 times the length.
@@ -98,8 +97,3 @@ class Level:
             of_starts,
             key=lambda offset: self.simulator.makespan_us(device, rank_us + offset),
         )
-
-
-def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
-    """Sort key, the lower the better: first what fits into memory, then the makespan."""
-    return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us

@@ -9,8 +9,8 @@ from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.refine.anneal import Chain
-from pesto_cli.refine.levels import Level, goodness
-from pesto_cli.schedule import Schedule
+from pesto_cli.refine.levels import Level
+from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
 OnIncumbent = Callable[[str, Schedule], None]
@@ -49,6 +49,8 @@ OPS_PER_S = 1.5e7
 BATCH_S = 0.05
 # How often in a stage the chains' best states are looked at, at least; and at least every second.
 MIN_ROUNDS = 20
+# A bound that is met can lie below the makespan by rounding.
+ROUNDING = 1e-9
 
 
 def refine(
@@ -56,6 +58,7 @@ def refine(
     starts: Sequence[Schedule],
     limits: Limits,
     *,
+    lower_bound_us: float = 0.0,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
     """The best schedule that is found from some others, never worse than the best of these.
@@ -64,6 +67,7 @@ def refine(
         simulator: of the problem.
         starts: at least one schedule.
         limits: every worker anneals on a thread of its own.
+        lower_bound_us: the search ends when it is met.
         on_incumbent: called with ("refinement", schedule) for every better one.
 
     Returns:
@@ -71,7 +75,7 @@ def refine(
     """
     search = _Search(simulator, starts, limits, on_incumbent)
     for stage in STAGES:
-        search.run(stage)
+        search.run(stage, until_us=lower_bound_us * (1 + ROUNDING))
     return search.best
 
 
@@ -96,8 +100,8 @@ class _Search:
         self._stages_run = 0
         self._spent = 0.0  # share of the time
 
-    def run(self, stage: Stage) -> None:
-        """Anneal every chain, and look at the best of each now and then."""
+    def run(self, stage: Stage, until_us: float) -> None:
+        """Anneal every chain, look at the best of each now and then; end early at a makespan."""
         if stage.contracted not in self._levels:
             self._levels[stage.contracted] = (
                 Level.contracted(self._simulator, SHORT * self._bound_us)
@@ -110,6 +114,8 @@ class _Search:
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
             for part in range(1, rounds + 1):
+                if goodness(self._simulator.problem, self.best) <= (0, until_us):
+                    break
                 until = part / rounds
                 running = [
                     threads.submit(self._anneal, stage, level, chain, until) for chain in chains

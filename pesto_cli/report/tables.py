@@ -22,8 +22,11 @@ def print_tables(tables: Iterable[Table]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 120
-    for table in tables:
-        console.print(table)
+    # Captured, as rich would end the process itself where nobody reads its output.
+    with console.capture() as shown:
+        for table in tables:
+            console.print(table)
+    print(shown.get(), end="", flush=True)
 
 
 def table(title: str, columns: Sequence[str]) -> Table:
@@ -90,13 +93,22 @@ def _status(problem: Problem, result: Result) -> str:
 
 
 def shortfall_text(problem: Problem, result: Result) -> str:
-    """By how much each device's memory is exceeded, in GiB."""
+    """By how much each device's memory is exceeded."""
     short = shortfall_bytes(problem, result.schedule)
     return ", ".join(
-        f"{device.name} {size / GIB:.2f} GiB short"
+        f"{device.name} {size_text(int(size))} short"
         for device, size in zip(problem.machine.devices, short, strict=True)
         if size
     )
+
+
+def size_text(num_bytes: int) -> str:
+    """A size in the largest unit that it has one of."""
+    size, unit = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size >= 1024:
+            size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
 
 
 def result_json(problem: Problem, result: Result) -> dict[str, Any]:

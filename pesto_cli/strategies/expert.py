@@ -7,12 +7,12 @@ slots and gradient sums with their layer; the embedding first, softmax and atten
 import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search, goodness
+from pesto_cli.strategies.search import Answer, Search
 
 
 def expert(simulator: Simulator, search: Search) -> Answer:
@@ -43,7 +43,7 @@ def expert(simulator: Simulator, search: Search) -> Answer:
             if tuple(cuts) in found:
                 continue
             found[tuple(cuts)] = schedule(cuts)
-            if goodness(simulator, found[tuple(cuts)]) < goodness(simulator, found[tuple(best)]):
+            if goodness(problem, found[tuple(cuts)]) < goodness(problem, found[tuple(best)]):
                 best, improved = cuts, True
     return Answer(found[tuple(best)])
 

@@ -17,11 +17,11 @@ from pesto_cli.graph import IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search, goodness
+from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.single import single
 
 # Of the time limit; the refinement has the rest.
@@ -57,9 +57,9 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             incumbent.offer("coarse ILP", schedule)
         pool += coarse.schedules
         bound_us = max(bound_us, coarse.lower_bound_us)
-    if incumbent.schedule.makespan_us > bound_us and not search.limits.stop.is_set():
+    if not search.limits.stop.is_set():
         rest = share(1.0 - ILP_SHARE if search.limits.deterministic else 1.0)
-        refine(simulator, pool, rest, on_incumbent=incumbent.offer)
+        refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
     return Answer(incumbent.schedule, bound_us)
 
 
@@ -91,7 +91,7 @@ def solve_coarsely(
         solver=search.solver,
         congestion=search.congestion,
         balance=search.balance,
-        warm_start=min(coarse_starts, key=lambda s: goodness(coarse_simulator, s)),
+        warm_start=min(coarse_starts, key=lambda s: goodness(coarsening.problem, s)),
     )
     found = solution.schedule
     # A balance of outputs is a wish of the ILP's, so its bound holds for what respects that only.
@@ -119,9 +119,8 @@ class Incumbent:
 
     def offer(self, source: str, schedule: Schedule) -> None:
         """Take a schedule if it is better, and tell where it comes from."""
-        if self._best is None or goodness(self._simulator, schedule) < goodness(
-            self._simulator, self._best
-        ):
+        problem = self._simulator.problem
+        if self._best is None or goodness(problem, schedule) < goodness(problem, self._best):
             self._best = schedule
             self._search.on_incumbent(source, schedule)
 

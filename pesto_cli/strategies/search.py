@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pesto_cli.limits import Limits
-from pesto_cli.schedule import Placement, Schedule, shortfall_bytes
+from pesto_cli.schedule import Placement, Schedule
 from pesto_cli.simulate import Simulator
 
 
@@ -41,8 +41,3 @@ class Strategy(Protocol):
 
     def __call__(self, simulator: Simulator, search: Search) -> Answer:
         """Solve `simulator.problem`."""
-
-
-def goodness(simulator: Simulator, schedule: Schedule) -> tuple[int, float]:
-    """Sort key, the lower the better: first what fits into memory, then the makespan."""
-    return int(shortfall_bytes(simulator.problem, schedule).sum()), schedule.makespan_us

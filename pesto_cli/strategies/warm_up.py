@@ -1,0 +1,30 @@
+"""Compile the kernels before a time limit begins to run: about 20 s once, then a cache is read."""
+
+from functools import cache
+
+import numpy as np
+
+from pesto_cli.coarsen import coarsen
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.limits import Limits
+from pesto_cli.machine import PRESETS
+from pesto_cli.problem import Problem
+from pesto_cli.refine import refine
+from pesto_cli.simulate import Simulator
+
+
+@cache
+def warm_up() -> None:
+    """Run every kernel on a problem of a few ops."""
+    names = [f"layer_{index // 2}/op_{index}" for index in range(8)]
+    graph = OpGraph.build(
+        names,
+        [Tensor(op, 2**34, [op + 1, min(op + 2, 7)]) for op in range(7)],
+        control_edges=[(0, 7)],
+    )
+    problem = Problem.build(graph, {"GPU": np.ones(8)}, PRESETS["v100x2-nvlink"])
+    simulator = Simulator(problem)
+    start = simulator.list_schedule(np.full(8, 1), simulator.upward_rank())
+    simulator.replay(start.placement)
+    coarsen(problem, 3)
+    refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))
