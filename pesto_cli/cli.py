@@ -42,10 +42,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; nothing was written.", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Who reads has had enough; what was to be written has been.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)
     except OSError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
