@@ -42,6 +42,7 @@ from pesto_cli.simulate import replay
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.search import Answer
+from pesto_cli.strategies.warm_up import warm_up
 
 __all__ = [
     "STRATEGIES",
@@ -65,6 +66,7 @@ __all__ = [
     "simulate",
     "solve",
     "violations",
+    "warm_up",
     "write_comm",
     "write_meta_graph",
     "write_placement",

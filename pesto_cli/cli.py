@@ -422,6 +422,13 @@ def _search_from(
         )
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
+    notice = threading.Timer(
+        2.0, click.echo, ["compiling kernels, once: about 20 s ..."], {"err": True}
+    )
+    if not quiet:
+        notice.start()
+    api.warm_up()
+    notice.cancel()
     began, told_us = time.monotonic(), math.inf
 
     def tell(source: str, schedule: Any) -> None:
