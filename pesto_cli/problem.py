@@ -40,8 +40,6 @@ class Problem:
             InfeasibleError: no device can run an op, or all members of a group.
         """
         num_ops, num_devices = self.graph.num_ops, self.machine.num_devices
-        if num_ops == 0:
-            raise BadInputError("the graph has no op; at least one was expected.")
         for name, found, expected in (
             ("time_us", self.time_us.shape, (num_ops, len(self.kinds))),
             ("permitted", self.permitted.shape, (num_ops, num_devices)),

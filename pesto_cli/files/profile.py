@@ -88,6 +88,8 @@ def read_profile(path: Path | str) -> Profile:
 
 def _problem(parsed: _ProfileSchema) -> Problem:
     ops, tensors = parsed.ops, parsed.tensors
+    if not ops.name:
+        raise BadInputError("the graph has no op; at least one was expected.")
     on_host = tensors.consumer_on_host or [[False] * len(row) for row in tensors.consumers]
     columns = (tensors.producer, tensors.bytes, tensors.consumers, on_host)
     if len({len(column) for column in columns}) > 1 or any(
