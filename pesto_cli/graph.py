@@ -258,16 +258,7 @@ class OpGraph:
                 )
 
     def _sorted_topologically(self) -> IntArray:
-        """Kahn's algorithm; first come first served, so that the order is deterministic."""
-        offsets = self.successors.offsets.tolist()
-        heads = self.successors.indices.tolist()
-        waiting = self.predecessors.degree.tolist()
-        order = [op for op, count in enumerate(waiting) if count == 0]
-        for op in order:
-            for head in heads[offsets[op] : offsets[op + 1]]:
-                waiting[head] -= 1
-                if waiting[head] == 0:
-                    order.append(head)
+        order = topological_order(self.successors)
         if len(order) < self.num_ops:
             raise BadInputError(
                 f"the graph has a cycle: {self._a_cycle()}; a training step must be acyclic "
@@ -283,6 +274,22 @@ class OpGraph:
         if len(names) > 8:
             names = [*names[:4], f"... {len(names) - 8} more ...", *names[-4:]]
         return " -> ".join([*names, names[0]])
+
+
+def topological_order(successors: Adjacency) -> list[int]:
+    """Sort topologically; what is on a cycle or behind one is left out.
+
+    Kahn's algorithm, first come first served, so that the order is deterministic.
+    """
+    offsets, heads = successors.offsets.tolist(), successors.indices.tolist()
+    waiting = np.bincount(successors.indices, minlength=len(successors.degree)).tolist()
+    order = [op for op, count in enumerate(waiting) if count == 0]
+    for op in order:
+        for head in heads[offsets[op] : offsets[op + 1]]:
+            waiting[head] -= 1
+            if waiting[head] == 0:
+                order.append(head)
+    return order
 
 
 def _column(values: ArrayLike | None, num_ops: int, default: int) -> IntArray:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, BoolArray, IntArray, OpGraph
+from pesto_cli.graph import Adjacency, BoolArray, IntArray, OpGraph, topological_order
 from pesto_cli.schedule import Placement
 
 SHOWN_OF_A_CYCLE = 8
@@ -75,15 +75,7 @@ def _previous_awaited(placement: Placement, waits: BoolArray, awaited: BoolArray
 def _topological_order(graph: OpGraph, chains: IntArray) -> list[int]:
     """Ops in an order that agrees with the graph and with `chains`, pairs (before, after)."""
     edges = np.unique(np.concatenate((graph.edges, chains)).astype(np.int64), axis=0)
-    successors = Adjacency.from_edges(graph.num_ops, edges[:, 0], edges[:, 1])
-    offsets, heads = successors.offsets.tolist(), successors.indices.tolist()
-    waiting = np.bincount(edges[:, 1], minlength=graph.num_ops).tolist()
-    order = [op for op, count in enumerate(waiting) if count == 0]
-    for op in order:
-        for head in heads[offsets[op] : offsets[op + 1]]:
-            waiting[head] -= 1
-            if waiting[head] == 0:
-                order.append(head)
+    order = topological_order(Adjacency.from_edges(graph.num_ops, edges[:, 0], edges[:, 1]))
     if len(order) < graph.num_ops:
         raise _contradiction(graph, chains, edges)
     return order
