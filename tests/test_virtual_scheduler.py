@@ -1,7 +1,8 @@
 """The simulator agrees with a scheduler that others wrote: the one in TensorFlow's grappler.
 
 Real training steps, placed at random so that they communicate a lot, are replayed by both in the
-same order on every device.
+same order on every device; over NVLink, and over PCIe, where communication takes most of the step.
+`pytest -rP tests/test_virtual_scheduler.py` prints the table of docs/profiling.md case by case.
 """
 
 import re
@@ -21,7 +22,7 @@ from pesto_cli.profile.virtual_cluster import run_all
 from pesto_cli.schedule import Placement
 from pesto_cli.simulate import list_schedule, replay, upward_rank
 
-SERVER = PRESETS["v100x2-nvlink"]
+LINKS = ("v100x2-nvlink", "v100x2-pcie")
 LATENCIES_US = (0.0, 40.77)
 SEEDS = (0, 1, 2)
 # What of an op's name says its layer and time step.
@@ -42,10 +43,23 @@ class Replayed:
     virtual_start_us: FloatArray
     virtual_makespan_us: float
 
-    def error(self, machine: Machine | None = None) -> float:
-        """How far the virtual makespan is from the simulated one."""
-        problem = replace(self.problem, machine=machine or self.problem.machine)
-        return abs(self.virtual_makespan_us / replay(problem, self.placement).makespan_us - 1)
+    def error(self, problem: Problem | None = None) -> float:
+        """How far the simulated makespan is from the virtual one."""
+        simulated = replay(problem or self.problem, self.placement)
+        return abs(simulated.makespan_us / self.virtual_makespan_us - 1)
+
+    def error_without_communication(self) -> float:
+        """The same if the simulator took data to cross for nothing."""
+        machine = self.problem.machine
+        free = tuple(replace(link, comm=CommModel(0.0, 0.0)) for link in machine.links)
+        return self.error(
+            replace(self.problem, machine=replace(machine, links=free, signal_us=0.0))
+        )
+
+    def start_error_us(self) -> float:
+        """The same for the start of an op, at most."""
+        simulated = replay(self.problem, self.placement)
+        return float(np.abs(simulated.start_us - self.virtual_start_us).max())
 
 
 @pytest.fixture(scope="module", params=["RNNLM-2-2048", "Transformer-6-16-2048"])
@@ -53,44 +67,36 @@ def model(request):
     return export(f"zoo:{request.param}")
 
 
-@pytest.fixture(scope="module")
-def replays(model) -> dict[str, list[Replayed]]:
-    """By how the ops were placed: `by part` (layer and time step) or `by op`."""
-    problem = profile(model, SERVER).problem
-    by_part = [random_devices(problem, part_of, seed) for seed in SEEDS]
-    by_op = random_devices(problem, str, seed=3)
-    machines = [with_latency(latency_us) for latency_us in LATENCIES_US]
-    cases = [(machine, device) for machine in machines for device in (*by_part, by_op)]
-    replayed = replayed_by_both(model, problem, cases)
-    per_machine = len(SEEDS) + 1
-    return {
-        "by op": replayed[len(SEEDS) :: per_machine],
-        "by part": [case for i, case in enumerate(replayed) if i % per_machine < len(SEEDS)],
-    }
+@pytest.fixture(scope="module", params=LINKS)
+def replays(model, request) -> list[Replayed]:
+    """Placed by part (layer, time step and direction), and by op; for each latency."""
+    server = PRESETS[request.param]
+    problem = profile(model, server).problem
+    placed = [random_devices(problem, part_of, seed) for seed in SEEDS]
+    placed.append(random_devices(problem, str, seed=3))
+    machines = [with_latency(server, latency_us) for latency_us in LATENCIES_US]
+    return replayed_by_both(model, problem, [(m, device) for m in machines for device in placed])
 
 
-@pytest.mark.parametrize("how", ["by part", "by op"])
-def test_the_makespan_is_that_of_the_virtual_scheduler(replays, how):
-    for case in replays[how]:
+def test_the_makespan_is_that_of_the_virtual_scheduler(replays):
+    for case in replays:
+        print(
+            f"{case.virtual_makespan_us / 1e3:.0f} ms, off by {case.error():.4%}, starts by "
+            f"{case.start_error_us():.1f} us; {case.error_without_communication():.0%} without "
+            "communication"
+        )
         assert case.error() < 1e-4
 
 
-@pytest.mark.parametrize("how", ["by part", "by op"])
-def test_every_op_starts_when_the_virtual_scheduler_starts_it(replays, how):
-    for case in replays[how]:
-        simulated = replay(case.problem, case.placement)
-        np.testing.assert_allclose(simulated.start_us, case.virtual_start_us, rtol=0, atol=10)
+def test_every_op_starts_when_the_virtual_scheduler_starts_it(replays):
+    for case in replays:
+        assert case.start_error_us() < 10
 
 
-@pytest.mark.parametrize(("how", "least"), [("by part", 0.01), ("by op", 0.5)])
-def test_without_communication_they_do_not_agree(replays, how, least):
-    free = replace(
-        SERVER,
-        links=tuple(replace(link, comm=CommModel(0.0, 0.0)) for link in SERVER.links),
-        signal_us=0.0,
-    )
-    for case in replays[how]:
-        assert case.error(free) > least
+@pytest.mark.parametrize("replays", ["v100x2-pcie"], indirect=True)
+def test_without_communication_they_are_far_apart(replays):
+    for case in replays:
+        assert case.error_without_communication() > 0.5
 
 
 def test_links_that_share_a_bus_serve_who_comes_first():
@@ -101,22 +107,24 @@ def test_links_that_share_a_bus_serve_who_comes_first():
     cases = [(bus, random_devices(problem, str, seed)) for seed in SEEDS]
     for case in replayed_by_both(meta_graph, problem, cases):
         assert case.error() < 1e-4
-        assert case.error(apart) > 0.01
+        assert case.error(replace(case.problem, machine=apart)) > 0.01
 
 
-def with_latency(latency_us: float) -> Machine:
-    """The server with another latency between its GPUs."""
+def with_latency(server: Machine, latency_us: float) -> Machine:
+    """A server with another latency between its GPUs."""
     links = tuple(
         replace(link, comm=replace(link.comm, latency_us=latency_us))
         if "CPU:0" not in (link.src, link.dst)
         else link
-        for link in SERVER.links
+        for link in server.links
     )
-    return replace(SERVER, links=links)
+    return replace(server, links=links)
 
 
 def part_of(name: str) -> str:
-    return "/".join(PART.findall(name)) or name
+    direction = "backward" if name.startswith("gradients/") else "forward"
+    part = PART.findall(name)
+    return "/".join([direction, *part]) if part else name
 
 
 def random_devices(problem: Problem, part_of, seed: int) -> IntArray:
