@@ -204,11 +204,21 @@ def test_a_contraction_keeps_work_and_groups_and_joins_only_around_short_ops(see
         assert (problem.min_duration_us[ops] > 3.0).sum() <= 1
 
 
+def test_a_contraction_ties_no_groups_together() -> None:
+    # Short op 1 joins the group of op 0, or that of op 2, but must not make one of both.
+    tensors = [Tensor(0, 1000, [1]), Tensor(1, 1000, [2])]
+    graph = OpGraph.build(
+        [f"op{op}" for op in range(5)], tensors, colocation_group=["a", None, "b", "a", "b"]
+    )
+    coarse = contract(on_gpus(graph, [1, 1, 1, 50, 50]), short_us=2.0).problem
+    assert sorted(np.diff(coarse.graph.groups.offsets)) == [2, 2]
+
+
 def test_a_chain_of_short_ops_becomes_one_node_and_its_schedule_is_exact() -> None:
     tensors = [Tensor(op, 1000, [op + 1]) for op in range(6)]
     graph = OpGraph.build([f"op{op}" for op in range(7)], tensors)
     problem = on_gpus(graph, [1, 1, 50, 1, 1, 50, 1])
-    level = Level.contracted(Simulator(problem), short_us=2.0)
+    level = Level.of(Simulator(problem), contract(problem, short_us=2.0))
     assert level.simulator.problem.num_ops == 2
     state = level.projected(random_start(level.full, 0))
     expanded = level.expanded(*state)

@@ -71,6 +71,7 @@ def _leaders(
     leader = np.arange(len(work))
     taken = np.zeros(len(work))  # work of the neighbours that each node takes in
     parent = np.arange(len(group_allowed))  # of groups
+    size = np.bincount(group, minlength=len(group_allowed))  # nodes of a group
     for node in range(len(work)):
         if offsets[node + 1] - offsets[node] != 1 or work[node] > short:
             continue
@@ -81,7 +82,13 @@ def _leaders(
             continue
         if (group_allowed[one] != group_allowed[two]).any():
             continue
-        parent[one] = two
+        if one != two and size[one] > 1 and size[two] > 1:
+            continue  # it would tie what else is in the two groups together
+        if one == two:
+            size[two] -= 1
+        else:
+            size[two] += size[one] - 1
+            parent[one] = two
         leader[node] = other
         if not chain:
             taken[other] += work[node]

@@ -5,20 +5,23 @@ from typing import Self
 
 import numpy as np
 
+from pesto_cli.bounds import critical_path_us, load_us
+from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.families import Families, families_of
 from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
-# Graphs with more nodes than this are contracted further, to ops of up to 64 times the length.
-ENOUGH_NODES = 4000
-MAX_DOUBLINGS = 6
+# Of the coarse graph.
+NUM_NODES = 2000
+# An op is short, and contracted, if it takes at most this share of the makespan's lower bound.
+SHORT = 5e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A contraction of the ops' problem, or that problem itself.
+    """A coarsening or contraction of the ops' problem, or that problem itself.
 
     full: of the ops' problem. simulator: of this level's problem.
     node_of_op: `[num_ops]`.
@@ -38,17 +41,23 @@ class Level:
         )
 
     @classmethod
-    def contracted(cls, simulator: Simulator, short_us: float) -> Self:
-        """Ops of at most `short_us` have joined their neighbours; longer ones in large graphs."""
-        contraction = contract(simulator.problem, short_us)
-        for _ in range(MAX_DOUBLINGS):
-            if contraction.num_nodes <= ENOUGH_NODES:
-                break
-            short_us *= 2
-            contraction = contract(simulator.problem, short_us)
-        problem = contraction.problem
+    def contracted(cls, simulator: Simulator) -> Self:
+        """Short ops have joined their neighbours: nearly lossless, and several times as fast."""
+        problem = simulator.problem
+        bound_us = max(critical_path_us(problem), load_us(problem))
+        return cls.of(simulator, contract(problem, SHORT * bound_us))
+
+    @classmethod
+    def coarse(cls, simulator: Simulator) -> Self:
+        """Coarsened as for the ILP, but not as far: moves weigh more, and evaluations are fast."""
+        return cls.of(simulator, coarsen(simulator.problem, NUM_NODES))
+
+    @classmethod
+    def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:
+        """The nodes of a coarsening of the simulator's problem."""
+        problem = coarsening.problem
         families = families_of(problem, coarse=True)
-        return cls(simulator, Simulator(problem), families, contraction.node_of_op)
+        return cls(simulator, Simulator(problem), families, coarsening.node_of_op)
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""Refinement: anneal on the contracted graph first, and then op by op."""
+"""Refinement: anneal coarse nodes first, then the contracted graph, and then op by op."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pesto_cli.bounds import critical_path_us, load_us
-from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level
@@ -14,19 +13,18 @@ from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
 OnIncumbent = Callable[[str, Schedule], None]
-State = tuple[IntArray, FloatArray]
 
 
 @dataclass(frozen=True)
 class Stage:
     """One cooling.
 
-    contracted: whether it runs on the contracted graph. share: of the time.
+    level: the graph that it runs on. share: of the time.
     hot, cold: first and last temperature, as shares of the makespan's lower bound.
     order: the share of moves that change the order; the others change devices.
     """
 
-    contracted: bool
+    level: Callable[[Simulator], Level]
     share: float
     hot: float
     cold: float
@@ -34,13 +32,10 @@ class Stage:
 
 
 STAGES = (
-    Stage(contracted=True, share=0.2, hot=5e-3, cold=5e-5, order=0.0),
-    Stage(contracted=False, share=0.1, hot=2e-4, cold=2e-5, order=0.1),
-    Stage(contracted=True, share=0.5, hot=2e-3, cold=5e-5, order=0.0),
-    Stage(contracted=False, share=0.2, hot=2e-4, cold=2e-5, order=0.1),
+    Stage(Level.coarse, share=0.3, hot=5e-3, cold=1e-4, order=0.0),
+    Stage(Level.contracted, share=0.45, hot=2e-3, cold=5e-5, order=0.0),
+    Stage(Level.of_ops, share=0.25, hot=2e-4, cold=2e-5, order=0.1),
 )
-# An op is short, and contracted, if it takes at most this share of the makespan's lower bound.
-SHORT = 5e-4
 # See `Chain.anneal`; the first of a stage, and the last.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, on two cores of a server of 2020.
@@ -94,22 +89,14 @@ class _Search:
         self._starts = sorted(starts, key=lambda start: goodness(problem, start))
         self.best = self._starts[0]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
-        self._levels: dict[bool, Level] = {}
-        self._states: dict[bool, State] = {}
         self._began = time.monotonic()
         self._stages_run = 0
         self._spent = 0.0  # share of the time
 
     def run(self, stage: Stage, until_us: float) -> None:
         """Anneal every chain, look at the best of each now and then; end early at a makespan."""
-        if stage.contracted not in self._levels:
-            self._levels[stage.contracted] = (
-                Level.contracted(self._simulator, SHORT * self._bound_us)
-                if stage.contracted
-                else Level.of_ops(self._simulator)
-            )
-        level = self._levels[stage.contracted]
-        chains = [self._chain(stage, level, worker) for worker in range(self._limits.workers)]
+        level = stage.level(self._simulator)
+        chains = [self._chain(level, worker) for worker in range(self._limits.workers)]
         seen = [chain.goodness for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
@@ -126,19 +113,16 @@ class _Search:
                     if part == 1 or chain.goodness < seen[worker]:
                         seen[worker] = chain.goodness
                         self._offer(level.expanded(*chain.best))
-        self._states[stage.contracted] = min(chains, key=lambda chain: chain.goodness).best
         self._stages_run += 1
         self._spent += stage.share
 
-    def _chain(self, stage: Stage, level: Level, worker: int) -> Chain:
+    def _chain(self, level: Level, worker: int) -> Chain:
         """A chain at one of the starts, or in a later stage at the best so far."""
         seed = (self._limits.seed, self._stages_run, worker)
         chain = Chain(level.simulator, level.families, seed)
         first = self._stages_run == 0
         start = self._starts[worker % len(self._starts)] if first else self.best
         chain.go_to(*level.projected(start))
-        if stage.contracted in self._states:
-            chain.go_to(*self._states[stage.contracted])
         return chain
 
     def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
