@@ -1,24 +1,29 @@
 """Quality of placements on the paper's models: `python -m benchmarks.quality [MODEL]...`.
 
 Each model on `v100x2-nvlink`, with devices of 80 GB, so that every expert fits, and with the real
-16 GB: single, expert, pesto, and pesto that starts from `single` alone. Writes JSON, and the table
-of docs/results.md. Profiles are made once, and kept in the folder of `--profiles`.
+16 GB: single, expert, pesto, and pesto that starts from `single` alone; each in its own order and,
+with the same devices, in TensorFlow's. Writes JSON, and the table of docs/results.md. Profiles are
+made once, and kept in the folder of `--profiles`.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
-import pesto_cli
 from pesto_cli import api as pesto
 from pesto_cli.files import Profile
-from pesto_cli.schedule import Schedule, shortfall_bytes
+from pesto_cli.report.orders import Chance, chance
+from pesto_cli.result import Progress, Result
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.order import first_ready_first, random_orders_us
 
 MODELS = (
     "RNNLM-2-2048",
@@ -37,9 +42,19 @@ MACHINE = "v100x2-nvlink"
 GPU_GIB = (80, 16)
 
 
+LIBRARIES = ("pesto-cli", "numpy", "numba", "ortools", "tensorflow")
+NUM_RANDOM_ORDERS = 20
+EARLY_S = 20
+
+
 @dataclass(frozen=True)
 class Row:
-    """One strategy on one model; `within_1_percent_s`: when it was that close to its answer."""
+    """One strategy on one model.
+
+    incumbents: (seconds, makespan in ms) of every better schedule that fits into memory.
+    random_orders, fifo_ms: with the same devices, if ops start in any order that their inputs
+    permit; if on each device the op starts that has been ready for longest.
+    """
 
     model: str
     num_ops: int
@@ -50,7 +65,22 @@ class Row:
     gap: float
     peak_gib: float
     fits: bool
-    within_1_percent_s: float
+    took_s: float
+    incumbents: list[tuple[float, float]]
+    random_orders: Chance
+    fifo_ms: float
+
+    @property
+    def within_1_percent_s(self) -> float:
+        """When the search was that close to its answer."""
+        near = [seconds for seconds, ms in self.incumbents if ms <= 1.01 * self.makespan_ms]
+        return min(near, default=self.took_s)
+
+    @property
+    def above_final_early(self) -> float:
+        """By what share the incumbent was longer than the answer after `EARLY_S` seconds."""
+        early = [ms for seconds, ms in self.incumbents if seconds <= EARLY_S]
+        return min(early, default=math.inf) / self.makespan_ms - 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,16 +88,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
     parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--deterministic", action="store_true", help="one worker, work for time")
     parser.add_argument("--gpu-gib", type=int, nargs="+", default=GPU_GIB)
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     parser.add_argument("--output", type=Path, default=Path("build/quality.json"))
     options = parser.parse_args(arguments)
+    limits = pesto.Limits(
+        time_limit_s=options.time_limit,
+        seed=options.seed,
+        workers=1 if options.deterministic else os.cpu_count() or 1,
+        deterministic=options.deterministic,
+    )
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     for model in options.models:
+        profile = profile_of(options.profiles, model)
         for gpu_gib in options.gpu_gib:
-            rows += measure(options.profiles, model, gpu_gib, options.time_limit)
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            record = {**conditions(options.time_limit), "rows": [asdict(row) for row in rows]}
+            for row in measure(with_memory(profile, gpu_gib), model, gpu_gib, limits):
+                rows.append(row)
+                print(f"{model} {gpu_gib} GB {row.strategy}: {row.makespan_ms:.2f} ms", flush=True)
+            record = {**conditions(limits), "rows": [asdict(row) for row in rows]}
             options.output.write_text(json.dumps(record, indent=1))
     print(markdown(rows))
 
@@ -93,10 +134,8 @@ def with_memory(profile: Profile, gpu_gib: int) -> Profile:
     return replace(profile, problem=problem)
 
 
-def measure(folder: Path, model: str, gpu_gib: int, time_limit_s: float) -> list[Row]:
+def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) -> Iterator[Row]:
     """Every strategy on one model."""
-    profile = with_memory(profile_of(folder, model), gpu_gib)
-    limits = pesto.Limits(time_limit_s=time_limit_s, workers=os.cpu_count() or 1)
     single = pesto.compare(profile, ["single"])[0].schedule.placement
     searches = {
         "single": ("single", pesto.Search(limits)),
@@ -104,71 +143,126 @@ def measure(folder: Path, model: str, gpu_gib: int, time_limit_s: float) -> list
         "pesto": ("pesto", pesto.Search(limits)),
         "pesto, from single": ("pesto", pesto.Search(limits, warm_start=single)),
     }
-    rows = []
+    simulator = Simulator(profile.problem)
     for title, (strategy, search) in searches.items():
-        told: list[tuple[float, float]] = []
-        began = time.monotonic()
-
-        def tell(
-            source: str,
-            schedule: Schedule,
-            told: list[tuple[float, float]] = told,
-            began: float = began,
-        ) -> None:
-            told.append((time.monotonic() - began, schedule.makespan_us))
-
-        result = pesto.compare(profile, [strategy], replace(search, on_incumbent=tell))[0]
-        near = [seconds for seconds, us in told if us <= 1.01 * result.makespan_us]
-        rows.append(
-            Row(
-                model=model,
-                num_ops=profile.problem.num_ops,
-                gpu_gib=gpu_gib,
-                strategy=title,
-                makespan_ms=result.makespan_us / 1e3,
-                lower_bound_ms=result.lower_bound_us / 1e3,
-                gap=result.gap,
-                peak_gib=float(result.schedule.peak_bytes.max()) / 2**30,
-                fits=not shortfall_bytes(profile.problem, result.schedule).any(),
-                within_1_percent_s=min(near, default=result.runtime_s),
-            )
+        result, incumbents = watched(profile, strategy, search)
+        device = result.schedule.device
+        random_us = random_orders_us(simulator, device, NUM_RANDOM_ORDERS, limits.seed)
+        yield Row(
+            model=model,
+            num_ops=profile.problem.num_ops,
+            gpu_gib=gpu_gib,
+            strategy=title,
+            makespan_ms=result.makespan_us / 1e3,
+            lower_bound_ms=result.lower_bound_us / 1e3,
+            gap=result.gap,
+            peak_gib=float(result.schedule.peak_bytes.max()) / 2**30,
+            fits=not result.memory_peaks,
+            took_s=result.runtime_s,
+            incumbents=incumbents,
+            random_orders=chance(result.makespan_us, random_us),
+            fifo_ms=first_ready_first(simulator, device).makespan_us / 1e3,
         )
-        print(f"{model} {gpu_gib} GB {title}: {rows[-1].makespan_ms:.2f} ms", flush=True)
-    return rows
 
 
-def conditions(time_limit_s: float) -> dict[str, object]:
+def watched(
+    profile: Profile, strategy: str, search: pesto.Search
+) -> tuple[Result, list[tuple[float, float]]]:
+    """A strategy's result, and its incumbents that fit, as in `Row`."""
+    incumbents: list[tuple[float, float]] = []
+    began = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        ms = progress.makespan_us / 1e3
+        if not progress.shortfall_bytes and (not incumbents or ms < incumbents[-1][1]):
+            incumbents.append((time.monotonic() - began, ms))
+
+    (result,) = pesto.compare(profile, [strategy], replace(search, on_progress=watch))
+    return result, incumbents
+
+
+def conditions(limits: pesto.Limits) -> dict[str, object]:
     """What the figures depend on."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return {
-        "time_limit_s": time_limit_s,
+        "time_limit_s": limits.time_limit_s,
+        "seed": limits.seed,
+        "deterministic": limits.deterministic,
+        "workers": limits.workers,
+        "processor": processor(),
         "cores": os.cpu_count(),
+        "system": platform.platform(),
         "python": platform.python_version(),
-        "pesto": pesto_cli.__version__,
+        "versions": {library: version(library) for library in LIBRARIES},
         "commit": commit.stdout.strip(),
     }
 
 
+def processor() -> str:
+    """The processor's name where Linux tells it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = (line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+COLUMNS = (
+    "model",
+    "ops",
+    "GPU",
+    "bound",
+    "single",
+    "expert",
+    "pesto",
+    "gap",
+    "less than expert",
+    "from single",
+    "peak",
+    "within 1 %",
+    f"after {EARLY_S} s",
+    "order by chance",
+    "order is worth",
+    "FIFO order",
+)
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """One line a model and size of device."""
-    lines = [
-        "| model | ops | GPU | bound | single | expert | pesto | gap | less than expert | "
-        "from single | peak | within 1 % |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|---|{'--:|' * (len(COLUMNS) - 1)}"]
     for model, gpu_gib in dict.fromkeys((row.model, row.gpu_gib) for row in rows):
         of = {r.strategy: r for r in rows if (r.model, r.gpu_gib) == (model, gpu_gib)}
-        best, expert = of["pesto"], of["expert"]
-        lines.append(
-            f"| {model} | {best.num_ops:,} | {gpu_gib} GB | {best.lower_bound_ms:.1f} | "
-            f"{_time(of['single'])} | {_time(expert)} | {_time(best)} | {best.gap:.1%} | "
-            f"{1 - best.makespan_ms / expert.makespan_ms:.1%} | "
-            f"{_time(of['pesto, from single'])} | {best.peak_gib:.1f} GiB | "
-            f"{best.within_1_percent_s:.0f} s |"
-        )
+        lines.append(f"| {' | '.join(cells(of))} |")
     return "\n".join(lines)
+
+
+def cells(of: Mapping[str, Row]) -> list[str]:
+    """What the table says of one model's rows, by strategy."""
+    best, expert = of["pesto"], of["expert"]
+    by_chance = best.random_orders
+    return [
+        best.model,
+        f"{best.num_ops:,}",
+        f"{best.gpu_gib} GB",
+        f"{best.lower_bound_ms:.1f}",
+        _time(of["single"]),
+        _time(expert),
+        _time(best),
+        f"{best.gap:.1%}",
+        f"{1 - best.makespan_ms / expert.makespan_ms:.1%}",
+        _time(of["pesto, from single"]),
+        f"{best.peak_gib:.1f} GiB",
+        f"{best.within_1_percent_s:.0f} s",
+        f"+{best.above_final_early:.1%}" if best.above_final_early < math.inf else "none",
+        f"{by_chance.median_us / 1e3:.1f} ({by_chance.min_us / 1e3:.1f}-"
+        f"{by_chance.max_us / 1e3:.1f})",
+        f"{by_chance.order_is_worth:.1%}",
+        f"{best.fifo_ms:.1f}",
+    ]
 
 
 def _time(row: Row) -> str:

@@ -30,16 +30,18 @@ from pesto_cli.files import (
     write_placement,
     write_profile,
 )
+from pesto_cli.graph import FloatArray
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.limits import Limits
 from pesto_cli.memory import unavoidable_shortfall
 from pesto_cli.profile import profile
+from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.schedule import violations
-from pesto_cli.simulate import replay
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.simulate import Simulator, replay
+from pesto_cli.strategies import STRATEGIES, Search, order
 from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.search import Answer
 from pesto_cli.strategies.warm_up import warm_up
@@ -57,6 +59,7 @@ __all__ = [
     "lower_bound_us",
     "placement",
     "profile",
+    "random_orders_us",
     "read_comm",
     "read_constraints",
     "read_machine",
@@ -103,11 +106,13 @@ def solve(profile: Profile, strategy: str = "pesto", search: Search | None = Non
         return result
     reason = unavoidable_shortfall(problem)
     kind = NoSolutionError if reason is None and strategy == "pesto" else InfeasibleError
-    raise kind(
+    error = kind(
         f"no placement that {strategy} found in {result.runtime_s:.1f} s fits into memory: "
         f"{shortfall_text(problem, result)} ({reason or 'more time may find one that fits'}); "
         "reduce the batch size, use devices with more memory, or relax the headroom."
     )
+    error.add_note(memory_text(result.memory_peaks))
+    raise error
 
 
 def compare(
@@ -124,3 +129,11 @@ def simulate(profile: Profile, placed: PlacementFile) -> Result:
     name = placed.provenance.get("strategy", "placement")
     runtime_s = time.perf_counter() - began
     return judged(profile.problem, name, answer, runtime_s)
+
+
+def random_orders_us(
+    profile: Profile, placed: PlacementFile, count: int = 20, seed: int = 0
+) -> FloatArray:
+    """Makespans where only the devices of a placement are applied, `[count]`."""
+    device = placed.match(profile.problem).device
+    return order.random_orders_us(Simulator(profile.problem), device, count, seed)

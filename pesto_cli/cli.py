@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,6 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 
 INTERRUPTED = 130
 BUG = 123
-
-# Improvements below this share of the step time are not told one by one.
-WORTH_TELLING = 1e-3
 
 _Path = click.Path(path_type=Path)
 _Command = Callable[..., Any]
@@ -37,10 +34,10 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except PestoError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo("\n\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted; nothing was written.", err=True)
+        click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except OSError as error:
         click.echo(f"Error: {error}", err=True)
@@ -275,7 +272,8 @@ def solve(
 ) -> None:
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
-    from pesto_cli.report.tables import comparison, print_tables, result_json
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison, print_tables
     from pesto_cli.result import SolveStatus
 
     _check_output(output, profile)
@@ -287,7 +285,8 @@ def solve(
         start = api.read_placement(warm_start).match(priced.problem)
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet, warm_start=start)
-        result = api.solve(priced, strategy, search)
+        with _progress(strategy, search, quiet) as watched:
+            result = api.solve(priced, strategy, watched)
     if options["deterministic"]:
         options["workers"] = 1
     placed = api.placement(priced, result, options)
@@ -305,26 +304,54 @@ def solve(
 @click.argument("profile", type=_Path)
 @click.option("--placement", type=_Path, required=True)
 @click.option("--trace", type=_Path, help="Write a Chrome trace, for Perfetto.")
+@click.option(
+    "--random-orders",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also leave the order to chance, N times.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of these orders."
+)
 @_as_json
 @_quiet
 def simulate(
-    profile: Path, placement: Path, trace: Path | None, as_json: bool, quiet: bool
+    profile: Path,
+    placement: Path,
+    trace: Path | None,
+    random_orders: int | None,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Replay a placement of PROFILE and check it against every rule of the execution model."""
     from pesto_cli import api
     from pesto_cli.files import atomic_write
-    from pesto_cli.report.tables import comparison, print_tables, result_json
+    from pesto_cli.report.memory import memory_text
+    from pesto_cli.report.orders import chance, chance_table
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison, print_tables
     from pesto_cli.report.trace import chrome_trace
 
     priced = api.read_profile(profile)
-    result = api.simulate(priced, api.read_placement(placement))
+    placed = api.read_placement(placement)
+    result = api.simulate(priced, placed)
+    record = result_json(priced.problem, result)
+    tables = [comparison(placement.name, priced.problem, [result])]
+    if random_orders is not None:
+        random_us = api.random_orders_us(priced, placed, random_orders, seed)
+        found = chance(result.makespan_us, random_us)
+        record["random_orders"] = {"seed": seed, "makespan_us": random_us.tolist(), **asdict(found)}
+        tables.append(chance_table(result.makespan_us, found))
     if trace is not None:
         value = chrome_trace(priced.problem, result.schedule)
         atomic_write(trace, json.dumps(value).encode())
     if as_json:
-        _echo_json(result_json(priced.problem, result))
+        _echo_json(record)
     elif not quiet:
-        print_tables([comparison(placement.name, priced.problem, [result])])
+        print_tables(tables)
+        if result.memory_peaks:
+            click.echo(memory_text(result.memory_peaks), err=True)
 
 
 @cli.command()
@@ -336,12 +363,17 @@ def simulate(
 def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Solve PROFILE by every strategy, side by side, with lower bound and gap."""
     from pesto_cli import api
-    from pesto_cli.report.tables import comparison, print_tables, result_json
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison, print_tables
 
     names = list(api.STRATEGIES) if strategies == "all" else strategies.split(",")
     priced = _constrained(profile, options.pop("constraints"))
+    results = []
     with _stoppable() as stop:
-        results = api.compare(priced, names, _search_from(options, stop, quiet))
+        search = _search_from(options, stop, quiet)
+        for name in names:
+            with _progress(name, search, quiet) as watched:
+                results += api.compare(priced, [name], watched)
     if as_json:
         _echo_json([result_json(priced.problem, result) for result in results])
     else:
@@ -410,9 +442,7 @@ def _constrained(profile: Path, constraints: Path | None) -> Any:
 def _search_from(
     options: dict[str, Any], stop: threading.Event, quiet: bool, warm_start: Any = None
 ) -> Any:
-    """The search that the command's options ask for, with progress on stderr."""
-    import time
-
+    """The search that the command's options ask for."""
     from pesto_cli import api, ilp
 
     if options["solver"] not in ilp.SOLVERS:
@@ -429,16 +459,6 @@ def _search_from(
         notice.start()
     api.warm_up()
     notice.cancel()
-    began, told_us = time.monotonic(), math.inf
-
-    def tell(source: str, schedule: Any) -> None:
-        nonlocal told_us
-        if not quiet and schedule.makespan_us < told_us * (1 - WORTH_TELLING):
-            told_us = schedule.makespan_us
-            elapsed_s = time.monotonic() - began
-            with suppress(OSError):  # nobody reads it: no reason to stop
-                click.echo(f"{elapsed_s:6.1f} s  {told_us / 1e3:10.2f} ms  {source}", err=True)
-
     limits = api.Limits(
         time_limit_s=options["time_limit"],
         seed=options["seed"],
@@ -453,8 +473,19 @@ def _search_from(
         congestion=not options["no_congestion"],
         balance=options["balance"],
         warm_start=warm_start,
-        on_incumbent=tell,
     )
+
+
+@contextmanager
+def _progress(strategy: str, search: Any, quiet: bool) -> Iterator[Any]:
+    """The same search, with progress on stderr unless quiet."""
+    from pesto_cli.report.progress import progress_on_stderr
+
+    if quiet:
+        yield search
+        return
+    with progress_on_stderr(strategy, search.limits) as tell:
+        yield replace(search, on_progress=tell)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Transfers
+from pesto_cli.result import Held, MemoryPeak
+from pesto_cli.schedule import Schedule, Transfers
 
 
 def peak_bytes(
@@ -35,6 +36,51 @@ def peak_bytes(
         resident,
     )
     return peak
+
+
+def memory_peak(problem: Problem, schedule: Schedule, device: int) -> MemoryPeak:
+    """What a device holds at the first instant at which it holds most."""
+    graph, transfers = problem.graph, schedule.transfers
+    size, where, begin_us, until_us = held_copies(
+        memory_columns(graph),
+        np.ascontiguousarray(schedule.device, dtype=np.int64),
+        schedule.start_us,
+        schedule.end_us,
+        transfers.tensor,
+        transfers.dst,
+        transfers.start_us,
+        transfers.end_us,
+    )
+    here = np.flatnonzero((where == device) & (size > 0) & (until_us > begin_us))
+    at_us = _fullest_us(size[here], begin_us[here], until_us[here])
+    alive = here[(begin_us[here] <= at_us) & (at_us < until_us[here])]
+    held = []
+    for copy in alive.tolist():
+        is_copy = copy >= graph.num_tensors
+        tensor = int(transfers.tensor[copy - graph.num_tensors]) if is_copy else copy
+        op = graph.names[graph.tensor_producer[tensor]]
+        held.append(Held(op, "copy" if is_copy else "output", int(size[copy]), begin_us[copy]))
+    variables = np.flatnonzero((schedule.device == device) & (graph.resident_bytes > 0))
+    for op in variables.tolist():
+        held.append(Held(graph.names[op], "variable", int(graph.resident_bytes[op]), 0.0))
+    return MemoryPeak(
+        device=problem.machine.devices[device].name,
+        capacity_bytes=int(problem.capacity_bytes[device]),
+        at_us=at_us,
+        held=tuple(sorted(held, key=lambda each: -each.num_bytes)),
+    )
+
+
+def _fullest_us(size: IntArray, begin_us: FloatArray, until_us: FloatArray) -> float:
+    """The first instant at which most bytes are held; what ends then is held no more."""
+    opened, closed = np.argsort(begin_us), np.argsort(until_us)
+    instants = np.unique(np.append(begin_us, 0.0))
+    taken, freed = (np.append(0, np.cumsum(size[order])) for order in (opened, closed))
+    held = (
+        taken[np.searchsorted(begin_us[opened], instants, side="right")]
+        - freed[np.searchsorted(until_us[closed], instants, side="right")]
+    )
+    return float(instants[held.argmax()])
 
 
 def unavoidable_shortfall(problem: Problem) -> str | None:
@@ -90,11 +136,13 @@ def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
 
 
 @numba.njit(cache=True, nogil=True)
-def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident):  # type: ignore[no-untyped-def]
-    """`[num_devices]`: see `peak_bytes`."""
+def held_copies(memory, device, start, end, sent_tensor, sent_to, sent, arrived):  # type: ignore[no-untyped-def]
+    """Size, device, begin and end of every copy of a tensor; an alias has size 0.
+
+    Tensor t at home is copy t, transfer r makes copy num_tensors + r.
+    """
     producer, num_bytes, held_bytes, consumer_tensor, consumers, alias_source, reverse = memory
     num_tensors, num_sent = len(producer), len(sent_tensor)
-    # Copies: tensor t at home is copy t, transfer r makes copy num_tensors + r.
     size = np.empty(num_tensors + num_sent, np.int64)
     where = np.empty(num_tensors + num_sent, np.int64)
     begin = np.empty(num_tensors + num_sent)
@@ -123,6 +171,15 @@ def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arri
                 until[copy] = max(until[copy], until[tensor])
                 size[tensor] = 0
             copy = next_copy[copy]
+    return size, where, begin, until
+
+
+@numba.njit(cache=True, nogil=True)
+def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident):  # type: ignore[no-untyped-def]
+    """`[num_devices]`: see `peak_bytes`."""
+    size, where, begin, until = held_copies(
+        memory, device, start, end, sent_tensor, sent_to, sent, arrived
+    )
     held = np.flatnonzero((until > begin) & (size > 0))
     # Frees first, so that the stable sort leaves them before allocations of the same instant.
     times = np.concatenate((until[held], begin[held]))

@@ -1,7 +1,8 @@
-"""What a strategy answers."""
+"""What a strategy answers, and what it tells on the way."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from pesto_cli.schedule import Schedule
 
@@ -17,12 +18,54 @@ class SolveStatus(StrEnum):
     UNKNOWN = "unknown"  # the time limit passed without a schedule
 
 
+@dataclass(frozen=True)
+class Held:
+    """Something that lies in a device's memory: an op's variables, its output, or a copy of that.
+
+    since_us: start of the op, or of the transfer that brings the copy; 0 for variables.
+    """
+
+    op: str
+    what: Literal["variable", "output", "copy"]
+    num_bytes: int
+    since_us: float
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """What a device holds when it holds most, and how much of its memory may be used.
+
+    at_us: the first such instant. held: everything at that instant, largest first.
+    """
+
+    device: str
+    capacity_bytes: int
+    at_us: float
+    held: tuple[Held, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """Sum of everything held."""
+        return sum(each.num_bytes for each in self.held)
+
+    @property
+    def resident_bytes(self) -> int:
+        """What of the peak is variables, which stay throughout."""
+        return sum(each.num_bytes for each in self.held if each.what == "variable")
+
+    @property
+    def shortfall_bytes(self) -> int:
+        """By how much the peak exceeds the capacity, at least 0."""
+        return max(0, self.peak_bytes - self.capacity_bytes)
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """A strategy's schedule of the full graph, with what is known of its quality.
 
     makespan_us and lower_bound_us are of the full graph: the first by the simulator, the second by
     `bounds`. A coarse model's own objective and bound never stand here.
+    memory_peaks: of every device whose memory the schedule exceeds.
     """
 
     strategy: str
@@ -30,6 +73,7 @@ class Result:
     schedule: Schedule
     lower_bound_us: float
     runtime_s: float
+    memory_peaks: tuple[MemoryPeak, ...] = ()
 
     @property
     def makespan_us(self) -> float:
@@ -38,7 +82,35 @@ class Result:
 
     @property
     def gap(self) -> float:
-        """How far the optimum can be, as a share of the makespan: `1 - lower_bound / makespan`."""
-        if self.makespan_us <= 0:
-            return 0.0
-        return max(0.0, 1 - self.lower_bound_us / self.makespan_us)
+        """How far the optimum can be, as a share of the makespan."""
+        return gap(self.makespan_us, self.lower_bound_us)
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """Where a search stands.
+
+    stage: what runs now. source: what found the incumbent.
+    shortfall_bytes: by how much the incumbent exceeds the memory, over all devices.
+    """
+
+    stage: str
+    source: str
+    incumbent: Schedule
+    shortfall_bytes: int
+    lower_bound_us: float
+
+    @property
+    def makespan_us(self) -> float:
+        """The incumbent's."""
+        return self.incumbent.makespan_us
+
+    @property
+    def gap(self) -> float:
+        """How far the optimum can be, as a share of the makespan."""
+        return gap(self.makespan_us, self.lower_bound_us)
+
+
+def gap(makespan_us: float, lower_bound_us: float) -> float:
+    """`1 - lower bound / makespan`, at least 0."""
+    return max(0.0, 1 - lower_bound_us / makespan_us) if makespan_us > 0 else 0.0

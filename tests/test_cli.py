@@ -77,8 +77,31 @@ def test_compare_shows_what_does_not_fit_and_solve_refuses_it(pesto: Pesto, tmp_
     refused = pesto("solve", profile, "-o", tmp_path / "p.json", "--strategy", "single")
     assert refused.code == 3
     assert "GPU:0 2.00 GiB short" in refused.err
+    assert "GPU:0 holds 6.00 GiB, 6.00 GiB of it variables; 4.00 GiB may be used." in refused.err
+    rows = [line.split() for line in refused.err.splitlines()]
+    assert ["b", "variable", "3.00", "GiB", "throughout"] in rows
     assert not (tmp_path / "p.json").exists()
     assert pesto("solve", profile, "-o", tmp_path / "p.json", *QUICK).code == 0
+
+
+def test_json_tells_what_fills_a_device_that_is_short(pesto: Pesto, tmp_path: Path) -> None:
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 60, [1])], resident_bytes=[30, 0])
+    profile = save(tmp_path / "p.json", on_gpus(graph, [5, 1], two_gpus(memory_bytes=80)))
+    compared = pesto("compare", profile, "--strategies", "single", "--json", "--quiet")
+    assert json.loads(compared.out)[0]["memory_peaks"] == [
+        {
+            "device": "GPU:0",
+            "peak_bytes": 90,
+            "capacity_bytes": 80,
+            "at_us": 0,
+            "resident_bytes": 30,
+            "num_held": 2,
+            "largest": [
+                {"op": "a", "what": "output", "num_bytes": 60, "since_us": 0},
+                {"op": "a", "what": "variable", "num_bytes": 30, "since_us": 0},
+            ],
+        }
+    ]
 
 
 def test_a_model_that_fits_no_device_exits_3(pesto: Pesto, tmp_path: Path) -> None:

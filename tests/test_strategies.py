@@ -186,14 +186,6 @@ def test_a_search_that_is_stopped_answers_with_the_best_so_far(diamond: Problem)
     assert violations(diamond, result.schedule) == []
 
 
-def test_incumbents_are_told_as_they_improve(diamond: Problem) -> None:
-    told: list[float] = []
-    search = replace(QUICK, on_incumbent=lambda source, schedule: told.append(schedule.makespan_us))
-    run(diamond, "pesto", search)
-    assert told == sorted(told, reverse=True)
-    assert told[-1] == 14
-
-
 def test_user_constraints_hold_in_every_strategy() -> None:
     problem = random_problem(np.random.default_rng(4))
     permitted = np.ones_like(problem.permitted)

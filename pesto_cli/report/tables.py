@@ -1,14 +1,12 @@
-"""Results as tables for a terminal and as JSON for a machine."""
+"""Results as tables for a terminal."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from pesto_cli.files import CommFit
-from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
 from pesto_cli.report.summary import Summary
 from pesto_cli.result import Result, SolveStatus
@@ -25,8 +23,28 @@ def print_tables(tables: Iterable[Table]) -> None:
     # Captured, as rich would end the process itself where nobody reads its output.
     with console.capture() as shown:
         for table in tables:
+            any_width = console.options.update_width(1000)
+            if console.measure(table, options=any_width).maximum > console.width:
+                _squeeze(table)
             console.print(table)
     print(shown.get(), end="", flush=True)
+
+
+def _squeeze(wide: Table) -> None:
+    """Headers in two lines, less space between columns."""
+    wide.pad_edge, wide.collapse_padding = False, True
+    for column in wide.columns:
+        column.header = str(column.header).replace(" ", "\n")
+
+
+def rendered(shown: Table) -> str:
+    """A table as plain text, as wide as the terminal of stderr."""
+    console = Console(stderr=True, color_system=None, highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    with console.capture() as text:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
 def table(title: str, columns: Sequence[str]) -> Table:
@@ -109,22 +127,3 @@ def size_text(num_bytes: int) -> str:
         if size >= 1024:
             size, unit = size / 1024, larger
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
-
-
-def result_json(problem: Problem, result: Result) -> dict[str, Any]:
-    """A result without its schedule."""
-    machine = problem.machine
-    return {
-        "strategy": result.strategy,
-        "status": str(result.status),
-        "makespan_us": result.makespan_us,
-        "lower_bound_us": result.lower_bound_us,
-        "gap": result.gap,
-        "peak_bytes": _by_device(machine, result.schedule.peak_bytes.tolist()),
-        "shortfall_bytes": _by_device(machine, shortfall_bytes(problem, result.schedule).tolist()),
-        "runtime_s": result.runtime_s,
-    }
-
-
-def _by_device(machine: Machine, values: Sequence[int]) -> dict[str, int]:
-    return {device.name: value for device, value in zip(machine.devices, values, strict=True)}

@@ -17,7 +17,8 @@ from pesto_cli.graph import IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
-from pesto_cli.schedule import Schedule, goodness
+from pesto_cli.result import Progress
+from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.order import ordered
@@ -47,20 +48,24 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             "expert": expert(simulator, search).schedule,
         }
     incumbent = Incumbent(simulator, search)
+    incumbent.prove(lower_bound_us(simulator.problem))
     for source, schedule in starts.items():
+        incumbent.begin(source)
         incumbent.offer(source, schedule)
     pool = list(starts.values())
-    bound_us = lower_bound_us(simulator.problem)
     if not search.limits.stop.is_set():
+        incumbent.begin("coarse ILP")
         coarse = solve_coarsely(simulator, search, share(ILP_SHARE), pool)
         for schedule in coarse.schedules:
             incumbent.offer("coarse ILP", schedule)
         pool += coarse.schedules
-        bound_us = max(bound_us, coarse.lower_bound_us)
+        incumbent.prove(coarse.lower_bound_us)
     if not search.limits.stop.is_set():
         rest = share(1.0 - ILP_SHARE if search.limits.deterministic else 1.0)
+        bound_us = incumbent.lower_bound_us
+        incumbent.begin("refinement")
         refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
-    return Answer(incumbent.schedule, bound_us)
+    return Answer(incumbent.schedule, incumbent.lower_bound_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +108,14 @@ def solve_coarsely(
 
 
 class Incumbent:
-    """The best schedule so far."""
+    """The best schedule so far and what is proved of it; tells every change of these."""
 
     def __init__(self, simulator: Simulator, search: Search) -> None:
         self._simulator = simulator
         self._search = search
+        self._stage = self._source = ""
         self._best: Schedule | None = None
+        self.lower_bound_us = 0.0
 
     @property
     def schedule(self) -> Schedule:
@@ -117,12 +124,35 @@ class Incumbent:
             raise LookupError("no schedule was offered")
         return self._best
 
+    def begin(self, stage: str) -> None:
+        """Something else looks for better schedules from now on."""
+        self._stage = stage
+        self._tell()
+
     def offer(self, source: str, schedule: Schedule) -> None:
-        """Take a schedule if it is better, and tell where it comes from."""
+        """Take a schedule if it is better."""
         problem = self._simulator.problem
         if self._best is None or goodness(problem, schedule) < goodness(problem, self._best):
-            self._best = schedule
-            self._search.on_incumbent(source, schedule)
+            self._source, self._best = source, schedule
+            self._tell()
+
+    def prove(self, lower_bound_us: float) -> None:
+        """Take a bound if it is higher."""
+        if lower_bound_us > self.lower_bound_us:
+            self.lower_bound_us = lower_bound_us
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._best is None:
+            return
+        progress = Progress(
+            stage=self._stage,
+            source=self._source,
+            incumbent=self._best,
+            shortfall_bytes=int(shortfall_bytes(self._simulator.problem, self._best).sum()),
+            lower_bound_us=self.lower_bound_us,
+        )
+        self._search.on_progress(progress)
 
 
 def projected(problem: Problem, coarsening: Coarsening, device: IntArray) -> IntArray:

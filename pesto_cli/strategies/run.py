@@ -2,8 +2,11 @@
 
 import time
 
+import numpy as np
+
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.errors import BadInputError
+from pesto_cli.memory import memory_peak
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.schedule import shortfall_bytes, violations
@@ -47,11 +50,19 @@ def judged(
         first = broken[0]
         raise RuntimeError(f"{name} broke {len(broken)} rules: {first.rule}: {first.message}")
     bound_us = max(lower_bound_us(problem), answer.lower_bound_us)
-    if shortfall_bytes(problem, schedule).any():
+    short = np.flatnonzero(shortfall_bytes(problem, schedule)).tolist()
+    if short:
         status = SolveStatus.OUT_OF_MEMORY
     elif schedule.makespan_us <= bound_us * (1 + RELATIVE_ROUNDING):
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.INTERRUPTED if interrupted else SolveStatus.FEASIBLE
-    # A bound that is met can lie above the makespan by rounding.
-    return Result(name, status, schedule, min(bound_us, schedule.makespan_us), runtime_s)
+    return Result(
+        strategy=name,
+        status=status,
+        schedule=schedule,
+        # A bound that is met can lie above the makespan by rounding.
+        lower_bound_us=min(bound_us, schedule.makespan_us),
+        runtime_s=runtime_s,
+        memory_peaks=tuple(memory_peak(problem, schedule, device) for device in short),
+    )

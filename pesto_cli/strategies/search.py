@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pesto_cli.limits import Limits
+from pesto_cli.result import Progress
 from pesto_cli.schedule import Placement, Schedule
 from pesto_cli.simulate import Simulator
 
@@ -16,7 +17,7 @@ class Search:
     solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
     congestion, balance: as `ilp.solve` takes them.
     warm_start: a placement to start from, instead of the cheap strategies' own.
-    on_incumbent: called with (where it comes from, schedule) for each better schedule found.
+    on_progress: called at each stage, better schedule and higher bound.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -25,7 +26,7 @@ class Search:
     congestion: bool = True
     balance: float | None = None
     warm_start: Placement | None = None
-    on_incumbent: Callable[[str, Schedule], None] = lambda source, schedule: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
 
 
 @dataclass(frozen=True, eq=False)

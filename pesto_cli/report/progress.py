@@ -1,0 +1,165 @@
+"""How a search gets on, on stderr: a line that changes in place, or a log."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from pesto_cli.limits import Limits
+from pesto_cli.report.tables import size_text
+from pesto_cli.result import Progress
+
+# A log tells a change of makespan, bound or shortfall from this share on.
+WORTH_TELLING = 1e-3
+# A terminal of this width has room for a bar that shows the time.
+BAR_FROM_COLUMNS = 80
+
+
+@contextmanager
+def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress], None]]:
+    """Show what is told, for as long as the context lasts.
+
+    Args:
+        name: what runs until it tells its first stage.
+        limits: of the search.
+    """
+    console = Console(stderr=True, highlight=False)
+    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+    if not (sys.stderr.isatty() and console.is_interactive):
+        log = _Log()
+        try:
+            yield log.tell
+        finally:
+            log.close()
+        return
+    line = _Line(name, limits, console)
+    with Live(get_renderable=line.render, console=console, transient=True, refresh_per_second=8):
+        try:
+            yield line.tell
+        finally:
+            line.close()
+
+
+class _Log:
+    """Tells every change that is worth it, and the last one."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._told: Progress | None = None
+        self._untold = ""
+
+    def tell(self, progress: Progress) -> None:
+        change = math.inf if self._told is None else _change(self._told, progress)
+        if change > 0:
+            self._untold = _log_line(time.monotonic() - self._began, progress)
+        if change >= WORTH_TELLING:
+            self._told = progress
+            self.close()
+
+    def close(self) -> None:
+        if self._untold:
+            with suppress(OSError):  # nobody reads it: no reason to stop
+                print(self._untold, file=sys.stderr, flush=True)
+        self._untold = ""
+
+
+def _change(before: Progress, after: Progress) -> float:
+    """The largest change of a figure, as a share."""
+    pairs = (
+        (before.makespan_us, after.makespan_us),
+        (before.lower_bound_us, after.lower_bound_us),
+        (before.shortfall_bytes, after.shortfall_bytes),
+    )
+    return max(abs(new - old) / max(old, new) if old != new else 0.0 for old, new in pairs)
+
+
+def _log_line(elapsed_s: float, progress: Progress) -> str:
+    short = progress.shortfall_bytes
+    quality = f"{size_text(short)} short" if short else f"gap {progress.gap:5.1%}"
+    return (
+        f"{elapsed_s:6.1f} s  {_ms(progress.makespan_us):>10}  "
+        f"bound {_ms(progress.lower_bound_us)}  {quality}  {progress.source}"
+    )
+
+
+class _Line:
+    """A line that changes in place, and above it one that lasts for every stage that is over."""
+
+    def __init__(self, name: str, limits: Limits, console: Console) -> None:
+        self._began = time.monotonic()
+        self._name, self._limits, self._console = name, limits, console
+        self._clock_width = len(self._clock(limits.time_limit_s))
+        self._spinner = Spinner("dots", style="cyan")
+        self._now: Progress | None = None
+
+    def tell(self, progress: Progress) -> None:
+        if self._now is None:
+            self._keep(self._row("time", "incumbent", _quality("bound", "gap"), "stage"))
+        elif progress.stage != self._now.stage:
+            self.close()
+        self._now = progress
+
+    def close(self) -> None:
+        if self._now is not None:
+            clock = f"{time.monotonic() - self._began:.1f} s"
+            self._keep(self._row(clock, *_figures(self._now), self._now.stage))
+
+    def render(self) -> Table:
+        """The line that changes, with a bar where the limit is one of time and there is room."""
+        elapsed_s, limit_s = time.monotonic() - self._began, self._limits.time_limit_s
+        stage = self._now.stage if self._now else self._name
+        if self._limits.stop.is_set():
+            stage = "stopping ..."
+        row = self._row(self._clock(elapsed_s), *_figures(self._now), stage)
+        cells: list[RenderableType] = [self._spinner, row]
+        if not self._limits.deterministic and self._console.width >= BAR_FROM_COLUMNS:
+            cells.append(ProgressBar(limit_s, min(elapsed_s, limit_s), width=20))
+        line = Table.grid(padding=(0, 1))
+        line.add_row(*cells)
+        return line
+
+    def _keep(self, row: Text) -> None:
+        line = Table.grid(padding=(0, 1))
+        line.add_row(" ", row)  # the space is where the other line has its spinner
+        self._console.print(line)
+
+    def _row(self, clock: str, incumbent: str, quality: str, stage: str) -> Text:
+        return Text.assemble(
+            clock.rjust(self._clock_width),
+            (incumbent.rjust(12), "bold"),
+            quality,
+            (f"  {stage}", "cyan"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _clock(self, elapsed_s: float) -> str:
+        # In deterministic mode, the limit is none of time.
+        limit = "" if self._limits.deterministic else f" / {self._limits.time_limit_s:g}"
+        return f"{elapsed_s:.1f}{limit} s"
+
+
+def _figures(progress: Progress | None) -> tuple[str, str]:
+    """Makespan; bound and gap, or by how much memory is exceeded."""
+    if progress is None:
+        return "", _quality("", "")
+    quality = _quality(_ms(progress.lower_bound_us), f"{progress.gap:.1%}")
+    if progress.shortfall_bytes:
+        quality = f"{size_text(progress.shortfall_bytes)} short".rjust(len(quality))
+    return _ms(progress.makespan_us), quality
+
+
+def _quality(bound: str, gap: str) -> str:
+    return bound.rjust(12) + gap.rjust(7)
+
+
+def _ms(time_us: float) -> str:
+    return f"{time_us / 1e3:.2f} ms"

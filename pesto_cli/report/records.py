@@ -1,0 +1,43 @@
+"""Results as JSON, for a machine."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pesto_cli.machine import Machine
+from pesto_cli.problem import Problem
+from pesto_cli.report.memory import NUM_NAMED
+from pesto_cli.result import MemoryPeak, Result
+from pesto_cli.schedule import shortfall_bytes
+
+
+def result_json(problem: Problem, result: Result) -> dict[str, Any]:
+    """A result without its schedule."""
+    machine = problem.machine
+    return {
+        "strategy": result.strategy,
+        "status": str(result.status),
+        "makespan_us": result.makespan_us,
+        "lower_bound_us": result.lower_bound_us,
+        "gap": result.gap,
+        "peak_bytes": _by_device(machine, result.schedule.peak_bytes.tolist()),
+        "shortfall_bytes": _by_device(machine, shortfall_bytes(problem, result.schedule).tolist()),
+        "memory_peaks": list(map(_peak_json, result.memory_peaks)),
+        "runtime_s": result.runtime_s,
+    }
+
+
+def _by_device(machine: Machine, values: Sequence[int]) -> dict[str, int]:
+    return {device.name: value for device, value in zip(machine.devices, values, strict=True)}
+
+
+def _peak_json(peak: MemoryPeak) -> dict[str, Any]:
+    return {
+        "device": peak.device,
+        "peak_bytes": peak.peak_bytes,
+        "capacity_bytes": peak.capacity_bytes,
+        "at_us": peak.at_us,
+        "resident_bytes": peak.resident_bytes,
+        "num_held": len(peak.held),
+        "largest": [asdict(held) for held in peak.held[:NUM_NAMED]],
+    }
