@@ -63,8 +63,42 @@ def test_a_name_is_found_in_any_case(name):
 
 def test_an_unknown_model_is_refused_with_the_list_of_models():
     with pytest.raises(BadInputError, match="RNNLM-2-2048, RNNLM-4-2048") as refused:
-        build("RNNLM-3-1")
+        build("RNNLM-3")
     assert all(name in str(refused.value) for name in MODELS)
+    assert "Transformer-LAYERS-HEADS-HIDDEN" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["RNNLM-2-0", "RNNLM-2--1", "RNNLM-2-x", "NMT-2-8-1", "RNNLM-tin"])
+def test_a_name_of_other_than_whole_sizes_is_refused(name):
+    with pytest.raises(BadInputError, match="not in the zoo"):
+        build(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Transformer-1-3-8", "multiple of the heads"), ("NMT-1-8", "two"), ("NASNet-1-6", "of 4")],
+)
+def test_sizes_that_a_model_cannot_have_are_refused(name, expected):
+    with pytest.raises(BadInputError, match=expected):
+        build(name)
+
+
+def test_sizes_in_a_name_are_those_of_the_model():
+    with tensorflow().Graph().as_default() as graph:
+        build("transformer-3-2-8")
+        names = [node.name for node in graph.as_graph_def().node]
+        variables = {
+            v.op.name: v.shape.as_list() for v in tensorflow().compat.v1.global_variables()
+        }
+        heads = graph.get_tensor_by_name("encoder/layer_0/self_attention/weights/Softmax:0").shape[
+            1
+        ]
+    layers = (re.match(r"(encoder|decoder)/layer_(\d+)/", name) for name in names)
+    assert {match.groups() for match in layers if match} == {
+        (side, str(layer)) for side in ("encoder", "decoder") for layer in range(3)
+    }
+    assert variables["encoder/layer_2/self_attention/query/kernel"] == [8, 8]
+    assert heads == 2
 
 
 def step_nodes(meta):

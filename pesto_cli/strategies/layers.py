@@ -43,11 +43,7 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], In
     own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
     forward = own_scope & ~_behind_gradients(graph)
     height = _heights(graph)
-    scopes = [
-        scope
-        for scope in _layer_scopes(paths, forward, work_us)
-        if _is_forward(scope, paths, own_scope, forward)
-    ]
+    scopes = _forward_scopes(_layer_scopes(paths, forward, work_us), paths, own_scope, forward)
     if len(scopes) < 2:
         slices = height * min(MAX_SLICES, int(height.max())) // (int(height.max()) + 1)
         names = [f"slice {index}" for index in range(int(slices.max(initial=0)) + 1)]
@@ -117,12 +113,16 @@ def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray
     return opened(())
 
 
-def _is_forward(
-    scope: Path, paths: Sequence[Path], own_scope: BoolArray, forward: BoolArray
-) -> bool:
-    """Whether most ops of a scope come before the gradients; an optimiser's do not."""
-    inside = [op for op in np.flatnonzero(own_scope).tolist() if paths[op][: len(scope)] == scope]
-    return 2 * int(forward[inside].sum()) > len(inside)
+def _forward_scopes(
+    scopes: Sequence[Path], paths: Sequence[Path], own_scope: BoolArray, forward: BoolArray
+) -> list[Path]:
+    """The scopes of which most ops come before the gradients; an optimiser's do not."""
+    majority = dict.fromkeys(scopes, 0)
+    for op in np.flatnonzero(own_scope).tolist():
+        for depth in range(len(paths[op]) + 1):
+            if paths[op][:depth] in majority:
+                majority[paths[op][:depth]] += 1 if forward[op] else -1
+    return [scope for scope in scopes if majority[scope] > 0]
 
 
 def _numbered(names: Iterable[str]) -> set[str]:

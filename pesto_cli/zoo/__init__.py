@@ -2,11 +2,12 @@
 
 A builder adds a complete training step (forward pass, loss, gradients, optimiser) to the default
 graph and returns `{"train_op": operation, "loss": scalar tensor}`. Nothing is run, so that a model
-of any size can be built on any machine. To add a model: one builder and one line here.
+of any size can be built on any machine. To add a kind of model: one builder and one line here.
 """
 
-from collections.abc import Callable
-from functools import partial
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -15,52 +16,112 @@ from pesto_cli.zoo.nmt import nmt
 from pesto_cli.zoo.rnnlm import rnnlm
 from pesto_cli.zoo.transformer import transformer
 
-ModelBuilder = Callable[[], dict[str, Any]]
 
-MODELS: dict[str, ModelBuilder] = {
-    # Pesto, section 5.2: layers-hidden.
-    "RNNLM-2-2048": partial(rnnlm, layers=2, hidden=2048),
-    "RNNLM-4-2048": partial(rnnlm, layers=4, hidden=2048),
-    "RNNLM-16-1024": partial(rnnlm, layers=16, hidden=1024),
-    "RNNLM-tiny": partial(rnnlm, layers=2, hidden=8, batch=4, steps=3, vocabulary=20),
-    # Pesto, section 5.2: layers-hidden.
-    "NMT-2-1024": partial(nmt, layers=2, hidden=1024),
-    "NMT-4-1024": partial(nmt, layers=4, hidden=1024),
-    "NMT-tiny": partial(
+@dataclass(frozen=True)
+class Family:
+    """Models of one builder, named after their sizes: `Transformer-6-16-2048`.
+
+    sizes: the builder's parameters in the order of the name, as Pesto, section 5.2, gives them.
+    tiny: the arguments of the model for tests.
+    """
+
+    builder: Callable[..., dict[str, Any]]
+    sizes: tuple[str, ...]
+    tiny: Mapping[str, int]
+
+    def pattern(self, name: str) -> str:
+        """How models are named: `RNNLM-LAYERS-HIDDEN`."""
+        return "-".join([name, *map(str.upper, self.sizes)])
+
+
+FAMILIES: Mapping[str, Family] = {
+    "RNNLM": Family(
+        rnnlm,
+        ("layers", "hidden"),
+        {"layers": 2, "hidden": 8, "batch": 4, "steps": 3, "vocabulary": 20},
+    ),
+    "NMT": Family(
         nmt,
-        layers=3,
-        hidden=8,
-        batch=4,
-        source_length=3,
-        target_length=3,
-        vocabulary=20,
+        ("layers", "hidden"),
+        {
+            "layers": 3,
+            "hidden": 8,
+            "batch": 4,
+            "source_length": 3,
+            "target_length": 3,
+            "vocabulary": 20,
+        },
     ),
-    # Pesto, section 5.2: layers-heads-hidden.
-    "Transformer-10-8-1024": partial(transformer, layers=10, heads=8, hidden=1024),
-    "Transformer-12-8-1024": partial(transformer, layers=12, heads=8, hidden=1024),
-    "Transformer-6-16-2048": partial(transformer, layers=6, heads=16, hidden=2048),
-    "Transformer-tiny": partial(
-        transformer, layers=1, heads=2, hidden=8, inner=16, batch=2, length=4, vocabulary=20
+    "Transformer": Family(
+        transformer,
+        ("layers", "heads", "hidden"),
+        {
+            "layers": 1,
+            "heads": 2,
+            "hidden": 8,
+            "inner": 16,
+            "batch": 2,
+            "length": 4,
+            "vocabulary": 20,
+        },
     ),
-    # Pesto, section 5.2: cells-filters.
-    "NASNet-4-212": partial(nasnet, cells=4, filters=212),
-    "NASNet-6-148": partial(nasnet, cells=6, filters=148),
-    "NASNet-6-168": partial(nasnet, cells=6, filters=168),
-    "NASNet-tiny": partial(
-        nasnet, cells=1, filters=8, stacks=1, batch=4, size=32, stem_filters=4, classes=20
+    "NASNet": Family(
+        nasnet,
+        ("cells", "filters"),
+        {
+            "cells": 1,
+            "filters": 8,
+            "stacks": 1,
+            "batch": 4,
+            "size": 32,
+            "stem_filters": 4,
+            "classes": 20,
+        },
     ),
 }
+
+PAPER_MODELS = (
+    "RNNLM-2-2048",
+    "RNNLM-4-2048",
+    "RNNLM-16-1024",
+    "NMT-2-1024",
+    "NMT-4-1024",
+    "Transformer-10-8-1024",
+    "Transformer-12-8-1024",
+    "Transformer-6-16-2048",
+    "NASNet-4-212",
+    "NASNet-6-148",
+    "NASNet-6-168",
+)
+"""The variants of Pesto, section 5.2."""
+
+MODELS = (*PAPER_MODELS, *(f"{name}-tiny" for name in FAMILIES))
 
 
 def build(name: str) -> dict[str, Any]:
     """Add model `name` (any case) to the default graph; return its train op and loss.
 
-    Raises BadInputError when the zoo has no such model.
+    `name` is one of `MODELS`, or a family and any other sizes: `Transformer-153-8-512`. Raises
+    BadInputError when the zoo has no such model.
     """
-    builders = {known.lower(): builder for known, builder in MODELS.items()}
-    builder = builders.get(name.lower())
-    if builder is None:
-        raise BadInputError(
-            f"zoo model {name!r}: not in the zoo. Choose one of: {', '.join(MODELS)}."
-        )
-    return builder()
+    builder, arguments = _known(name)
+    return builder(**arguments)
+
+
+def _known(name: str) -> tuple[Callable[..., dict[str, Any]], Mapping[str, int]]:
+    """The builder of a model, and its arguments."""
+    families = {known.lower(): family for known, family in FAMILIES.items()}
+    kind, _, rest = name.lower().partition("-")
+    family = families.get(kind)
+    if family is not None:
+        if rest == "tiny":
+            return family.builder, family.tiny
+        numbers = rest.split("-")
+        is_size = re.compile(r"[1-9][0-9]*").fullmatch
+        if len(numbers) == len(family.sizes) and all(map(is_size, numbers)):
+            return family.builder, dict(zip(family.sizes, map(int, numbers), strict=True))
+    patterns = (family.pattern(known) for known, family in FAMILIES.items())
+    raise BadInputError(
+        f"zoo model {name!r}: not in the zoo. Choose one of: {', '.join(MODELS)}; or name it after "
+        f"its sizes, whole numbers above 0: {', '.join(patterns)}."
+    )

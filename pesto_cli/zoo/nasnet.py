@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.zoo.variables import filled, glorot, uniform
 
@@ -72,9 +73,10 @@ def nasnet(
 ) -> dict[str, Any]:
     """Add the training step of a NASNet-A with three stacks of `cells` normal cells.
 
-    The first stack has `filters` filters (a multiple of 4), each of the others twice those of the
-    one before. Feeds `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in
-    [0, classes). Returns `train_op` and `loss`, the cross entropy in nats (float32 scalar).
+    The first stack has `filters` filters, each of the others twice those of the one before. Feeds
+    `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in [0, classes). Returns
+    `train_op` and `loss`, the cross entropy in nats (float32 scalar). Raises BadInputError unless
+    `filters` is a multiple of 4.
 
     Scopes: `input`, `stem/conv`, `stem/reduction_cell_<i>`, `cell_<i>`, `reduction_cell_<i>`,
     `softmax`, `loss`; within a cell `current`, `previous` and, for each block b from 1 to 5,
@@ -92,6 +94,8 @@ def nasnet(
     Departures: neither dropout, drop path, label smoothing nor weight decay, at a constant rate,
     and no auxiliary classifier. The moving averages of batch norm are updated.
     """
+    if filters % 4:
+        raise BadInputError(f"a NASNet has {filters} filters; a multiple of 4 was expected.")
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.name_scope("input"):

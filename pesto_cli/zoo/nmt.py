@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.zoo.lstm import LstmState, lstm_layer, lstm_step, lstm_weights
 from pesto_cli.zoo.variables import filled, uniform
@@ -42,11 +43,12 @@ def nmt(
     scale: float = 0.1,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Add the training step of an encoder and a decoder of `layers` layers each, at least two.
+    """Add the training step of an encoder and a decoder of `layers` layers each.
 
     Feeds `source` [batch, source_length], `target` (the decoder's input) and `labels` (the same,
     one word on), both [batch, target_length]; all int32 in [0, vocabulary). Returns `train_op` and
-    `loss`, the cross entropy in nats per word (float32 scalar).
+    `loss`, the cross entropy in nats per word (float32 scalar). Raises BadInputError when there are
+    less than two layers.
 
     Scopes: `encoder/embedding`, `encoder/layer_0/{forward,backward}/step_<t>`,
     `encoder/layer_<l>/step_<t>`, `attention/memory`, `attention/step_<t>`, `decoder/embedding`,
@@ -65,6 +67,8 @@ def nmt(
     until it adds them up. On one GPU 2 layers take 12 GiB and 4 layers 17 in pesto's accounting: as
     in Pesto, only the first fit into 16 GB.
     """
+    if layers < 2:
+        raise BadInputError(f"an NMT has {layers} layer; two or more were expected.")
     tf = tensorflow()
     tf1 = tf.compat.v1
     shape = _Shape(layers, hidden, scale, seed)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.zoo.variables import filled, glorot, uniform
 
@@ -40,7 +41,8 @@ def transformer(
 
     Feeds `source`, `target` (the decoder's input) and `labels` (the same, one word on), all int32
     [batch, length] in [0, vocabulary). Returns `train_op` and `loss`, the cross entropy in nats
-    per word (float32 scalar). `hidden` must be even and a multiple of `heads`.
+    per word (float32 scalar). Raises BadInputError unless `hidden` is even and a multiple of
+    `heads`.
 
     Scopes: `input`, `embedding/{source,target}`, `encoder/layer_<l>/{self_attention,feed_forward}`,
     `decoder/layer_<l>/{self_attention,cross_attention,feed_forward}`, `softmax`, `loss`; their
@@ -54,6 +56,11 @@ def transformer(
     padding to mask; the two embeddings and the softmax do not share weights, so that first and
     last layer may lie on different devices.
     """
+    if hidden % 2 or hidden % heads:
+        raise BadInputError(
+            f"a Transformer is {hidden} wide and has {heads} heads; an even width that is a "
+            "multiple of the heads was expected."
+        )
     tf = tensorflow()
     tf1 = tf.compat.v1
     shape = _Shape(batch, length, hidden, inner, heads, vocabulary, seed)

@@ -1,0 +1,94 @@
+"""What the graphs that the refinement works on lose: one placement, simulated on both.
+
+    python -m benchmarks.contraction [MODEL]...
+
+For every model of `benchmarks.quality` and the deep one of `benchmarks.large`, and each level of
+the refinement: its nodes, and for some placements of these (a node's ops are where it is; both
+graphs are dispatched by upward rank) the makespan by op and by node in ms, with the difference.
+`single` and `expert` are placed on nodes as the refinement does it; *expert itself* is before that.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.large import DEEP
+from benchmarks.quality import MODELS, profile_of, with_memory
+from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.refine.levels import Level
+from pesto_cli.schedule import Schedule
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies.devices import group_time_us
+from pesto_cli.strategies.warm_up import warm_up
+
+LEVELS: Mapping[str, Callable[[Simulator], Level]] = {
+    "contracted": Level.contracted,
+    "coarse": Level.coarse,
+}
+GPU_GIB = 80
+STARTS = ("single", "expert")
+RANDOM = ("random 0", "random 1", "random 2")
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=[*MODELS, DEEP], metavar="MODEL")
+    parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
+    options = parser.parse_args(arguments)
+    warm_up()
+    columns = ("model", "ops", "graph", "nodes", "expert itself", *STARTS, *RANDOM)
+    print(f"| {' | '.join(columns)} |")
+    print(f"|---|--:|---|{'--:|' * (len(columns) - 3)}")
+    for model in options.models:
+        problem = with_memory(profile_of(options.profiles, model), GPU_GIB).problem
+        simulator = Simulator(problem)
+        starts = {name: STRATEGIES[name](simulator, Search()).schedule for name in STARTS}
+        for title, level_of in LEVELS.items():
+            level = level_of(simulator)
+            cells = (
+                model,
+                f"{problem.num_ops:,}",
+                title,
+                f"{level.simulator.problem.num_ops:,}",
+                f"{starts['expert'].makespan_us / 1e3:.1f}",
+                *(both(level, device) for device in placements(level, starts)),
+            )
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def placements(level: Level, starts: Mapping[str, Schedule]) -> Iterator[IntArray]:
+    """`[num_nodes]` each: the starts and the random ones, in the order of the columns."""
+    for schedule in starts.values():
+        yield level.projected(schedule)[0]
+    for seed, _ in enumerate(RANDOM):
+        yield random_by_node(level.simulator.problem, seed)
+
+
+def both(level: Level, device: IntArray) -> str:
+    """Makespans of a placement of nodes, by op and by node."""
+    by_op_us = ranked_us(level.full, device[level.node_of_op])
+    by_node_us = ranked_us(level.simulator, device)
+    return f"{by_op_us / 1e3:.1f}, {by_node_us / 1e3:.1f} ({by_node_us / by_op_us - 1:+.1%})"
+
+
+def random_by_node(problem: Problem, seed: int) -> IntArray:
+    """`[num_ops]`: every colocation group on any of the devices on which it takes the least."""
+    random, group_us = np.random.default_rng(seed), group_time_us(problem)
+    fastest = group_us == group_us.min(axis=1, keepdims=True)
+    chosen: IntArray = np.where(fastest, random.random(fastest.shape), -1.0).argmax(axis=1)
+    return chosen[problem.graph.colocation_group]
+
+
+def ranked_us(simulator: Simulator, device: IntArray) -> float:
+    """Makespan of the list schedule by upward rank."""
+    return simulator.makespan_us(device, simulator.upward_rank(device))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,85 @@
+"""A graph of 100,000 ops, solved in a fresh process: `python -m benchmarks.large`.
+
+The Transformer of Pesto, section 5.2, with 153 layers in encoder and decoder, on two GPUs of 80 GB,
+which the expert's placement needs. Its profile is made once (some minutes, 4 GiB), and kept.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.quality import profile_of, with_memory
+from pesto_cli import api as pesto
+from pesto_cli.files import Profile
+
+DEEP = "Transformer-153-8-1024"
+GPU_GIB = 80
+TIME_LIMIT_S = 240.0
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What `pesto solve` reports, and what the process took."""
+
+    makespan_ms: float
+    lower_bound_ms: float
+    gap: float
+    seconds: float
+    peak_gib: float
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Solve, and print a row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--time-limit", type=float, default=TIME_LIMIT_S)
+    parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
+    options = parser.parse_args(arguments)
+    profile = with_memory(profile_of(options.profiles, DEEP), GPU_GIB)
+    graph = profile.problem.graph
+    expert_ms = pesto.compare(profile, ["expert"])[0].makespan_us / 1e3
+    solved = solve(profile, options.time_limit)
+    print("| model | ops | edges | bound | expert | pesto | less | gap | seconds | memory, GiB |")
+    print("|---|" + "--:|" * 9)
+    print(
+        f"| {DEEP} | {graph.num_ops:,} | {len(graph.edges):,} | {solved.lower_bound_ms:.1f} | "
+        f"{expert_ms:.1f} | {solved.makespan_ms:.1f} | {1 - solved.makespan_ms / expert_ms:.1%} | "
+        f"{solved.gap:.1%} | {solved.seconds:.0f} | {solved.peak_gib:.2f} |"
+    )
+
+
+def solve(profile: Profile, time_limit_s: float) -> Solved:
+    """Run `pesto solve`; seconds and memory are those of the whole process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, answer = Path(folder, "profile.json"), Path(folder, "answer.json")
+        pesto.write_profile(path, profile)
+        program = "from pesto_cli.cli import main; main()"
+        command = [sys.executable, "-c", program, "solve", str(path), "--json"]
+        command += ["-o", str(Path(folder, "placement.json")), "--time-limit", str(time_limit_s)]
+        began = time.perf_counter()
+        with answer.open("wb") as stdout:
+            process = subprocess.Popen(command, stdout=stdout)
+            # Unlike `getrusage`, for this process alone.
+            _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise RuntimeError(f"pesto solve ended with exit code {process.returncode}")
+        result = json.loads(answer.read_text())
+    return Solved(
+        makespan_ms=result["makespan_us"] / 1e3,
+        lower_bound_ms=result["lower_bound_us"] / 1e3,
+        gap=result["gap"],
+        seconds=seconds,
+        peak_gib=usage.ru_maxrss / 2**20,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
