@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from pesto_cli import __version__
-from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError, about
 
 INTERRUPTED = 130
 BUG = 123
@@ -71,8 +71,8 @@ def _as_json(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")(command)
 
 
-def _quiet(command: _Command) -> _Command:
-    return click.option("--quiet", is_flag=True, help="Print no progress to stderr.")(command)
+def _quiet(what: str = "neither progress nor summary") -> Callable[[_Command], _Command]:
+    return click.option("--quiet", is_flag=True, help=f"Print {what}.")
 
 
 def _search(command: _Command) -> _Command:
@@ -127,7 +127,7 @@ def _search(command: _Command) -> _Command:
 @click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
 @click.option("--signature", help="Which one of a SavedModel's.")
 @click.option("--optimize", is_flag=True, help="Run grappler once, now.")
-@_quiet
+@_quiet()
 def export(
     source: str,
     output: Path,
@@ -166,7 +166,7 @@ def export(
 @click.option("--comm", type=_Path, help="A fit by `pesto comm`, in place of the machine's.")
 @click.option("--cpu-offload", is_flag=True, help="Price GPU ops on the CPU too.")
 @_as_json
-@_quiet
+@_quiet()
 def profile(
     graph: Path,
     machine: str,
@@ -179,8 +179,9 @@ def profile(
 ) -> None:
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.summary import summarize
-    from pesto_cli.report.tables import print_tables, profile_table
+    from pesto_cli.report.tables import profile_table
 
     _check_output(output, graph)
     priced = api.profile(
@@ -189,20 +190,21 @@ def profile(
         source=source,
         cpu_offload=cpu_offload,
         comm=None if comm is None else api.read_comm(comm),
+        what=str(graph),
     )
     api.write_profile(output, priced)
     summary = summarize(priced.problem, api.critical_path_us(priced.problem))
     if as_json:
         _echo_json(asdict(summary))
     elif not quiet:
-        print_tables([profile_table(graph.name, summary)])
+        print_layouts([profile_table(graph.name, summary)])
 
 
 @cli.command()
 @click.option("--from", "samples", type=_Path, required=True, metavar="CSV")
 @_output("the fit")
 @_as_json
-@_quiet
+@_quiet()
 def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
     """Fit latency and slope of transfers by linear regression.
 
@@ -210,7 +212,8 @@ def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
     """
     from pesto_cli import api
     from pesto_cli.profile.comm import fit, read_samples
-    from pesto_cli.report.tables import comm_table, print_tables
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.tables import comm_table
 
     _check_output(output, samples)
     fits = fit(read_samples(samples))
@@ -218,7 +221,7 @@ def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
     if as_json:
         _echo_json([asdict(row) for row in fits])
     elif not quiet:
-        print_tables([comm_table(samples.name, fits)])
+        print_layouts([comm_table(samples.name, fits)])
 
 
 @cli.command()
@@ -226,7 +229,7 @@ def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
 @_output("the coarse profile")
 @click.option("-n", "--num-nodes", type=click.IntRange(min=1), default=200, show_default=True)
 @_as_json
-@_quiet
+@_quiet()
 def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:
     """Coarsen PROFILE by height-based batch merging."""
     from pesto_cli import api
@@ -260,7 +263,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
 @_search
 @click.option("--warm-start", type=_Path, help="A placement to start from.")
 @_as_json
-@_quiet
+@_quiet()
 def solve(
     profile: Path,
     output: Path,
@@ -272,8 +275,9 @@ def solve(
 ) -> None:
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
-    from pesto_cli.report.tables import comparison, print_tables
+    from pesto_cli.report.tables import comparison
     from pesto_cli.result import SolveStatus
 
     _check_output(output, profile)
@@ -294,7 +298,7 @@ def solve(
     if as_json:
         _echo_json(result_json(priced.problem, result))
     elif not quiet:
-        print_tables([comparison(str(output), priced.problem, [result])])
+        print_layouts([comparison(str(output), priced.problem, [result])])
     if result.status is SolveStatus.INTERRUPTED:
         click.echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
         sys.exit(INTERRUPTED)
@@ -314,7 +318,7 @@ def solve(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of these orders."
 )
 @_as_json
-@_quiet
+@_quiet()
 def simulate(
     profile: Path,
     placement: Path,
@@ -327,10 +331,11 @@ def simulate(
     """Replay a placement of PROFILE and check it against every rule of the execution model."""
     from pesto_cli import api
     from pesto_cli.files import atomic_write
+    from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.memory import memory_text
     from pesto_cli.report.orders import chance, chance_table
     from pesto_cli.report.records import result_json
-    from pesto_cli.report.tables import comparison, print_tables
+    from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace
 
     priced = api.read_profile(profile)
@@ -349,7 +354,7 @@ def simulate(
     if as_json:
         _echo_json(record)
     elif not quiet:
-        print_tables(tables)
+        print_layouts(tables)
         if result.memory_peaks:
             click.echo(memory_text(result.memory_peaks), err=True)
 
@@ -359,12 +364,13 @@ def simulate(
 @click.option("--strategies", default="all", show_default=True, metavar="A,B,...")
 @_search
 @_as_json
-@_quiet
+@_quiet("no progress, only the table")
 def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Solve PROFILE by every strategy, side by side, with lower bound and gap."""
     from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
-    from pesto_cli.report.tables import comparison, print_tables
+    from pesto_cli.report.tables import comparison
 
     names = list(api.STRATEGIES) if strategies == "all" else strategies.split(",")
     priced = _constrained(profile, options.pop("constraints"))
@@ -378,7 +384,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         _echo_json([result_json(priced.problem, result) for result in results])
     else:
         title = f"{profile.name}: {priced.problem.num_ops} ops"
-        print_tables([comparison(title, priced.problem, results)])
+        print_layouts([comparison(title, priced.problem, results)])
     if stop.is_set():
         sys.exit(INTERRUPTED)
 
@@ -396,7 +402,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
 )
 @click.option("--devices", default="", metavar="GPU:0=/device:CPU:0,...", help="Devices at hand.")
 @click.option("--tf-pesto", type=_Path, metavar="DIR", help="Also write part.json and cdep.json.")
-@_quiet
+@_quiet()
 def apply(
     graph: Path,
     placement: Path,
@@ -417,6 +423,7 @@ def apply(
         placed,
         order="full" if order == "full" else "none",
         devices=parse_devices(devices),
+        what=str(graph),
     )
     if tf_pesto is not None:
         write_tf_pesto(tf_pesto, changes)
@@ -436,7 +443,9 @@ def _constrained(profile: Path, constraints: Path | None) -> Any:
     priced = api.read_profile(profile)
     if constraints is None:
         return priced
-    return api.constrain(priced, api.read_constraints(constraints))
+    rules = api.read_constraints(constraints)
+    with about(constraints):
+        return api.constrain(priced, rules)
 
 
 def _search_from(

@@ -3,6 +3,8 @@
 A message names the thing, what was found, what was expected and the remedy, in that order.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -34,3 +36,12 @@ class EnvironmentFailedError(PestoError):
     """Something around pesto failed: a subprocess died, a port is taken, the disk is full."""
 
     exit_code = 5
+
+
+@contextmanager
+def about(what: object) -> Iterator[None]:
+    """Begin the message of an error within with what it is about, such as a file."""
+    try:
+        yield
+    except PestoError as error:
+        raise type(error)(f"{what}: {error}") from error.__cause__

@@ -6,11 +6,15 @@ from typing import Literal
 
 from pesto_cli.schedule import Schedule
 
+# Sums of doubles in another order differ by rounding, and solvers round more: CP-SAT's whole units
+# of time, HiGHS's gap and CBC's eight digits come to less than this share of the makespan.
+OPTIMALITY_TOLERANCE = 1e-6
+
 
 class SolveStatus(StrEnum):
     """How a search ended. A time limit is never `OPTIMAL`."""
 
-    OPTIMAL = "optimal"  # proved
+    OPTIMAL = "optimal"  # proved, within `OPTIMALITY_TOLERANCE`
     FEASIBLE = "feasible"  # a schedule, nothing proved
     INTERRUPTED = "interrupted"  # a schedule, cut short by the user
     OUT_OF_MEMORY = "out of memory"  # a schedule that exceeds a device's memory
@@ -114,3 +118,8 @@ class Progress:
 def gap(makespan_us: float, lower_bound_us: float) -> float:
     """`1 - lower bound / makespan`, at least 0."""
     return max(0.0, 1 - lower_bound_us / makespan_us) if makespan_us > 0 else 0.0
+
+
+def optimal_up_to_us(lower_bound_us: float) -> float:
+    """The longest makespan that a lower bound proves optimal."""
+    return lower_bound_us * (1 + OPTIMALITY_TOLERANCE)

@@ -303,7 +303,7 @@ def test_settings_that_would_lose_the_placement_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_session_config(session_config()) == ()
-    with pytest.warns(PlacementMayBeLostWarning, match="disable_meta_optimizer.*opt_level"):
+    with pytest.warns(PlacementMayBeLostWarning, match="disable_meta_optimizer = True.*level = L0"):
         assert len(check_session_config()) == 2
     soft = session_config()
     soft.allow_soft_placement = True

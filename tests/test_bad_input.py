@@ -40,6 +40,10 @@ def cycle(graph_def: Any) -> None:
     node(graph_def, "y").input[0] = "loss"
 
 
+def own_input(graph_def: Any) -> None:
+    node(graph_def, "y").input[0] = "y"
+
+
 def unknown_type(graph_def: Any) -> None:
     node(graph_def, "loss").op = "FusedEverything"
 
@@ -58,9 +62,10 @@ def dangling(graph_def: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (cycle, 2, ["cycle", "y", "loss"]),
+        (cycle, 2, ["2 nodes form a cycle", "y", "loss"]),
+        (own_input, 2, ["1 node forms a cycle (y -> y)"]),
         (unknown_type, 3, ["FusedEverything"]),
-        (dynamic, 2, ["x", "--feed x="]),
+        (dynamic, 2, ["x", "Export the graph with --feed x=32,3"]),
         (dangling, 2, ["nowhere"]),
     ],
 )
@@ -71,6 +76,7 @@ def test_a_graph_that_cannot_be_profiled(
     write_meta_graph(graph, small_graph(change))
     done = pesto("profile", graph, *MACHINE, "-o", output)
     assert done.code == code
+    assert f"{graph}: " in done.err
     assert all(word in done.err for word in words)
     assert list(tmp_path.iterdir()) == [graph]
 
@@ -126,6 +132,13 @@ def test_export_options_that_do_not_fit(
     assert list(tmp_path.iterdir()) == [graph]
 
 
+def test_a_signature_of_nothing_at_all_is_not_to_blame(pesto: Pesto, tmp_path: Path) -> None:
+    done = pesto("export", tmp_path / "gone", "--signature", "serving", "-o", tmp_path / "x.meta")
+    assert done.code == 2
+    assert "gone: no such file" in done.err
+    assert "--signature" not in done.err
+
+
 def test_a_dynamic_shape_is_mended_as_the_message_says(pesto: Pesto, tmp_path: Path) -> None:
     graph, fixed = tmp_path / "g.meta", tmp_path / "fixed.meta"
     write_meta_graph(graph, small_graph(dynamic))
@@ -166,6 +179,75 @@ def test_a_device_that_is_not_mapped_is_named(
     assert refused.code == 2
     assert "GPU:1" in refused.err
     assert not (tmp_path / "out.meta").exists()
+
+
+def test_a_device_of_a_type_without_known_kernels_is_refused(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    placement, output = tmp_path / "tpu.json", tmp_path / "out.meta"
+    placement.write_text(small["placement.json"].read_text().replace("GPU:1", "TPU:0"))
+    refused = pesto("apply", small["graph.meta"], placement, "-o", output)
+    assert refused.code == 2
+    assert "ops are to run on /device:TPU:0" in refused.err
+    assert not output.exists()
+    mapped = ("--devices", "CPU:0=CPU:0,GPU:0=GPU:0,TPU:0=GPU:1")
+    assert pesto("apply", small["graph.meta"], placement, "-o", output, *mapped).code == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("devices = []\nlinks = []\n", ["the machine has no device"]),
+        ("[[devices]]\nname = 'a'\nkind = 'GPU'\n", ["devices.0.memory_bytes", "mend this entry"]),
+        ("devices = ]", ["is not TOML", "line 1", "mend it there"]),
+        (
+            "links = []\n[[devices]]\nname = 'a'\nkind = 'GPU'\nmemory_bytes = 1\n"
+            "[[devices]]\nname = 'b'\nkind = 'GPU'\nmemory_bytes = 1\n",
+            ["no link a -> b", "add one"],
+        ),
+        (b"\xcf\xfa\xed\xfe", ["not TOML but binary data", "a text file was expected"]),
+    ],
+)
+def test_what_is_wrong_with_a_machine_is_said_of_its_file(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path], machine: str | bytes, words: list[str]
+) -> None:
+    path, output = tmp_path / "machine.toml", tmp_path / "p.json"
+    path.write_bytes(machine if isinstance(machine, bytes) else machine.encode())
+    refused = pesto("profile", small["graph.meta"], "-m", path, "-o", output)
+    assert refused.code == 2
+    assert all(word in refused.err for word in [str(path), *words])
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "code", "words"),
+    [
+        ("[[pin]]\nops = 'z*'\ndevice = 'GPU:0'", 2, ["'z*' matches none"]),
+        ("[[pin]]\nops = '*'\ndevice = 'TPU'", 2, ["'TPU'"]),
+        ("[[forbid]]\nops = 'y'\ndevice = 'GPU'", 3, ["'y'", "the constraints forbid these"]),
+    ],
+)
+def test_what_is_wrong_with_constraints_is_said_of_their_file(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path], rules: str, code: int, words: list[str]
+) -> None:
+    path, output = tmp_path / "rules.toml", tmp_path / "p.json"
+    path.write_text(rules)
+    refused = pesto("solve", small["profile.json"], "--constraints", path, "-o", output)
+    assert refused.code == code
+    assert all(word in refused.err for word in [f"{path}: ", *words])
+    assert not output.exists()
+
+
+def test_json_without_format_or_entry_says_what_to_give(pesto: Pesto, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    for value, words in (
+        ({"a": 1}, "has no format where 'pesto-profile' was expected: give a profile"),
+        ({"format": "pesto-profile", "version": 1}, "machine: Field required; a profile (pesto"),
+    ):
+        other.write_text(json.dumps(value))
+        refused = pesto("solve", other, "-o", tmp_path / "p.json")
+        assert refused.code == 2
+        assert words in refused.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The bounds against the optimum, and against each other."""
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -8,17 +9,45 @@ from brute_force import optimum_us
 from random_problems import random_problem
 
 from pesto_cli.bounds import (
-    _jackson,
     critical_path_us,
     head_tail_load_us,
+    heads,
+    heads_and_tails,
     load_us,
     lower_bound_us,
+    tails,
 )
+from pesto_cli.bounds.load import _jackson
+from pesto_cli.bounds.windows import NUM_PIVOTS, REACH, edge_delays_us
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 
-BOUNDS = (critical_path_us, load_us, head_tail_load_us)
+
+def without_transfers_us(problem: Problem) -> float:
+    graph, time_us = problem.graph, problem.min_duration_us
+    return head_tail_load_us(problem, heads(graph, time_us), tails(graph, time_us))
+
+
+BOUNDS = (critical_path_us, load_us, without_transfers_us, lower_bound_us)
+
+
+def slow_and_pinned(seed: int) -> Problem:
+    """A random problem with links and signals up to four times as slow, and some groups pinned."""
+    problem = random_problem(seed)
+    rng = np.random.default_rng(seed)
+    slower, machine = float(rng.choice([1, 2, 4])), problem.machine
+    links = [
+        replace(link, comm=CommModel(slower * link.comm.latency_us, link.comm.us_per_byte, slower))
+        for link in machine.links
+    ]
+    slow = replace(machine, links=tuple(links), signal_us=slower * machine.signal_us)
+    permitted = problem.group_allowed.copy()
+    for group in np.flatnonzero(rng.random(len(permitted)) < 0.2):
+        stays = rng.choice(np.flatnonzero(permitted[group]))
+        permitted[group] = np.arange(problem.num_devices) == stays
+    pinned = permitted[problem.graph.colocation_group]
+    return replace(problem, machine=slow).constrained(permitted=pinned)
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -32,22 +61,43 @@ def test_bound_never_exceeds_the_optimum(bound):
     assert tight >= 5
 
 
+def test_bound_never_exceeds_the_optimum_with_pins_and_slow_links():
+    stronger = 0
+    for seed in range(1000, 1600):
+        problem = slow_and_pinned(seed)
+        assert lower_bound_us(problem) <= optimum_us(problem) + 1e-9
+        stronger += lower_bound_us(problem) > without_transfers_us(problem) + 1e-9
+    assert stronger >= 100
+
+
+def test_heads_and_tails_leave_room_for_the_optimum():
+    for seed in range(300):
+        problem = slow_and_pinned(seed)
+        head_us, tail_us = heads_and_tails(problem)
+        through = head_us + problem.min_duration_us + tail_us
+        assert through.max() <= optimum_us(problem) + 1e-9
+        assert (head_us >= heads(problem.graph, problem.min_duration_us) - 1e-9).all()
+        assert (tail_us >= tails(problem.graph, problem.min_duration_us) - 1e-9).all()
+
+
 def test_path_and_load_each_lead_somewhere():
     problems = [random_problem(seed) for seed in range(100)]
     lead = [critical_path_us(problem) - load_us(problem) for problem in problems]
     assert min(lead) < -1e-9 < 1e-9 < max(lead)
 
 
-def test_combined_bound_is_better_than_the_best_of_path_and_load():
+def test_each_bound_is_at_least_as_good_as_those_it_builds_on():
     problems = [random_problem(seed) for seed in range(200)]
-    ahead = [head_tail_load_us(p) > max(critical_path_us(p), load_us(p)) + 1e-9 for p in problems]
-    assert sum(ahead) >= 5
-    assert all(lower_bound_us(p) == max(bound(p) for bound in BOUNDS) for p in problems)
+    bounds = np.array([[bound(p) for bound in BOUNDS] for p in problems])
+    path_or_load, between, best = bounds[:, :2].max(axis=1), bounds[:, 2], bounds[:, 3]
+    assert (best >= np.maximum(path_or_load, between) - 1e-9).all()
+    assert (between > path_or_load + 1e-9).sum() >= 5
+    assert (best > np.maximum(path_or_load, between) + 1e-9).sum() >= 20
 
 
-def machine(*speeds: float, kind: str = "GPU") -> Machine:
-    devices = tuple(Device(f"{kind}:{i}", kind, 100, speed) for i, speed in enumerate(speeds))
-    comm = CommModel(0.0, 0.0)
+def machine(*speeds: float, latency_us: float = 0.0) -> Machine:
+    devices = tuple(Device(f"GPU:{i}", "GPU", 100, speed) for i, speed in enumerate(speeds))
+    comm = CommModel(latency_us, 0.0)
     links = [Link(a.name, b.name, comm) for a in devices for b in devices if a is not b]
     return Machine(devices, tuple(links))
 
@@ -99,7 +149,7 @@ def test_load_between_head_and_tail_exceeds_path_and_load():
     problem = Problem.build(graph, {"GPU": [3.0, *[2.0] * 5, 3.0]}, machine(1.0, 1.0))
     assert critical_path_us(problem) == 8
     assert load_us(problem) == pytest.approx(8)
-    assert head_tail_load_us(problem) == pytest.approx(11)
+    assert without_transfers_us(problem) == pytest.approx(11)
 
 
 def test_jackson_schedule_is_the_best_of_all_sets():
@@ -112,6 +162,96 @@ def test_jackson_schedule_is_the_best_of_all_sets():
             head[list(ops)].min() + work[list(ops)].sum() + tail[list(ops)].min() for ops in subsets
         )
         assert _jackson(head, work, tail) == pytest.approx(best)
+
+
+def fan(times_us: list[float], latency_us: float) -> Problem:
+    """An op of 1, then some side by side, then an op of 1, on two GPUs."""
+    width = len(times_us)
+    tensors = [Tensor(0, 1, range(1, width + 1))]
+    tensors += [Tensor(i, 1, [width + 1]) for i in range(1, width + 1)]
+    graph = OpGraph.build([f"op{i}" for i in range(width + 2)], tensors)
+    return Problem.build(
+        graph, {"GPU": [1.0, *times_us, 1.0]}, machine(1, 1, latency_us=latency_us)
+    )
+
+
+def test_work_whose_transfers_cost_more_than_they_save_stays_on_one_device():
+    problem = fan([4.0, 4.0], latency_us=4.0)
+    assert without_transfers_us(problem) == pytest.approx(6)
+    assert optimum_us(problem) == 10
+    assert lower_bound_us(problem) == pytest.approx(10)
+
+
+def test_another_device_waits_for_transfers_at_both_ends():
+    """12 of work in a window of which one device misses 2 at either end, or both 2 at one end."""
+    problem = fan([3.0] * 4, latency_us=2.0)
+    assert without_transfers_us(problem) == pytest.approx(8)
+    assert lower_bound_us(problem) == pytest.approx(1 + (12 + 2 + 2) / 2 + 1)
+    assert optimum_us(problem) == 10
+
+
+def test_two_sources_of_a_join_wait_for_a_transfer_or_for_each_other():
+    graph = OpGraph.build(["a", "b", "join"], [Tensor(0, 1, [2]), Tensor(1, 1, [2])])
+    for latency_us, expected in ((1.0, 5.5), (9.0, 9.0)):
+        devices = machine(1, 1, latency_us=latency_us)
+        problem = Problem.build(graph, {"GPU": [4.0, 4.0, 1.0]}, devices)
+        assert without_transfers_us(problem) == pytest.approx(5)
+        assert lower_bound_us(problem) == pytest.approx(expected)
+
+
+def test_a_slow_device_is_counted_by_its_share():
+    """12 on the GPU of speed 3 take 9 on both, of whose speed the other has a quarter."""
+    problem = replace(fan([9.0] * 4, latency_us=2.0), machine=machine(1, 3, latency_us=2.0))
+    window = 9 + (2 + 2) / 4
+    assert lower_bound_us(problem) == pytest.approx(1 / 3 + window + 1 / 3)
+
+
+def test_a_long_chain_of_fans_adds_up():
+    """300 fans, more ops than a window holds or pivots look at, none worth a second device."""
+    times, tensors = [1.0], []
+    for _ in range(300):
+        first = len(times) - 1
+        times += [4.0, 4.0, 1.0]
+        tensors += [Tensor(first, 1, [first + 1, first + 2])]
+        tensors += [Tensor(first + 1, 1, [first + 3]), Tensor(first + 2, 1, [first + 3])]
+    assert len(times) > 2 * max(REACH, NUM_PIVOTS)
+    graph = OpGraph.build([f"op{i}" for i in range(len(times))], tensors)
+    problem = Problem.build(graph, {"GPU": times}, machine(1, 1, latency_us=4.0))
+    assert critical_path_us(problem) == 1501
+    assert lower_bound_us(problem) == pytest.approx(sum(times))
+
+
+def test_delays_of_edges_by_hand():
+    """Of the links that may carry it the fastest; what cannot meet always waits."""
+    comm = {
+        ("CPU:0", "GPU:0"): 8.0,
+        ("GPU:0", "CPU:0"): 9.0,
+        ("CPU:0", "GPU:1"): 6.0,
+        ("GPU:1", "CPU:0"): 5.0,
+        ("GPU:0", "GPU:1"): 3.0,
+        ("GPU:1", "GPU:0"): 4.0,
+    }
+    devices = [Device(name, name[:3], 100) for name in ("CPU:0", "GPU:0", "GPU:1")]
+    links = tuple(Link(*pair, CommModel(us, 1.0)) for pair, us in comm.items())
+    graph = OpGraph.build(
+        ["feed", "a", "b", "c", "d", "e"],
+        [
+            Tensor(0, 10, [1]),
+            Tensor(1, 20, [2, 3], [False, True]),
+            Tensor(2, 30, [3]),
+            Tensor(2, 1, [3]),
+            Tensor(3, 0, [4]),
+        ],
+        types=["Placeholder", "Op", "Op", "Op", "Op", "Op"],
+        control_edges=[(2, 3), (4, 5)],
+        colocation_group=[None, None, None, "g", "g", None],
+    )
+    times = {"GPU": [np.nan, 1.0, 1.0, 1.0, 1.0, 1.0], "CPU": [0.0, *[np.nan] * 5]}
+    problem = Problem.build(graph, times, Machine(tuple(devices), links, signal_us=2.0))
+    always_us, apart_us = edge_delays_us(problem)
+    assert graph.edges.tolist() == [[0, 1], [1, 2], [1, 3], [2, 3], [3, 4], [4, 5]]
+    assert always_us.tolist() == [16, 0, 0, 0, 0, 0]
+    assert apart_us.tolist() == [16, 23, 2, 33, np.inf, 2]
 
 
 def test_bounds_of_a_graph_without_ops_are_zero():

@@ -62,7 +62,7 @@ def test_every_solver_finds_the_optimum_of_a_small_graph(
 
 def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) -> None:
     done = pesto("compare", diamond_profile, *QUICK, "--quiet")
-    for word in ("single", "round-robin", "expert", "pesto", "bound ms", "gap", "GPU:1 GiB"):
+    for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "GPU:1 GiB"):
         assert word in done.out
     rows = json.loads(pesto("compare", diamond_profile, *QUICK, "--json").out)
     assert [row["strategy"] for row in rows] == ["single", "round-robin", "expert", "pesto"]

@@ -1,6 +1,7 @@
 """`export` makes one flat graph of every source, and it trains as the original does."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names, pars
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.tensorflow import tensorflow
 
+ROOT = Path(__file__).parent.parent
 V1_SCRIPT = """
 import tensorflow as tf
 tf1 = tf.compat.v1
@@ -146,6 +148,14 @@ def losses(meta, steps=5, batch=None):
 
 def op_types(meta):
     return [node.op for node in meta.graph_def.node]
+
+
+def test_the_readmes_first_command_exports_a_script_that_is_there():
+    source = "examples/two_towers.py:build"
+    assert f"pesto export  {source}" in (ROOT / "README.md").read_text()
+    meta = export(str(ROOT / source))
+    assert fetch_names(meta) == ("train", "softmax/loss:0")
+    assert sorted(feed_names(meta)) == ["target", "words"]
 
 
 # --- what a v1 script builds

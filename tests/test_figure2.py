@@ -14,6 +14,8 @@ from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
 from pesto_cli.schedule import Placement, Schedule, violations
 from pesto_cli.simulate import list_schedule, replay
+from pesto_cli.strategies import Search
+from pesto_cli.strategies.run import run
 
 ROOT = Path(__file__).parent.parent
 PROBLEM = read_profile(ROOT / "examples" / "figure2.profile.json").problem
@@ -66,8 +68,23 @@ def test_optimum_is_the_optimum(solver):
     assert optimum_us(PROBLEM) == 110
 
 
+def with_odd_times(seed: int) -> Problem:
+    """The same graph, with times that no power of ten divides."""
+    stretch = 1 + np.random.default_rng(seed).random((PROBLEM.num_ops, 1)) / 3
+    times = dict(zip(PROBLEM.kinds, (PROBLEM.time_us * stretch).T, strict=True))
+    return Problem.build(PROBLEM.graph, times, PROBLEM.machine)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_optimum_is_told_as_one_and_ends_the_search_where_the_solver_rounds(seed):
+    search = Search(Limits(time_limit_s=100))
+    result = run(with_odd_times(seed), "pesto", search)
+    assert result.status is SolveStatus.OPTIMAL
+    assert result.runtime_s < 50
+
+
 def test_lower_bound_is_what_the_page_says():
-    assert lower_bound_us(PROBLEM) == pytest.approx(100)
+    assert lower_bound_us(PROBLEM) == pytest.approx(105)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

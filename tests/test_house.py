@@ -1,6 +1,7 @@
 """The house of docs/architecture.md: imports run one way, and TensorFlow stays where it belongs."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pesto_cli
+from pesto_cli.graphdef.tensorflow import _stderr_shown_only_on_failure
 
 ROOT = Path(pesto_cli.__file__).parent
 
@@ -120,6 +122,20 @@ def loaded_by(*argv: str) -> set[str]:
 def test_help_loads_nothing_heavy() -> None:
     assert loaded_by("--help") == set()
     assert loaded_by("solve", "--help") == set()
+
+
+@pytest.mark.parametrize("failure", [ImportError, KeyboardInterrupt])
+def test_what_tensorflow_says_as_it_starts_is_shown_only_if_it_fails(
+    capfd: pytest.CaptureFixture[str], failure: type[BaseException]
+) -> None:
+    @_stderr_shown_only_on_failure()
+    def start() -> None:
+        os.write(2, b"its words")
+        raise failure
+
+    with pytest.raises(failure):
+        start()
+    assert capfd.readouterr().err == ("its words" if failure is ImportError else "")
 
 
 def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(

@@ -119,5 +119,4 @@ def test_the_table_names_five_and_adds_up_the_others() -> None:
 def test_a_long_name_is_shown_in_full() -> None:
     name = "[scope]/" * 40
     text = memory_text([MemoryPeak("GPU:0", 1, 0.0, (Held(name, "output", 3, 0.0),))])
-    assert name in "".join(word for word in text.split() if "/" in word or "scope" in word)
-    assert max(map(len, text.splitlines())) <= 120
+    assert name in text

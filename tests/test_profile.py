@@ -1,5 +1,6 @@
 """Op times: from TensorFlow's analytic costs, and from CSV files."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -180,6 +181,23 @@ def test_a_loop_that_only_the_data_ends_counts_once_and_is_reported(looping):
     assert once == pytest.approx(thrice / 3, rel=0.1)
     (note,) = looping.provenance["notes"]
     assert "while loop 'open" in note
+
+
+def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path):
+    def build(tf):
+        values = tf.compat.v1.placeholder(tf.float32, [300, 7], name="values")
+        some = tf.boolean_mask(values, tf.reduce_sum(values, axis=1) > 0, name="some")
+        return [tf.reduce_sum(some, name="total")]
+
+    meta = exported(build)
+    estimated = profile(meta, SERVER)
+    (note,) = estimated.provenance["notes"]
+    assert re.match(r"the data decides the size of \d tensors: .* 'some/\S+', as 8,400 bytes", note)
+
+    graph, path = estimated.problem.graph, tmp_path / "times.csv"
+    rows = [f"{name},CPU,1,24" for name in graph.names if name not in ("values", "_retval_total_0")]
+    path.write_text("\n".join(["name,kind,us,bytes", *rows]))
+    assert profile(meta, SERVER, source=f"csv:{path}").provenance["notes"] == []
 
 
 @pytest.mark.parametrize("functional", [False, True])

@@ -111,6 +111,20 @@ def test_layers_are_numbered_scopes_with_their_gradients_and_updates() -> None:
     assert layer.tolist() == [0, 1, 1, 2, 2, 3, 3, 2, 2, 1, 1]
 
 
+def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_nothing() -> None:
+    names = [
+        "layer_0/MatMul",
+        "layer_1/MatMul",
+        "gradients/layer_1/MatMul_grad",
+        "gradients/layer_0/MatMul_grad",
+        *(f"momentum/slot_{n}/{op}" for n in range(2) for op in ("rate", "mul", "assign")),
+    ]
+    chain = [Tensor(op, 100, [op + 1]) for op in range(3)]
+    updates = [Tensor(3, 100, [5, 6, 8, 9]), Tensor(4, 4, [5]), Tensor(7, 4, [8])]
+    layers, _ = layers_of_groups(OpGraph.build(names, chain + updates), np.ones(len(names)))
+    assert layers == ["layer_0", "layer_1"]
+
+
 def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
     names = [
         *(f"model/encoder/layer_{n}/attention/head_{h}/MatMul" for n in range(3) for h in range(2)),
@@ -199,3 +213,17 @@ def test_user_constraints_hold_in_every_strategy() -> None:
         problem, run(problem, "single", QUICK).schedule.device, np.zeros(problem.num_ops)
     )
     assert Simulator(problem).replay(free.placement).makespan_us == free.makespan_us
+
+
+def test_only_a_warm_start_of_the_user_is_said_not_to_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    graph = OpGraph.build(["a", "b"], resident_bytes=[6, 6])
+    problem = on_gpus(graph, [1, 1], two_gpus(memory_bytes=11))
+    run(problem, "pesto", QUICK)  # from `single` and `expert`; the first puts both on one GPU
+    assert caplog.messages == []
+    both = list_schedule(problem, np.array([GPU0, GPU0]), np.zeros(2)).placement
+    result = run(problem, "pesto", replace(QUICK, warm_start=both))
+    assert result.status is SolveStatus.OPTIMAL
+    (note,) = caplog.messages
+    assert "the warm start exceeds the memory, that of GPU:0 by 1 bytes" in note

@@ -40,6 +40,7 @@ def planned_changes(
     *,
     order: Order = "full",
     devices: Mapping[str, str] | None = None,
+    what: str = "the graph",
 ) -> Changes:
     """Work out what a placement changes in a MetaGraphDef.
 
@@ -47,12 +48,13 @@ def planned_changes(
         only.
     devices: TensorFlow's device for every planned one that has ops; by default `/device:GPU:0` for
         `GPU:0`.
+    what: names the graph in errors.
 
     Raises:
         BadInputError: the placement is of another graph, its order contradicts the graph, the
             mapping of devices does not fit, or ops are put where TensorFlow would not let them be.
     """
-    step = read_step(meta)
+    step = read_step(meta, what)
     _check_same_graph(step, placement)
     placed = _by_op(step, placement)
     _check_groups(step.graph, placed, placement.devices)
@@ -101,10 +103,13 @@ def _check_groups(graph: OpGraph, placed: Placement, planned: Sequence[str]) -> 
 
 def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str]) -> None:
     for index, name in names.items():
-        supported = step.supported.get(device_type(name))
-        if supported is None:
-            continue
-        lacking = (placed.device == index) & ~supported
+        if device_type(name) not in step.supported:
+            raise BadInputError(
+                f"ops are to run on {name}, but what has a kernel there is known of "
+                f"{' and '.join(step.supported)} devices only; one of these was expected: map it "
+                "to one with --devices."
+            )
+        lacking = (placed.device == index) & ~step.supported[device_type(name)]
         if lacking.any():
             op = int(np.argmax(lacking))
             raise BadInputError(

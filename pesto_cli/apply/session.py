@@ -19,6 +19,11 @@ SETTINGS: Mapping[str, tuple[int, ...]] = {
     # A device that is missing, or has no kernel for the op, is an error, not another device.
     "allow_soft_placement": (False,),
 }
+# TensorFlow's names of the values that are set, where they have some.
+VALUE_NAMES: Mapping[str, str] = {
+    "graph_options.optimizer_options.opt_level": "L0",
+    "graph_options.optimizer_options.global_jit_level": "OFF",
+}
 
 
 class PlacementMayBeLostWarning(UserWarning):
@@ -47,7 +52,9 @@ def check_session_config(config: Any = None) -> tuple[str, ...]:
         path for path, accepted in SETTINGS.items() if attrgetter(path)(config) not in accepted
     )
     if departing:
-        wanted = ", ".join(f"{path} = {SETTINGS[path][0]}" for path in departing)
+        wanted = ", ".join(
+            f"{path} = {VALUE_NAMES.get(path, SETTINGS[path][0])}" for path in departing
+        )
         warnings.warn(
             "under these session settings TensorFlow may move ops or lose their order; "
             f"{wanted} was expected: start from pesto_cli.apply.session_config().",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.storage import Schema, read_toml, validate
 from pesto_cli.machine import PRESETS, CommModel, Device, DeviceKind, Link, Machine
 
@@ -98,4 +98,6 @@ def read_machine(name: str) -> Machine:
             f"machine {name!r} is no preset and no file; one of {', '.join(PRESETS)}, or the path "
             "of a TOML file, was expected."
         )
-    return validate(path, read_toml(path), MachineSchema).value()
+    parsed = validate(path, read_toml(path), MachineSchema)
+    with about(path):
+        return parsed.value()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import MachineSchema, machine_json
 from pesto_cli.files.storage import Extensible, parse_json, read_bytes, sha256, write_json
 from pesto_cli.graph import OpGraph, Tensor
@@ -79,10 +79,8 @@ def read_profile(path: Path | str) -> Profile:
     parsed = parse_json(
         path, data, "pesto-profile", "profile (pesto profile GRAPH -o PROFILE)", _ProfileSchema
     )
-    try:
+    with about(path):
         problem = _problem(parsed)
-    except PestoError as error:
-        raise type(error)(f"{path}: {error}") from None
     return Profile(problem, parsed.provenance, parsed.ops.members, sha256(data))
 
 

@@ -116,24 +116,25 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
         raise BadInputError(
             f"{path} is {kind} ({error}); a {what} was expected: make it again."
         ) from None
-    if not isinstance(value, dict) or value.get("format") != form:
-        found = value.get("format") if isinstance(value, dict) else type(value).__name__
-        raise BadInputError(
-            f"{path} has format {found!r} where {form!r} was expected: give a {what}."
-        )
+    named = value.get("format") if isinstance(value, dict) else None
+    if named != form:
+        found = "no format" if named is None else f"format {named!r}"
+        raise BadInputError(f"{path} has {found} where {form!r} was expected: give a {what}.")
     if value.get("version") != 1:
         raise BadInputError(
             f"{path} is version {value.get('version')} of {form}; this pesto reads version 1: "
             "make the file again with this pesto."
         )
-    return validate(path, value, schema)
+    return validate(path, value, schema, f"a {what} was expected: make it again")
 
 
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number in JSON; null was expected where there is none")
 
 
-def validate(path: Path | str, value: Any, schema: type[_Model]) -> _Model:
+def validate(
+    path: Path | str, value: Any, schema: type[_Model], remedy: str = "mend this entry"
+) -> _Model:
     """Check a parsed file against its schema; the message names the first entry that breaks it."""
     try:
         return schema.model_validate(value)
@@ -141,12 +142,16 @@ def validate(path: Path | str, value: Any, schema: type[_Model]) -> _Model:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         found = "" if first["type"] == "missing" else f" (found {str(first['input'])[:60]})"
-        raise BadInputError(f"{path}: {where}: {first['msg']}{found}.") from None
+        raise BadInputError(f"{path}: {where}: {first['msg']}{found}; {remedy}.") from None
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
     """Parse a TOML file."""
     try:
         return tomllib.loads(read_bytes(path).decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInputError(f"{path} is not TOML: {error}.") from None
+    except UnicodeDecodeError:
+        raise BadInputError(
+            f"{path} is not TOML but binary data; a text file was expected: give another one."
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInputError(f"{path} is not TOML: {error}; mend it there.") from None

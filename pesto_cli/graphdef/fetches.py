@@ -108,15 +108,15 @@ def require_static_feeds(graph_def: Any, feeds: Sequence[str], what: str) -> Non
         sizes = [dim.size for dim in shape.dim]
         if shape.unknown_rank or -1 in sizes:
             known = "unknown" if shape.unknown_rank else f"[{_sizes(sizes)}]"
-            raise BadInputError(dynamic_shape(what, name, known, sizes))
+            raise BadInputError(f"{what}: {dynamic_shape(name, known, sizes)}")
 
 
-def dynamic_shape(what: str, name: str, found: str, sizes: Sequence[int | None]) -> str:
+def dynamic_shape(name: str, found: str, sizes: Sequence[int | None]) -> str:
     """Return the message for an input of a shape that is not static."""
     example = ",".join("32" if size in (None, -1) else str(size) for size in sizes)
     return (
-        f"{what}: input {name!r} has the shape {found}, where a static one was expected."
-        f" Fix it: --feed {name}={example or '32,224,224,3'}"
+        f"input {name!r} has the shape {found}, where a static one was expected."
+        f" Export the graph with --feed {name}={example or '32,224,224,3'}"
     )
 
 

@@ -75,7 +75,7 @@ def _spec(
             " for it. Fill in only what is open ('?')."
         )
     if None in given:
-        raise BadInputError(dynamic_shape(what, name, found, shape))
+        raise BadInputError(f"{what}: {dynamic_shape(name, found, shape)}")
     return tf.TensorSpec(given, dtype, name=name)
 
 

@@ -7,8 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.structure import cycle_text
 
-SHOWN_OF_A_CYCLE = 8
 MERGE = frozenset({"Merge", "RefMerge"})
 NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 
@@ -83,11 +83,9 @@ def topological_order(nodes: Sequence[Node]) -> list[int]:
         return list(sorter.static_order())
     except CycleError as error:
         names = [nodes[index].name for index in error.args[1][:-1]]
-        shown = " -> ".join(names[:SHOWN_OF_A_CYCLE])
-        more = " -> ..." if len(names) > SHOWN_OF_A_CYCLE else ""
         raise BadInputError(
-            f"{len(names)} nodes form a cycle ({shown}{more} -> {names[0]}), where a graph without "
-            "cycles was expected, save for while loops: remove one of these edges."
+            f"{cycle_text(names)}, where a graph without cycles was expected, save for while "
+            "loops: remove one of these edges."
         ) from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.errors import BadInputError, InfeasibleError, about
 from pesto_cli.graph import BoolArray, OpGraph, Tensor
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
@@ -34,30 +34,34 @@ class StepGraph:
     nodes: the GraphDef nodes that each op stands for: all of a while loop's, else the one of its
         name; none for the return of a fetch.
     constants: small constants left out of the graph -> index of an op that takes them.
-    estimated: nodes of which the data decides a size, so that it was estimated.
+    estimated: `[num_tensors]`, whether the data decides the size, so that it was estimated.
     """
 
     graph: OpGraph
     supported: Mapping[str, BoolArray]
     nodes: tuple[tuple[str, ...], ...]
     constants: Mapping[str, int]
-    estimated: tuple[str, ...]
+    estimated: BoolArray
     graph_hash: str
 
 
-def read_step(meta_graph: Any) -> StepGraph:
+def read_step(meta_graph: Any, what: str = "the graph") -> StepGraph:
     """Read the training step that computes the fetches of a MetaGraphDef.
 
     An op is a node that the fetches need, all nodes of a while loop, or the return of a fetched
-    tensor.
+    tensor. `what` names the graph in errors.
 
     Raises:
         BadInputError: there is nothing to fetch, the graph is incomplete or cyclic, or a shape is
             not static.
         InfeasibleError: an op has no kernel on any device.
     """
-    graph_def = meta_graph.graph_def
-    step = _facts(graph_def, fetch_names(meta_graph))
+    with about(what):
+        return _step_graph(meta_graph.graph_def, fetch_names(meta_graph))
+
+
+def _step_graph(graph_def: Any, fetches: Sequence[str]) -> StepGraph:
+    step = _facts(graph_def, fetches)
     members = [*step.ops.members, *[()] * len(step.returns)]
     graph = OpGraph.build(
         names=_names(step),
@@ -112,6 +116,17 @@ class _Facts:
         for op, (source, output) in enumerate(self.returns, start=len(self.ops.members)):
             takers[source, output].append((op, self.sites[source].host_outputs[output]))
         return takers
+
+    @cached_property
+    def outputs(self) -> Sequence[Output]:
+        """Every output of an op; of a while loop, those that leave it. In topological order."""
+        return [
+            (index, number)
+            for index in self.order
+            if self.ops.op_of[index] != LEFT_OUT
+            for number in range(len(self.sizes[index]))
+            if len(self.ops.members[self.ops.op_of[index]]) == 1 or (index, number) in self.takers
+        ]
 
 
 def _facts(graph_def: Any, fetches: Sequence[str]) -> _Facts:
@@ -178,21 +193,14 @@ def _types(step: _Facts) -> list[str]:
 
 
 def _tensors(step: _Facts) -> list[Tensor]:
-    """Return every output of an op; of a while loop, those that leave it.
-
-    In topological order, so that the first shape that is found to be open is where it comes from.
-    """
+    """Return the outputs as tensors; the first whose shape is open is where that comes from."""
     tensors = []
-    for index in step.order:
-        op = step.ops.op_of[index]
-        for number, size in enumerate(step.sizes[index]):
-            takers = step.takers.get((index, number), ())
-            if op == LEFT_OUT or (len(step.ops.members[op]) > 1 and not takers):
-                continue
-            if takers and size.num_elements is None and not size.is_handle:
-                raise unbounded(step.nodes[index], size)
-            consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
-            tensors.append(Tensor(op, size.num_bytes, consumers, on_host))
+    for index, number in step.outputs:
+        size, takers = step.sizes[index][number], step.takers.get((index, number), ())
+        if takers and size.num_elements is None and not size.is_handle:
+            raise unbounded(step.nodes[index], size)
+        consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
+        tensors.append(Tensor(step.ops.op_of[index], size.num_bytes, consumers, on_host))
     return tensors
 
 
@@ -258,12 +266,13 @@ def _constants(step: _Facts) -> dict[str, int]:
     return constants
 
 
-def _estimated(step: _Facts) -> tuple[str, ...]:
-    return tuple(
-        node.name
-        for index, node in enumerate(step.nodes)
-        if any(
-            not size.is_exact and not size.is_handle and (index, number) in step.takers
-            for number, size in enumerate(step.sizes[index])
-        )
+def _estimated(step: _Facts) -> BoolArray:
+    outputs = sorted(step.outputs, key=lambda output: step.ops.op_of[output[0]])  # as in OpGraph
+    sizes = (step.sizes[index][number] for index, number in outputs)
+    return np.array(
+        [
+            output in step.takers and not (size.is_exact or size.is_handle)
+            for output, size in zip(outputs, sizes, strict=True)
+        ],
+        dtype=bool,
     )

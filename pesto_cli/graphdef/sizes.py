@@ -1,7 +1,7 @@
 """How large the tensors of a step are: by shape inference, or estimated where the data decides."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,18 @@ BYTES_OF_HANDLES = {"string": 24, "resource": 8, "variant": 8}
 EMPTY_OUTPUTS = frozenset({("FusedBatchNormV3", 5)})
 # Ops that bring data into the step, beside those that take nothing.
 SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
+# Ops whose values are the shape of what they take.
+SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+# Ops whose output is as large as the values of these inputs say.
+SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Fill", "Empty", "RandomUniform", "RandomUniformInt"), (0,)),
+    **dict.fromkeys(("RandomStandardNormal", "TruncatedNormal"), (0,)),
+    **dict.fromkeys(("StatelessRandomUniformV2", "StatelessRandomNormalV2"), (0,)),
+    **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "OneHot"), (1,)),
+    **dict.fromkeys(("LinSpace", "ScatterNd"), (2,)),
+    **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"), (2,)),
+    "Range": (0, 1, 2),
+}
 
 
 @dataclass(frozen=True)
@@ -60,15 +72,19 @@ def tensor_sizes(
         BadInputError: TensorFlow refuses the graph.
     """
     sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
+    told: list[int | None] = [0] * len(nodes)
     graph = _imported(graph_def, nodes)
     for index in order:
-        outputs = graph.get_operation_by_name(nodes[index].name).outputs
+        node = nodes[index]
+        outputs = graph.get_operation_by_name(node.name).outputs
         taken = [
             sizes[source][output]
-            for source, output in nodes[index].inputs
+            for source, output in node.inputs
             if output < len(sizes[source])  # Not yet known on a loop's way back.
         ]
-        sizes[index] = tuple(_size(output, nodes[index].type, taken) for output in outputs)
+        told[index] = _told_by(node, taken, [told[source] for source, _ in node.inputs])
+        asked = [told[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
+        sizes[index] = tuple(_size(output, node.type, taken, asked) for output in outputs)
     return sizes
 
 
@@ -76,7 +92,7 @@ def unbounded(node: Node, size: TensorSize) -> BadInputError:
     """Return the error for an output of which nothing tells the size."""
     found = "unknown" if size.shape is None else f"[{', '.join(map(_shown, size.shape))}]"
     if node.type in FED_TYPES:
-        return BadInputError(dynamic_shape("the graph", node.name, found, size.shape or ()))
+        return BadInputError(dynamic_shape(node.name, found, size.shape or ()))
     return BadInputError(
         f"op {node.name!r} ({node.type}) gives a tensor of shape {found}, where a static one was "
         "expected: give it a static shape (a data set: batch with drop_remainder=True), or put a "
@@ -84,24 +100,45 @@ def unbounded(node: Node, size: TensorSize) -> BadInputError:
     )
 
 
-def _size(output: Any, op_type: str, taken: Sequence[TensorSize]) -> TensorSize:
+def _size(
+    output: Any, op_type: str, taken: Sequence[TensorSize], asked: Sequence[int | None]
+) -> TensorSize:
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES
     dims = None if output.shape.rank is None else tuple(output.shape.as_list())
     if (op_type, output.value_index) in EMPTY_OUTPUTS:
         dims = (0,)
     size = TensorSize(dims, BYTES_OF_HANDLES.get(dtype.name, dtype.size), is_handle, None)
-    elements = size.known_elements if size.is_exact else _estimate(size, op_type, taken)
+    elements = size.known_elements if size.is_exact else _estimate(size, op_type, taken, asked)
     return replace(size, num_elements=elements)
 
 
-def _estimate(size: TensorSize, op_type: str, taken: Sequence[TensorSize]) -> int | None:
+def _told_by(node: Node, taken: Sequence[TensorSize], told: Sequence[int | None]) -> int | None:
+    """Return the most elements of any tensor whose shape a node's values come from.
+
+    None where they come from data. `told`: the same of the inputs.
+    """
+    if node.type in SHAPE_TYPES:
+        told = [source.num_elements for source in taken]
+    elif node.type == "Const":
+        return 0
+    elif not node.inputs or any(part in node.type for part in SOURCE_TYPE_PARTS):
+        return None
+    known = [elements for elements in told if elements is not None]
+    return max(known, default=0) if len(known) == len(told) else None
+
+
+def _estimate(
+    size: TensorSize, op_type: str, taken: Sequence[TensorSize], asked: Sequence[int | None]
+) -> int | None:
     """Estimate the number of elements where the shape depends on the data (Unique, Where).
 
     If no input's size is in doubt, the output is taken to be as large as the largest input. Else
     the unknown dimensions come from those inputs, and are as large as they are there; only a
     Reshape keeps the number of elements. An op that takes nothing but handles (a stack, a list)
-    counts with its known dimensions, one that brings data into the step has no bound.
+    counts with its known dimensions, one that brings data into the step has no bound. Nor has one
+    that is as large as data says (a Fill by a number that is fed); where the shape of another
+    tensor says so, it is as large as that (`asked`, see `_told_by`).
     """
     data = [source for source in taken if not source.is_handle]
     if any(source.num_elements is None for source in data):
@@ -113,7 +150,10 @@ def _estimate(size: TensorSize, op_type: str, taken: Sequence[TensorSize]) -> in
     in_doubt = [source for source in data if not source.is_exact]
     if in_doubt:
         return size.known_elements * max(_unknown_part(source) for source in in_doubt)
-    return max(size.known_elements, *(source.num_elements or 1 for source in data), 1)
+    if None in asked:
+        return None
+    largest = [elements or 1 for elements in (*asked, *(source.num_elements for source in data))]
+    return max(size.known_elements, *largest, 1)
 
 
 def _unknown_part(size: TensorSize) -> int:

@@ -21,23 +21,23 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     Fetches that the source itself names are in collection `train_op`. Raises BadInputError.
     """
     path = Path(source)
-    is_saved_model = path.is_dir()
-    if signature is not None and not is_saved_model:
+    script, colon, function = source.rpartition(":")
+    is_zoo, is_script = source.lower().startswith(ZOO), bool(colon) and script.endswith(".py")
+    if signature is not None and (is_zoo or is_script or path.is_file()):
         raise BadInputError(
             f"{source}: --signature {signature}: only a SavedModel directory has signatures."
             " Leave it out, or name what to fetch: --fetch NAME"
         )
-    if source.lower().startswith(ZOO):
+    if is_zoo:
         return _zoo_graph(source)
-    script, colon, function = source.rpartition(":")
-    if colon and script.endswith(".py"):
+    if is_script:
         return script_graph(Path(script), function, feeds)
     if source.endswith(".py"):
         raise BadInputError(
             f"{source}: a script alone, where script.py:function was expected. Name the function"
             f" that builds the graph: {source}:build"
         )
-    return signature_graph(path, signature) if is_saved_model else read_meta_graph(path)
+    return signature_graph(path, signature) if path.is_dir() else read_meta_graph(path)
 
 
 def _zoo_graph(source: str) -> Any:

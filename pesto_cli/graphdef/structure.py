@@ -3,7 +3,7 @@
 TensorFlow's own import ends the process or gives an opaque message on some of these.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -34,12 +34,18 @@ def check_structure(graph_def: Any, what: str) -> None:
                 )
     cycle = find_cycle(graph_def)
     if cycle:
-        shown = " -> ".join(cycle[:SHOWN_OF_A_CYCLE])
-        more = " -> ..." if len(cycle) > SHOWN_OF_A_CYCLE else ""
         raise BadInputError(
-            f"{what}: {len(cycle)} nodes form a cycle ({shown}{more} -> {cycle[0]}), where a graph"
-            " without cycles was expected. Remove one of these edges."
+            f"{what}: {cycle_text(cycle)}, where a graph without cycles was expected."
+            " Remove one of these edges."
         )
+
+
+def cycle_text(names: Sequence[str]) -> str:
+    """Say of which nodes a cycle consists."""
+    nodes = "1 node forms" if len(names) == 1 else f"{len(names)} nodes form"
+    shown = " -> ".join(names[:SHOWN_OF_A_CYCLE])
+    more = " -> ..." if len(names) > SHOWN_OF_A_CYCLE else ""
+    return f"{nodes} a cycle ({shown}{more} -> {names[0]})"
 
 
 def producers(node: Any) -> Iterator[str]:

@@ -41,7 +41,7 @@ def _stderr_shown_only_on_failure() -> Iterator[None]:
         os.dup2(held_back.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:  # not Ctrl-C, of which the user knows
             held_back.seek(0)
             os.write(saved, held_back.read())
             raise

@@ -5,7 +5,6 @@ The formulation stands twice, as mathematics that reads the same: `cpsat` for OR
 for links that serve first come first, as in the simulator.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -19,13 +18,8 @@ from pesto_cli.ilp.search import Found, OnSolution, Search
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
+from pesto_cli.result import SolveStatus, optimal_up_to_us
 from pesto_cli.schedule import Schedule
-
-# Objective and bound of an optimum may differ by rounding in the solver.
-RELATIVE_TOLERANCE = 1e-6
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +101,7 @@ def solve(
         start = left_shift(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
-        lacks = _memory_lacks(formulation, start, balance)
-        start_fits = lacks is None
-        if lacks:
-            _log.warning("the warm start %s; it serves as a hint only.", lacks)
+        start_fits = _keeps_memory(formulation, start, balance)
     asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution, began)
     found = Found() if limits.stop.is_set() else SOLVERS[solver](asked)
     return _solution(asked, found)
@@ -120,7 +111,7 @@ def _solution(asked: Search, found: Found) -> IlpSolution:
     """The better of what was found and the start, with a status that the numbers bear out."""
     candidates = [asked.start] if asked.start and asked.start_fits else []
     # Within the tolerances of a MILP solver, variables may exceed the memory by some bytes.
-    if found.times and not _memory_lacks(asked.formulation, found.times, asked.balance):
+    if found.times and _keeps_memory(asked.formulation, found.times, asked.balance):
         shifted = left_shift(asked.formulation, found.times, congestion=asked.congestion)
         candidates.insert(0, shifted)
     bound_us = max(found.bound_us, asked.formulation.lower_bound)
@@ -131,7 +122,7 @@ def _solution(asked: Search, found: Found) -> IlpSolution:
     best = min(candidates, key=lambda times: times.makespan)
     schedule = schedule_of(asked.formulation, best)
     objective_us = schedule.makespan_us
-    if objective_us <= bound_us * (1 + RELATIVE_TOLERANCE):
+    if objective_us <= optimal_up_to_us(bound_us):
         status = SolveStatus.OPTIMAL
     elif asked.limits.stop.is_set():
         status = SolveStatus.INTERRUPTED
@@ -161,18 +152,15 @@ def _check_start(problem: Problem, start: Schedule) -> None:
             )
 
 
-def _memory_lacks(formulation: Formulation, times: Timetable, balance: float | None) -> str | None:
-    """What of (8) and (8') a placement breaks, or None."""
+def _keeps_memory(formulation: Formulation, times: Timetable, balance: float | None) -> bool:
+    """Whether a placement keeps (8) and (8')."""
     problem, device = formulation.problem, np.array(times.device, dtype=np.int64)
     resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
-    excess = resident - np.floor(problem.capacity_bytes)
-    if (excess > 0).any():
-        worst = int(np.argmax(excess))
-        name = problem.machine.devices[worst].name
-        return f"exceeds the memory of {name} by {excess[worst]:.0f} bytes"
+    if (resident > np.floor(problem.capacity_bytes)).any():
+        return False
     output = np.bincount(device, formulation.output_bytes, problem.num_devices)
-    for d, e in formulation.gpu_pairs if balance is not None else []:
-        share = round((balance or 0) * BALANCE_STEPS)
-        if (BALANCE_STEPS - share) * output[d] > (BALANCE_STEPS + share) * output[e]:
-            return "does not balance the outputs"
-    return None
+    share = round((balance or 0) * BALANCE_STEPS)
+    return balance is None or all(
+        (BALANCE_STEPS - share) * output[d] <= (BALANCE_STEPS + share) * output[e]
+        for d, e in formulation.gpu_pairs
+    )

@@ -20,8 +20,10 @@ from pesto_cli.ilp.search import POLL_S
 
 # In deterministic mode, branch-and-bound nodes for each unit of work.
 NODES_PER_UNIT = 100
+# Reading and preprocessing heed no limit: so long after it CBC is interrupted.
+OVERDUE_S = 1.0
 # After an interrupt CBC finishes what it is at and writes its solution; not if this takes longer.
-GRACE_S = 5.0
+GRACE_S = 2.0
 # The log gives bounds with eight digits.
 LOG_PRECISION = 1e-7
 
@@ -96,7 +98,7 @@ def _time_limit_s(question: MipQuestion) -> float:
 
 def _wait(process: subprocess.Popen[bytes], question: MipQuestion) -> bool:
     """Wait for the end; whether it had to be stopped, as was asked or as it is overdue."""
-    overdue_at = time.monotonic() + _time_limit_s(question) + GRACE_S
+    overdue_at = time.monotonic() + _time_limit_s(question) + OVERDUE_S
     kill_at = math.inf
     while process.poll() is None:
         now = time.monotonic()

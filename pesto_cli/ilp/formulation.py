@@ -172,15 +172,15 @@ class Formulation:
 
         Transfer k precedes l if all that wait for k precede the producer of l, or are it.
         """
-        channels: dict[tuple[int, int], set[int]] = defaultdict(set)
+        longest: list[dict[int, float]] = [{} for _ in self.transfers]  # by channel
         for channel, senders in self.senders.items():
-            for (k, s), (other, t) in combinations(senders, 2):
-                timed = self.transfers[k].time[s] or self.transfers[other].time[t]
-                if k != other and timed and not self._precedes(k, other):
-                    channels[k, other].add(channel)
-        for (k, other), shared in sorted(channels.items()):
-            if not self._precedes(other, k):
-                yield k, other, sorted(shared)
+            for k, s in senders:
+                longest[k][channel] = max(longest[k].get(channel, 0.0), self.transfers[k].time[s])
+        for k, other in combinations(range(len(self.transfers)), 2):
+            shared = longest[k].keys() & longest[other].keys()
+            channels = sorted(c for c in shared if longest[k][c] or longest[other][c])
+            if channels and not (self._precedes(k, other) or self._precedes(other, k)):
+                yield k, other, channels
 
     def _precedes(self, k: int, other: int) -> bool:
         producer = self.transfers[other].producer

@@ -4,6 +4,7 @@ Times are scaled so that the horizon is `SCALE`: M is then of that size, and an 
 that is off by the solvers' tolerance of 1e-6 shifts a time by a millionth of the horizon at most.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,7 +15,8 @@ from typing import Any, TypeAlias
 import pulp
 
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
-from pesto_cli.ilp.search import Found, OnSolution, Search
+from pesto_cli.ilp.mps import write_mps
+from pesto_cli.ilp.search import Found, OnSolution, Pace, Search, TooLargeError
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 from pesto_cli.limits import Limits
@@ -23,17 +25,22 @@ SCALE = 1000.0
 # The start must not be cut off by rounding where it is the horizon.
 START_SLACK = 1e-6
 
+_log = logging.getLogger(__name__)
+
 Variable: TypeAlias = Any  # PuLP has no type information
 Expression: TypeAlias = Any
+Constraint: TypeAlias = Any
 Span: TypeAlias = tuple[Variable, Variable]  # start, end
 
 
 class Model:
     """Variables S, C, x of ops, S, C, z of transfers, and C_max; δ are made with their pairs."""
 
-    def __init__(self, formulation: Formulation) -> None:
+    def __init__(self, formulation: Formulation, pace: Pace) -> None:
         f, horizon = formulation, formulation.horizon
-        self.lp, self.formulation = pulp.LpProblem("pesto", pulp.LpMinimize), f
+        self._lp, self._pace, self.formulation = pulp.LpProblem(), pace, f
+        self.variables: list[Variable] = []
+        self.constraints: list[Constraint] = []
         self.x = [{d: self.binary(f"x_{i}_{d}") for d in t} for i, t in enumerate(f.op_time)]
         self.z = [
             {s: self.binary(f"z_{k}_{s}") for s in transfer.time}
@@ -49,15 +56,21 @@ class Model:
             self.C_k.append(self.time(f"Ck_{k}", first, horizon))
         self.C_max = self.time("Cmax", f.lower_bound, horizon)
         self.orders: list[tuple[Variable, Span, Span]] = []
-        self.lp.setObjective(self.C_max + 0)
 
     def binary(self, name: str) -> Variable:
         """A new variable that is 0 or 1."""
-        return self.lp.add_variable(name, cat=pulp.LpBinary)
+        self.variables.append(self._lp.add_variable(name, cat=pulp.LpBinary))
+        return self.variables[-1]
 
     def time(self, name: str, first: float, last: float) -> Variable:
         """A new variable for a time within bounds."""
-        return self.lp.add_variable(name, first, last)
+        self.variables.append(self._lp.add_variable(name, first, last))
+        return self.variables[-1]
+
+    def add(self, constraint: Constraint) -> None:
+        """Add a constraint."""
+        self._pace.step()
+        self.constraints.append(constraint)
 
 
 def precedence(model: Model) -> None:
@@ -66,32 +79,32 @@ def precedence(model: Model) -> None:
     C_p <= S_k, and C_k <= S_j + M (1 - x_jd)   transfer k of p's tensor to d, consumer j
     C_i + signal (x_is - x_js) <= S_j           signal from i to j
     """
-    lp, f = model.lp, model.formulation
+    f = model.formulation
     for i, j in f.problem.graph.edges.tolist():
-        lp.addConstraint(model.C[i] <= model.S[j])
+        model.add(model.C[i] <= model.S[j])
     for k, transfer in enumerate(f.transfers):
-        lp.addConstraint(model.C[transfer.producer] <= model.S_k[k])
+        model.add(model.C[transfer.producer] <= model.S_k[k])
         for j in transfer.consumers:
             M = _big_m(model.C_k[k], model.S[j])
-            lp.addConstraint(model.C_k[k] <= model.S[j] + M * (1 - model.x[j][transfer.dst]))
+            model.add(model.C_k[k] <= model.S[j] + M * (1 - model.x[j][transfer.dst]))
     for i, j in f.signals:
         for s, x_is in model.x[i].items():
             apart = x_is - model.x[j].get(s, 0)
-            lp.addConstraint(model.C[i] + f.signal_time * apart <= model.S[j])
+            model.add(model.C[i] + f.signal_time * apart <= model.S[j])
 
 
 def op_durations(model: Model) -> None:
     """(2) C_i = S_i + sum_d time[i, d] x_id."""
     for i, times in enumerate(model.formulation.op_time):
         duration = pulp.lpSum(time * model.x[i][d] for d, time in times.items())
-        model.lp.addConstraint(model.C[i] == model.S[i] + duration)
+        model.add(model.C[i] == model.S[i] + duration)
 
 
 def makespan(model: Model) -> None:
     """(3) 0 <= C_i <= C_max; C_max is at least the lower bound (variables have these ranges)."""
     for i, after in enumerate(model.formulation.problem.graph.successors.degree.tolist()):
         if after == 0:
-            model.lp.addConstraint(model.C[i] <= model.C_max)
+            model.add(model.C[i] <= model.C_max)
 
 
 def no_overlap_on_devices(model: Model) -> None:
@@ -118,17 +131,17 @@ def sent_transfers(model: Model) -> None:
         here = [model.x[j][transfer.dst] for j in transfer.consumers]
         for s, z in model.z[k].items():
             x_ps = model.x[transfer.producer][s]
-            model.lp.addConstraint(z <= x_ps)
-            model.lp.addConstraint(z <= pulp.lpSum(here))
+            model.add(z <= x_ps)
+            model.add(z <= pulp.lpSum(here))
             for x_jd in here:
-                model.lp.addConstraint(z >= x_ps + x_jd - 1)
+                model.add(z >= x_ps + x_jd - 1)
 
 
 def transfer_durations(model: Model) -> None:
     """(6) C_k = S_k + sum_s time[k, s] z_ks."""
     for k, transfer in enumerate(model.formulation.transfers):
         duration = pulp.lpSum(time * model.z[k][s] for s, time in transfer.time.items())
-        model.lp.addConstraint(model.C_k[k] == model.S_k[k] + duration)
+        model.add(model.C_k[k] == model.S_k[k] + duration)
 
 
 def congestion(model: Model) -> None:
@@ -156,7 +169,7 @@ def memory(model: Model) -> None:
     sizes = problem.graph.resident_bytes.tolist()
     scale = 1 / max([1, *sizes])  # large coefficients would hide a fraction of x in the tolerance
     for d, capacity in enumerate(problem.capacity_bytes.tolist()):
-        model.lp.addConstraint(scale * _bytes_on(model, sizes, d) <= scale * int(capacity))
+        model.add(scale * _bytes_on(model, sizes, d) <= scale * int(capacity))
 
 
 def memory_balance(model: Model, tolerance: float) -> None:
@@ -167,24 +180,24 @@ def memory_balance(model: Model, tolerance: float) -> None:
     for d, e in model.formulation.gpu_pairs:
         out_d, out_e = _bytes_on(model, sizes, d), _bytes_on(model, sizes, e)
         difference = (1 - tolerance) * out_d - (1 + tolerance) * out_e
-        model.lp.addConstraint(scale * difference <= 0)
+        model.add(scale * difference <= 0)
 
 
 def colocation_and_affinity(model: Model) -> None:
     """(9) sum_d x_id = 1 over the devices that can run i, and x equal within a colocation group."""
     graph = model.formulation.problem.graph
     for x in model.x:
-        model.lp.addConstraint(pulp.lpSum(x.values()) == 1)
+        model.add(pulp.lpSum(x.values()) == 1)
     for group in range(graph.num_groups):
         for i, j in pairwise(graph.groups[group].tolist()):
             for d in model.x[i]:
-                model.lp.addConstraint(model.x[i][d] == model.x[j][d])
+                model.add(model.x[i][d] == model.x[j][d])
 
 
 def symmetry(model: Model, start_device: list[int] | None) -> None:
     """Of placements that differ in the names of equal devices only, keep one."""
     for i, d in excluded_by_symmetry(model.formulation, start_device):
-        model.lp.addConstraint(model.x[i][d] == 0)
+        model.add(model.x[i][d] == 0)
 
 
 @dataclass(frozen=True)
@@ -218,12 +231,22 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
     """Build the model, and let a solver search it from the start until the limits."""
     start = asked.start
     horizon_us = start.makespan * (1 + START_SLACK) if start and asked.start_fits else None
-    model = _model(asked, horizon_us)
-    unit_us = model.formulation.unit_us
     on_solution = asked.on_solution
     with TemporaryDirectory(prefix="pesto-") as folder:
-        path = Path(folder) / "model.mps"
-        model.lp.writeMPS(str(path))
+        path, pace = Path(folder) / "model.mps", Pace(asked)
+        try:
+            model = _model(asked, horizon_us, pace)
+            write_mps(path, model.variables, model.constraints, model.C_max, pace)
+        except TooLargeError as error:
+            if not asked.limits.stop.is_set():
+                _log.warning(
+                    "the MILP of %d ops is left out: %s; use fewer nodes (-n), more time, or "
+                    "--solver cpsat.",
+                    asked.formulation.problem.num_ops,
+                    error,
+                )
+            return Found()
+        unit_us = model.formulation.unit_us
         answer = run(
             MipQuestion(
                 model=path,
@@ -237,11 +260,11 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
     return Found(answer.infeasible, times, answer.bound * unit_us)
 
 
-def _model(asked: Search, horizon_us: float | None) -> Model:
+def _model(asked: Search, horizon_us: float | None, pace: Pace) -> Model:
     formulation = asked.formulation
     if horizon_us is not None:
         formulation = replace(formulation, horizon=horizon_us)
-    model = Model(formulation.in_units((formulation.horizon or 1.0) / SCALE, whole=False))
+    model = Model(formulation.in_units((formulation.horizon or 1.0) / SCALE, whole=False), pace)
     precedence(model)
     op_durations(model)
     makespan(model)
@@ -261,7 +284,7 @@ def _model(asked: Search, horizon_us: float | None) -> Model:
 def _either_or(model: Model, delta: Variable, apart: Expression, i: Span, j: Span) -> None:
     """If δ = 1 j starts after the end of i, if δ = 0 the reverse, unless the two are apart."""
     for (_, end), (start, _), other in ((i, j, 1 - delta), (j, i, delta)):
-        model.lp.addConstraint(start >= end - _big_m(end, start) * (other + apart))
+        model.add(start >= end - _big_m(end, start) * (other + apart))
 
 
 def _big_m(end: Variable, start: Variable) -> float:

@@ -14,6 +14,8 @@ from pesto_cli.limits import Limits
 OnSolution = Callable[[float, float], None]
 
 POLL_S = 0.05
+# In deterministic mode, the constraints of a model that a unit of work is enough for.
+STEPS_PER_UNIT = 15_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,45 @@ class Search:
             return self.limits
         spent = time.monotonic() - self.began
         return replace(self.limits, time_limit_s=max(0.0, self.limits.time_limit_s - spent))
+
+
+class TooLargeError(Exception):
+    """A model was not built in time, or before a stop was asked for; says how far it came."""
+
+
+class Pace:
+    """Sees to it that building a model heeds the limits.
+
+    In deterministic mode steps are counted, not seconds, and there are enough for a small model.
+    """
+
+    def __init__(self, asked: Search) -> None:
+        self._limits, self._began, self._num_steps = asked.limits, asked.began, 0
+
+    def step(self) -> None:
+        """Count another constraint.
+
+        Raises:
+            TooLargeError: as `check`.
+        """
+        self._num_steps += 1
+        self.check()
+
+    def check(self) -> None:
+        """Go on, or not.
+
+        Raises:
+            TooLargeError: the time is over, or a stop was asked for.
+        """
+        limit_s = self._limits.time_limit_s
+        if self._limits.deterministic:
+            limit_s, spent_s = max(1.0, limit_s), self._num_steps / STEPS_PER_UNIT
+        else:
+            spent_s = time.monotonic() - self._began
+        if spent_s > limit_s or self._limits.stop.is_set():
+            raise TooLargeError(
+                f"it was not built in {limit_s:.1f} s, with {self._num_steps:,} constraints so far"
+            )
 
 
 @dataclass(frozen=True)

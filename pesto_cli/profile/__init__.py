@@ -4,7 +4,7 @@ To add a cost source: one file with a function `Request -> Costs`, and one line 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pesto_cli
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, Profile, with_comm
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, OpGraph
-from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
@@ -36,6 +36,7 @@ def profile(
     source: str = "analytic",
     cpu_offload: bool = False,
     comm: list[CommFit] | None = None,
+    what: str = "the graph",
 ) -> Profile:
     """Read a training step and give every op its time on every kind of device that can run it.
 
@@ -45,6 +46,7 @@ def profile(
         source: a name in `SOURCES`, with its argument behind a colon (`csv:FILE`).
         cpu_offload: give ops that a GPU can run a time on the CPU too.
         comm: fitted communication models to put on the machine's links.
+        what: names the graph in errors.
 
     Raises:
         BadInputError: the source is unknown, or graph, machine or costs do not fit each other.
@@ -58,13 +60,14 @@ def profile(
         )
     if comm is not None:
         machine = with_comm(machine, comm)
-    step = read_step(meta_graph)
+    step = read_step(meta_graph, what)
     costs = SOURCES[name](Request(step, meta_graph, machine, argument, cpu_offload))
-    for note in costs.notes:
-        log.warning("%s", note)
     graph = step.graph
     if costs.tensor_bytes is not None:
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
+    notes = [*costs.notes, *_size_notes(step, graph)]
+    for note in notes:
+        log.warning("%s", note)
     problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
     provenance = {
         "graph_hash": step.graph_hash,
@@ -72,9 +75,24 @@ def profile(
         "tensorflow_version": tensorflow().__version__,
         "source": source,
         "num_runs": costs.num_runs,
-        "notes": list(costs.notes),
+        "notes": notes,
     }
     return Profile(problem, provenance)
+
+
+def _size_notes(step: StepGraph, graph: OpGraph) -> Iterator[str]:
+    """Of sizes that the data decides and nobody measured."""
+    is_measured = graph.tensor_bytes != step.graph.tensor_bytes
+    estimated = np.flatnonzero(step.estimated & ~is_measured)
+    if len(estimated):
+        largest = estimated[np.argmax(graph.tensor_bytes[estimated])]
+        tensors = "1 tensor" if len(estimated) == 1 else f"{len(estimated)} tensors"
+        yield (
+            f"the data decides the size of {tensors}: it was estimated by what they are made from, "
+            f"the largest, an output of {graph.names[graph.tensor_producer[largest]]!r}, as "
+            f"{graph.tensor_bytes[largest]:,} bytes; give measured sizes for more "
+            "(--source csv:FILE)."
+        )
 
 
 def _with_free_feeds(

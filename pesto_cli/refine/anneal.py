@@ -1,9 +1,15 @@
 """Simulated annealing over placement and order at once, in one numba kernel.
 
-A state is a device for every op and an offset on its upward rank under that placement; its makespan
-is that of the list schedule by rank + offset. A worse candidate is taken with probability
-exp(-increase / temperature) (Kirkpatrick et al., 1983). The chance is drawn first, so that the
-simulation of a candidate is given up as soon as it must end above what would be taken.
+A state is a device for every op and an offset on its upward rank under that placement. With
+makespan C_max that of the list schedule by rank + offset, e the share by which memory is exceeded
+and T the duration of all transfers together, its cost is
+
+    C_max (1 + penalty e) + TRANSFERS T
+
+Most moves leave the makespan as it is; the last term tells those apart that leave links and devices
+more room. A worse candidate is taken with probability exp(-increase / temperature) (Kirkpatrick et
+al., 1983). The chance is drawn first, so that the simulation of a candidate is given up as soon as
+it must end above what would be taken.
 """
 
 from collections.abc import Sequence
@@ -24,6 +30,7 @@ from pesto_cli.simulate import (
 # Chances, one after the other: move a group, a connected cluster, the end of a cut edge; swap two
 # groups.
 MOVES = np.cumsum([0.55, 0.22, 0.13, 0.10])
+TRANSFERS = 0.05  # see above, and docs/search.md
 CLUSTER_SIZE = 4.0  # mean of the exponential part
 NEAR = 1e-3  # how far apart ops start that change places: from this share of the makespan to all
 
@@ -61,7 +68,8 @@ class Chain:
         self._order = (np.zeros(problem.num_ops), np.zeros(problem.num_ops))  # starts, keys
         self._best = (self._device.copy(), self._offset.copy())
         # Makespan in us, and the share by which memory is exceeded: of the state, of the best.
-        self._score = np.full(4, np.inf)
+        # Then the transfers of the state in us.
+        self._score = np.full(5, np.inf)
         self.evaluations = 0
 
     def go_to(self, device: IntArray, offset: FloatArray) -> None:
@@ -151,7 +159,7 @@ def _draw(random, cumulative):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def]
-    """Makespan, inf if it is above the limit; by what share memory is exceeded; starts and keys."""
+    """Makespan, inf if above the limit; excess of memory; transfers in us; starts and keys."""
     graph, machine, waits, goes_first, order, memory, resident_bytes, capacity, may_exceed = problem
     num_ops = len(device)
     duration = np.empty(num_ops)
@@ -161,7 +169,7 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     key = np.empty(num_ops)
     for op in range(num_ops):
         if tail[op] > limit_us:
-            return np.inf, 0.0, duration, key
+            return np.inf, 0.0, 0.0, duration, key
         key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
     start, end, rank, tensor, dst, sent, arrived = simulate(
         graph, machine, waits, device, key, order[:0], tail, limit_us
@@ -169,7 +177,7 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     makespan = 0.0
     for op in range(num_ops):
         if rank[op] < 0:
-            return np.inf, 0.0, duration, key
+            return np.inf, 0.0, 0.0, duration, key
         makespan = max(makespan, end[op])
     excess = 0.0
     if may_exceed and makespan <= limit_us:
@@ -180,16 +188,21 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
         for here in range(len(capacity)):
             if peak[here] > capacity[here]:
                 excess += (peak[here] - capacity[here]) / (capacity[here] + 1.0)
-    return makespan, excess, start, key
+    return makespan, excess, (arrived - sent).sum(), start, key
 
 
 @njit(cache=True, nogil=True)
-def _keep(state, makespan, excess, start, key):  # type: ignore[no-untyped-def]
-    """The state has this makespan and excess; it may be the best."""
+def _cost(makespan, excess, transfers, penalty):  # type: ignore[no-untyped-def]
+    return makespan * (1.0 + penalty * excess) + TRANSFERS * transfers
+
+
+@njit(cache=True, nogil=True)
+def _keep(state, makespan, excess, transfers, start, key):  # type: ignore[no-untyped-def]
+    """The state has this makespan and so on; it may be the best."""
     device, offset, order, best, score = state
     order[0][:] = start
     order[1][:] = key
-    score[0], score[1] = makespan, excess
+    score[0], score[1], score[4] = makespan, excess, transfers
     if excess < score[3] or (excess == score[3] and makespan < score[2]):
         score[2], score[3] = makespan, excess
         best[0][:] = device
@@ -198,8 +211,8 @@ def _keep(state, makespan, excess, start, key):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _visit(problem, state):  # type: ignore[no-untyped-def]
-    makespan, excess, start, key = _evaluate(problem, state[0], state[1], np.inf)
-    _keep(state, makespan, excess, start, key)
+    makespan, excess, transfers, start, key = _evaluate(problem, state[0], state[1], np.inf)
+    _keep(state, makespan, excess, transfers, start, key)
 
 
 @njit(cache=True, nogil=True)
@@ -347,11 +360,11 @@ def _anneal(problem, moves, state, random, steps, chances, temperature, penalty)
             op = _change_order(device, offset, order, score[0], random)
         if num_moved == 0 and op < 0:
             continue
-        cost = score[0] * (1.0 + penalty * score[1])
+        cost = _cost(score[0], score[1], score[4], penalty)
         limit = cost - temperature * np.log(1.0 - _uniform(random))
-        makespan, excess, start, key = _evaluate(problem, device, offset, limit)
-        if makespan * (1.0 + penalty * excess) <= limit:
-            _keep(state, makespan, excess, start, key)
+        makespan, excess, transfers, start, key = _evaluate(problem, device, offset, limit)
+        if _cost(makespan, excess, transfers, penalty) <= limit:
+            _keep(state, makespan, excess, transfers, start, key)
             continue
         for row in range(num_moved - 1, -1, -1):
             for entry in range(offsets[moved[row]], offsets[moved[row] + 1]):

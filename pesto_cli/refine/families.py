@@ -5,7 +5,8 @@ only say what changes device in one move. Heavy-tensor groups find a split by la
 never part a weight gradient from its forward op; chains and single ops do that.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,6 +21,10 @@ from pesto_cli.problem import Problem
 HEAVY_QUANTILES = (0.5, 0.75, 0.9, 0.97, 0.99)
 COARSE_NODES = (300, 100, 40)
 SCOPE_DEPTHS = (1, 2, 3, 4)
+# The same op, or scope of these depths, of so many layers or time steps in a row.
+REPEATS = (4, 16, 10**9)
+REPEATED_DEPTHS = (3, 5)
+NUMBER = re.compile(r"\d+")
 # Ops that move alone are tried more often than any other family.
 ALONE_WEIGHT = 3.0
 
@@ -82,14 +87,27 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
         yield _components(graph.num_ops, producer[edge], graph.consumers[edge])
     for depth in SCOPE_DEPTHS:
         for plain in (_path, _path_of_forward_op):
-            scopes = ["/".join(plain(name)[:depth]) for name in graph.names]
-            yield np.unique(scopes, return_inverse=True)[1]
+            yield _same("/".join(plain(name)[:depth]) for name in graph.names)
+    for repeats in REPEATS:
+        names = [_every(repeats, name) for name in graph.names]
+        yield _same(names)
+        for depth in REPEATED_DEPTHS:
+            yield _same("/".join(_path(name)[:depth]) for name in names)
 
 
 def _coarse_labels(problem: Problem) -> Iterator[IntArray]:
     for num_nodes in COARSE_NODES:
         if num_nodes < problem.num_ops:
             yield coarsen(problem, num_nodes).node_of_op
+
+
+def _same(labels: Iterable[str]) -> IntArray:
+    return np.unique(list(labels), return_inverse=True)[1]
+
+
+def _every(repeats: int, name: str) -> str:
+    """A name that so many layers or time steps in a row share: their numbers over `repeats`."""
+    return NUMBER.sub(lambda number: str(int(number[0]) // repeats), name)
 
 
 def _path(name: str) -> list[str]:

@@ -13,10 +13,13 @@ from pesto_cli.refine.families import Families, families_of
 from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
-# Of the coarse graph.
-NUM_NODES = 2000
-# An op is short, and contracted, if it takes at most this share of the makespan's lower bound.
-SHORT = 5e-4
+# The coarse graph has so many nodes, or one for every `OPS_A_NODE` ops in between.
+LEAST_NODES, MOST_NODES = 200, 2000
+OPS_A_NODE = 4
+# An op is short, and contracted, if it takes at most this share of the makespan's lower bound, and
+# at most so long: in a deep graph, long ops are a small share too.
+SHORT = 1e-4
+SHORT_US = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +48,14 @@ class Level:
         """Short ops have joined their neighbours: nearly lossless, and several times as fast."""
         problem = simulator.problem
         bound_us = max(critical_path_us(problem), load_us(problem))
-        return cls.of(simulator, contract(problem, SHORT * bound_us))
+        return cls.of(simulator, contract(problem, min(SHORT * bound_us, SHORT_US)))
 
     @classmethod
     def coarse(cls, simulator: Simulator) -> Self:
         """Coarsened as for the ILP, but not as far: moves weigh more, and evaluations are fast."""
-        return cls.of(simulator, coarsen(simulator.problem, NUM_NODES))
+        problem = simulator.problem
+        num_nodes = min(max(LEAST_NODES, problem.num_ops // OPS_A_NODE), MOST_NODES)
+        return cls.of(simulator, coarsen(problem, num_nodes))
 
     @classmethod
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:

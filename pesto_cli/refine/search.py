@@ -1,4 +1,8 @@
-"""Refinement: anneal coarse nodes first, then the contracted graph, and then op by op."""
+"""Refinement: anneal coarse nodes first, then the contracted graph, and then op by op.
+
+Every worker anneals on its own until the last stage. One of two begins on the coarse graph, where
+moves weigh more and evaluations are fast, and one on the contracted graph, which loses less.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +13,7 @@ from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.limits import Limits
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level
+from pesto_cli.result import optimal_up_to_us
 from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 
@@ -16,25 +21,44 @@ OnIncumbent = Callable[[str, Schedule], None]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One cooling.
+class Cooling:
+    """How one chain anneals.
 
-    level: the graph that it runs on. share: of the time.
-    hot, cold: first and last temperature, as shares of the makespan's lower bound.
+    level: the graph that it runs on.
+    hot, cold: first and last temperature. The unit is the makespan's lower bound over the number of
+        nodes: what a move changes is as long as a node, and not as the graph.
     order: the share of moves that change the order; the others change devices.
     """
 
     level: Callable[[Simulator], Level]
-    share: float
     hot: float
     cold: float
-    order: float
+    order: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Coolings side by side.
+
+    share: of the time. coolings: dealt to the workers.
+    together: whether all workers start at the best of all, or each at the best of its own.
+    """
+
+    share: float
+    coolings: tuple[Cooling, ...]
+    together: bool = False
 
 
 STAGES = (
-    Stage(Level.coarse, share=0.3, hot=5e-3, cold=1e-4, order=0.0),
-    Stage(Level.contracted, share=0.45, hot=2e-3, cold=5e-5, order=0.0),
-    Stage(Level.of_ops, share=0.25, hot=2e-4, cold=2e-5, order=0.1),
+    Stage(
+        0.3,
+        (
+            Cooling(Level.coarse, hot=5.0, cold=0.1),
+            Cooling(Level.contracted, hot=10.0, cold=0.1),
+        ),
+    ),
+    Stage(0.5, (Cooling(Level.contracted, hot=2.0, cold=0.08),)),
+    Stage(0.2, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
 )
 # See `Chain.anneal`; the first of a stage, and the last.
 PENALTIES = (3.0, 100.0)
@@ -44,8 +68,6 @@ OPS_PER_S = 1.5e7
 BATCH_S = 0.05
 # How often in a stage the chains' best states are looked at, at least; and at least every second.
 MIN_ROUNDS = 20
-# A bound that is met can lie below the makespan by rounding.
-ROUNDING = 1e-9
 
 
 def refine(
@@ -70,7 +92,7 @@ def refine(
     """
     search = _Search(simulator, starts, limits, on_incumbent)
     for stage in STAGES:
-        search.run(stage, until_us=lower_bound_us * (1 + ROUNDING))
+        search.run(stage, until_us=optimal_up_to_us(lower_bound_us))
     return search.best
 
 
@@ -86,17 +108,22 @@ class _Search:
     ) -> None:
         problem = simulator.problem
         self._simulator, self._limits, self._on_incumbent = simulator, limits, on_incumbent
-        self._starts = sorted(starts, key=lambda start: goodness(problem, start))
-        self.best = self._starts[0]
+        by_goodness = sorted(starts, key=lambda start: goodness(problem, start))
+        self.best = by_goodness[0]
+        self._bests = [by_goodness[worker % len(starts)] for worker in range(limits.workers)]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
+        self._levels: dict[Callable[[Simulator], Level], Level] = {}
         self._began = time.monotonic()
         self._stages_run = 0
         self._spent = 0.0  # share of the time
 
     def run(self, stage: Stage, until_us: float) -> None:
         """Anneal every chain, look at the best of each now and then; end early at a makespan."""
-        level = stage.level(self._simulator)
-        chains = [self._chain(level, worker) for worker in range(self._limits.workers)]
+        workers = range(self._limits.workers)
+        coolings = [stage.coolings[worker % len(stage.coolings)] for worker in workers]
+        levels = [self._level(cooling) for cooling in coolings]
+        starts = [self.best if stage.together else self._bests[worker] for worker in workers]
+        chains = [self._chain(*each) for each in zip(workers, levels, starts, strict=True)]
         seen = [chain.goodness for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
@@ -105,53 +132,61 @@ class _Search:
                     break
                 until = part / rounds
                 running = [
-                    threads.submit(self._anneal, stage, level, chain, until) for chain in chains
+                    threads.submit(self._anneal, stage.share, *each, until)
+                    for each in zip(coolings, levels, chains, strict=True)
                 ]
                 for done in running:
                     done.result()
                 for worker, chain in enumerate(chains):
                     if part == 1 or chain.goodness < seen[worker]:
                         seen[worker] = chain.goodness
-                        self._offer(level.expanded(*chain.best))
+                        self._offer(worker, levels[worker].expanded(*chain.best))
         self._stages_run += 1
         self._spent += stage.share
 
-    def _chain(self, level: Level, worker: int) -> Chain:
-        """A chain at one of the starts, or in a later stage at the best so far."""
+    def _level(self, cooling: Cooling) -> Level:
+        if cooling.level not in self._levels:
+            self._levels[cooling.level] = cooling.level(self._simulator)
+        return self._levels[cooling.level]
+
+    def _chain(self, worker: int, level: Level, start: Schedule) -> Chain:
         seed = (self._limits.seed, self._stages_run, worker)
         chain = Chain(level.simulator, level.families, seed)
-        first = self._stages_run == 0
-        start = self._starts[worker % len(self._starts)] if first else self.best
         chain.go_to(*level.projected(start))
         return chain
 
-    def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
-        """Run a chain until this share of the stage is over."""
+    def _anneal(
+        self, share: float, cooling: Cooling, level: Level, chain: Chain, until: float
+    ) -> None:
+        """Run a chain until this part of the stage is over."""
         batch = max(1, int(BATCH_S * OPS_PER_S / level.size))
+        unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
         while not self._limits.stop.is_set():
-            progress = self._progress(stage, level, chain)
+            progress = self._progress(share, level, chain)
             if progress >= until:
                 break
             chain.anneal(
                 batch,
-                self._bound_us * stage.hot * (stage.cold / stage.hot) ** progress,
+                unit_us * cooling.hot * (cooling.cold / cooling.hot) ** progress,
                 PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress,
-                stage.order,
+                cooling.order,
             )
 
-    def _progress(self, stage: Stage, level: Level, chain: Chain) -> float:
-        """What share of a stage is over: of its time, or in deterministic mode of its work."""
+    def _progress(self, share: float, level: Level, chain: Chain) -> float:
+        """What part of a stage is over: of its time, or in deterministic mode of its work."""
         limit_s = self._limits.time_limit_s
         if limit_s <= 0:
             return 1.0
         if self._limits.deterministic:
-            return chain.evaluations * level.size / (stage.share * limit_s * OPS_PER_S)
+            return chain.evaluations * level.size / (share * limit_s * OPS_PER_S)
         spent = (time.monotonic() - self._began) / limit_s
-        return (spent - self._spent) / stage.share
+        return (spent - self._spent) / share
 
-    def _offer(self, schedule: Schedule) -> None:
+    def _offer(self, worker: int, schedule: Schedule) -> None:
         """Take a schedule if it is better."""
         problem = self._simulator.problem
+        if goodness(problem, schedule) < goodness(problem, self._bests[worker]):
+            self._bests[worker] = schedule
         if goodness(problem, schedule) < goodness(problem, self.best):
             self.best = schedule
             self._on_incumbent("refinement", schedule)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.text import Text
-
-from pesto_cli.report.tables import rendered, size_text, table
+from pesto_cli.report.layouts import layouts, plain_text
+from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import time_text
 from pesto_cli.result import Held, MemoryPeak
 
 # How many of the tensors and variables at a peak are named.
@@ -17,22 +17,21 @@ def memory_text(peaks: Sequence[MemoryPeak]) -> str:
 
 
 def _one_device(peak: MemoryPeak) -> str:
-    shown = table("", ["the largest", "", "size", "since"])
-    shown.columns[1].justify = "left"
-    # Long names take several lines, so that the other columns keep their width.
-    shown.columns[0].no_wrap, shown.columns[0].overflow = False, "fold"
-    for held in peak.held[:NUM_NAMED]:
-        shown.add_row(Text(held.op), held.what, size_text(held.num_bytes), _since(held))
+    rows: list[Sequence[str]] = [
+        (held.op, held.what, size_text(held.num_bytes), _since(held))
+        for held in peak.held[:NUM_NAMED]
+    ]
     others = peak.held[NUM_NAMED:]
     if others:
         size = sum(held.num_bytes for held in others)
-        shown.add_row(f"{len(others):,} others", "", size_text(size), "")
+        rows.append((f"{len(others):,} others", "", size_text(size), ""))
+    shown = plain_text(layouts("", ["largest", "", "size", "since"], rows, num_text=2))
     return (
-        f"At {peak.at_us / 1e3:.3f} ms {peak.device} holds {size_text(peak.peak_bytes)}, "
+        f"At {time_text(peak.at_us)} {peak.device} holds {size_text(peak.peak_bytes)}, "
         f"{size_text(peak.resident_bytes)} of it variables; "
-        f"{size_text(peak.capacity_bytes)} may be used.\n{rendered(shown)}"
+        f"{size_text(peak.capacity_bytes)} may be used.\n{shown}"
     )
 
 
 def _since(held: Held) -> str:
-    return "throughout" if held.what == "variable" else f"{held.since_us / 1e3:.3f} ms"
+    return "throughout" if held.what == "variable" else time_text(held.since_us)

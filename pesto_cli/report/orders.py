@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
 
 from pesto_cli.graph import FloatArray
-from pesto_cli.report.tables import table
+from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.times import TimeScale
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,17 @@ def chance(makespan_us: float, random_us: FloatArray) -> Chance:
     )
 
 
-def chance_table(makespan_us: float, found: Chance) -> Table:
+def chance_table(makespan_us: float, found: Chance) -> Layouts:
     """The placement's own order, then the distribution of the others."""
     orders = "1 random order" if found.num_orders == 1 else f"{found.num_orders} random orders"
-    columns = ["own order ms", "min ms", "median ms", "mean ms", "max ms", "order is worth"]
-    shown = table(f"The same devices in {orders}", columns)
-    shown.columns[0].justify = "right"
-    times_us = (makespan_us, found.min_us, found.median_us, found.mean_us, found.max_us)
-    shown.add_row(*(f"{time_us / 1e3:.2f}" for time_us in times_us), f"{found.order_is_worth:.1%}")
-    return shown
+    times_us = {
+        "own order": makespan_us,
+        "min": found.min_us,
+        "median": found.median_us,
+        "mean": found.mean_us,
+        "max": found.max_us,
+    }
+    scale = TimeScale.of(times_us.values())
+    columns = [*(f"{name} {scale.unit}" for name in times_us), "order is worth"]
+    row = [*map(scale.text, times_us.values()), f"{found.order_is_worth:.1%}"]
+    return layouts(f"The same devices in {orders}", columns, [row], num_text=0)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from pesto_cli.limits import Limits
 from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import time_text
 from pesto_cli.result import Progress
 
 # A log tells a change of makespan, bound or shortfall from this share on.
@@ -85,8 +86,8 @@ def _log_line(elapsed_s: float, progress: Progress) -> str:
     short = progress.shortfall_bytes
     quality = f"{size_text(short)} short" if short else f"gap {progress.gap:5.1%}"
     return (
-        f"{elapsed_s:6.1f} s  {_ms(progress.makespan_us):>10}  "
-        f"bound {_ms(progress.lower_bound_us)}  {quality}  {progress.source}"
+        f"{elapsed_s:6.1f} s  {time_text(progress.makespan_us):>10}  "
+        f"bound {time_text(progress.lower_bound_us)}  {quality}  {progress.source}"
     )
 
 
@@ -151,15 +152,11 @@ def _figures(progress: Progress | None) -> tuple[str, str]:
     """Makespan; bound and gap, or by how much memory is exceeded."""
     if progress is None:
         return "", _quality("", "")
-    quality = _quality(_ms(progress.lower_bound_us), f"{progress.gap:.1%}")
+    quality = _quality(time_text(progress.lower_bound_us), f"{progress.gap:.1%}")
     if progress.shortfall_bytes:
         quality = f"{size_text(progress.shortfall_bytes)} short".rjust(len(quality))
-    return _ms(progress.makespan_us), quality
+    return time_text(progress.makespan_us), quality
 
 
 def _quality(bound: str, gap: str) -> str:
     return bound.rjust(12) + gap.rjust(7)
-
-
-def _ms(time_us: float) -> str:
-    return f"{time_us / 1e3:.2f} ms"

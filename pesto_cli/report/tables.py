@@ -1,119 +1,131 @@
-"""Results as tables for a terminal."""
+"""Results as tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from pesto_cli.files import CommFit
 from pesto_cli.problem import Problem
+from pesto_cli.report.layouts import Layouts, layouts, table
 from pesto_cli.report.summary import Summary
+from pesto_cli.report.times import TimeScale
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.schedule import shortfall_bytes
 
 GIB = 2**30
 
 
-def print_tables(tables: Iterable[Table]) -> None:
-    """Print to stdout, as wide as the tables need where it is no terminal."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
-    # Captured, as rich would end the process itself where nobody reads its output.
-    with console.capture() as shown:
-        for table in tables:
-            any_width = console.options.update_width(1000)
-            if console.measure(table, options=any_width).maximum > console.width:
-                _squeeze(table)
-            console.print(table)
-    print(shown.get(), end="", flush=True)
-
-
-def _squeeze(wide: Table) -> None:
-    """Headers in two lines, less space between columns."""
-    wide.pad_edge, wide.collapse_padding = False, True
-    for column in wide.columns:
-        column.header = str(column.header).replace(" ", "\n")
-
-
-def rendered(shown: Table) -> str:
-    """A table as plain text, as wide as the terminal of stderr."""
-    console = Console(stderr=True, color_system=None, highlight=False)
-    if not console.is_terminal:
-        console.width = 120
-    with console.capture() as text:
-        console.print(shown)
-    return "\n".join(line.rstrip() for line in text.get().splitlines())
-
-
-def table(title: str, columns: Sequence[str]) -> Table:
-    """An empty table whose first column is text and whose others are numbers."""
-    empty = Table(title=title, title_justify="left", box=SIMPLE_HEAD, title_style="bold")
-    for index, column in enumerate(columns):
-        empty.add_column(column, justify="right" if index else "left", no_wrap=True)
-    return empty
-
-
-def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Table:
-    """One row a strategy: step time, bound, gap, peak memory per device, time to solution."""
-    devices = [device.name for device in problem.machine.devices]
-    peaks = [f"{name} GiB" for name in devices]
-    shown = table(title, ["strategy", "step ms", "bound ms", "gap", *peaks, "took", "status"])
-    for result in results:
-        peak = [f"{size / GIB:.2f}" for size in result.schedule.peak_bytes]
-        shown.add_row(
+def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layouts:
+    """Strategies with step time, bound, gap, peak memory, time to solution and status."""
+    scale = TimeScale.of(result.makespan_us for result in results)
+    quality = ["strategy", f"step {scale.unit}", f"bound {scale.unit}", "gap"]
+    rows = [
+        [
             result.strategy,
-            f"{result.makespan_us / 1e3:.2f}",
-            f"{result.lower_bound_us / 1e3:.2f}",
+            scale.text(result.makespan_us),
+            scale.text(result.lower_bound_us),
             f"{result.gap:.1%}",
-            *peak,
-            f"{result.runtime_s:.2f} s",
-            _status(problem, result),
-        )
+        ]
+        for result in results
+    ]
+    forms = [
+        _with_a_column_a_device(quality, rows, problem, results, narrow=narrow)
+        for narrow in (False, True)
+    ]
+    return Layouts(title, *forms, _with_a_line_a_device(quality, rows, problem, results))
+
+
+def _with_a_column_a_device(
+    quality: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    problem: Problem,
+    results: Sequence[Result],
+    *,
+    narrow: bool,
+) -> Table:
+    """A row a strategy."""
+    peaks = [f"{device.name} GiB" for device in problem.machine.devices]
+    lines = [
+        [
+            *row,
+            *(f"{size / GIB:.2f}" for size in result.schedule.peak_bytes),
+            _took(result),
+            _status(problem, result, between=",\n" if narrow else ", "),
+        ]
+        for row, result in zip(rows, results, strict=True)
+    ]
+    return table([*quality, *peaks, "took", "status"], lines, narrow=narrow)
+
+
+def _with_a_line_a_device(
+    quality: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    problem: Problem,
+    results: Sequence[Result],
+) -> Table:
+    """Peaks and shortfalls one below the other."""
+    lines = [
+        [*row, _memory(problem, result), f"{_status_word(result)}\n{_took(result)}"]
+        for row, result in zip(rows, results, strict=True)
+    ]
+    shown = table([*quality, "peak GiB", "status took"], lines, narrow=True)
+    shown.leading = 1
     return shown
 
 
-def profile_table(title: str, summary: Summary) -> Table:
+def _memory(problem: Problem, result: Result) -> str:
+    lines = []
+    peaks, short = result.schedule.peak_bytes, shortfall_bytes(problem, result.schedule)
+    for device, peak, excess in zip(problem.machine.devices, peaks, short, strict=True):
+        lines.append(f"{device.name} {peak / GIB:.2f}")
+        if excess:
+            lines.append(f"{size_text(int(excess))} short")
+    return "\n".join(lines)
+
+
+def _took(result: Result) -> str:
+    return f"{result.runtime_s:.2f} s"
+
+
+def profile_table(title: str, summary: Summary) -> Layouts:
     """Op count by duration, as in Pesto's Table 1, total work and critical path."""
-    shown = table(
-        title, ["ops", "under 10 us", "10 - 100 us", "over 100 us", "work ms", "critical path ms"]
-    )
-    shown.add_row(
-        str(summary.num_ops),
-        str(summary.num_short),
-        str(summary.num_medium),
-        str(summary.num_long),
-        f"{summary.work_us / 1e3:.2f}",
-        f"{summary.critical_path_us / 1e3:.2f}",
-    )
-    return shown
+    scale = TimeScale.of([summary.work_us, summary.critical_path_us])
+    columns = ["ops", "under 10 us", "10 - 100 us", "over 100 us"]
+    columns += [f"work {scale.unit}", f"critical path {scale.unit}"]
+    counts = (summary.num_ops, summary.num_short, summary.num_medium, summary.num_long)
+    times = (summary.work_us, summary.critical_path_us)
+    return layouts(title, columns, [[*map(str, counts), *map(scale.text, times)]])
 
 
-def comm_table(title: str, fits: Sequence[CommFit]) -> Table:
+def comm_table(title: str, fits: Sequence[CommFit]) -> Layouts:
     """One row a kind of link."""
-    shown = table(title, ["link", "latency us", "us per MB", "R²", "samples"])
-    for fit in fits:
-        shown.add_row(
+    rows = [
+        [
             f"{fit.src_kind} -> {fit.dst_kind}",
             f"{fit.comm.latency_us:.3f}",
             f"{fit.comm.us_per_byte * 1e6:.3f}",
             "" if fit.r_squared is None else f"{fit.r_squared:.4f}",
             "" if fit.num_samples is None else str(fit.num_samples),
-        )
-    return shown
+        ]
+        for fit in fits
+    ]
+    return layouts(title, ["link", "latency us", "us per MB", "R²", "samples"], rows)
 
 
-def _status(problem: Problem, result: Result) -> str:
+def _status(problem: Problem, result: Result, between: str) -> str:
     if result.status is SolveStatus.OUT_OF_MEMORY:
-        return f"OOM: {shortfall_text(problem, result)}"
-    return str(result.status)
+        return f"OOM: {shortfall_text(problem, result, between)}"
+    return _status_word(result)
 
 
-def shortfall_text(problem: Problem, result: Result) -> str:
+def _status_word(result: Result) -> str:
+    return "OOM" if result.status is SolveStatus.OUT_OF_MEMORY else str(result.status)
+
+
+def shortfall_text(problem: Problem, result: Result, between: str = ", ") -> str:
     """By how much each device's memory is exceeded."""
     short = shortfall_bytes(problem, result.schedule)
-    return ", ".join(
+    return between.join(
         f"{device.name} {size_text(int(size))} short"
         for device, size in zip(problem.machine.devices, short, strict=True)
         if size

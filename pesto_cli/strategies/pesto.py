@@ -5,6 +5,7 @@ strategy's answer, the search starts from the best of these and never returns le
 finds is refined op by op, where most of the improvement is.
 """
 
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from pesto_cli.strategies.single import single
 # Of the time limit; the refinement has the rest.
 ILP_SHARE = 0.15
 
+_log = logging.getLogger(__name__)
+
 
 def pesto(simulator: Simulator, search: Search) -> Answer:
     """Improve on the warm start, or on the best of `single` and `expert`."""
@@ -42,6 +45,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
 
     if search.warm_start is not None:
         starts = {"warm start": simulator.replay(search.warm_start)}
+        _note_what_is_short(simulator.problem, starts["warm start"])
     else:
         starts = {
             "single": single(simulator, search).schedule,
@@ -66,6 +70,15 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
         incumbent.begin("refinement")
         refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
     return Answer(incumbent.schedule, incumbent.lower_bound_us)
+
+
+def _note_what_is_short(problem: Problem, start: Schedule) -> None:
+    short = zip(problem.machine.devices, shortfall_bytes(problem, start).tolist(), strict=True)
+    devices = [f"that of {device.name} by {size:,} bytes" for device, size in short if size]
+    if devices:
+        _log.warning(
+            "the warm start exceeds the memory, %s: it serves as a hint only.", ", ".join(devices)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,15 +8,12 @@ from pesto_cli.bounds import lower_bound_us
 from pesto_cli.errors import BadInputError
 from pesto_cli.memory import memory_peak
 from pesto_cli.problem import Problem
-from pesto_cli.result import Result, SolveStatus
+from pesto_cli.result import Result, SolveStatus, optimal_up_to_us
 from pesto_cli.schedule import shortfall_bytes, violations
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.warm_up import warm_up
-
-# Sums of doubles in another order differ by rounding.
-RELATIVE_ROUNDING = 1e-9
 
 
 def run(problem: Problem, name: str, search: Search) -> Result:
@@ -53,7 +50,7 @@ def judged(
     short = np.flatnonzero(shortfall_bytes(problem, schedule)).tolist()
     if short:
         status = SolveStatus.OUT_OF_MEMORY
-    elif schedule.makespan_us <= bound_us * (1 + RELATIVE_ROUNDING):
+    elif schedule.makespan_us <= optimal_up_to_us(bound_us):
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.INTERRUPTED if interrupted else SolveStatus.FEASIBLE

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 
+from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import coarsen
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.limits import Limits
@@ -26,5 +27,6 @@ def warm_up() -> None:
     simulator = Simulator(problem)
     start = simulator.list_schedule(np.full(8, 1), simulator.upward_rank())
     simulator.replay(start.placement)
+    lower_bound_us(problem)
     coarsen(problem, 3)
     refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))

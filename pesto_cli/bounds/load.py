@@ -1,31 +1,15 @@
-"""Lower bounds on the makespan, whatever the placement and whatever the order on devices and links.
-
-All of them leave transfers and signals out and give every op its fastest device, so they bound the
-optimum with free link order, and with it the one with links that serve first come first.
-"""
+"""Work spread over the devices, alone and between what comes before and after it."""
 
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
 
 import numpy as np
 
-from pesto_cli.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.graph import BoolArray, FloatArray
 from pesto_cli.problem import Problem
 
 # A machine has few kinds of devices, so few sets of devices matter; pins could add many.
 MAX_DEVICE_SETS = 16
-
-
-def lower_bound_us(problem: Problem) -> float:
-    """The best of all bounds."""
-    return max(critical_path_us(problem), load_us(problem), head_tail_load_us(problem))
-
-
-def critical_path_us(problem: Problem) -> float:
-    """Longest chain of ops, each on its fastest device."""
-    time_us = problem.min_duration_us
-    through = heads(problem.graph, time_us) + time_us
-    return float(through.max(initial=0.0))
 
 
 def load_us(problem: Problem) -> float:
@@ -39,25 +23,31 @@ def load_us(problem: Problem) -> float:
     program for unrelated machines.) And C_max >= min_d time[g, d].
     """
     group_us = _group_time_us(problem)
-    spread_us = [_share(group_us, y).sum() for y in _device_shares(problem)]
+    spread_us = [_share(group_us, y).sum() for y in device_shares(problem)]
     return float(max([*spread_us, group_us.min(axis=1).max(initial=0.0)]))
 
 
-def head_tail_load_us(problem: Problem) -> float:
+def head_tail_load_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray) -> float:
     """Load between what has to come before it and what has to come after it.
 
-    With r_i the longest chain before op i, q_i the longest after it, and w_i = min_d y_d time[i, d]
-    its share of the devices' time, all ops of a set J run between min r and C_max - min q:
+    No op i starts before r_i, and the step goes on for q_i after its end. With w_i = min_d y_d
+    time[i, d], its share of the devices' time, all ops of a set J run between min r and
+    C_max - min q:
 
         C_max >= min_J r_i + sum_J w_i + min_J q_i
 
     The best set J is found by Jackson's preemptive schedule (Carlier, "The one-machine sequencing
     problem", 1982). A colocation group is such a set on one device.
+
+    Args:
+        problem: of `num_ops` ops.
+        head_us: r, `[num_ops]`.
+        tail_us: q, `[num_ops]`.
     """
-    graph, time_us = problem.graph, problem.min_duration_us
-    head_us, tail_us = heads(graph, time_us), tails(graph, time_us)
-    op_us = np.where(problem.allowed, problem.duration_us, np.inf)
-    bounds_us = [_jackson(head_us, _share(op_us, y), tail_us) for y in _device_shares(problem)]
+    graph = problem.graph
+    bounds_us = [
+        _jackson(head_us, shared_work_us(problem, y), tail_us) for y in device_shares(problem)
+    ]
     first_us, last_us = (np.full(graph.num_groups, np.inf) for _ in range(2))
     np.minimum.at(first_us, graph.colocation_group, head_us)
     np.minimum.at(last_us, graph.colocation_group, tail_us)
@@ -65,44 +55,12 @@ def head_tail_load_us(problem: Problem) -> float:
     return float(max([*bounds_us, alone_us.max(initial=0.0)]))
 
 
-def heads(graph: OpGraph, time_us: FloatArray) -> FloatArray:
-    """`[num_ops]`: the longest chain that ends where an op starts."""
-    return _longest_before(graph.topological_order, graph.predecessors, time_us)
+def shared_work_us(problem: Problem, y: FloatArray) -> FloatArray:
+    """`[num_ops]`: the least that every op takes of the devices' time, by their shares y."""
+    return _share(np.where(problem.allowed, problem.duration_us, np.inf), y)
 
 
-def tails(graph: OpGraph, time_us: FloatArray) -> FloatArray:
-    """`[num_ops]`: the longest chain that starts where an op ends."""
-    return _longest_before(graph.topological_order[::-1], graph.successors, time_us)
-
-
-def _longest_before(order: IntArray, before: Adjacency, time_us: FloatArray) -> FloatArray:
-    offsets, indices = before.offsets.tolist(), before.indices.tolist()
-    duration = time_us.tolist()
-    longest = [0.0] * len(duration)
-    through = [0.0] * len(duration)
-    for op in order.tolist():
-        rows = indices[offsets[op] : offsets[op + 1]]
-        longest[op] = max((through[row] for row in rows), default=0.0)
-        through[op] = longest[op] + duration[op]
-    return np.array(longest)
-
-
-def _group_time_us(problem: Problem) -> FloatArray:
-    """`[num_groups, num_devices]`: time of a whole group on one device, inf where it may not."""
-    group_us = np.zeros((problem.graph.num_groups, problem.num_devices))
-    op_us = np.where(problem.allowed, problem.duration_us, np.inf)
-    np.add.at(group_us, problem.graph.colocation_group, op_us)
-    return group_us
-
-
-def _share(time_us: FloatArray, y: FloatArray) -> FloatArray:
-    """min_d y_d time[., d], over the devices where it may run."""
-    weighted = np.where(np.isfinite(time_us), time_us, 0.0) * y
-    shared: FloatArray = np.where(np.isfinite(time_us), weighted, np.inf).min(axis=1)
-    return shared
-
-
-def _device_shares(problem: Problem) -> list[FloatArray]:
+def device_shares(problem: Problem) -> list[FloatArray]:
     """Shares y worth trying: for each set of devices that ops are confined to, by their speeds."""
     shares = []
     time_us = np.where(problem.allowed, problem.duration_us, 0.0)
@@ -113,7 +71,8 @@ def _device_shares(problem: Problem) -> list[FloatArray]:
         here_us = np.where(able, time_us, 0.0).sum(axis=0)
         speed = np.divide(fastest_us, here_us, out=np.ones_like(here_us), where=here_us > 0)
         speed[~devices] = 0.0
-        shares.append(speed / speed.sum())
+        if speed.any():
+            shares.append(speed / speed.sum())
     return shares
 
 
@@ -132,6 +91,21 @@ def _device_sets(problem: Problem) -> list[BoolArray]:
         sets = unions
     largest_first = sorted(sets, key=lambda row: (-sum(row), row))
     return [np.array(row) for row in largest_first[:MAX_DEVICE_SETS]]
+
+
+def _group_time_us(problem: Problem) -> FloatArray:
+    """`[num_groups, num_devices]`: time of a whole group on one device, inf where it may not."""
+    group_us = np.zeros((problem.graph.num_groups, problem.num_devices))
+    op_us = np.where(problem.allowed, problem.duration_us, np.inf)
+    np.add.at(group_us, problem.graph.colocation_group, op_us)
+    return group_us
+
+
+def _share(time_us: FloatArray, y: FloatArray) -> FloatArray:
+    """min_d y_d time[., d], over the devices where it may run."""
+    weighted = np.where(np.isfinite(time_us), time_us, 0.0) * y
+    shared: FloatArray = np.where(np.isfinite(time_us), weighted, np.inf).min(axis=1)
+    return shared
 
 
 def _jackson(head_us: FloatArray, work_us: FloatArray, tail_us: FloatArray) -> float:

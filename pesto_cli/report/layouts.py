@@ -1,0 +1,90 @@
+"""Tables that fit a terminal of any width, and lose nothing in a file."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+# Wider than any table: a file has no width of its own.
+WIDTH_OF_A_FILE = 10_000
+
+
+class Layouts:
+    """The same figures in several forms, widest first: shown is the first that there is room for.
+
+    Where there is room for none, the cells of the last one take several lines.
+    """
+
+    def __init__(self, title: str, *forms: Table) -> None:
+        self._title, self._forms = title, forms
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Title and table."""
+        any_width = options.update_width(WIDTH_OF_A_FILE)
+        fitting = (
+            form
+            for form in self._forms
+            if console.measure(form, options=any_width).maximum <= options.max_width
+        )
+        shown = next(fitting, self._forms[-1])
+        if self._title:
+            yield Text(self._title, style="bold", overflow="fold")
+        if not shown.show_edge:  # which is an empty line at the top
+            yield Text()
+        yield shown
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    num_text: int = 1,
+    narrow: bool = False,
+) -> Table:
+    """A table whose first columns are text and whose others are numbers.
+
+    narrow: headers in several lines, less space between columns and none at the edges.
+    """
+    shown = Table(
+        box=SIMPLE_HEAD, pad_edge=not narrow, show_edge=not narrow, collapse_padding=narrow
+    )
+    for index, column in enumerate(columns):
+        shown.add_column(
+            column.replace(" ", "\n") if narrow else column,
+            justify="left" if index < num_text else "right",
+            overflow="fold",
+        )
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    return shown
+
+
+def layouts(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, num_text: int = 1
+) -> Layouts:
+    """A table in its wide and its narrow form."""
+    forms = (table(columns, rows, num_text=num_text, narrow=narrow) for narrow in (False, True))
+    return Layouts(title, *forms)
+
+
+def print_layouts(shown: Iterable[Layouts]) -> None:
+    """Print to stdout."""
+    print("\n".join(_rendered(each, Console(highlight=False)) for each in shown), flush=True)
+
+
+def plain_text(shown: Layouts) -> str:
+    """A table as text for stderr, without bold headers."""
+    return _rendered(shown, Console(stderr=True, color_system=None, highlight=False))
+
+
+def _rendered(shown: Layouts, console: Console) -> str:
+    """As wide as the terminal; a file gets all of the width."""
+    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+    if not console.file.isatty():
+        console.width = WIDTH_OF_A_FILE
+    # Captured, as rich would end the process itself where nobody reads its output.
+    with console.capture() as text:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in text.get().splitlines()).rstrip() + "\n"
