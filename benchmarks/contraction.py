@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.large import DEEP
-from benchmarks.quality import MODELS, profile_of, with_memory
+from benchmarks.quality import profile_of, with_memory
 from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.refine.levels import Level
@@ -25,6 +25,7 @@ from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.devices import group_time_us
 from pesto_cli.strategies.warm_up import warm_up
+from pesto_cli.zoo import PAPER_MODELS
 
 LEVELS: Mapping[str, Callable[[Simulator], Level]] = {
     "contracted": Level.contracted,
@@ -38,7 +39,7 @@ RANDOM = ("random 0", "random 1", "random 2")
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table, row by row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=[*MODELS, DEEP], metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=[*PAPER_MODELS, DEEP], metavar="MODEL")
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     options = parser.parse_args(arguments)
     warm_up()

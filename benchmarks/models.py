@@ -11,7 +11,7 @@ from typing import Any
 from pesto_cli import api as pesto
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.structure import ancestors
-from pesto_cli.zoo import MODELS
+from pesto_cli.zoo import PAPER_MODELS
 
 MACHINE = "v100x2-nvlink"
 PAPER_OPS = {
@@ -58,7 +58,7 @@ def main(names: Sequence[str] = ()) -> None:
     """Print a row for each model named; for every full-size model if none is."""
     print("| model | ops | nodes | paper | parameters | work, ms | critical path, ms | peak, GiB |")
     print("|---|" + "--:|" * 7)
-    for name in names or [name for name in MODELS if not name.endswith("-tiny")]:
+    for name in names or PAPER_MODELS:
         print(row(name), flush=True)
 
 

@@ -24,20 +24,8 @@ from pesto_cli.report.orders import Chance, chance
 from pesto_cli.result import Progress, Result
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
+from pesto_cli.zoo import PAPER_MODELS
 
-MODELS = (
-    "RNNLM-2-2048",
-    "RNNLM-4-2048",
-    "RNNLM-16-1024",
-    "NMT-2-1024",
-    "NMT-4-1024",
-    "Transformer-10-8-1024",
-    "Transformer-12-8-1024",
-    "Transformer-6-16-2048",
-    "NASNet-4-212",
-    "NASNet-6-148",
-    "NASNet-6-168",
-)
 MACHINE = "v100x2-nvlink"
 GPU_GIB = (80, 16)
 
@@ -86,7 +74,7 @@ class Row:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, write, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=PAPER_MODELS, metavar="MODEL")
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deterministic", action="store_true", help="one worker, work for time")
