@@ -1,7 +1,8 @@
 """Refinement: anneal coarse nodes first, then the contracted graph, and then op by op.
 
 Every worker anneals on its own until the last stage. One of two begins on the coarse graph, where
-moves weigh more and evaluations are fast, and one on the contracted graph, which loses less.
+moves weigh more and evaluations are fast, at the best start; the other on the contracted graph,
+which loses less, at the worst start, which commits it to least.
 """
 
 import time
@@ -108,9 +109,9 @@ class _Search:
     ) -> None:
         problem = simulator.problem
         self._simulator, self._limits, self._on_incumbent = simulator, limits, on_incumbent
-        by_goodness = sorted(starts, key=lambda start: goodness(problem, start))
-        self.best = by_goodness[0]
-        self._bests = [by_goodness[worker % len(starts)] for worker in range(limits.workers)]
+        ranked = sorted(starts, key=lambda start: goodness(problem, start))
+        self.best = ranked[0]
+        self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
         self._levels: dict[Callable[[Simulator], Level], Level] = {}
         self._began = time.monotonic()
