@@ -73,7 +73,7 @@ def placements(level: Level, starts: Mapping[str, Schedule]) -> Iterator[IntArra
 
 def both(level: Level, device: IntArray) -> str:
     """Makespans of a placement of nodes, by op and by node."""
-    by_op_us = ranked_us(level.full, device[level.node_of_op])
+    by_op_us = ranked_us(level.full, level.coarsening.expand(device))
     by_node_us = ranked_us(level.simulator, device)
     return f"{by_op_us / 1e3:.1f}, {by_node_us / 1e3:.1f} ({by_node_us / by_op_us - 1:+.1%})"
 

@@ -86,9 +86,10 @@ def coarsen(profile: Profile, num_nodes: int = 200) -> Profile:
     """Coarsen to a profile whose ops are nodes, with the names of their members."""
     coarsening = coarsen_problem(profile.problem, num_nodes)
     names = profile.problem.graph.names
-    members: list[list[str]] = [[] for _ in range(coarsening.problem.num_ops)]
-    for op, node in enumerate(coarsening.node_of_op.tolist()):
-        members[node].append(names[op])
+    members = [
+        [names[op] for op in coarsening.members[node].tolist()]
+        for node in range(coarsening.num_nodes)
+    ]
     provenance = {**profile.provenance, "coarsened_from": profile.file_hash}
     return Profile(coarsening.problem, provenance, members)
 

@@ -22,6 +22,11 @@ def random_problem(
     return Problem.build(graph, _times(rng, graph, machine), machine)
 
 
+def random_devices(problem: Problem, rng: np.random.Generator) -> np.ndarray:
+    """A device for every op, from those that it may run on."""
+    return np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+
+
 def random_placement(problem: Problem, seed: int) -> np.ndarray:
     """A device for every op, from those that it may run on with its group."""
     rng = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
+from random_problems import random_devices
 from test_simulate import random_problem
 
 from pesto_cli.graph import OpGraph, Tensor
@@ -92,7 +93,7 @@ def test_all_that_is_held_adds_up_to_the_peak_on_every_device(seed: int) -> None
     rng = np.random.default_rng(seed)
     for _ in range(40):
         problem = random_problem(rng)
-        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        device = random_devices(problem, rng)
         schedule = Simulator(problem).list_schedule(device, rng.random(problem.num_ops))
         peaks = [memory_peak(problem, schedule, each) for each in range(problem.num_devices)]
         assert [peak.peak_bytes for peak in peaks] == schedule.peak_bytes.tolist()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus
+from random_problems import random_devices
 from test_simulate import random_problem
 
 from pesto_cli.files import Profile, write_profile
@@ -89,7 +90,7 @@ def test_on_every_device_ops_start_in_the_order_in_which_they_became_ready(seed:
     rng = np.random.default_rng(seed)
     for _ in range(20):
         problem = random_problem(rng)
-        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        device = random_devices(problem, rng)
         schedule = first_ready_first(Simulator(problem), device)
         ready = np.array(ready_us(problem, schedule))
         for here in range(problem.num_devices):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
+from random_problems import random_devices
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import OpGraph, Tensor
@@ -208,7 +209,7 @@ def test_every_schedule_passes_the_checker_and_replays_exactly(seed: int) -> Non
     rng = np.random.default_rng(seed)
     for _ in range(40):
         problem = random_problem(rng)
-        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        device = random_devices(problem, rng)
         simulator = Simulator(problem)
         schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
         assert violations(problem, schedule) == []
@@ -223,7 +224,7 @@ def test_upward_rank_without_queueing_bounds_the_makespan() -> None:
     rng = np.random.default_rng(1)
     for _ in range(50):
         problem = random_problem(rng)
-        device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
+        device = random_devices(problem, rng)
         rank = upward_rank(problem, device)
         assert rank.max() <= list_schedule(problem, device, rank).makespan_us + 1e-9
         assert (upward_rank(problem) <= rank + 1e-9).all()

@@ -13,7 +13,7 @@ from pesto_cli.coarsen.parallel import merge_keeping_parallel
 from pesto_cli.coarsen.plain import merge_plainly
 from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, IntArray
+from pesto_cli.graph import Adjacency, FloatArray, IntArray
 from pesto_cli.problem import Problem
 
 
@@ -41,6 +41,32 @@ class Coarsening:
     def expand(self, node_values: NDArray[Any]) -> NDArray[Any]:
         """A value for every op, that of its node: `[num_nodes, ...]` to `[num_ops, ...]`."""
         return node_values[self.node_of_op]
+
+    def project(self, ops: Problem, device: IntArray) -> IntArray:
+        """A device for every node: where most of its group's work is, as far as that may go.
+
+        Args:
+            ops: the problem that was coarsened.
+            device: of its ops, `[num_ops]`.
+
+        Returns:
+            `[num_nodes]`.
+        """
+        nodes = self.problem
+        votes = np.zeros((nodes.graph.num_groups, nodes.num_devices))
+        # Equal votes for ops of no time, too small to outweigh any work.
+        group = self.expand(nodes.graph.colocation_group)
+        np.add.at(votes, (group, device), 1e-9 + ops.min_duration_us)
+        votes[~nodes.group_allowed] = -1.0
+        chosen: IntArray = votes.argmax(axis=1)[nodes.graph.colocation_group]
+        return chosen
+
+    def priority(self, start_us: FloatArray, rank_us: FloatArray) -> FloatArray:
+        """Of ops, `[num_ops]`: node by node in the order of their starts, then by the ops' rank."""
+        place = np.lexsort((-rank_us, self.expand(start_us)))
+        priority = np.empty(len(place))
+        priority[place] = -np.arange(len(place))
+        return priority
 
 
 Merging = Callable[[Problem, int], Quotient]

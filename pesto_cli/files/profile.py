@@ -39,7 +39,8 @@ class Profile:
 
 _Cost = float | None
 # Far above any tensor, and low enough that the sum over a graph stays an int64.
-_Bytes = Annotated[int, Field(le=2**45)]
+MAX_TENSOR_BYTES = 2**45
+_Bytes = Annotated[int, Field(le=MAX_TENSOR_BYTES)]
 _Index = Annotated[int, Field(lt=2**31)]
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import read_bytes
-
-MAX_BYTES = 2**45  # as in a profile
+from pesto_cli.files import MAX_TENSOR_BYTES, read_bytes
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,10 @@ class Row:
     def num_bytes(self, column: str) -> int:
         """A whole number of 0 or more."""
         amount = self.amount(column)
-        if amount != int(amount) or amount > MAX_BYTES:
+        if amount != int(amount) or amount > MAX_TENSOR_BYTES:
             raise BadInputError(
                 f"{self.where}: {column} is {self.cells[column]!r}; "
-                f"whole bytes, at most {MAX_BYTES}, were expected."
+                f"whole bytes, at most {MAX_TENSOR_BYTES}, were expected."
             )
         return int(amount)
 

@@ -26,22 +26,20 @@ SHORT_US = 50.0
 class Level:
     """A coarsening or contraction of the ops' problem, or that problem itself.
 
-    full: of the ops' problem. simulator: of this level's problem.
-    node_of_op: `[num_ops]`.
+    full: of the ops' problem. simulator: of this level's, that of the coarsening.
     """
 
     full: Simulator
     simulator: Simulator
     families: Families
-    node_of_op: IntArray
+    coarsening: Coarsening
 
     @classmethod
     def of_ops(cls, simulator: Simulator) -> Self:
         """The ops themselves."""
         problem = simulator.problem
-        return cls(
-            simulator, simulator, families_of(problem, coarse=False), np.arange(problem.num_ops)
-        )
+        itself = Coarsening(problem, np.arange(problem.num_ops))
+        return cls(simulator, simulator, families_of(problem, coarse=False), itself)
 
     @classmethod
     def contracted(cls, simulator: Simulator) -> Self:
@@ -62,7 +60,7 @@ class Level:
         """The nodes of a coarsening of the simulator's problem."""
         problem = coarsening.problem
         families = families_of(problem, coarse=True)
-        return cls(simulator, Simulator(problem), families, coarsening.node_of_op)
+        return cls(simulator, Simulator(problem), families, coarsening)
 
     @property
     def size(self) -> int:
@@ -73,29 +71,20 @@ class Level:
     def projected(self, schedule: Schedule) -> tuple[IntArray, FloatArray]:
         """A state of this level from an op-level schedule, as (device, rank offset) of every node.
 
-        A colocation group of nodes goes where most of its work is, as far as it may. The order is
-        that of the ranks, or of the nodes' starts if that is shorter.
+        The order is that of the ranks, or of the nodes' starts if that is shorter.
         """
-        ops, problem = self.full.problem, self.simulator.problem
-        group = problem.graph.colocation_group
-        votes = np.zeros((problem.graph.num_groups, problem.num_devices))
-        # Equal votes for ops of no time, too small to outweigh any work.
-        np.add.at(votes, (group[self.node_of_op], schedule.device), 1e-9 + ops.min_duration_us)
-        votes[~problem.group_allowed] = -1.0
-        device: IntArray = votes.argmax(axis=1)[group]
-        start_us = np.full(problem.num_ops, -np.inf)
-        np.maximum.at(start_us, self.node_of_op, schedule.start_us)
+        device = self.coarsening.project(self.full.problem, schedule.device)
+        start_us = np.full(len(device), -np.inf)
+        np.maximum.at(start_us, self.coarsening.node_of_op, schedule.start_us)
         return device, self._offset(device, start_us)
 
     def expanded(self, device: IntArray, offset: FloatArray) -> Schedule:
         """The op-level schedule of a state: the better of the ranks' order and the nodes' own."""
         if self.simulator is self.full:
             return self._list(device, offset)
-        nodes = self._list(device, offset)
-        of_op = device[self.node_of_op]
-        by_rank = self.full.upward_rank(of_op) + offset[self.node_of_op]
-        by_node = np.empty(len(of_op))
-        by_node[np.lexsort((-by_rank, nodes.start_us[self.node_of_op]))] = -np.arange(len(of_op))
+        of_op = self.coarsening.expand(device)
+        by_rank = self.full.upward_rank(of_op) + self.coarsening.expand(offset)
+        by_node = self.coarsening.priority(self._list(device, offset).start_us, by_rank)
         schedules = [self.full.list_schedule(of_op, rank) for rank in (by_rank, by_node)]
         return min(schedules, key=lambda schedule: goodness(self.full.problem, schedule))
 

@@ -9,12 +9,9 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
-from pesto_cli.graph import IntArray
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
@@ -100,7 +97,7 @@ def solve_coarsely(
     coarsening = coarsen(problem, search.num_nodes)
     coarse_simulator = Simulator(coarsening.problem)
     coarse_starts = [
-        ordered(coarse_simulator, projected(problem, coarsening, schedule.device))
+        ordered(coarse_simulator, coarsening.project(problem, schedule.device))
         for schedule in starts
     ]
     solution = ilp.solve(
@@ -168,33 +165,8 @@ class Incumbent:
         self._search.on_progress(progress)
 
 
-def projected(problem: Problem, coarsening: Coarsening, device: IntArray) -> IntArray:
-    """A device for every node: where most of its members' work is, as far as its group may go.
-
-    Args:
-        problem: the full graph's.
-        coarsening: of the problem.
-        device: `[num_ops]`, of the full graph.
-
-    Returns:
-        `[num_nodes]`.
-    """
-    coarse = coarsening.problem
-    group = coarse.graph.colocation_group[coarsening.node_of_op]
-    votes = np.zeros((coarse.graph.num_groups, coarse.num_devices))
-    # Equal votes for ops of no time, too small to outweigh any work.
-    np.add.at(votes, (group, device), 1e-9 + problem.min_duration_us)
-    votes[~coarse.group_allowed] = -1.0
-    chosen: IntArray = votes.argmax(axis=1)[coarse.graph.colocation_group]
-    return chosen
-
-
 def expanded(simulator: Simulator, coarsening: Coarsening, coarse: Schedule) -> list[Schedule]:
     """Op-level schedules of a coarse one: by upward rank, and node by node in the coarse order."""
-    device = coarse.device[coarsening.node_of_op]
-    rank = simulator.upward_rank(device)
-    start_us = coarse.start_us[coarsening.node_of_op]
-    place = np.lexsort((-rank, start_us))
-    priority = np.empty(len(place))
-    priority[place] = -np.arange(len(place))
-    return [ordered(simulator, device), simulator.list_schedule(device, priority)]
+    device = coarsening.expand(coarse.device)
+    by_node = coarsening.priority(coarse.start_us, simulator.upward_rank(device))
+    return [ordered(simulator, device), simulator.list_schedule(device, by_node)]
