@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+# Exit codes of what is no error of these kinds.
+INTERRUPTED = 130
+BUG = 123
+
 
 class PestoError(Exception):
     """An error whose message is meant for the user as it stands."""

@@ -12,6 +12,7 @@ import pytest
 from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli import cli
+from pesto_cli.cli import placing
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
@@ -184,7 +185,7 @@ def test_a_bug_says_so_and_exits_123(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, diamond_profile: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pesto", "compare", str(diamond_profile)])
-    monkeypatch.setattr(cli, "_constrained", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(placing, "_constrained", lambda *arguments: 1 / 0)
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     assert exit_.value.code == 123

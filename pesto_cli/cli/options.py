@@ -1,0 +1,88 @@
+"""Options and checks that several commands share."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto_cli.errors import BadInputError
+
+PATH = click.Path(path_type=Path)
+Command = Callable[..., Any]
+
+
+def output_option(what: str) -> Callable[[Command], Command]:
+    """`-o FILE`, required."""
+    return click.option("-o", "--output", type=PATH, required=True, help=f"Where to write {what}.")
+
+
+def json_option(command: Command) -> Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")(command)
+
+
+def quiet_option(what: str = "neither progress nor summary") -> Callable[[Command], Command]:
+    """`--quiet`."""
+    return click.option("--quiet", is_flag=True, help=f"Print {what}.")
+
+
+def search_options(command: Command) -> Command:
+    """Options that every search takes."""
+    options = [
+        click.option(
+            "--time-limit",
+            type=click.FloatRange(min=0, min_open=True, max=10**7),
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+        ),
+        click.option("--solver", default="cpsat", show_default=True, help="cpsat, cbc or highs."),
+        click.option(
+            "-n",
+            "--num-nodes",
+            type=click.IntRange(min=1),
+            default=200,
+            show_default=True,
+            help="Size of the coarse graph.",
+        ),
+        click.option(
+            "--no-congestion", is_flag=True, help="Let transfers on a link overlap in the ILP."
+        ),
+        click.option(
+            "--balance",
+            type=click.FloatRange(0, 1),
+            help="Share by which the outputs on two devices may differ in the ILP.",
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option(
+            "--workers", type=click.IntRange(1, 256), help="Threads; all cores unless given."
+        ),
+        click.option(
+            "--deterministic",
+            is_flag=True,
+            help="The same answer twice: one thread, work counted instead of seconds.",
+        ),
+        click.option(
+            "--constraints", type=PATH, help="TOML with pin, forbid, together and headroom."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def check_output(output: Path, *inputs: Path) -> None:
+    """Find out before the work, not after it, that its result has nowhere to go."""
+    if not output.parent.is_dir():
+        raise BadInputError(f"{output}: folder {output.parent} does not exist; create it first.")
+    if output.is_dir():
+        raise BadInputError(f"{output} is a folder; a file name was expected.")
+    if output.resolve() in [path.resolve() for path in inputs]:
+        raise BadInputError(f"{output} is the input, and would be lost; choose another output.")
+
+
+def echo_json(value: Any) -> None:
+    """Print to stdout."""
+    click.echo(json.dumps(value, indent=2))

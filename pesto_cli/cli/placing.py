@@ -1,0 +1,268 @@
+"""`coarsen`, `solve`, `simulate` and `compare`: profiles in, placements out."""
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto_cli.cli.options import (
+    PATH,
+    check_output,
+    echo_json,
+    json_option,
+    output_option,
+    quiet_option,
+    search_options,
+)
+from pesto_cli.errors import INTERRUPTED, BadInputError, about
+
+
+@click.command()
+@click.argument("profile", type=PATH)
+@output_option("the coarse profile")
+@click.option("-n", "--num-nodes", type=click.IntRange(min=1), default=200, show_default=True)
+@json_option
+@quiet_option()
+def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:
+    """Coarsen PROFILE by height-based batch merging."""
+    from pesto_cli import api
+
+    check_output(output, profile)
+    fine = api.read_profile(profile)
+    coarse = api.coarsen(fine, num_nodes)
+    api.write_profile(output, coarse)
+    rows = {
+        name: {
+            "ops": part.problem.num_ops,
+            "tensors": part.problem.graph.num_tensors,
+            "critical_path_us": api.critical_path_us(part.problem),
+        }
+        for name, part in (("fine", fine), ("coarse", coarse))
+    }
+    if as_json:
+        echo_json(rows)
+    elif not quiet:
+        for name, row in rows.items():
+            click.echo(
+                f"{name:6} {row['ops']:6} ops, {row['tensors']:6} tensors, "
+                f"critical path {row['critical_path_us'] / 1e3:.2f} ms"
+            )
+
+
+@click.command()
+@click.argument("profile", type=PATH)
+@output_option("the placement")
+@click.option("--strategy", default="pesto", show_default=True)
+@search_options
+@click.option("--warm-start", type=PATH, help="A placement to start from.")
+@json_option
+@quiet_option()
+def solve(
+    profile: Path,
+    output: Path,
+    strategy: str,
+    warm_start: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Find a device and a place in its execution order for every op of PROFILE."""
+    from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison
+    from pesto_cli.result import SolveStatus
+
+    check_output(output, profile)
+    priced = _constrained(profile, options.pop("constraints"))
+    start = None
+    if warm_start is not None and strategy != "pesto":
+        raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
+    if warm_start is not None:
+        start = api.read_placement(warm_start).match(priced.problem)
+    with _stoppable() as stop:
+        search = _search_from(options, stop, quiet, warm_start=start)
+        with _progress(strategy, search, quiet) as watched:
+            result = api.solve(priced, strategy, watched)
+    if options["deterministic"]:
+        options["workers"] = 1
+    placed = api.placement(priced, result, options)
+    api.write_placement(output, placed)
+    if as_json:
+        echo_json(result_json(priced.problem, result))
+    elif not quiet:
+        print_layouts([comparison(str(output), priced.problem, [result])])
+    if result.status is SolveStatus.INTERRUPTED:
+        click.echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+@click.command()
+@click.argument("profile", type=PATH)
+@click.option("--placement", type=PATH, required=True)
+@click.option("--trace", type=PATH, help="Write a Chrome trace, for Perfetto.")
+@click.option(
+    "--random-orders",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also leave the order to chance, N times.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of these orders."
+)
+@json_option
+@quiet_option()
+def simulate(
+    profile: Path,
+    placement: Path,
+    trace: Path | None,
+    random_orders: int | None,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Replay a placement of PROFILE and check it against every rule of the execution model."""
+    from pesto_cli import api
+    from pesto_cli.files import atomic_write
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.memory import memory_text
+    from pesto_cli.report.orders import chance, chance_table
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison
+    from pesto_cli.report.trace import chrome_trace
+
+    priced = api.read_profile(profile)
+    placed = api.read_placement(placement)
+    result = api.simulate(priced, placed)
+    record = result_json(priced.problem, result)
+    tables = [comparison(placement.name, priced.problem, [result])]
+    if random_orders is not None:
+        random_us = api.random_orders_us(priced, placed, random_orders, seed)
+        found = chance(result.makespan_us, random_us)
+        record["random_orders"] = {"seed": seed, "makespan_us": random_us.tolist(), **asdict(found)}
+        tables.append(chance_table(result.makespan_us, found))
+    if trace is not None:
+        value = chrome_trace(priced.problem, result.schedule)
+        atomic_write(trace, json.dumps(value).encode())
+    if as_json:
+        echo_json(record)
+    elif not quiet:
+        print_layouts(tables)
+        if result.memory_peaks:
+            click.echo(memory_text(result.memory_peaks), err=True)
+
+
+@click.command()
+@click.argument("profile", type=PATH)
+@click.option("--strategies", default="all", show_default=True, metavar="A,B,...")
+@search_options
+@json_option
+@quiet_option("no progress, only the table")
+def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Solve PROFILE by every strategy, side by side, with lower bound and gap."""
+    from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.records import result_json
+    from pesto_cli.report.tables import comparison
+
+    names = list(api.STRATEGIES) if strategies == "all" else strategies.split(",")
+    priced = _constrained(profile, options.pop("constraints"))
+    results = []
+    with _stoppable() as stop:
+        search = _search_from(options, stop, quiet)
+        for name in names:
+            with _progress(name, search, quiet) as watched:
+                results += api.compare(priced, [name], watched)
+    if as_json:
+        echo_json([result_json(priced.problem, result) for result in results])
+    else:
+        title = f"{profile.name}: {priced.problem.num_ops} ops"
+        print_layouts([comparison(title, priced.problem, results)])
+    if stop.is_set():
+        sys.exit(INTERRUPTED)
+
+
+def _constrained(profile: Path, constraints: Path | None) -> Any:
+    from pesto_cli import api
+
+    priced = api.read_profile(profile)
+    if constraints is None:
+        return priced
+    rules = api.read_constraints(constraints)
+    with about(constraints):
+        return api.constrain(priced, rules)
+
+
+def _search_from(
+    options: dict[str, Any], stop: threading.Event, quiet: bool, warm_start: Any = None
+) -> Any:
+    """The search that the command's options ask for."""
+    from pesto_cli import api, ilp
+
+    if options["solver"] not in ilp.SOLVERS:
+        raise BadInputError(
+            f"solver {options['solver']!r} is unknown; one of {', '.join(ilp.SOLVERS)} "
+            "was expected."
+        )
+    if math.isnan(options["time_limit"]):
+        raise BadInputError("--time-limit is nan; a number of seconds was expected.")
+    notice = threading.Timer(
+        2.0, click.echo, ["compiling kernels, once: about 20 s ..."], {"err": True}
+    )
+    if not quiet:
+        notice.start()
+    api.warm_up()
+    notice.cancel()
+    limits = api.Limits(
+        time_limit_s=options["time_limit"],
+        seed=options["seed"],
+        workers=1 if options["deterministic"] else options["workers"] or os.cpu_count() or 1,
+        deterministic=options["deterministic"],
+        stop=stop,
+    )
+    return api.Search(
+        limits=limits,
+        solver=options["solver"],
+        num_nodes=options["num_nodes"],
+        congestion=not options["no_congestion"],
+        balance=options["balance"],
+        warm_start=warm_start,
+    )
+
+
+@contextmanager
+def _progress(strategy: str, search: Any, quiet: bool) -> Iterator[Any]:
+    """The same search, with progress on stderr unless quiet."""
+    from pesto_cli.report.progress import progress_on_stderr
+
+    if quiet:
+        yield search
+        return
+    with progress_on_stderr(strategy, search.limits) as tell:
+        yield replace(search, on_progress=tell)
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """The first Ctrl-C asks the search to stop with the best so far; a second one ends it."""
+    stop = threading.Event()
+
+    def ask(signum: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
