@@ -106,7 +106,8 @@ def test_layers_are_numbered_scopes_with_their_gradients_and_updates() -> None:
         "gradients/layer_0/step_0/MatMul_grad/MatMul",
         "train/update_layer_0/kernel/ResourceApplyGradientDescent",
     ]
-    layers, layer = layers_of_groups(scoped(names), np.ones(len(names)))
+    found = layers_of_groups(scoped(names), np.ones(len(names)))
+    layers, layer = found.names, found.of_group
     assert layers == ["embedding", "layer_0", "layer_1", "softmax"]
     assert layer.tolist() == [0, 1, 1, 2, 2, 3, 3, 2, 2, 1, 1]
 
@@ -121,7 +122,7 @@ def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_n
     ]
     chain = [Tensor(op, 100, [op + 1]) for op in range(3)]
     updates = [Tensor(3, 100, [5, 6, 8, 9]), Tensor(4, 4, [5]), Tensor(7, 4, [8])]
-    layers, _ = layers_of_groups(OpGraph.build(names, chain + updates), np.ones(len(names)))
+    layers = layers_of_groups(OpGraph.build(names, chain + updates), np.ones(len(names))).names
     assert layers == ["layer_0", "layer_1"]
 
 
@@ -131,7 +132,7 @@ def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
         *(f"model/decoder/layer_{n}/MatMul" for n in range(3)),
         "model/head/MatMul",
     ]
-    layers, _ = layers_of_groups(scoped(names), np.ones(len(names)))
+    layers = layers_of_groups(scoped(names), np.ones(len(names))).names
     assert layers == [
         *(f"model/encoder/layer_{n}" for n in range(3)),
         *(f"model/decoder/layer_{n}" for n in range(3)),
@@ -140,7 +141,7 @@ def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
 
 
 def test_a_graph_without_scopes_is_cut_by_height() -> None:
-    _, layer = layers_of_groups(scoped([f"op{n}" for n in range(10)]), np.ones(10))
+    layer = layers_of_groups(scoped([f"op{n}" for n in range(10)]), np.ones(10)).of_group
     assert layer.tolist() == list(range(10))
 
 
@@ -170,6 +171,20 @@ def test_expert_keeps_a_layer_on_one_device_and_splits_the_chain_once() -> None:
     device = run(problem, "expert", QUICK).schedule.device.reshape(4, 3)
     assert (device == device[:, :1]).all()
     assert (np.diff(device[:, 0]) >= 0).all()
+
+
+def test_expert_deals_parallel_branches_of_every_layer_evenly() -> None:
+    branches = [f"cell_{n}/branch_{k}/MatMul" for n in range(3) for k in range(4)]
+    joins = [f"cell_{n}/add" for n in range(3)]
+    tensors = [Tensor(op, 100, [12 + op // 4]) for op in range(12)]
+    tensors += [Tensor(12 + n, 100, [4 * n + 4 + k for k in range(4)]) for n in range(2)]
+    problem = on_gpus(
+        OpGraph.build([*branches, *joins], tensors), [400.0, 300.0, 200.0, 100.0] * 3 + [1.0] * 3
+    )
+    device = run(problem, "expert", QUICK).schedule.device[:12].reshape(3, 4)
+    assert (device[:, 0] == device[:, 3]).all()
+    assert (device[:, 1] == device[:, 2]).all()
+    assert (device[:, 0] != device[:, 1]).all()
 
 
 def test_pesto_is_never_worse_than_what_it_starts_from() -> None:

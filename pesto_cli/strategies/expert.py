@@ -1,7 +1,9 @@
 """`expert`: what a practitioner does by hand (Pesto, Section 5.2, "Expert").
 
-Contiguous layers in forward order over the accelerators, balanced by work; gradients, optimiser
-slots and gradient sums with their layer; the embedding first, softmax and attention last.
+By layers: contiguous layers in forward order over the accelerators, balanced by work; gradients,
+optimiser slots and gradient sums with their layer; the embedding first, softmax and attention last.
+Where most work is in layers with parallel branches, as in the cells of NASNet: the branches of each
+layer divided evenly among the accelerators, if that is faster.
 """
 
 import numpy as np
@@ -10,7 +12,7 @@ from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.schedule import Schedule, goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
-from pesto_cli.strategies.layers import layers_of_groups
+from pesto_cli.strategies.layers import Layers, layers_of_groups
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
 
@@ -18,34 +20,82 @@ from pesto_cli.strategies.search import Answer, Search
 def expert(simulator: Simulator, search: Search) -> Answer:
     """Start from the cuts that balance work best, and shift them while the makespan improves."""
     problem = simulator.problem
-    _, layer_of_group = layers_of_groups(problem.graph, problem.min_duration_us)
+    layers = layers_of_groups(problem.graph, problem.min_duration_us)
     hands, elsewhere = accelerators(problem), fastest_device(problem)
     group_us = group_time_us(problem)
     movable = np.isfinite(group_us[:, hands]).any(axis=1)
-    work_us = np.zeros((layer_of_group.max(initial=0) + 1, len(hands)))
     finite = np.where(np.isfinite(group_us[:, hands]), group_us[:, hands], 0.0)
-    np.add.at(work_us, layer_of_group[movable], finite[movable])
+    work_us = np.zeros((len(layers.names), len(hands)))
+    np.add.at(work_us, layers.of_group[movable], finite[movable])
 
-    def schedule(cuts: list[int]) -> Schedule:
-        part = np.searchsorted(cuts, layer_of_group, side="right")
+    def schedule(part: IntArray) -> Schedule:
         device = np.array(hands)[part]
         allowed = problem.group_allowed[np.arange(len(device)), device]
         return ordered(
             simulator, np.where(allowed, device, elsewhere)[problem.graph.colocation_group]
         )
 
+    def cut(cuts: list[int]) -> Schedule:
+        return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
+
     best = balanced_cuts(work_us)
-    found = {tuple(best): schedule(best)}
+    found = {tuple(best): cut(best)}
     improved = True
     while improved and not search.limits.stop.is_set():
         improved = False
         for cuts in _shifted(best, len(work_us)):
             if tuple(cuts) in found:
                 continue
-            found[tuple(cuts)] = schedule(cuts)
+            found[tuple(cuts)] = cut(cuts)
             if goodness(problem, found[tuple(cuts)]) < goodness(problem, found[tuple(best)]):
                 best, improved = cuts, True
-    return Answer(found[tuple(best)])
+    schedules = [found[tuple(best)]]
+    if _parallel_share(layers, finite) > 0.5:
+        schedules.append(schedule(dealt_branches(layers, finite)))
+    return Answer(min(schedules, key=lambda schedule: goodness(problem, schedule)))
+
+
+def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:
+    """Divide each layer's branches evenly: longest first, to the part with the least of the layer.
+
+    Args:
+        layers: of the graph.
+        work_us: `[num_groups, num_parts]`, time of each group on the device of each part.
+
+    Returns:
+        `[num_groups]`, the part of each.
+    """
+    layer, pair_of_group, pair_us = _branches(layers, work_us)
+    part = np.zeros(len(layer), dtype=np.int64)
+    load_us = np.zeros((len(layers.names), work_us.shape[1]))
+    for pair in np.argsort(-pair_us.max(axis=1), kind="stable"):
+        of_layer = load_us[layer[pair]]
+        part[pair] = (of_layer + pair_us[pair]).argmin()
+        of_layer[part[pair]] += pair_us[pair, part[pair]]
+    return part[pair_of_group]
+
+
+def _parallel_share(layers: Layers, work_us: FloatArray) -> float:
+    """The share of work in layers of which no branch and no path is longer than an even part."""
+    layer, _, pair_us = _branches(layers, work_us)
+    least_us = pair_us.min(axis=1)
+    of_layer_us = np.bincount(layer, least_us, len(layers.names))
+    largest_us = np.zeros(len(layers.names))
+    np.maximum.at(largest_us, layer, least_us)
+    even = 1.0 / work_us.shape[1]
+    is_parallel = (largest_us <= even * of_layer_us) & (layers.longest_chain <= even)
+    return float(of_layer_us[is_parallel].sum() / max(of_layer_us.sum(), np.finfo(float).tiny))
+
+
+def _branches(layers: Layers, work_us: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Every pair of a layer and a branch: the layer, the pair of each group, times by part."""
+    pairs, pair_of_group = np.unique(
+        np.stack((layers.of_group, layers.branch_of_group), axis=1), axis=0, return_inverse=True
+    )
+    pair_of_group = pair_of_group.reshape(-1)
+    pair_us = np.zeros((len(pairs), work_us.shape[1]))
+    np.add.at(pair_us, pair_of_group, work_us)
+    return pairs[:, 0], pair_of_group, pair_us
 
 
 def balanced_cuts(work_us: FloatArray) -> list[int]:

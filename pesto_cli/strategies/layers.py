@@ -1,16 +1,17 @@
-"""The layers of a model, read from the name scopes of its ops.
+"""The layers of a model and their branches, read from the name scopes of its ops.
 
 A layer is one of several numbered sibling scopes (`layer_0`, `layer_1`; `conv2d`, `conv2d_1`), or a
 scope without such siblings above or below it (`embedding`, `softmax`). Scopes of time steps do not
 count. Gradients and updates carry their layer's scope within their name
 (`gradients/layer_0/MatMul_grad`, `train_op/update_layer_0/kernel`); what carries none, such as the
 sum of two gradients, belongs to the layer that its largest input comes from. A graph without scopes
-is cut by height.
+is cut by height. The branches of a layer are the scopes within it.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,16 +27,28 @@ _TIME = re.compile(r"^(time_?step|step|time|t)_?\d+$")
 _GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
 
 
-def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], IntArray]:
-    """Name the layers in forward order, and give the layer of every colocation group.
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """What belongs to which layer.
+
+    names: the layers' scopes, ordered by the greatest height of a forward op.
+    of_group: `[num_groups]`, indices into them.
+    branch_of_group: `[num_groups]`, numbers of branches.
+    longest_chain: `[num_layers]`, share of a layer's forward work in its longest path.
+    """
+
+    names: list[str]
+    of_group: IntArray
+    branch_of_group: IntArray
+    longest_chain: FloatArray
+
+
+def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
+    """Find the layer and the branch of every colocation group.
 
     Args:
         graph: the op graph.
         work_us: `[num_ops]`, time of each op.
-
-    Returns:
-        The layers' scopes, ordered by the greatest height of a forward op, and `[num_groups]`,
-        indices into them.
     """
     roots = {name.split("/")[0] for name in graph.names}
     split = [_path(name, roots) for name in graph.names]
@@ -47,9 +60,11 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], In
     if len(scopes) < 2:
         slices = height * min(MAX_SLICES, int(height.max())) // (int(height.max()) + 1)
         names = [f"slice {index}" for index in range(int(slices.max(initial=0)) + 1)]
-        return names, _by_group(graph, slices, work_us)
+        of_group = _by_group(graph, slices, work_us)
+        return Layers(names, of_group, of_group, np.ones(len(names)))
     number = {scope: index for index, scope in enumerate(scopes)}
-    layer = np.array([_innermost(path, number) for path in paths], dtype=np.int64)
+    found = [_innermost(path, number) for path in paths]
+    layer = np.array([index for index, _ in found], dtype=np.int64)
     top = np.zeros(len(scopes), dtype=np.int64)
     own = forward & (layer >= 0)
     np.maximum.at(top, layer[own], height[own])
@@ -57,7 +72,36 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> tuple[list[str], In
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     layer = _spread(graph, np.where(layer >= 0, place[layer], -1))
-    return ["/".join(scopes[index]) for index in order], _by_group(graph, layer, work_us)
+    branch = _spread(graph, _branches(found))
+    return Layers(
+        ["/".join(scopes[index]) for index in order],
+        _by_group(graph, layer, work_us),
+        _by_group(graph, branch, work_us),
+        _longest_chains(graph, layer, np.where(own, work_us, 0.0)),
+    )
+
+
+def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> FloatArray:
+    """`[num_layers]`: the longest path within each layer, as a share of the layer's work."""
+    head_us = work_us.copy()
+    for op in graph.topological_order:
+        after = graph.successors[op]
+        after = after[layer[after] == layer[op]]
+        head_us[after] = np.maximum(head_us[after], work_us[after] + head_us[op])
+    longest_us = np.zeros(int(layer.max()) + 1)
+    np.maximum.at(longest_us, layer, head_us)
+    total_us = np.bincount(layer, work_us)
+    return np.divide(longest_us, total_us, out=np.ones_like(total_us), where=total_us > 0)
+
+
+def _branches(found: Sequence[tuple[int, Path]]) -> IntArray:
+    """Number the outermost scopes within layers, by what `_innermost` found; -1 outside of them."""
+    number: dict[tuple[int, str], int] = {}
+    branch = np.full(len(found), -1, dtype=np.int64)
+    for op, (layer, rest) in enumerate(found):
+        if len(rest) > 1:
+            branch[op] = number.setdefault((layer, rest[0]), len(number))
+    return branch
 
 
 def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
@@ -134,15 +178,15 @@ def _numbered(names: Iterable[str]) -> set[str]:
     return {name for members in family.values() if len(members) > 1 for name in members}
 
 
-def _innermost(path: Path, number: dict[Path, int]) -> int:
-    """The layer with the longest scope that the path contains anywhere, or -1."""
+def _innermost(path: Path, number: dict[Path, int]) -> tuple[int, Path]:
+    """The layer with the longest scope that the path contains anywhere, or -1; what follows it."""
     longest = max(map(len, number), default=0)
     for length in range(min(longest, len(path)), 0, -1):
         for start in range(len(path) - length + 1):
             found = number.get(path[start : start + length])
             if found is not None:
-                return found
-    return -1
+                return found, path[start + length :]
+    return -1, ()
 
 
 def _heights(graph: OpGraph) -> IntArray:

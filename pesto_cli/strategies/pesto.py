@@ -23,8 +23,10 @@ from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.single import single
 
-# Of the time limit; the refinement has the rest.
+# The ILP's share of the time limit; the refinement has the rest. Where the coarse graph is the
+# graph, the ILP may prove the optimum; else it finds what it finds within seconds (docs/search.md).
 ILP_SHARE = 0.15
+COARSE_ILP_SHARE = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             "single": single(simulator, search).schedule,
             "expert": expert(simulator, search).schedule,
         }
+    is_coarse = simulator.problem.num_ops > search.num_nodes
+    ilp_share = COARSE_ILP_SHARE if is_coarse else ILP_SHARE
     incumbent = Incumbent(simulator, search)
     incumbent.prove(lower_bound_us(simulator.problem))
     for source, schedule in starts.items():
@@ -56,13 +60,13 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     pool = list(starts.values())
     if not search.limits.stop.is_set():
         incumbent.begin("coarse ILP")
-        coarse = solve_coarsely(simulator, search, share(ILP_SHARE), pool)
+        coarse = solve_coarsely(simulator, search, share(ilp_share), pool)
         for schedule in coarse.schedules:
             incumbent.offer("coarse ILP", schedule)
         pool += coarse.schedules
         incumbent.prove(coarse.lower_bound_us)
     if not search.limits.stop.is_set():
-        rest = share(1.0 - ILP_SHARE if search.limits.deterministic else 1.0)
+        rest = share(1.0 - ilp_share if search.limits.deterministic else 1.0)
         bound_us = incumbent.lower_bound_us
         incumbent.begin("refinement")
         refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
