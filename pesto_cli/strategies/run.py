@@ -46,7 +46,7 @@ def judged(
     if broken:
         first = broken[0]
         raise RuntimeError(f"{name} broke {len(broken)} rules: {first.rule}: {first.message}")
-    bound_us = max(lower_bound_us(problem), answer.lower_bound_us)
+    bound_us = answer.lower_bound_us or lower_bound_us(problem)
     short = np.flatnonzero(shortfall_bytes(problem, schedule)).tolist()
     if short:
         status = SolveStatus.OUT_OF_MEMORY

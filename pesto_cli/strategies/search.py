@@ -31,7 +31,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A schedule, and what the strategy proved: that none of the full graph is shorter."""
+    """A schedule, and a bound that the strategy proved for the full graph, 0 if none."""
 
     schedule: Schedule
     lower_bound_us: float = 0.0
