@@ -8,6 +8,8 @@ from pesto_cli.problem import Problem
 from pesto_cli.result import Held, MemoryPeak
 from pesto_cli.schedule import Schedule, Transfers
 
+SPANS = 64  # of time, all equally long, in `surely_fits`
+
 
 def peak_bytes(
     problem: Problem,
@@ -193,3 +195,29 @@ def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arri
             now[here] += size[copy]
             peak[here] = max(peak[here], now[here])
     return peak
+
+
+@numba.njit(cache=True, nogil=True)
+def surely_fits(  # type: ignore[no-untyped-def]
+    memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident, capacity
+):
+    """Whether no device would be full if it held each copy throughout all spans that it touches.
+
+    Several times as fast as the peak, which this is never below, as nothing has to be sorted.
+    """
+    size, where, begin, until = held_copies(
+        memory, device, start, end, sent_tensor, sent_to, sent, arrived
+    )
+    makespan = until.max() if len(until) > 0 else 0.0
+    spans_per_us = (SPANS - 1) / makespan if makespan > 0.0 else 0.0
+    change = np.zeros((len(capacity), SPANS + 1), np.int64)
+    for copy in range(len(size)):
+        change[where[copy], np.int64(begin[copy] * spans_per_us)] += size[copy]
+        change[where[copy], np.int64(until[copy] * spans_per_us) + 1] -= size[copy]
+    for here in range(len(capacity)):
+        held = resident[here]
+        for span in range(SPANS):
+            held += change[here, span]
+            if held > capacity[here]:
+                return False
+    return True

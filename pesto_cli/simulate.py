@@ -457,3 +457,23 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
             longest = max(longest, delay + tail[control[entry]])
         tail[op] = duration[op] + longest
     return tail
+
+
+@numba.njit(cache=True, nogil=True)
+def transfers_us(graph, machine, device):  # type: ignore[no-untyped-def]
+    """How long all transfers of a placement take together, in whatever order."""
+    op_tensors, num_bytes, offsets, consumers, on_host = graph[1:6]
+    latency, slope, floor = machine[:3]
+    last_sent = np.full(len(latency), -1, np.int64)  # to each device
+    total = 0.0
+    for op in range(len(device)):
+        here = device[op]
+        for tensor in range(op_tensors[op], op_tensors[op + 1]):
+            for entry in range(offsets[tensor], offsets[tensor + 1]):
+                where = device[consumers[entry]]
+                if where == here or on_host[entry] or last_sent[where] == tensor:
+                    continue
+                last_sent[where] = tensor
+                linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
+                total += max(floor[here, where], linear)
+    return total

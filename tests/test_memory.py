@@ -9,7 +9,7 @@ from random_problems import random_devices
 from test_simulate import random_problem
 
 from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.memory import memory_peak
+from pesto_cli.memory import memory_columns, memory_peak, surely_fits
 from pesto_cli.problem import Problem
 from pesto_cli.report.memory import memory_text
 from pesto_cli.result import Held, MemoryPeak
@@ -86,6 +86,42 @@ def test_a_device_with_variables_alone_holds_them_from_the_start() -> None:
     assert (peak.at_us, peak.held) == (0.0, (Held("a", "variable", 7, 0.0),))
     nothing = memory_peak(problem, scheduled(problem, [GPU1]), GPU0)
     assert (nothing.peak_bytes, nothing.held) == (0, ())
+
+
+def fits_surely(problem: Problem, schedule: Schedule, capacity: np.ndarray) -> bool:
+    resident = np.bincount(schedule.device, problem.graph.resident_bytes, problem.num_devices)
+    transfers = schedule.transfers
+    return bool(
+        surely_fits(
+            memory_columns(problem.graph),
+            schedule.device,
+            schedule.start_us,
+            schedule.end_us,
+            transfers.tensor,
+            transfers.dst,
+            transfers.start_us,
+            transfers.end_us,
+            resident.astype(np.int64),
+            capacity,
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_surely_fits_that_does_not_fit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        problem = random_problem(rng)
+        device = random_devices(problem, rng)
+        schedule = Simulator(problem).list_schedule(device, rng.random(problem.num_ops))
+        graph = problem.graph
+        most = graph.resident_bytes.sum() + problem.num_devices * graph.tensor_bytes.sum()
+        ample = np.full(problem.num_devices, most)
+        assert fits_surely(problem, schedule, ample)
+        for here in np.flatnonzero(schedule.peak_bytes):
+            scarce = ample.copy()
+            scarce[here] = schedule.peak_bytes[here] - 1
+            assert not fits_surely(problem, schedule, scarce)
 
 
 @pytest.mark.parametrize("seed", range(5))

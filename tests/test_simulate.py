@@ -12,7 +12,7 @@ from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import CommModel, Link
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Placement, Schedule, violations
-from pesto_cli.simulate import Simulator, list_schedule, replay, upward_rank
+from pesto_cli.simulate import Simulator, list_schedule, replay, transfers_us, upward_rank
 
 CPU, GPU0, GPU1 = 0, 1, 2
 
@@ -228,3 +228,14 @@ def test_upward_rank_without_queueing_bounds_the_makespan() -> None:
         rank = upward_rank(problem, device)
         assert rank.max() <= list_schedule(problem, device, rank).makespan_us + 1e-9
         assert (upward_rank(problem) <= rank + 1e-9).all()
+
+
+def test_transfers_take_the_same_time_in_any_order() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        problem = random_problem(rng)
+        device = random_devices(problem, rng)
+        simulator = Simulator(problem)
+        transfers = simulator.list_schedule(device, rng.random(problem.num_ops)).transfers
+        together = transfers_us(simulator.kernel_graph, simulator.kernel_machine, device)
+        assert together == pytest.approx((transfers.end_us - transfers.start_us).sum())

@@ -9,7 +9,11 @@ and T the duration of all transfers together, its cost is
 Most moves leave the makespan as it is; the last term tells those apart that leave links and devices
 more room. A worse candidate is taken with probability exp(-increase / temperature) (Kirkpatrick et
 al., 1983). The chance is drawn first, so that the simulation of a candidate is given up as soon as
-it must end above what would be taken.
+it must end above what would be taken; what T adds is known before it begins.
+
+Neighbours that exchange more with what has moved than with what has not follow it in every second
+move (as one after the other moves by its gain in Fiduccia and Mattheyses, 1982): a group alone
+leaves a ragged cut.
 """
 
 from collections.abc import Sequence
@@ -17,14 +21,15 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from pesto_cli.graph import Adjacency, FloatArray, IntArray
-from pesto_cli.memory import memory_columns, peak_held_bytes
+from pesto_cli.graph import Adjacency, FloatArray, IntArray, OpGraph
+from pesto_cli.memory import memory_columns, peak_held_bytes, surely_fits
 from pesto_cli.problem import Problem
 from pesto_cli.refine.families import Families
 from pesto_cli.simulate import (
     Simulator,
     longest_tails,
     simulate,
+    transfers_us,
 )
 
 # Chances, one after the other: move a group, a connected cluster, the end of a cut edge; swap two
@@ -32,6 +37,9 @@ from pesto_cli.simulate import (
 MOVES = np.cumsum([0.55, 0.22, 0.13, 0.10])
 TRANSFERS = 0.05  # see above, and docs/search.md
 CLUSTER_SIZE = 4.0  # mean of the exponential part
+# The share of moves that neighbours follow, and about how many of these at most.
+FOLLOWED = 0.5
+MOST_FOLLOWERS = 50
 NEAR = 1e-3  # how far apart ops start that change places: from this share of the makespan to all
 
 
@@ -57,9 +65,10 @@ class Chain:
             (graph.groups.offsets, graph.groups.indices),
             problem.group_allowed,
             families.units,
-            (near.offsets, near.indices),
+            (near.offsets, near.indices, *_ties(graph, near)),
             (families.cumulative, families.family_offsets),
             (families.group_offsets, families.members),
+            (problem.machine.latency_us, problem.machine.us_per_byte),
         )
         # Xorshift stands still at 0.
         self._random = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
@@ -131,6 +140,23 @@ def _neighbours(problem: Problem, families: Families) -> Adjacency:
     return Adjacency.from_edges(graph.num_groups, edges[:, 0], edges[:, 1])
 
 
+def _ties(graph: OpGraph, near: Adjacency) -> tuple[FloatArray, FloatArray]:
+    """For every row of the neighbours, how many tensors either takes of the other; their bytes."""
+    sent = ~graph.consumer_on_host
+    tensor, group = graph.consumer_tensor[sent], graph.colocation_group
+    rows = (tensor, group[graph.tensor_producer[tensor]], group[graph.consumers[sent]])
+    tensor, source, target = np.unique(np.column_stack(rows), axis=0).T
+    pairs = np.repeat(np.arange(graph.num_groups), near.degree) * graph.num_groups + near.indices
+    tensors, num_bytes = np.zeros(len(pairs)), np.zeros(len(pairs))
+    for one, other in ((source, target), (target, source)):
+        pair = one * graph.num_groups + other
+        known = np.isin(pair, pairs)
+        place = np.searchsorted(pairs, pair[known])
+        np.add.at(tensors, place, 1.0)
+        np.add.at(num_bytes, place, graph.tensor_bytes[tensor[known]])
+    return tensors, num_bytes
+
+
 @njit(cache=True, nogil=True)
 def _uniform(random):  # type: ignore[no-untyped-def]
     """In [0, 1), by xorshift64 (Marsaglia, 2003); a thread's own, unlike numpy's in numba."""
@@ -159,17 +185,22 @@ def _draw(random, cumulative):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def]
-    """Makespan, inf if above the limit; excess of memory; transfers in us; starts and keys."""
+    """Makespan, inf if the cost exceeds the limit; excess of memory; transfers; starts and keys."""
     graph, machine, waits, goes_first, order, memory, resident_bytes, capacity, may_exceed = problem
     num_ops = len(device)
-    duration = np.empty(num_ops)
+    transfers = transfers_us(graph, machine, device)
+    limit_us -= TRANSFERS * transfers  # of the makespan from here on
+    duration, load = np.empty(num_ops), np.zeros(len(capacity))
     for op in range(num_ops):
         duration[op] = graph[0][op, device[op]]
+        load[device[op]] += duration[op]
+    if load.max() > limit_us:
+        return np.inf, 0.0, transfers, duration, duration
     tail = longest_tails(order, duration, graph[1:], machine, device)
     key = np.empty(num_ops)
     for op in range(num_ops):
         if tail[op] > limit_us:
-            return np.inf, 0.0, 0.0, duration, key
+            return np.inf, 0.0, transfers, duration, key
         key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
     start, end, rank, tensor, dst, sent, arrived = simulate(
         graph, machine, waits, device, key, order[:0], tail, limit_us
@@ -177,18 +208,28 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     makespan = 0.0
     for op in range(num_ops):
         if rank[op] < 0:
-            return np.inf, 0.0, 0.0, duration, key
+            return np.inf, 0.0, transfers, duration, key
         makespan = max(makespan, end[op])
     excess = 0.0
     if may_exceed and makespan <= limit_us:
         resident = np.zeros(len(capacity), np.int64)
         for op in range(num_ops):
             resident[device[op]] += resident_bytes[op]
-        peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
-        for here in range(len(capacity)):
-            if peak[here] > capacity[here]:
-                excess += (peak[here] - capacity[here]) / (capacity[here] + 1.0)
-    return makespan, excess, (arrived - sent).sum(), start, key
+        excess = _excess(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity)
+    return makespan, excess, transfers, start, key
+
+
+@njit(cache=True, nogil=True)
+def _excess(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):  # type: ignore[no-untyped-def]
+    """The share by which peaks exceed capacities, all devices together."""
+    if surely_fits(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):
+        return 0.0
+    peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
+    excess = 0.0
+    for here in range(len(capacity)):
+        if peak[here] > capacity[here]:
+            excess += (peak[here] - capacity[here]) / (capacity[here] + 1.0)
+    return excess
 
 
 @njit(cache=True, nogil=True)
@@ -231,7 +272,7 @@ def _group(moves, random, chosen):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _cluster(moves, device, random, chosen, seen):  # type: ignore[no-untyped-def]
     """A unit and some that edges join it to on the same device."""
-    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3]
+    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3][:2]
     chosen[0] = units[_below(random, len(units))]
     seen[chosen[0]] = True
     here, size = device[ops[offsets[chosen[0]]]], 1
@@ -256,7 +297,7 @@ def _cluster(moves, device, random, chosen, seen):  # type: ignore[no-untyped-de
 @njit(cache=True, nogil=True)
 def _cut_end(moves, device, random, chosen):  # type: ignore[no-untyped-def]
     """A unit that an edge joins to another device; none if there are few."""
-    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3]
+    (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3][:2]
     for _ in range(50):
         unit = units[_below(random, len(units))]
         degree = near_offsets[unit + 1] - near_offsets[unit]
@@ -309,6 +350,44 @@ def _move(moves, device, chosen, size, target, moved, was, count):  # type: igno
 
 
 @njit(cache=True, nogil=True)
+def _pull_us(moves, device, unit, there):  # type: ignore[no-untyped-def]
+    """What a unit shares with its neighbours there, less what it shares with those where it is.
+
+    The time of the transfers of these tensors, were they sent.
+    """
+    (offsets, ops), (near_offsets, near, tensors, num_bytes) = moves[0], moves[3]
+    latency, us_per_byte = moves[6]
+    here, pull = device[ops[offsets[unit]]], 0.0
+    for row in range(near_offsets[unit], near_offsets[unit + 1]):
+        where = device[ops[offsets[near[row]]]]
+        us = tensors[row] * latency[here, there] + num_bytes[row] * us_per_byte[here, there]
+        if where == there:
+            pull += us
+        elif where == here:
+            pull -= us
+    return pull
+
+
+@njit(cache=True, nogil=True)
+def _follow(moves, device, here, there, moved, was, count):  # type: ignore[no-untyped-def]
+    """Neighbours of what has moved follow if they are pulled there, and so do theirs."""
+    (offsets, ops), allowed, (near_offsets, near) = moves[0], moves[1], moves[3][:2]
+    most, row = count + MOST_FOLLOWERS, 0
+    while row < count and count <= most:
+        for place in range(near_offsets[moved[row]], near_offsets[moved[row] + 1]):
+            unit = near[place]
+            if device[ops[offsets[unit]]] != here or not allowed[unit, there]:
+                continue
+            if _pull_us(moves, device, unit, there) > 0.0:
+                moved[count], was[count] = unit, here
+                count += 1
+                for entry in range(offsets[unit], offsets[unit + 1]):
+                    device[ops[entry]] = there
+        row += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _change_devices(moves, device, random, kind, scratch):  # type: ignore[no-untyped-def]
     """Make one move; how many units it moved, which `scratch` tells."""
     offsets, ops = moves[0]
@@ -327,6 +406,8 @@ def _change_devices(moves, device, random, kind, scratch):  # type: ignore[no-un
     if kind == 3:
         size = _group(moves, random, chosen)
         count = _move(moves, device, chosen, size, here, moved, was, count)
+    elif _uniform(random) < FOLLOWED:
+        count = _follow(moves, device, here, there, moved, was, count)
     return count
 
 

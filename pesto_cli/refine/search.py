@@ -64,7 +64,7 @@ STAGES = (
 # See `Chain.anneal`; the first of a stage, and the last.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, on two cores of a server of 2020.
-OPS_PER_S = 1.5e7
+OPS_PER_S = 2.5e7
 # How long a chain runs before it looks at the clock and whether it is asked to stop.
 BATCH_S = 0.05
 # How often in a stage the chains' best states are looked at, at least; and at least every second.
