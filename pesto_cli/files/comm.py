@@ -1,13 +1,19 @@
 """Fitted communication models."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.machine import NonNegative
 from pesto_cli.files.storage import Schema, parse_json, read_bytes, write_json
-from pesto_cli.machine import CommModel, Machine
+from pesto_cli.machine import CommModel, Link, Machine
+
+# Kinds of its two devices, and its channel where that tells it from others.
+LinkKind = tuple[str, str, str]
 
 
 class _CommSchema(Schema):
@@ -22,15 +28,23 @@ class _CommLinkSchema(Schema):
     latency_us: NonNegative
     us_per_byte: NonNegative
     min_us: NonNegative = 0.0
+    channel: str = ""
     r_squared: float | None = None
     num_samples: int | None = None
+    signal_us: NonNegative | None = None
+    two_at_once: NonNegative | None = None
+    both_ways: NonNegative | None = None
 
 
 @dataclass(frozen=True)
 class CommFit:
-    """A communication model fitted for one kind of link.
+    """A communication model fitted for one kind of link, and what else was measured of it.
 
+    channel: of the link, where it is part of its kind: see `link_kinds`.
     r_squared: share of the variance that the line explains. num_samples: transfers timed.
+    signal_us: delay of a control edge.
+    two_at_once: two transfers at once on one link, as a multiple of a single one; 2 in the model.
+    both_ways: a transfer in each direction at once; 1 in the model, and 2 on one channel.
     """
 
     src_kind: str
@@ -38,6 +52,20 @@ class CommFit:
     comm: CommModel
     r_squared: float | None = None
     num_samples: int | None = None
+    channel: str = ""
+    signal_us: float | None = None
+    two_at_once: float | None = None
+    both_ways: float | None = None
+
+    @property
+    def link_kind(self) -> "LinkKind":
+        """What it was fitted for."""
+        return self.src_kind, self.dst_kind, self.channel
+
+    @property
+    def directions_wait(self) -> bool:
+        """Whether `both_ways` is nearer to 2, as on one channel, than to 1."""
+        return self.both_ways is not None and self.both_ways >= (1 + 2) / 2
 
 
 def read_comm(path: Path | str) -> list[CommFit]:
@@ -52,6 +80,10 @@ def read_comm(path: Path | str) -> list[CommFit]:
             CommModel(link.latency_us, link.us_per_byte, link.min_us),
             link.r_squared,
             link.num_samples,
+            link.channel,
+            link.signal_us,
+            link.two_at_once,
+            link.both_ways,
         )
         for link in parsed.links
     ]
@@ -64,30 +96,67 @@ def write_comm(path: Path | str, fits: list[CommFit]) -> None:
             "src_kind": fit.src_kind,
             "dst_kind": fit.dst_kind,
             **asdict(fit.comm),
+            "channel": fit.channel,
             "r_squared": fit.r_squared,
             "num_samples": fit.num_samples,
+            "signal_us": fit.signal_us,
+            "two_at_once": fit.two_at_once,
+            "both_ways": fit.both_ways,
         }
         for fit in fits
     ]
     write_json(path, {"format": "pesto-comm", "version": 1, "links": links})
 
 
+def link_kinds(machine: Machine) -> list[LinkKind]:
+    """The kind of every link: links of one kind are timed once, and have one model.
+
+    A channel is part of it where several pairs of devices share it, such as a network card.
+    """
+    kind = {device.name: device.kind for device in machine.devices}
+    pairs = defaultdict(set)
+    for link in machine.links:
+        pairs[link.channel].add(frozenset((link.src, link.dst)))
+    return [
+        (kind[link.src], kind[link.dst], link.channel if len(pairs[link.channel]) > 1 else "")
+        for link in machine.links
+    ]
+
+
 def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
     """The machine with the fitted models on every link of a fitted kind.
+
+    Where transfers both ways were seen to wait for each other, the two directions get one channel,
+    and a channel each where they were not. Signals take the mean over the links.
 
     Raises:
         BadInputError: no link of the machine is of any fitted kind.
     """
-    by_kind = {(fit.src_kind, fit.dst_kind): fit.comm for fit in fits}
-    kind = {device.name: device.kind for device in machine.devices}
-    pairs = [(kind[link.src], kind[link.dst]) for link in machine.links]
-    if not set(pairs) & set(by_kind):
+    by_kind = {fit.link_kind: fit for fit in fits}
+    kinds = link_kinds(machine)
+    found = [by_kind.get(kind) or by_kind.get((*kind[:2], "")) for kind in kinds]
+    if not any(found):
         raise BadInputError(
-            f"the communication fit has links {sorted(by_kind)}, the machine {sorted(set(pairs))}; "
+            f"the communication fit has links {_names(by_kind)}, the machine {_names(kinds)}; "
             "at least one kind in common was expected: fit transfers between the machine's kinds."
         )
     links = tuple(
-        replace(link, comm=by_kind.get(pair, link.comm))
-        for link, pair in zip(machine.links, pairs, strict=True)
+        link
+        if fit is None
+        else replace(link, comm=fit.comm, channel=link.channel if kind[2] else _channel(link, fit))
+        for link, kind, fit in zip(machine.links, kinds, found, strict=True)
     )
-    return replace(machine, links=links)
+    signals = [fit.signal_us for fit in found if fit is not None and fit.signal_us is not None]
+    signal_us = fmean(signals) if signals else machine.signal_us
+    return replace(machine, links=links, signal_us=signal_us)
+
+
+def _channel(link: Link, fit: CommFit) -> str:
+    """Of a link that shares none with others than its opposite."""
+    if fit.both_ways is None:
+        return link.channel
+    return " and ".join(sorted((link.src, link.dst))) if fit.directions_wait else ""
+
+
+def _names(kinds: Iterable[LinkKind]) -> str:
+    return ", ".join(sorted({f"{src} -> {dst} {channel}".strip() for src, dst, channel in kinds}))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import CommFit
+from pesto_cli.files import CommFit, LinkKind
 from pesto_cli.graph import FloatArray
 from pesto_cli.machine import CommModel
 from pesto_cli.profile.table import read_rows
@@ -18,16 +18,24 @@ log = logging.getLogger(__name__)
 
 # The fits of Pesto, Section 3.1, have 0.92 to 0.99.
 DOUBTFUL_R_SQUARED = 0.9
+# Below this, all times are taken to be equally exact.
+CLOCK_US = 1.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed transfer between two kinds of device."""
+    """One timed transfer on a kind of link."""
 
     src_kind: str
     dst_kind: str
     num_bytes: int
     us: float
+    channel: str = ""
+
+    @property
+    def link_kind(self) -> LinkKind:
+        """What it is a sample of."""
+        return self.src_kind, self.dst_kind, self.channel
 
 
 def read_samples(path: Path) -> list[Sample]:
@@ -54,15 +62,23 @@ def fit(samples: Iterable[Sample]) -> list[CommFit]:
     Raises:
         BadInputError: a kind of link has too few sizes, or larger transfers take less time.
     """
-    by_kinds = defaultdict(list)
+    by_kind: dict[LinkKind, list[Sample]] = defaultdict(list)
     for sample in samples:
-        by_kinds[sample.src_kind, sample.dst_kind].append(sample)
-    return [_fit_link(src, dst, timed) for (src, dst), timed in by_kinds.items()]
+        by_kind[sample.link_kind].append(sample)
+    return [_fit_link(kind, timed) for kind, timed in by_kind.items()]
 
 
-def _fit_link(src_kind: str, dst_kind: str, samples: list[Sample]) -> CommFit:
-    """Ordinary least squares (Pesto, Section 3.1): us = latency_us + us_per_byte * bytes."""
-    link = f"transfers {src_kind} -> {dst_kind}"
+def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
+    """Least squares of relative errors: us = latency_us + us_per_byte * bytes.
+
+        min  Σ ((latency_us + us_per_byte * bytes - us) / us)²
+
+    Pesto (Section 3.1) has absolute errors. Over the eight decades from a byte to 64 MiB only the
+    largest transfers then count: the latency is off by its whole size, and most transfers of a
+    step are small.
+    """
+    src_kind, dst_kind, channel = kind
+    link = f"transfers {src_kind} -> {dst_kind} {channel}".strip()
     num_bytes = np.array([sample.num_bytes for sample in samples], dtype=np.float64)
     us = np.array([sample.us for sample in samples])
     if len(np.unique(num_bytes)) < 2:
@@ -70,9 +86,11 @@ def _fit_link(src_kind: str, dst_kind: str, samples: list[Sample]) -> CommFit:
             f"{link} were timed with the one size of {num_bytes[0]:.0f} bytes; at least two sizes "
             "were expected: time more, from a few bytes to what the model sends."
         )
-    deviation = num_bytes - num_bytes.mean()
-    us_per_byte = float(deviation @ us / (deviation @ deviation))
-    latency_us = float(us.mean() - us_per_byte * num_bytes.mean())
+    weight = 1 / np.maximum(us, CLOCK_US) ** 2
+    mean_bytes, mean_us = np.average(num_bytes, weights=weight), np.average(us, weights=weight)
+    deviation = weight * (num_bytes - mean_bytes)
+    us_per_byte = float(deviation @ (us - mean_us) / (deviation @ num_bytes))
+    latency_us = float(mean_us - us_per_byte * mean_bytes)
     if us_per_byte < 0:
         raise BadInputError(
             f"{link} take {-us_per_byte:.3g} us a byte less the larger they are; a time that grows "
@@ -84,12 +102,13 @@ def _fit_link(src_kind: str, dst_kind: str, samples: list[Sample]) -> CommFit:
             link,
             latency_us,
         )
-        us_per_byte, latency_us = float(num_bytes @ us / (num_bytes @ num_bytes)), 0.0
+        per_byte = weight * num_bytes
+        us_per_byte, latency_us = float(per_byte @ us / (per_byte @ num_bytes)), 0.0
     r_squared = _r_squared(us, latency_us + us_per_byte * num_bytes)
     if r_squared < DOUBTFUL_R_SQUARED:
         log.warning("%s: the line explains little of the times (R² %.2f).", link, r_squared)
     model = CommModel(latency_us, us_per_byte)
-    return CommFit(src_kind, dst_kind, model, r_squared, len(samples))
+    return CommFit(src_kind, dst_kind, model, r_squared, len(samples), channel)
 
 
 def _r_squared(us: FloatArray, fitted_us: FloatArray) -> float:

@@ -1,0 +1,96 @@
+"""A cluster file: where TensorFlow servers of a user's own listen.
+
+[cluster]                       # a tf.train.ClusterSpec: addresses by job
+worker = ["10.0.0.1:2222", "10.0.0.2:2222"]
+
+[hosts]                         # only where addresses do not tell which tasks share a host
+left = ["worker:0"]
+right = ["worker:1"]
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from pesto_cli.errors import BadInputError, about
+from pesto_cli.files.storage import Schema, read_toml, validate
+
+
+class _ClusterSchema(Schema):
+    cluster: dict[str, list[str]] = Field(min_length=1)
+    hosts: dict[str, list[str]] = {}
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """Addresses by job, as a ClusterSpec takes them, and the host of every task (`worker:0`)."""
+
+    jobs: Mapping[str, tuple[str, ...]]
+    host_of: Mapping[str, str]
+
+    @property
+    def address_of(self) -> dict[str, str]:
+        """Address by task; the first task is the one that sessions go to."""
+        return {
+            f"{job}:{task}": address
+            for job, addresses in self.jobs.items()
+            for task, address in enumerate(addresses)
+        }
+
+
+def is_cluster_file(spec: str) -> bool:
+    """Whether a file is a cluster's, by its content; a machine file has `[[devices]]`."""
+    try:
+        return Path(spec).is_file() and "cluster" in read_toml(spec)
+    except BadInputError:  # no TOML: neither of them
+        return False
+
+
+def read_cluster_file(path: Path | str) -> ClusterFile:
+    """Read and check a cluster file.
+
+    Raises:
+        BadInputError: it cannot be read, or its entries do not fit each other.
+    """
+    parsed = validate(path, read_toml(path), _ClusterSchema)
+    with about(path):
+        jobs = {job: tuple(addresses) for job, addresses in parsed.cluster.items()}
+        tasks = ClusterFile(jobs, {}).address_of
+        if not tasks:
+            raise BadInputError("[cluster] has no task; an address such as host:2222 was expected.")
+        for task, address in tasks.items():
+            _check_address(task, address, list(tasks.values()))
+        hosts = _given_hosts(parsed.hosts, list(tasks)) if parsed.hosts else {}
+        return ClusterFile(jobs, hosts or {task: split(at)[0] for task, at in tasks.items()})
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _check_address(task: str, address: str, all_addresses: list[str]) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise BadInputError(f"{task} is at {address!r}; HOST:PORT was expected, as in host:2222.")
+    if all_addresses.count(address) > 1:
+        raise BadInputError(f"two tasks are at {address}; each needs a port of its own.")
+
+
+def _given_hosts(hosts: Mapping[str, list[str]], tasks: list[str]) -> dict[str, str]:
+    host_of: dict[str, str] = {}
+    for host, names in hosts.items():
+        for task in names:
+            if task not in tasks:
+                raise BadInputError(
+                    f"[hosts] {host} names {task!r}; one of {', '.join(tasks)} was expected."
+                )
+            if task in host_of:
+                raise BadInputError(f"[hosts] has {task} on {host_of[task]} and on {host}.")
+            host_of[task] = host
+    if missing := [task for task in tasks if task not in host_of]:
+        raise BadInputError(f"[hosts] lacks {', '.join(missing)}; name all tasks, or no hosts.")
+    return host_of

@@ -1,0 +1,86 @@
+"""Devices that a session lists, and the machine that they are."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.cluster.links import Location, nominal_links, nominal_signal_us
+from pesto_cli.cluster.names import number_parts, pesto_name, task_of
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import Device, Machine
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device. full: TensorFlow's name of it. limit_bytes: of memory; of a CPU it is made up."""
+
+    name: str
+    full: str
+    type: str
+    limit_bytes: int
+
+
+def found_devices(target: str, limit_s: float) -> list[Found]:
+    """The devices of the cluster behind a session target, by job, task, type and number.
+
+    Raises:
+        EnvironmentFailedError: it does not answer within the time limit, which leaves a thread
+            behind that waits for ever.
+    """
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default() as graph:
+        nothing = tf1.no_op()
+    config = tf1.ConfigProto()
+    config.gpu_options.allow_growth = True
+    session = tf1.Session(target, graph=graph, config=config)
+    # With a task missing, the first call waits for ever and heeds no option. This one at least lets
+    # other threads run, which list_devices() does not.
+    _within(limit_s, target, lambda: session.run(nothing))
+    with session:
+        found = [
+            Found(pesto_name(each.name), each.name, each.device_type, each.memory_limit_bytes)
+            for each in session.list_devices()
+        ]
+    return sorted(found, key=lambda each: number_parts(each.name))
+
+
+def _within(limit_s: float, target: str, first_call: Callable[[], Any]) -> None:
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            first_call()
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive() or failures:
+        said = str(failures[0]).splitlines()[0] if failures else f"no answer in {limit_s:.0f} s"
+        raise EnvironmentFailedError(
+            f"TensorFlow opens no session at {target or 'its own devices'}: {said}; servers of "
+            "this version of TensorFlow, and all tasks of the cluster, were expected: start them "
+            "again."
+        )
+
+
+def machine_of(
+    found: list[Found], host_of: Callable[[str], str], cpu_bytes: Mapping[str, int]
+) -> Machine:
+    """The machine that devices are.
+
+    Args:
+        found: the devices.
+        host_of: the host of a task.
+        cpu_bytes: memory for the CPU device of each task.
+    """
+    devices, where = [], {}
+    for each in found:
+        task = task_of(each.name)
+        num_bytes = cpu_bytes[task] if each.type == "CPU" else each.limit_bytes
+        devices.append(Device(each.name, each.type, num_bytes))
+        where[each.name] = Location(host_of(task), task)
+    return Machine(tuple(devices), nominal_links(devices, where), nominal_signal_us(where))

@@ -1,0 +1,60 @@
+"""`local-gpus`: the GPUs of this host and its CPU, in the client process."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+from pesto_cli.cluster.connection import Connection
+from pesto_cli.cluster.discovery import found_devices, machine_of
+from pesto_cli.cluster.hardware import memory_bytes
+from pesto_cli.cluster.opened import Opened
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import PRESETS
+
+log = logging.getLogger(__name__)
+
+SPEC = "local-gpus"
+
+
+@dataclass(frozen=True)
+class LocalGpus:
+    """All GPUs that TensorFlow sees."""
+
+    environ: ClassVar[Mapping[str, str]] = {}
+
+    @staticmethod
+    def recognises(spec: str) -> bool:
+        """Whether a spec is of this kind."""
+        return spec == SPEC
+
+    @classmethod
+    def parse(cls, spec: str, *, open_ports: bool) -> "LocalGpus":
+        """What `local-gpus` stands for; it opens no ports."""
+        return cls()
+
+    def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
+        """Find the GPUs; see `Kind`. They have no part that is lost by itself."""
+        config = tensorflow().config
+        gpus = config.list_physical_devices("GPU")
+        if not gpus:
+            raise EnvironmentFailedError(
+                "local-gpus: TensorFlow sees no GPU here; at least one was expected: check "
+                "nvidia-smi, CUDA_VISIBLE_DEVICES and that TensorFlow has CUDA (pip install "
+                "tensorflow[and-cuda]). Without a GPU use local-workers:2, or plan for one that is "
+                f"elsewhere: {', '.join(PRESETS)}, or a machine file."
+            )
+        models = {config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus}
+        if len(models) > 1:
+            log.warning("local-gpus: %s are taken to be equally fast.", ", ".join(map(str, models)))
+        found = [
+            each
+            for each in found_devices("", limit_s)
+            if each.type == "GPU" or each.name == "CPU:0"
+        ]
+        return Opened(
+            Connection("", {each.name: each.full for each in found}),
+            machine_of(found, lambda task: "here", {"": memory_bytes()}),
+            lambda: None,
+        )

@@ -1,0 +1,56 @@
+"""What the parent and the client process send each other, pickled."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.cluster.opened import Kind
+from pesto_cli.machine import Machine
+
+
+@dataclass(frozen=True)
+class Start:
+    """First request: open this cluster within so many seconds."""
+
+    kind: Kind
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """Call a function with the connection and these arguments."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Up:
+    """Answer to `Start`."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the called function returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What the called function raised; the client is ready for another call."""
+
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A part of the cluster is gone, and the client with it. words: which, how, a remedy."""
+
+    words: str
+
+
+Reply = Up | Answer | Raised | Lost

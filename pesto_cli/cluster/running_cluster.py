@@ -1,0 +1,116 @@
+"""A cluster file: a user's own TensorFlow servers, which run already.
+
+Sessions go to the first task of the first job.
+"""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+from pesto_cli.cluster.cluster_file import (
+    ClusterFile,
+    is_cluster_file,
+    read_cluster_file,
+    split,
+)
+from pesto_cli.cluster.connection import Connection
+from pesto_cli.cluster.discovery import Found, found_devices, machine_of
+from pesto_cli.cluster.hardware import Read, memory_bytes
+from pesto_cli.cluster.names import task_of
+from pesto_cli.cluster.opened import Opened
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+# For one attempt to reach a task, and between two: it may be starting.
+ATTEMPT_S = 2.0
+RETRY_S = 0.5
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    """The servers of a cluster file."""
+
+    file: ClusterFile
+
+    environ: ClassVar[Mapping[str, str]] = {}
+
+    @staticmethod
+    def recognises(spec: str) -> bool:
+        """Whether a spec is of this kind: a cluster file, by its content."""
+        return is_cluster_file(spec)
+
+    @classmethod
+    def parse(cls, spec: str, *, open_ports: bool) -> "RunningCluster":
+        """The servers that a cluster file names; their ports are open already.
+
+        Raises:
+            BadInputError: its entries do not fit each other.
+        """
+        return cls(read_cluster_file(spec))
+
+    def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
+        """Wait until all tasks answer and find their devices; see `Kind`."""
+        deadline = time.monotonic() + limit_s
+        while (missing := self._missing()) and time.monotonic() + RETRY_S < deadline:
+            time.sleep(RETRY_S)
+        if missing:
+            raise EnvironmentFailedError(
+                f"{missing} after {limit_s:.0f} s; a session needs every task of the cluster: "
+                "start it there (pesto worker CLUSTER.toml --job JOB --task N), or mend its "
+                "address."
+            )
+        target = "grpc://" + next(iter(self.file.address_of.values()))
+        found = found_devices(target, max(ATTEMPT_S, deadline - time.monotonic()))
+        return Opened(
+            Connection(target, {each.name: each.full for each in found}),
+            machine_of(found, self.file.host_of.__getitem__, self._memory_shares(target, found)),
+            self._lost,
+        )
+
+    def _lost(self) -> str | None:
+        missing = self._missing()
+        return (
+            missing and f"{missing}. It has ended, or its host or the network has: start it again."
+        )
+
+    def _missing(self) -> str | None:
+        """Words for the tasks that cannot be reached, if there are any."""
+        refused = {}
+        for task, address in self.file.address_of.items():
+            try:
+                socket.create_connection(split(address), timeout=ATTEMPT_S).close()
+            except OSError as error:
+                refused[f"{task} at {address}"] = error.strerror or str(error)
+        words = "; ".join(f"{task} cannot be reached ({why})" for task, why in refused.items())
+        return words or None
+
+    def _memory_shares(self, target: str, found: list[Found]) -> dict[str, int]:
+        """What a task's CPU device may use: of the memory of its host, the same for each task."""
+        num_tasks = Counter(self.file.host_of.values())
+        shares = {}
+        for each in found:
+            if each.type == "CPU":
+                task = task_of(each.name)
+                host_bytes = memory_bytes(_reader_on(target, each.full))
+                shares[task] = host_bytes // num_tasks[self.file.host_of[task]]
+        return shares
+
+
+def _reader_on(target: str, device: str) -> Read:
+    """Read files where a device is. TensorFlow itself tells nothing of the memory there."""
+    tf = tensorflow()
+    tf1 = tf.compat.v1
+
+    def read(path: str) -> str:
+        with tf1.Graph().as_default() as graph, tf.device(device):
+            content = tf.io.read_file(path)
+        try:
+            with tf1.Session(target, graph=graph) as session:
+                return str(session.run(content), "utf-8")
+        except tf.errors.OpError as error:
+            raise OSError(str(error)) from error
+
+    return read

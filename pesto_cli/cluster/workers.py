@@ -1,0 +1,145 @@
+"""TensorFlow servers as children of the client process.
+
+They are forked from it once it has imported TensorFlow, which takes seconds and is done once that
+way. TensorFlow starts no thread before its first session or server, and a process with one thread
+may be forked.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import BinaryIO, NoReturn, cast
+
+from pesto_cli.cluster.processes import REMEDY, die_with, how_it_ended, last_lines
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+JOB = "worker"
+UP = b"1"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A server process. ready: it writes `UP` to this descriptor once it listens."""
+
+    name: str
+    pid: int
+    stderr: BinaryIO
+    ready: int
+
+    def obituary(self) -> str:
+        """How it ended and its last words; waits for its end."""
+        _, status = os.waitpid(self.pid, 0)
+        how = how_it_ended(os.waitstatus_to_exitcode(status))
+        return f"{self.name} (process {self.pid}) {how}. Its last words:\n{last_lines(self.stderr)}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    with contextlib.ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def start_workers(ports: Sequence[int], cores: Sequence[int], limit_s: float) -> list[Worker]:
+    """Start a worker on each port, each on its core, and wait until all listen.
+
+    TensorFlow has been imported, and nothing done with it.
+
+    Raises:
+        EnvironmentFailedError: one ends or is not up in time; with what it wrote to stderr.
+    """
+    if (threads := len(os.listdir("/proc/self/task"))) > 1:
+        raise EnvironmentFailedError(
+            f"local-workers: TensorFlow started {threads - 1} threads as it was imported; none was "
+            "expected, as workers are forked from here: use the version that pesto asks for."
+        )
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    workers = [_fork(addresses, task, core) for task, core in enumerate(cores)]
+    deadline = time.monotonic() + limit_s
+    coming = {worker.ready: worker for worker in workers}
+    while coming:
+        heard = cast(list[int], wait(list(coming), max(0.0, deadline - time.monotonic())))
+        if not heard:
+            late = next(iter(coming.values()))
+            raise EnvironmentFailedError(
+                f"{late.name} (process {late.pid}) does not listen after {limit_s:.0f} s. It wrote:"
+                f"\n{last_lines(late.stderr)}\nTry again when the machine is less busy."
+            )
+        for descriptor in heard:
+            worker = coming.pop(descriptor)
+            if os.read(descriptor, 1) != UP:
+                raise EnvironmentFailedError(f"{worker.obituary()}\nTry again; its port was free.")
+            os.close(descriptor)
+    return workers
+
+
+def _fork(addresses: list[str], task: int, core: int) -> Worker:
+    stderr = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  as long as the worker
+    ready, up = os.pipe()
+    client = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with(client)
+            os.dup2(stderr.fileno(), 1)
+            os.dup2(stderr.fileno(), 2)
+            _serve(addresses, task, core, up)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    os.close(up)
+    return Worker(f"{JOB}:{task}", pid, stderr, ready)
+
+
+def _serve(addresses: list[str], task: int, core: int, up: int) -> NoReturn:
+    tf = tensorflow()
+    os.sched_setaffinity(0, {core})
+    # One op at a time is the order's business. With a single thread between ops, a worker that
+    # computes answers no request for a tensor, and two workers are as slow as one.
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
+    )
+    server = tf.distribute.Server({JOB: addresses}, job_name=JOB, task_index=task, config=config)
+    os.write(up, UP)
+    os.close(up)
+    server.join()
+    raise SystemExit("the server ended by itself")
+
+
+class Watch:
+    """Waits in a thread for the end of any worker; it has to be told at once.
+
+    A call to TensorFlow may wait for ever for a worker that is gone, or fail with words that do
+    not name it.
+    """
+
+    def __init__(self, workers: Sequence[Worker], on_loss: Callable[[str], NoReturn]) -> None:
+        self._workers = {os.pidfd_open(worker.pid): worker for worker in workers}
+        self._on_loss = on_loss
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for descriptor in self._workers:
+            poll.register(descriptor, select.POLLIN)
+        descriptor, _ = poll.poll()[0]
+        self._on_loss(f"{self._workers[descriptor].obituary()}\n{REMEDY}")
+
+    def give_it_time(self) -> None:
+        """Where TensorFlow has failed, a worker may be about to end."""
+        self._thread.join(timeout=2.0)

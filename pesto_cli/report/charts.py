@@ -1,0 +1,48 @@
+"""Charts as files: SVG, PNG, HTML or their Vega-Lite specification, by the name's ending."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import atomic_write
+
+if TYPE_CHECKING:
+    import altair as alt
+
+FORMATS = (".svg", ".png", ".html", ".json")
+# Pixels of a PNG by those of the chart.
+PNG_SCALE = 2.0
+
+
+def check_chart_path(path: Path) -> None:
+    """Refuse a name without one of the endings, before anything is measured.
+
+    Raises:
+        BadInputError: with the endings.
+    """
+    if path.suffix not in FORMATS:
+        raise BadInputError(
+            f"chart {path}: a name that ends in {', '.join(FORMATS)} was expected; rename it."
+        )
+
+
+def write_chart(path: Path, chart: "alt.TopLevelMixin") -> None:
+    """Write a chart in the form that its name says.
+
+    Raises:
+        BadInputError: the ending is none of `FORMATS`, or the folder does not exist.
+    """
+    check_chart_path(path)
+    import vl_convert
+
+    specification = chart.to_dict()
+    if path.suffix == ".svg":
+        data = vl_convert.vegalite_to_svg(specification).encode()
+    elif path.suffix == ".png":
+        data = vl_convert.vegalite_to_png(specification, scale=PNG_SCALE)
+    elif path.suffix == ".html":
+        data = vl_convert.vegalite_to_html(specification, bundle=True).encode()
+    else:
+        data = json.dumps(specification).encode()
+    atomic_write(path, data)

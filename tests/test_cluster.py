@@ -1,0 +1,603 @@
+"""Machines that exist: workers of this host, clusters that run already, and how they end."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pesto_cli.apply import session_config
+from pesto_cli.cluster import (
+    Cluster,
+    Connection,
+    connected,
+    is_live,
+    isolation,
+    local_workers,
+    serve,
+)
+from pesto_cli.cluster.client_process import ClientProcess
+from pesto_cli.cluster.cluster_file import read_cluster_file
+from pesto_cli.cluster.hardware import memory_bytes
+from pesto_cli.cluster.links import LOOPBACK, NETWORK, Location, nominal_links
+from pesto_cli.cluster.local_workers import LocalWorkers, client_core
+from pesto_cli.cluster.names import pesto_name, tensorflow_name
+from pesto_cli.cluster.opened import Opened
+from pesto_cli.cluster.workers import free_ports
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import CommModel, Device
+from pesto_cli.profile.chains import Chains, Move
+from pesto_cli.profile.transfers import LinkTimes, TimedTransfers, timed_transfers
+
+MARK = "PESTO_TEST_MARK"
+
+
+# What runs in the client process.
+
+
+def doubled(connection: Connection, value: int) -> int:
+    print("said by a call")
+    os.write(1, b"written by a call\n")
+    return 2 * value
+
+
+def infeasible(connection: Connection) -> None:
+    raise InfeasibleError("it does not fit; take a smaller one.")
+
+
+def broken(connection: Connection) -> None:
+    raise ValueError("a bug")
+
+
+def unpicklable(connection: Connection) -> Any:
+    return lambda: None
+
+
+def device_of_each(connection: Connection) -> dict[str, str]:
+    """Pesto's device name -> where a session has run an op that was put there."""
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default() as graph:
+        for name, device in connection.device_names.items():
+            with tf1.device(device):
+                tf1.random.uniform([2], name=name.replace(":", "_").replace("/", "_"))
+    metadata = tf1.RunMetadata()
+    options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+    fetches = [op for op in graph.get_operations() if op.type == "RandomUniform"]
+    with connection.session(graph, session_config()) as session:
+        session.run(fetches, options=options, run_metadata=metadata)
+    ran = {
+        node.node_name: device.device
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+    }
+    names = [name.replace(":", "_").replace("/", "_") for name in connection.device_names]
+    return {
+        device: ran[f"{name}/RandomUniform"]
+        for device, name in zip(connection.device_names, names, strict=True)
+    }
+
+
+def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
+    """Cores of the client, and for each worker those of all its threads."""
+    workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+    return os.sched_getaffinity(0), [
+        {
+            core
+            for task in os.listdir(f"/proc/{pid}/task")
+            for core in os.sched_getaffinity(int(task))
+        }
+        for pid in workers
+    ]
+
+
+def reach(connection: Connection, port: int) -> list[str]:
+    """Connect to a port, and name the network interfaces."""
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    return [name for _, name in socket.if_nameindex()]
+
+
+def run_for_long(connection: Connection) -> None:
+    """Keep all devices busy far longer than any test."""
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default() as graph:
+        ends = []
+        for device in connection.device_names.values():
+            with tf1.device(device):
+                ends.append(
+                    tf1.while_loop(lambda i: i < 10**9, lambda i: i + 1, [tf1.constant(0)]).op
+                )
+    print("busy", flush=True)
+    with connection.session(graph, session_config()) as session:
+        session.run(ends)
+
+
+def die(connection: Connection) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# Processes.
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that inherited a mark from a test, this one aside."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                environ = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"{MARK}={mark}".encode() in environ.split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def gone(mark: str, within_s: float = 20.0) -> bool:
+    """Whether all processes with a mark end."""
+    until = time.monotonic() + within_s
+    while marked(mark) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not marked(mark)
+
+
+def workers_of(mark: str) -> list[int]:
+    """Worker processes: the children of a marked process."""
+    parents = {
+        pid: int(Path(f"/proc/{pid}/stat").read_text().split(") ")[1].split()[1])
+        for pid in marked(mark)
+    }
+    return sorted(pid for pid, parent in parents.items() if parent in parents)
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark on all processes that a test starts; whatever it does, none is left."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    yield mark
+    left = marked(mark)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def kill_soon(pid: int) -> None:
+    """Kill a process while the next call is under way."""
+    threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+
+
+@pytest.fixture(scope="module")
+def open_ports() -> bool:
+    """Whether this system gives no network namespace, so that tests have to do without."""
+    probe = "from pesto_cli.cluster.isolation import leave_network; leave_network()"
+    return subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode != 0
+
+
+@pytest.fixture(scope="module")
+def workers(open_ports: bool) -> Iterator[Cluster]:
+    with connected("local-workers:2", open_ports=open_ports) as cluster:
+        yield cluster
+
+
+# Workers of this host.
+
+
+def test_workers_are_devices_with_a_share_of_the_memory(workers: Cluster) -> None:
+    machine = workers.machine
+    assert [device.name for device in machine.devices] == ["worker:0/CPU:0", "worker:1/CPU:0"]
+    assert {device.kind for device in machine.devices} == {"CPU"}
+    assert {device.memory_bytes for device in machine.devices} == {memory_bytes() // 2}
+    assert machine.host == 0
+    assert machine.channel_names == ("worker:0/CPU:0 and worker:1/CPU:0",)
+
+
+def test_an_op_runs_on_the_worker_that_its_device_names(workers: Cluster) -> None:
+    assert workers.call(device_of_each) == {
+        "worker:0/CPU:0": "/job:worker/replica:0/task:0/device:CPU:0",
+        "worker:1/CPU:0": "/job:worker/replica:0/task:1/device:CPU:0",
+    }
+
+
+def test_a_worker_has_one_core_for_all_its_threads(workers: Cluster) -> None:
+    client, cores = workers.call(cores_of_all)
+    assert len(client) == 1
+    assert [len(of_worker) for of_worker in cores] == [1, 1]
+    assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
+
+
+def test_the_client_takes_a_core_that_is_left_or_that_of_its_master() -> None:
+    assert client_core([0, 2, 5], num_workers=2) == 5
+    assert client_core([0, 2], num_workers=2) == 0
+    assert client_core([3], num_workers=2) == 3
+
+
+def test_a_call_returns_its_result_and_prints_to_stderr(
+    workers: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert workers.call(doubled, 21) == 42
+    out, err, until = "", "", time.monotonic() + 20  # a thread passes it on
+    while "written by a call" not in err and time.monotonic() < until:
+        seen = capfd.readouterr()
+        out, err = out + seen.out, err + seen.err
+    assert out == ""
+    assert err == "said by a call\nwritten by a call\n"
+
+
+def test_what_a_call_raises_is_raised_here_and_the_cluster_goes_on(workers: Cluster) -> None:
+    with pytest.raises(InfeasibleError, match=r"^it does not fit; take a smaller one\.$"):
+        workers.call(infeasible)
+    with pytest.raises(RuntimeError, match="ValueError: a bug") as caught:
+        workers.call(broken)
+    assert "in broken" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="pickle"):
+        workers.call(unpicklable)
+    assert workers.call(doubled, 1) == 2
+
+
+def port_of(connection: Connection) -> int:
+    return int(connection.target.rpartition(":")[2])
+
+
+def test_workers_are_out_of_reach_for_others(workers: Cluster, open_ports: bool) -> None:
+    if open_ports:
+        pytest.skip("this system gives no network namespace")
+    port = workers.call(port_of)
+    assert workers.call(reach, port) == ["lo"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_without_a_namespace_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_unshare", lambda flags: False)
+    with pytest.raises(EnvironmentFailedError, match=r"listens on every .* --open-ports"):
+        isolation.leave_network()
+
+
+def received_in_a_chain(connection: Connection, num_bytes: int, num_hops: int) -> list[str]:
+    """What workers received in one step, by TensorFlow's own trace."""
+    tf1 = tensorflow().compat.v1
+    src, dst = connection.device_names.values()
+    chains = Chains(connection, home=src)
+    chains.add("goes", num_hops, Move(src, dst, chains.variable(src, num_bytes)))
+    metadata = tf1.RunMetadata()
+    options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+    with connection.session(chains.graph, session_config()) as session:
+        session.run(chains.assignments)
+        session.run(chains.ends["goes", num_hops], options=options, run_metadata=metadata)
+    return [
+        re.sub(r" \S+Mb/s\] \S+ from ", " from ", node.timeline_label)
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        if node.node_name == "RecvTensor"
+    ]
+
+
+def test_a_hop_of_a_chain_is_one_transfer_and_one_signal_back(workers: Cluster) -> None:
+    src, dst = (f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in (0, 1))
+    received = workers.call(received_in_a_chain, 5000, num_hops=3)
+    there, back = f"[5000B] from {src} to {dst}", f"[0B] from {dst} to {src}"
+    assert sorted(received) == [back] * 3 + [there] * 3
+
+
+def test_transfers_of_all_sizes_are_timed_both_ways(workers: Cluster) -> None:
+    sizes = (1, 2**12, 2**20)
+    timed = timed_transfers(workers, sizes, num_turns=1)
+    assert [sample.num_bytes for sample in timed.samples] == [*sizes, *sizes]
+    assert {sample.link_kind for sample in timed.samples} == {("CPU", "CPU", "")}
+    assert sum(sample.us for sample in timed.samples) > 0
+
+
+def test_a_fit_has_the_means_of_what_else_was_timed() -> None:
+    us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
+    there, back = LinkTimes(us, 140.0, 2.0, 1.5), LinkTimes(us, 120.0, 2.2, 1.7)
+    (fit,) = TimedTransfers({("CPU", "GPU", "out of a"): [there, back]}).fits()
+    assert fit.comm == CommModel(pytest.approx(100.0), pytest.approx(1e-3))
+    assert (fit.link_kind, fit.num_samples) == (("CPU", "GPU", "out of a"), 6)
+    checked = (fit.signal_us, fit.two_at_once, fit.both_ways)
+    assert checked == pytest.approx((130.0, 2.1, 1.6))
+
+
+# How they end.
+
+
+def test_a_worker_that_dies_in_a_call_is_named(mark: str, open_ports: bool) -> None:
+    with connected("local-workers:2", open_ports=open_ports) as cluster:
+        victim = workers_of(mark)[1]
+        kill_soon(victim)
+        with pytest.raises(
+            EnvironmentFailedError, match=rf"worker:1 \(process {victim}\) was killed by SIGKILL"
+        ):
+            cluster.call(run_for_long)
+        assert not marked(mark)
+        with pytest.raises(EnvironmentFailedError, match="cannot be called any more"):
+            cluster.call(doubled, 1)
+
+
+def test_a_client_that_dies_takes_its_workers_along(mark: str) -> None:
+    with connected("local-workers:1", open_ports=True) as cluster:
+        # What cannot be done where they have a network of their own.
+        socket.create_connection(("127.0.0.1", cluster.call(port_of)), timeout=5).close()
+        with pytest.raises(EnvironmentFailedError, match=r"client process .* killed by SIGKILL"):
+            cluster.call(die)
+        assert not marked(mark)
+
+
+PARENT = """
+import sys
+sys.path[:0] = [{tests!r}]
+import test_cluster
+from pesto_cli.cluster import connected
+
+try:
+    with connected("local-workers:1", open_ports={open_ports}) as cluster:
+        cluster.call(test_cluster.run_for_long)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_nothing_outlives_the_parent_however_it_ends(mark: str, open_ports: bool) -> None:
+    program = PARENT.format(tests=str(Path(__file__).parent), open_ports=open_ports)
+    ends = {signal.SIGKILL: b"", signal.SIGTERM: b"", signal.SIGINT: b"interrupted\n"}
+    parents = {
+        number: subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for number in ends
+    }
+    for number, parent in parents.items():
+        assert parent.stderr is not None
+        assert parent.stderr.readline() == b"busy\n"
+        parent.send_signal(number)
+    for number, parent in parents.items():
+        out, _ = parent.communicate(timeout=60)
+        assert out == ends[number]
+    assert gone(mark)
+
+
+@dataclass(frozen=True)
+class OnATakenPort(LocalWorkers):
+    """Workers on a port that somebody listens on."""
+
+    def open(self, limit_s: float, on_loss: Any) -> Opened:
+        taken = []
+
+        def taken_port(count: int) -> list[int]:
+            taken.append(socket.create_server(("127.0.0.1", 0)))
+            return [taken[0].getsockname()[1]]
+
+        local_workers.free_ports = taken_port
+        return super().open(limit_s, on_loss)
+
+
+def test_a_worker_that_does_not_start_is_shown_with_its_words(mark: str, open_ports: bool) -> None:
+    with pytest.raises(EnvironmentFailedError) as caught:
+        ClientProcess(OnATakenPort(1, open_ports), start_limit_s=60)
+    assert re.search(r"worker:0 .* ended with exit code 1\.", str(caught.value))
+    assert "Could not start gRPC server" in str(caught.value)
+    assert not marked(mark)
+
+
+def test_a_worker_that_is_late_is_given_up(mark: str, open_ports: bool) -> None:
+    with (
+        pytest.raises(EnvironmentFailedError, match=r"worker:0 .* does not listen after 0 s"),
+        connected("local-workers:1", open_ports=open_ports, start_limit_s=0.001),
+    ):
+        pass
+    assert not marked(mark)
+
+
+# Specs, files, names.
+
+
+@pytest.mark.parametrize(
+    "spec", ["local-workers", "local-workers:0", "local-workers:two", "local-workers:65"]
+)
+def test_a_number_of_workers_that_is_none_is_refused(spec: str) -> None:
+    assert is_live(spec)
+    with pytest.raises(BadInputError, match="a number of workers from 1 to 64"), connected(spec):
+        pass
+
+
+def test_more_workers_than_cores_are_said_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    LocalWorkers.parse("local-workers:64", open_ports=False)
+    assert ("some wait" in caplog.text) == (len(os.sched_getaffinity(0)) < 64)
+
+
+def test_presets_and_machine_files_are_not_live(tmp_path: Path) -> None:
+    machine, cluster, neither = (tmp_path / name for name in ("machine", "cluster", "neither"))
+    machine.write_text('signal_us = 7.0\n[[devices]]\nname = "GPU:0"\n')
+    cluster.write_text('[cluster]\nworker = ["here:2222"]\n')
+    neither.write_text("[cluster")
+    assert is_live("local-gpus")
+    assert is_live(str(cluster))
+    for spec in ("v100x2-nvlink", str(machine), str(neither), str(tmp_path / "missing")):
+        assert not is_live(spec)
+    with pytest.raises(BadInputError, match="nothing to run on"), connected("v100x2-nvlink"):
+        pass
+
+
+def test_without_a_gpu_the_alternatives_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with (
+        pytest.raises(EnvironmentFailedError, match=r"no GPU here.*local-workers:2.*v100x2-nvlink"),
+        connected("local-gpus"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[cluster]\nworker = []\n", "has no task"),
+        ('[cluster]\nworker = "here:1"\n', "cluster.worker"),
+        ('[cluster]\nworker = ["here"]\n', "worker:0 is at 'here'; HOST:PORT was expected"),
+        ('[cluster]\nworker = ["here:99999"]\n', "HOST:PORT was expected"),
+        ('[cluster]\nworker = ["a:1"]\nps = ["a:1"]\n', "two tasks are at a:1"),
+        ('[cluster]\nworker = ["a:1"]\n[hosts]\nx = ["worker:1"]\n', "names 'worker:1'"),
+        ('[cluster]\nworker = ["a:1", "a:2"]\n[hosts]\nx = ["worker:0"]\n', "lacks worker:1"),
+        (
+            '[cluster]\nworker = ["a:1"]\n[hosts]\nx = ["worker:0"]\ny = ["worker:0"]\n',
+            "worker:0 on x and on y",
+        ),
+        ('[cluster]\nworker = ["a:1"]\n[host]\nx = ["worker:0"]\n', "host: Extra inputs"),
+    ],
+)
+def test_a_cluster_file_with_a_mistake_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=message) as caught:
+        read_cluster_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_tasks_share_a_host_by_address_or_as_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    tasks = '[cluster]\nworker = ["10.0.0.1:1", "10.0.0.1:2"]\nps = ["[::1]:3"]\n'
+    path.write_text(tasks)
+    found = read_cluster_file(path)
+    assert found.host_of == {"worker:0": "10.0.0.1", "worker:1": "10.0.0.1", "ps:0": "::1"}
+    path.write_text(tasks + '[hosts]\na = ["worker:0"]\nb = ["ps:0", "worker:1"]\n')
+    assert read_cluster_file(path).host_of == {"worker:0": "a", "worker:1": "b", "ps:0": "b"}
+
+
+def test_names_are_turned_into_tensorflows_and_back() -> None:
+    assert tensorflow_name("worker:12/GPU:3") == "/job:worker/task:12/device:GPU:3"
+    assert tensorflow_name("GPU:0") == "/device:GPU:0"
+    assert tensorflow_name("/device:GPU:0") is None
+    assert pesto_name("/job:ps/replica:0/task:4/device:CPU:0") == "ps:4/CPU:0"
+    assert pesto_name("/job:localhost/replica:0/task:0/device:GPU:1") == "GPU:1"
+
+
+def test_what_leaves_a_host_shares_its_card() -> None:
+    hosts = {"w:0": "left", "w:1": "left", "w:2": "right"}
+    devices = [Device(f"{task}/CPU:0", "CPU", 1) for task in hosts]
+    where = {f"{task}/CPU:0": Location(host, task) for task, host in hosts.items()}
+    found = {(link.src[:3], link.dst[:3]): link for link in nominal_links(devices, where)}
+    assert found["w:0", "w:2"].channel == found["w:1", "w:2"].channel == "out of left"
+    assert found["w:2", "w:0"].channel == found["w:2", "w:1"].channel == "out of right"
+    assert found["w:0", "w:1"].channel == found["w:1", "w:0"].channel != ""
+    assert found["w:0", "w:2"].comm == NETWORK
+    assert found["w:0", "w:1"].comm == LOOPBACK
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "expected"),
+    [
+        ("0::/\n", {}, 2048),
+        ("0::/a/b\n", {"/sys/fs/cgroup/a/memory.max": "1000\n"}, 1000),
+        ("0::/a\n", {"/sys/fs/cgroup/a/memory.max": "max\n"}, 2048),
+        ("0::/a\n", {"/sys/fs/cgroup/memory.max": "99999999\n"}, 2048),
+        ("4:memory:/a\n1:cpu:/\n", {"/sys/fs/cgroup/memory/a/memory.limit_in_bytes": "7\n"}, 7),
+    ],
+)
+def test_memory_is_what_is_built_in_or_the_limit_of_a_cgroup(
+    cgroup: str, files: dict[str, str], expected: int
+) -> None:
+    files |= {"/proc/meminfo": "MemTotal:    2 kB\nMemFree: 1 kB\n", "/proc/self/cgroup": cgroup}
+
+    def read(path: str) -> str:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return files[path]
+
+    assert memory_bytes(read) == expected
+
+
+# A cluster that runs already: two tasks on one host, and one on another.
+
+SERVERS = """
+import os, sys
+from pesto_cli.cluster import serve
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+tensorflow()
+for task in range(3):
+    if os.fork() == 0:
+        serve(sys.argv[1], task)
+os.wait()
+"""
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[Path]:
+    """The file of a cluster whose tasks run on loopback addresses, one for each host."""
+    path = folder / "cluster.toml"
+    addresses = [
+        f'"127.0.0.{host}:{port}"' for host, port in zip((1, 1, 2), free_ports(3), strict=True)
+    ]
+    path.write_text(f"[cluster]\nworker = [{', '.join(addresses)}]\n")
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    servers = subprocess.Popen(
+        [sys.executable, "-c", SERVERS, str(path)],
+        env=environ,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield path
+    finally:
+        os.killpg(servers.pid, signal.SIGKILL)
+        servers.wait()
+
+
+def test_a_running_cluster_is_found_used_and_missed_when_a_task_dies(
+    mark: str, tmp_path: Path
+) -> None:
+    # Until all are up, it is waited for them.
+    with two_hosts(tmp_path) as path, connected(str(path)) as cluster:
+        machine = cluster.machine
+        names = [f"worker:{task}/CPU:0" for task in range(3)]
+        assert [device.name for device in machine.devices] == names
+        shares = [device.memory_bytes for device in machine.devices]
+        assert shares == [memory_bytes() // 2] * 2 + [memory_bytes()]
+        assert machine.channel[0, 2] == machine.channel[1, 2] != machine.channel[0, 1]
+        assert machine.channel[2, 0] == machine.channel[2, 1] != machine.channel[0, 2]
+        assert [*cluster.call(device_of_each)] == names
+        with pytest.raises(EnvironmentFailedError, match="worker:0 cannot listen on port"):
+            serve(path, 0)
+        kill_soon(workers_of(mark)[-1])
+        with pytest.raises(EnvironmentFailedError, match=r"worker:2 at 127.0.0.2:\d+ cannot"):
+            cluster.call(run_for_long)
+    assert gone(mark)
+
+
+def test_a_cluster_that_is_half_up_is_given_up(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "cluster.toml"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        (missing,) = free_ports(1)
+        up = listener.getsockname()[1]
+        path.write_text(f'[cluster]\nworker = ["127.0.0.1:{up}", "127.0.0.1:{missing}"]\n')
+        with (
+            pytest.raises(EnvironmentFailedError, match=rf"worker:1 at 127.0.0.1:{missing} cannot"),
+            connected(str(path), start_limit_s=1),
+        ):
+            pass
+        path.write_text(f'[cluster]\nworker = ["127.0.0.1:{up}"]\n')
+        with (
+            pytest.raises(EnvironmentFailedError, match=r"opens no session .* no answer in 2 s"),
+            connected(str(path), start_limit_s=1),
+        ):
+            pass
+    assert not marked(mark)
+
+
+def test_a_task_that_the_file_lacks_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[cluster]\nworker = ["127.0.0.1:2222"]\n')
+    with pytest.raises(BadInputError, match=r"no task ps:1; one of worker:0 was expected"):
+        serve(path, 1, "ps")
