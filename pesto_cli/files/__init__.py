@@ -4,7 +4,7 @@ Files are deterministic (the same value gives the same bytes), written atomicall
 one clear message when their format, version or content does not fit.
 """
 
-from pesto_cli.files.comm import CommFit, read_comm, with_comm, write_comm
+from pesto_cli.files.comm import CommFit, LinkKind, link_kinds, read_comm, with_comm, write_comm
 from pesto_cli.files.constraints import read_constraints
 from pesto_cli.files.machine import read_machine
 from pesto_cli.files.placement import PlacementFile, placement, read_placement, write_placement
@@ -14,9 +14,11 @@ from pesto_cli.files.storage import atomic_write, read_bytes, sha256
 __all__ = [
     "MAX_TENSOR_BYTES",
     "CommFit",
+    "LinkKind",
     "PlacementFile",
     "Profile",
     "atomic_write",
+    "link_kinds",
     "placement",
     "read_bytes",
     "read_comm",

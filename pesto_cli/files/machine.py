@@ -44,6 +44,7 @@ class MachineSchema(Schema):
     """A machine as a TOML file and a profile state it."""
 
     signal_us: float = 7.0
+    step_overhead_us: float = 0.0
     devices: list[_DeviceSchema]
     links: list[_LinkSchema]
     kinds: dict[str, _KindSchema] = {}
@@ -62,6 +63,7 @@ class MachineSchema(Schema):
                 for link in self.links
             ),
             signal_us=self.signal_us,
+            step_overhead_us=self.step_overhead_us,
             kinds={name: DeviceKind(**kind.model_dump()) for name, kind in self.kinds.items()},
         )
 
@@ -70,6 +72,7 @@ def machine_json(machine: Machine) -> dict[str, Any]:
     """What `MachineSchema` reads."""
     return {
         "signal_us": machine.signal_us,
+        "step_overhead_us": machine.step_overhead_us,
         "devices": [asdict(device) for device in machine.devices],
         "links": [
             {

@@ -170,6 +170,7 @@ def placement(
         },
         predicted={
             "makespan_us": result.makespan_us,
+            "step_us": result.makespan_us + profile.problem.machine.step_overhead_us,
             "lower_bound_us": result.lower_bound_us,
             "peak_bytes": schedule.peak_bytes.tolist(),
         },

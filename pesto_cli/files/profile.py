@@ -1,7 +1,7 @@
 """Profiles: a problem in one self-contained file."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +13,23 @@ from pydantic import Field
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import MachineSchema, machine_json
 from pesto_cli.files.storage import Extensible, parse_json, read_bytes, sha256, write_json
-from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.graph import FloatArray, IntArray, OpGraph, Tensor
 from pesto_cli.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How measured op times scatter.
+
+    runs: `[num_ops]`, in how many of the measured steps an op ran.
+    min_us, mean_us, std_us: kind of device -> `[num_ops]` over these steps, NaN where it was not
+        measured on this kind. std_us is that of the population.
+    """
+
+    runs: IntArray
+    min_us: Mapping[str, FloatArray] = field(default_factory=dict)
+    mean_us: Mapping[str, FloatArray] = field(default_factory=dict)
+    std_us: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -23,12 +38,14 @@ class Profile:
 
     provenance: graph hash, versions, source of the op times.
     members: of a coarse problem, the names of the ops in every node.
+    spread: of measured op times.
     file_hash: SHA-256 of the unpacked file, empty until it is written or read.
     """
 
     problem: Problem
     provenance: Mapping[str, Any] = field(default_factory=dict)
     members: list[list[str]] | None = None
+    spread: Spread | None = None
     file_hash: str = ""
 
     @property
@@ -38,6 +55,8 @@ class Profile:
 
 
 _Cost = float | None
+_NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+SPREAD_TABLES = ("min_us", "mean_us", "std_us")
 # Far above any tensor, and low enough that the sum over a graph stays an int64.
 MAX_TENSOR_BYTES = 2**45
 _Bytes = Annotated[int, Field(le=MAX_TENSOR_BYTES)]
@@ -52,6 +71,10 @@ class _OpsSchema(Extensible):
     resident_bytes: list[_Bytes] | None = None
     alias_of: list[_Index | None] | None = None
     members: list[list[str]] | None = None
+    runs: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
+    min_us: dict[str, list[_NonNegativeCost]] = {}
+    mean_us: dict[str, list[_NonNegativeCost]] = {}
+    std_us: dict[str, list[_NonNegativeCost]] = {}
 
 
 class _TensorsSchema(Extensible):
@@ -81,8 +104,8 @@ def read_profile(path: Path | str) -> Profile:
         path, data, "pesto-profile", "profile (pesto profile GRAPH -o PROFILE)", _ProfileSchema
     )
     with about(path):
-        problem = _problem(parsed)
-    return Profile(problem, parsed.provenance, parsed.ops.members, sha256(data))
+        problem, spread = _problem(parsed), _spread(parsed.ops)
+    return Profile(problem, parsed.provenance, parsed.ops.members, spread, sha256(data))
 
 
 def _problem(parsed: _ProfileSchema) -> Problem:
@@ -109,11 +132,36 @@ def _problem(parsed: _ProfileSchema) -> Problem:
         alias_of=None if ops.alias_of is None else [-1 if a is None else a for a in ops.alias_of],
         num_members=None if ops.members is None else [len(names) for names in ops.members],
     )
-    time_us = {
-        kind: np.array([math.nan if cost is None else cost for cost in column])
-        for kind, column in ops.time_us.items()
+    return Problem.build(graph, _columns(ops.time_us), parsed.machine.value())
+
+
+def _spread(ops: _OpsSchema) -> Spread | None:
+    tables = {name: getattr(ops, name) for name in SPREAD_TABLES}
+    if ops.runs is None:
+        for name, table in tables.items():
+            if table:
+                raise BadInputError(
+                    f"ops.{name} without ops.runs; how often each op ran was expected with it."
+                )
+        return None
+    columns = {
+        f"{name}.{kind}": row for name, table in tables.items() for kind, row in table.items()
     }
-    return Problem.build(graph, time_us, parsed.machine.value())
+    for name, column in {"runs": ops.runs, **columns}.items():
+        if len(column) != len(ops.name):
+            raise BadInputError(
+                f"ops.{name} has {len(column)} entries where {len(ops.name)} were expected: one "
+                "for each op."
+            )
+    runs = np.array(ops.runs, dtype=np.int64)
+    return Spread(runs, **{name: _columns(table) for name, table in tables.items()})
+
+
+def _columns(table: Mapping[str, Sequence[_Cost]]) -> dict[str, FloatArray]:
+    return {
+        kind: np.array([math.nan if cost is None else cost for cost in column])
+        for kind, column in table.items()
+    }
 
 
 def write_profile(path: Path | str, profile: Profile) -> None:
@@ -122,20 +170,20 @@ def write_profile(path: Path | str, profile: Profile) -> None:
     offsets = graph.consumer_offsets.tolist()
     consumers, on_host = graph.consumers.tolist(), graph.consumer_on_host.tolist()
     spans = list(pairwise(offsets))
-    times = {
-        kind: [None if math.isnan(cost) else cost for cost in problem.time_us[:, column].tolist()]
-        for column, kind in enumerate(problem.kinds)
-    }
+    times = {kind: problem.time_us[:, column] for column, kind in enumerate(problem.kinds)}
     ops = {
         "name": list(graph.names),
         "type": list(graph.types),
         "colocation_group": graph.colocation_group.tolist(),
         "resident_bytes": graph.resident_bytes.tolist(),
         "alias_of": [None if source < 0 else source for source in graph.alias_of.tolist()],
-        "time_us": times,
+        "time_us": _column_json(times),
     }
     if profile.members is not None:
         ops["members"] = profile.members
+    if profile.spread is not None:
+        ops["runs"] = profile.spread.runs.tolist()
+        ops |= {name: _column_json(getattr(profile.spread, name)) for name in SPREAD_TABLES}
     value = {
         "format": "pesto-profile",
         "version": 1,
@@ -151,3 +199,10 @@ def write_profile(path: Path | str, profile: Profile) -> None:
         "control_edges": graph.control_edges.tolist(),
     }
     write_json(path, value)
+
+
+def _column_json(table: Mapping[str, FloatArray]) -> dict[str, list[_Cost]]:
+    return {
+        kind: [None if math.isnan(cost) else cost for cost in column.tolist()]
+        for kind, column in table.items()
+    }

@@ -5,7 +5,7 @@ To add a cost source: one file with a function `Request -> Costs`, and one line 
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,16 @@ from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
-from pesto_cli.profile import analytic, csv_source
-from pesto_cli.profile.source import Request, Source
+from pesto_cli.profile import analytic, csv_source, run_source, trace_source
+from pesto_cli.profile.source import Live, Request, Source
 
 log = logging.getLogger(__name__)
 
 SOURCES: Mapping[str, Source] = {
     "analytic": analytic.costs,
     "csv": csv_source.costs,
+    "run": run_source.costs,
+    "trace": trace_source.costs,
 }
 
 
@@ -36,6 +38,7 @@ def profile(
     source: str = "analytic",
     cpu_offload: bool = False,
     comm: list[CommFit] | None = None,
+    live: Live | None = None,
     what: str = "the graph",
 ) -> Profile:
     """Read a training step and give every op its time on every kind of device that can run it.
@@ -46,6 +49,7 @@ def profile(
         source: a name in `SOURCES`, with its argument behind a colon (`csv:FILE`).
         cpu_offload: give ops that a GPU can run a time on the CPU too.
         comm: fitted communication models to put on the machine's links.
+        live: the machine itself, for sources that measure on it.
         what: names the graph in errors.
 
     Raises:
@@ -61,7 +65,8 @@ def profile(
     if comm is not None:
         machine = with_comm(machine, comm)
     step = read_step(meta_graph, what)
-    costs = SOURCES[name](Request(step, meta_graph, machine, argument, cpu_offload))
+    costs = SOURCES[name](Request(step, meta_graph, machine, argument, cpu_offload, live))
+    machine = costs.machine or machine
     graph = step.graph
     if costs.tensor_bytes is not None:
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
@@ -77,7 +82,11 @@ def profile(
         "num_runs": costs.num_runs,
         "notes": notes,
     }
-    return Profile(problem, provenance)
+    if costs.coverage is not None:
+        provenance["coverage"] = asdict(costs.coverage)
+    if costs.reconciled:
+        provenance["reconciled"] = [asdict(account) for account in costs.reconciled]
+    return Profile(problem, provenance, spread=costs.spread)
 
 
 def _size_notes(step: StepGraph, graph: OpGraph) -> Iterator[str]:

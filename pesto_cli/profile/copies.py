@@ -1,0 +1,91 @@
+"""Copies between devices that were timed, beside what the machine's links would take."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.machine import Machine
+from pesto_cli.profile.comm import Sample, fit
+
+# Fewer copies, or sizes, tell nothing of latency and slope.
+LEAST_COPIES, LEAST_SIZES = 8, 3
+HOST = "/device:CPU:0"
+_COPY_KIND = re.compile(r"Memcpy(H2D|D2H|D2D|P2P)", re.IGNORECASE)
+_COPY_SIZE = re.compile(r"\bsize:(\d+)")
+_COPY_PEER = re.compile(r"\bdest:(\d+)")
+
+
+@dataclass(frozen=True)
+class TimedTransfer:
+    """One copy that took `us`. src, dst: the devices, or as much of them as is known."""
+
+    src: str
+    dst: str
+    num_bytes: int
+    us: float
+
+
+def device_type(device: str) -> str:
+    """Return TensorFlow's type of a device by its name: `GPU` of `/job:worker/task:0/device:GPU:1`.
+
+    Older names are in lower case (`/gpu:0`); what lies in the host's memory is of the CPU.
+    """
+    words = device.upper().replace("/", ":").split(":")
+    return "GPU" if "GPU" in words else "CPU"
+
+
+def copied(details: str, gpu: str, us: float) -> TimedTransfer | None:
+    """Return the copy that a GPU's trace tells of, None where it stays on the GPU or has no size.
+
+    details: `MemcpyH2D kind_src:pinned kind_dst:device size:8192 dest:0 async:1`; older
+        TensorFlow has `kind:` for the two kinds. `dest` is the number of the GPU of a copy between
+        two.
+    """
+    kind, size = _COPY_KIND.search(details), _COPY_SIZE.search(details)
+    if kind is None or size is None:
+        return None
+    ends = {"H2D": (HOST, gpu), "D2H": (gpu, HOST)}
+    if kind[1] == "P2P":
+        peer = _COPY_PEER.search(details)
+        ends["P2P"] = gpu, f"/device:GPU:{peer[1]}" if peer else "/device:GPU"
+    return TimedTransfer(*ends[kind[1]], int(size[1]), us) if kind[1] in ends else None
+
+
+def copy_notes(transfers: Sequence[TimedTransfer], machine: Machine) -> Iterator[str]:
+    """Yield what the copies of each pair of types suggest for a link, and what the machine has."""
+    by_types: dict[tuple[str, str], list[Sample]] = {}
+    for copy in transfers:
+        types = device_type(copy.src), device_type(copy.dst)
+        by_types.setdefault(types, []).append(Sample(*types, copy.num_bytes, copy.us))
+    for (src, dst), samples in by_types.items():
+        sizes = {sample.num_bytes for sample in samples}
+        if len(samples) < LEAST_COPIES or len(sizes) < LEAST_SIZES:
+            continue
+        copies = f"{len(samples)} copies {src} -> {dst} of {min(sizes):,} to {max(sizes):,} bytes"
+        try:
+            (fitted,) = fit(samples)
+        except BadInputError as error:
+            yield f"{copies} were timed, but fit no line: {error}"
+            continue
+        yield (
+            f"{copies} suggest {fitted.comm.latency_us:.2f} us + {fitted.comm.us_per_byte:.3g} us "
+            f"a byte (R² {fitted.r_squared:.2f}); {_links(machine, src, dst)}."
+        )
+
+
+def _links(machine: Machine, src: str, dst: str) -> str:
+    """Return what the machine says of such links."""
+    kind_of = {device.name: device.kind for device in machine.devices}
+    models = {
+        link.comm
+        for link in machine.links
+        if (machine.device_type(kind_of[link.src]), machine.device_type(kind_of[link.dst]))
+        == (src, dst)
+    }
+    if not models:
+        return "the machine has no such link"
+    told = " or ".join(
+        sorted(f"{model.latency_us:.2f} us + {model.us_per_byte:.3g} us a byte" for model in models)
+    )
+    return f"the machine has {told}"

@@ -1,0 +1,600 @@
+"""Op times from recorded traces: real ones of every form, and a GPU's as TensorFlow writes them."""
+
+import gzip
+import json
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from gpu_traces import Copy, gpu_step_stats, gpu_trace
+from training_graphs import convnet, exported
+
+from pesto_cli.apply import session_config
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import read_profile, write_profile
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
+from pesto_cli.profile import profile, step_stats
+from pesto_cli.profile.measured import Measured, TimedTransfer, costs
+from pesto_cli.profile.node_names import Match, NodeNames
+from pesto_cli.profile.source import Request
+from pesto_cli.profile.trace_source import read_trace
+from pesto_cli.profile.trace_steps import Run, steps_by_repetition
+
+SERVER = PRESETS["v100x2-nvlink"]
+NUM_STEPS = 3
+TRIPS = 4
+
+
+def training_step(tf):
+    """A product, a loop, a conditional whose second branch never runs, data that decides a size."""
+    tf1 = tf.compat.v1
+    fed = tf1.placeholder(tf.float32, [64, 48], name="fed")
+    weights = tf1.get_variable("weights", [48, 48], use_resource=True)
+    product = tf.matmul(fed, weights, name="product")
+
+    def body(trip, value):
+        return trip + 1, tf.tanh(tf.matmul(value, weights, name="inner"))
+
+    looped = tf1.while_loop(lambda trip, _: trip < TRIPS, body, [0, product], name="loop")[1]
+    chosen = tf1.cond(tf.reduce_sum(fed) >= 0, lambda: looped * 2.0, lambda: tf.exp(looped))
+    values, _ = tf.unique(tf.cast(tf.reshape(chosen, [-1]) > 0, tf.float32), name="distinct")
+    text = tf.strings.as_string(tf.reduce_sum(values), name="text")
+    loss = tf.reduce_mean(tf.square(chosen), name="loss")
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    return [tf.group(train, text, name="all"), loss]
+
+
+class Recorded(NamedTuple):
+    """A graph, the folder with its traces, and what TensorFlow said of each step itself."""
+
+    meta: object
+    folder: Path
+    stats: list
+
+
+def viewer_json(xplane):
+    """TensorBoard's trace viewer, by TensorFlow's own converter."""
+    from tensorflow.python.profiler.internal import _pywrap_profiler_plugin as converter
+
+    whole = {"resolution": "0", "full_dma": True, "start_time_ms": "0", "end_time_ms": "1e9"}
+    options = {"use_saved_result": False, "trace_viewer_options": whole}
+    return converter.xspace_to_tools_data([str(xplane)], "trace_viewer@", options)[0]
+
+
+def recorded_in(folder, meta):
+    """Run a graph and record it in every form that TensorFlow has."""
+    from tensorflow.python.client.timeline import Timeline
+
+    tf = tensorflow()
+    tf1 = tf.compat.v1
+    for name in ("steps", "timelines", "events"):
+        (folder / name).mkdir(parents=True)
+    stats = []
+    with tf1.Graph().as_default() as graph, tf1.Session(config=session_config()) as session:
+        tf1.import_graph_def(meta.graph_def, name="")
+        session.run(list(meta.collection_def["init_op"].node_list.value))
+        fetches = list(meta.collection_def["train_op"].node_list.value)
+        fed = [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
+        feeds = {tensor: np.ones(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in fed}
+        session.run(fetches, feeds)
+        writer = tf1.summary.FileWriter(str(folder / "events"))
+        options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+        for step in range(NUM_STEPS):
+            metadata = tf1.RunMetadata()
+            session.run(fetches, feeds, options, metadata)
+            stats.append(metadata.step_stats)
+            (folder / "steps" / f"{step}.pb").write_bytes(metadata.SerializeToString())
+            timeline = Timeline(metadata.step_stats).generate_chrome_trace_format()
+            (folder / "timelines" / f"{step}.json").write_text(timeline)
+            writer.add_run_metadata(metadata, f"step {step}", step)
+        writer.close()
+        tf.profiler.experimental.start(str(folder / "log"))
+        for _ in range(NUM_STEPS):
+            session.run(fetches, feeds)
+        tf.profiler.experimental.stop()
+    (xplane,) = (folder / "log").rglob("*.xplane.pb")
+    viewer = viewer_json(xplane)
+    (folder / "viewer.json").write_bytes(viewer)
+    (folder / "viewer.json.gz").write_bytes(gzip.compress(viewer))
+    (folder / "host.xplane.pb").write_bytes(xplane.read_bytes())
+    return Recorded(meta, folder, stats)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return recorded_in(tmp_path_factory.mktemp("recorded"), exported(training_step))
+
+
+@pytest.fixture(scope="module")
+def other():
+    """The graph of another model."""
+    return exported(convnet)
+
+
+def traced(recorded, name, machine=SERVER, **options):
+    return profile(recorded.meta, machine, source=f"trace:{recorded.folder / name}", **options)
+
+
+def times(found, kind="CPU"):
+    column = found.problem.time_us[:, found.problem.kinds.index(kind)]
+    return dict(zip(found.problem.graph.names, column.tolist(), strict=True))
+
+
+def note_on(found, words):
+    (note,) = [note for note in found.provenance["notes"] if words in note]
+    return note
+
+
+# Form -> how many of the ops that compute it lacks at most, beside a branch that was not taken:
+# TensorFlow's profiler leaves out those that it takes for the cheapest.
+FORMS = {
+    "steps": 0,
+    "events": 0,
+    "timelines": 0,
+    "log": 2,
+    "host.xplane.pb": 2,
+    "viewer.json": 2,
+    "viewer.json.gz": 2,
+}
+BRANCH = ["cond/Exp", "gradients/cond/Exp_grad/mul", "gradients/zeros_1"]
+
+
+@pytest.mark.parametrize(("form", "lacking"), FORMS.items())
+def test_a_trace_of_any_form_has_the_times_of_the_graph(recorded, form, lacking):
+    found = traced(recorded, form)
+    coverage = found.provenance["coverage"]
+    matched, num_ops = coverage["matched_ops"], coverage["num_ops"]
+    time = coverage["matched_us"] / coverage["recorded_us"]
+    print(f"{form}: {matched} of {num_ops} ops, {time:.1%} of the time")
+    assert found.provenance["num_runs"] == NUM_STEPS
+    assert num_ops - len(BRANCH) - lacking <= matched <= num_ops - len(BRANCH)
+    assert time > 0.99
+    cpu_us = times(found)
+    for op in ("product", "loss", "loop/LoopCond", "gradients/product_grad/MatMul_1"):
+        assert cpu_us[op] > 0
+    assert "ops that compute" in note_on(found, "measured:")
+
+
+def taken_us(stats, nodes):
+    """What some nodes took together in each step, read off the step stats."""
+    return [
+        sum(
+            row.op_end_rel_nanos - row.op_start_rel_nanos
+            for device in step.dev_stats
+            for row in device.node_stats
+            if row.node_name in nodes
+        )
+        / 1e3
+        for step in stats
+    ]
+
+
+def test_an_op_takes_the_least_of_its_times_on_a_cpu_and_a_loop_all_of_its_nodes(recorded):
+    found = traced(recorded, "steps")
+    step = read_step(recorded.meta)
+    loop = step.nodes[step.graph.index_of["loop/LoopCond"]]
+    assert {"inner", "loop/LoopCond"} <= {name.split("/")[-1] for name in loop} | set(loop)
+    cpu_us = times(found)
+    assert cpu_us["product"] == pytest.approx(min(taken_us(recorded.stats, {"product"})))
+    assert cpu_us["loop/LoopCond"] == pytest.approx(min(taken_us(recorded.stats, set(loop))))
+
+
+def test_the_spread_of_the_times_is_kept_with_them(tmp_path, recorded):
+    found = traced(recorded, "steps")
+    path = tmp_path / "step.profile.json"
+    write_profile(path, found)
+    read = read_profile(path)
+    op = read.problem.graph.index_of["product"]
+    us = taken_us(recorded.stats, {"product"})
+    spread = read.spread
+    assert spread.runs[op] == NUM_STEPS
+    assert spread.min_us["CPU"][op] == pytest.approx(min(us))
+    assert spread.mean_us["CPU"][op] == pytest.approx(np.mean(us))
+    assert spread.std_us["CPU"][op] == pytest.approx(np.std(us))
+    assert np.isnan(spread.std_us["GPU"][op])
+    assert read.provenance["coverage"] == found.provenance["coverage"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda ops: ops["runs"].pop(), "ops.runs has .* entries where"),
+        (lambda ops: ops["std_us"]["CPU"].pop(), "ops.std_us.CPU has .* entries where"),
+        (lambda ops: ops["std_us"]["CPU"].__setitem__(0, -1.0), r"ops.std_us.CPU.0: .*found -1"),
+        (lambda ops: ops["runs"].__setitem__(0, -1), r"ops.runs.0: .*found -1"),
+        (lambda ops: ops.pop("runs"), "ops.min_us without ops.runs"),
+    ],
+)
+def test_a_spread_that_does_not_fit_the_ops_is_refused(tmp_path, recorded, edit, message):
+    path = tmp_path / "step.profile.json"
+    write_profile(path, traced(recorded, "steps"))
+    value = json.loads(path.read_text())
+    edit(value["ops"])
+    path.write_text(json.dumps(value))
+    with pytest.raises(BadInputError, match=message):
+        read_profile(path)
+
+
+def test_a_branch_that_was_not_taken_takes_no_time_and_is_told(recorded):
+    found = traced(recorded, "steps")
+    assert [times(found)[name] for name in BRANCH] == [0.0] * len(BRANCH)
+    assert ", ".join(map(repr, BRANCH)) in note_on(found, "never ran in the measured steps")
+
+
+def test_sizes_that_the_data_decides_are_the_measured_ones(recorded):
+    found = traced(recorded, "steps")
+    graph = found.problem.graph
+    values = graph.op_tensors[graph.index_of["distinct"]]
+    assert graph.tensor_bytes[values] in (4, 8)  # one or two distinct numbers of 64 * 48
+    assert not [note for note in found.provenance["notes"] if "size" in note]
+    static = traced(recorded, "log").problem.graph
+    assert static.tensor_bytes[values] == 64 * 48 * 4
+
+
+def test_a_loop_in_a_profilers_trace_takes_all_its_iterations(recorded):
+    """By a second reading of the planes: the loop's events between one session run and the next."""
+    from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+    space = XSpace.FromString((recorded.folder / "host.xplane.pb").read_bytes())
+    plane = next(plane for plane in space.planes if plane.name == "/host:CPU")
+    events = sorted(
+        (event.offset_ps, event.duration_ps, plane.event_metadata[event.metadata_id].name)
+        for line in plane.lines
+        for event in line.events
+    )
+    runs, products = -1, defaultdict(int)
+    for _, duration_ps, name in events:
+        runs += name == "SessionRun"
+        if name.endswith(("inner:MatMul", "inner:_MklMatMul")):
+            products[runs] += duration_ps
+    assert len(products) == NUM_STEPS
+    measured = read_trace(recorded.folder / "host.xplane.pb")
+    (row,) = [us for (node, _), us in measured.us.items() if node.endswith("inner")]
+    assert row.tolist() == pytest.approx([us / 1e6 for us in products.values()])
+
+
+def test_the_newest_run_of_a_log_directory_is_taken_and_named(tmp_path, recorded):
+    runs = tmp_path / "train" / "plugins" / "profile"
+    for run in ("2026_01_02_00_00_00", "2026_11_02_00_00_00"):
+        (runs / run).mkdir(parents=True)
+        (runs / run / "host.xplane.pb").write_bytes(b"old")
+    (runs / run / "host.xplane.pb").write_bytes((recorded.folder / "host.xplane.pb").read_bytes())
+    found = profile(recorded.meta, SERVER, source=f"trace:{tmp_path}")
+    assert run in note_on(found, "the newest of 2 profiler runs")
+
+
+def test_traces_of_several_hosts_are_not_mixed(tmp_path, recorded):
+    for host in ("a", "b"):
+        data = (recorded.folder / "host.xplane.pb").read_bytes()
+        (tmp_path / f"{host}.xplane.pb").write_bytes(data)
+    with pytest.raises(BadInputError, match="traces of 2 hosts; that of one was expected"):
+        profile(recorded.meta, SERVER, source=f"trace:{tmp_path}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_trace_of_another_graph_is_refused(recorded, other, form):
+    expected = r"another graph: it has \d+ of the 21 ops .*lacks \d+, such as '\S+', '\S+'"
+    with pytest.raises(BadInputError, match=expected):
+        profile(other, SERVER, source=f"trace:{recorded.folder / form}")
+
+
+CUT = ["steps/0.pb", "timelines/0.json", "host.xplane.pb", "viewer.json", "viewer.json.gz"]
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_trace_that_is_cut_short_is_refused(tmp_path, recorded, name):
+    data = (recorded.folder / name).read_bytes()
+    path = tmp_path / Path(name).name
+    path.write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(BadInputError, match=r"cut short|truncated"):
+        profile(recorded.meta, SERVER, source=f"trace:{path}")
+
+
+def test_an_event_file_that_is_cut_short_gives_the_steps_that_are_whole(tmp_path, recorded):
+    (events,) = (recorded.folder / "events").iterdir()
+    data = events.read_bytes()
+    path = tmp_path / events.name
+    path.write_bytes(data[:-100])
+    assert read_trace(path).num_steps == NUM_STEPS - 1
+    path.write_bytes(data[:100])
+    with pytest.raises(BadInputError, match="without the time of any op"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty; a RunMetadata"),
+        (b"\x89PNG\r\n\x1a\n", "no trace of TensorFlow"),
+        (b"some text", "no trace of TensorFlow"),
+        (b'{"format": "pesto-placement"}', "JSON without traceEvents"),
+        (b'{"traceEvents": 3}', "JSON without traceEvents"),
+        (b'{"traceEvents": []}', "no trace of TensorFlow"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path, recorded, data, message):
+    path = tmp_path / "trace"
+    path.write_bytes(data)
+    with pytest.raises(BadInputError, match=message):
+        profile(recorded.meta, SERVER, source=f"trace:{path}")
+
+
+def test_a_graph_is_no_trace_of_it(tmp_path, recorded):
+    path = tmp_path / "graph.meta"
+    path.write_bytes(recorded.meta.SerializeToString())
+    with pytest.raises(BadInputError, match="no trace of TensorFlow"):
+        read_trace(path)
+
+
+def test_a_trace_has_to_be_named_and_there(tmp_path, recorded):
+    with pytest.raises(BadInputError, match="names no file"):
+        profile(recorded.meta, SERVER, source="trace")
+    with pytest.raises(BadInputError, match="does not exist"):
+        profile(recorded.meta, SERVER, source=f"trace:{tmp_path / 'nothing'}")
+    with pytest.raises(BadInputError, match="has no file in it"):
+        profile(recorded.meta, SERVER, source=f"trace:{tmp_path}")
+
+
+def test_on_a_machine_with_gpus_a_trace_of_a_cpu_places_nothing_on_them(recorded):
+    found = traced(recorded, "steps")
+    assert "nothing was measured on GPU" in note_on(found, "GPU")
+    assert np.isnan(found.problem.time_us[:, found.problem.kinds.index("GPU")]).all()
+
+
+# Traces of a GPU. The ops of `gpu_step`: kernels, and what the host takes to run or to launch them.
+KERNELS = {
+    "product:MatMul": [[50.0, 20.0], [52.0, 20.0], [90.0, 20.0]],
+    "total:AddV2": [[5.0], [6.0], [4.0]],
+    "product-0-TransposeNHWCToNCHW-LayoutOptimizer:Transpose": [[1.0], [1.0], [1.0]],
+}
+HOST = {
+    "product:MatMul": 17.0,
+    "total:AddV2": 11.0,
+    "product/ReadVariableOp:ReadVariableOp": 3.0,
+    "text:AsString": 21.0,
+    "fed/_1:_Recv": 40.0,
+}
+COPIES = [Copy("H2D", 2**power, 10 + 2**power * 1e-4) for power in range(10, 22, 2)]
+
+
+def gpu_step(tf):
+    tf1 = tf.compat.v1
+    fed = tf1.placeholder(tf.float32, [32, 32], name="fed")
+    weights = tf1.get_variable("weights", [32, 32], use_resource=True)
+    total = tf.add(tf.matmul(fed, weights, name="product"), fed, name="total")
+    return [tf.strings.as_string(total, name="text").op]
+
+
+@pytest.fixture(scope="module")
+def gpu_meta():
+    return exported(gpu_step)
+
+
+def of_gpu(tmp_path, meta, machine=SERVER, kernels=KERNELS, host=HOST, copies=COPIES, **options):
+    path = tmp_path / "gpu.xplane.pb"
+    path.write_bytes(gpu_trace(kernels, host, copies, **options).SerializeToString())
+    return profile(meta, machine, source=f"trace:{path}")
+
+
+@pytest.mark.parametrize("stat", ["tf_op", "annotation"])
+def test_an_op_of_a_gpu_takes_the_median_of_its_kernels_and_not_their_launch(
+    tmp_path, gpu_meta, stat
+):
+    found = of_gpu(tmp_path, gpu_meta, stat=stat)
+    gpu_us, cpu_us = times(found, "GPU"), times(found)
+    assert gpu_us["product"] == 73  # 52 + 20, and a transpose that it needs
+    assert gpu_us["total"] == 5
+    assert np.isnan([cpu_us["product"], cpu_us["total"], gpu_us["text"]]).all()
+
+
+def test_what_launches_no_kernel_takes_what_the_host_takes_where_its_group_is(tmp_path, gpu_meta):
+    found = of_gpu(tmp_path, gpu_meta)
+    assert times(found, "GPU")["product/ReadVariableOp"] == 3
+    assert times(found)["text"] == 21
+
+
+def test_without_the_host_ops_without_a_kernel_take_no_time(tmp_path, gpu_meta):
+    found = of_gpu(tmp_path, gpu_meta, with_host=False)
+    assert times(found, "GPU")["product"] == 73
+    assert times(found, "GPU")["product/ReadVariableOp"] == 0
+    assert times(found)["text"] == 0
+    assert "'text'" in note_on(found, "never ran")
+
+
+def test_lines_that_tensorboard_derives_are_read_like_the_kernels(tmp_path, gpu_meta):
+    """TensorFlow's own converter derives ops and steps; the kernels' names are then taken away."""
+    one_kernel = {name: [each[:1] for each in steps] for name, steps in KERNELS.items()}
+    plain = of_gpu(tmp_path, gpu_meta, kernels=one_kernel, copies=())
+    trace = json.loads(viewer_json(tmp_path / "gpu.xplane.pb"))
+    lines = {
+        event["args"]["name"]
+        for event in trace["traceEvents"]
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
+    assert {"Framework Ops", "Steps"} <= lines
+    for event in trace["traceEvents"]:
+        if "kernel_details" in event["args"]:
+            del event["args"]["tf_op"]
+    path = tmp_path / "derived.json"
+    path.write_text(json.dumps(trace))
+    derived = profile(gpu_meta, SERVER, source=f"trace:{path}")
+    for name, us in times(plain, "GPU").items():
+        assert times(derived, "GPU")[name] == pytest.approx(us, nan_ok=True)
+
+
+def test_copies_tell_what_a_link_takes_beside_what_the_machine_has(tmp_path, gpu_meta):
+    found = of_gpu(tmp_path, gpu_meta)
+    note = note_on(found, "copies CPU -> GPU")
+    assert "18 copies CPU -> GPU of 1,024 to 1,048,576 bytes suggest 10.00 us + 0.0001 us" in note
+    assert "the machine has 7.00 us + 7.78e-05 us a byte" in note
+    few = of_gpu(tmp_path, gpu_meta, copies=COPIES[:2])
+    assert not [note for note in few.provenance["notes"] if "copies" in note]
+
+
+def test_step_stats_of_a_gpu_count_kernels_once_and_no_launches():
+    stats = gpu_step_stats({"product:MatMul": [50, 20]}, HOST, [Copy("D2H", 64, 7), *COPIES])
+    measured = step_stats.measured([stats])
+    assert {key: us.tolist() for key, us in measured.us.items()} == {
+        ("product", "GPU"): [70],
+        ("total", "GPU"): [11],
+        ("product/ReadVariableOp", "GPU"): [3],
+        ("text", "GPU"): [21],
+    }
+    assert measured.transfers[0] == TimedTransfer("/device:GPU:0", "/device:CPU:0", 64, 7)
+    assert measured.device["product"].endswith("device:GPU:0")
+
+
+def test_what_a_worker_receives_is_a_transfer_of_the_outputs_real_size():
+    """The label as TensorFlow 2.21 writes it, for 262,144 bytes."""
+    stats = tensorflow().compat.v1.RunMetadata().step_stats
+    first, second = (f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2))
+    ran = stats.dev_stats.add(device=first).node_stats.add(
+        node_name="y", timeline_label="[cpu 0.2MB 0.2MB] y = MatMul(_recv_x_0, _recv_x_0)"
+    )
+    shape = ran.output.add(slot=0).tensor_description
+    shape.dtype = 1
+    for size in (256, 256):
+        shape.shape.dim.add(size=size)
+    stats.dev_stats.add(device=second).node_stats.add(
+        node_name="RecvTensor",
+        timeline_label=f"[0.2MB] [6.9Gb/s] edge_9_y from {first} to {second}",
+        op_end_rel_micros=306,
+    )
+    measured = step_stats.measured([stats])
+    assert measured.transfers == (TimedTransfer(first, second, 262144, 306.0),)
+    assert list(measured.us) == [("y", "CPU")]
+
+
+# What a measurement means on a machine, with times made up.
+
+
+def of_times(meta, machine, us, **options):
+    """Costs by (node, place) -> times in each step."""
+    num_steps = len(next(iter(us.values())))
+    columns = {key: np.array(row, dtype=float) for key, row in us.items()}
+    request = Request(read_step(meta), meta, machine, **options)
+    return costs(Measured(num_steps, columns), request)
+
+
+NAN = np.nan
+ON_GPU = {("product", "GPU"): [9, 7, 8], ("total", "GPU"): [1, 1, NAN], ("text", "CPU"): [4, 2, 3]}
+
+
+def op_us(found, meta, kind, name):
+    return found.time_us[kind][read_step(meta).graph.index_of[name]]
+
+
+def test_the_least_counts_on_a_cpu_and_the_median_on_a_gpu(gpu_meta):
+    found = of_times(gpu_meta, SERVER, ON_GPU)
+    assert op_us(found, gpu_meta, "GPU", "product") == 8
+    assert op_us(found, gpu_meta, "GPU", "total") == 1
+    assert op_us(found, gpu_meta, "CPU", "text") == 2
+    runs = dict(zip(read_step(gpu_meta).graph.names, found.spread.runs.tolist(), strict=True))
+    assert (runs["product"], runs["total"], runs["weights"]) == (3, 2, 0)
+
+
+def test_with_offload_an_op_keeps_both_places_that_it_was_measured_on(gpu_meta):
+    both = {**ON_GPU, ("product", "CPU"): [80, 90, 70], ("total", "CPU"): [10, 10, 10]}
+    by_default, offloaded = (
+        of_times(gpu_meta, SERVER, both, cpu_offload=flag) for flag in (False, True)
+    )
+    assert np.isnan(op_us(by_default, gpu_meta, "CPU", "product"))
+    assert op_us(offloaded, gpu_meta, "CPU", "product") == 70
+    assert op_us(offloaded, gpu_meta, "GPU", "product") == 8
+
+
+def test_kinds_of_one_type_share_its_times_and_a_kind_has_its_own_first(gpu_meta):
+    devices = (*SERVER.devices[:2], Device("OLD:0", "OLD", 2**33))
+    names = [device.name for device in devices]
+    links = [Link(a, b, CommModel(1.0, 1e-4)) for a in names for b in names if a != b]
+    machine = Machine(devices, tuple(links), kinds={**SERVER.kinds, "OLD": replace(V100)})
+    shared = of_times(gpu_meta, machine, ON_GPU)
+    assert op_us(shared, gpu_meta, "OLD", "product") == op_us(shared, gpu_meta, "GPU", "product")
+    assert any("serves GPU and OLD alike" in note for note in shared.notes)
+    old = {
+        (node, "OLD"): [2 * us for us in row]
+        for (node, kind), row in ON_GPU.items()
+        if kind == "GPU"
+    }
+    own = of_times(gpu_meta, machine, {**ON_GPU, **old})
+    assert op_us(own, gpu_meta, "OLD", "product") == 16
+    assert not any("alike" in note for note in own.notes)
+
+
+def test_times_on_devices_that_the_machine_lacks_are_refused(gpu_meta):
+    cpu_only = Machine(SERVER.devices[:1], (), kinds=SERVER.kinds)
+    with pytest.raises(BadInputError, match=r"has 2 ops, such as 'product', on GPU alone"):
+        of_times(gpu_meta, cpu_only, ON_GPU)
+
+
+def test_a_group_measured_in_pieces_takes_what_its_ops_took(gpu_meta):
+    """A variable and its read share a device; the trace saw them on two."""
+    pieces = {**ON_GPU, ("weights", "CPU"): [2, 2, 2], ("product/ReadVariableOp", "GPU"): [3, 3, 3]}
+    found = of_times(gpu_meta, SERVER, pieces)
+    assert op_us(found, gpu_meta, "GPU", "weights") == 2
+    assert op_us(found, gpu_meta, "GPU", "product/ReadVariableOp") == 3
+    assert np.isnan(op_us(found, gpu_meta, "CPU", "weights"))
+    assert any("measured on several types" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("product", "product"),
+        ("StatefulPartitionedCall/product", "product"),
+        ("PartitionedCall_2/StatefulPartitionedCall/total", "total"),
+        ("product-0-TransposeNHWCToNCHW-LayoutOptimizer", "product"),
+        ("product-1-0-TransposeNCHWToNHWC-LayoutOptimizer", "product"),
+        ("ArithmeticOptimizer/ReplaceMulWithSquare_total", "total"),
+        ("_arg_fed_0_0", None),
+        ("fed", None),
+        ("_retval_total_0_0", None),
+        ("_SOURCE", None),
+        ("product/ReadVariableOp/_3", None),
+        ("weights/replicate/_7", None),
+    ],
+)
+def test_names_that_tensorflow_gives_as_it_runs_are_known(gpu_meta, name, op):
+    step = read_step(gpu_meta)
+    names = NodeNames(Request(step, gpu_meta, SERVER))
+    assert names.find(name) == Match(None if op is None else step.graph.index_of[op])
+
+
+def test_names_of_no_op_are_told(gpu_meta):
+    names = NodeNames(Request(read_step(gpu_meta), gpu_meta, SERVER))
+    for name in ("another/MatMul", "produc", "ArithmeticOptimizer/Rule_none"):
+        assert names.find(name) is None
+
+
+def test_what_a_functional_loop_ran_counts_only_where_the_loop_itself_was_not_seen():
+    def build(tf):
+        fed = tf.compat.v1.placeholder(tf.float32, [8, 8], name="fed")
+        body = lambda i, v: (i + 1, tf.matmul(v, fed))  # noqa: E731
+        return [tf.while_loop(lambda i, _: i < 3, body, [0, fed], name="loop")[1]]
+
+    meta = exported(build, functional_control_flow=True)
+    inside = {
+        ("loop/body/_5/loop/MatMul", "GPU"): [5.0],
+        ("loop/loop_body_control/_9", "GPU"): [2.0],
+    }
+    cost = op_us(of_times(meta, SERVER, inside), meta, "GPU", "loop")
+    assert cost == 7
+    whole = of_times(meta, SERVER, {**inside, ("loop", "GPU"): [11.0]})
+    assert op_us(whole, meta, "GPU", "loop") == 11
+
+
+def test_steps_are_told_by_what_repeats():
+    """Three steps of a, a loop of two trips and c; the trace begins within a fourth."""
+    runs = [Run("c", 5.0, 1.0)]
+    for step in range(3):
+        start = 10.0 + 20.0 * step
+        runs += [Run("a", start, 1.0), Run("c", start + 15, 1.0)]
+        runs += [Run("inner", start + 2 + 4 * trip, 2.0) for trip in range(2)]
+    steps = steps_by_repetition(runs)
+    inner = [sum(run.us for run in step if run.node == "inner") for step in steps]
+    assert inner == [4.0] * 3
