@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check bench bench-quality clean-kernels clean
+.PHONY: demo test check bench bench-quality bench-fidelity clean-kernels clean
 
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
@@ -21,6 +21,12 @@ bench: $(INSTALLED)
 
 bench-quality: $(INSTALLED)
 	$(BIN)/python -m benchmarks.quality
+
+# On an idle machine: everything else that runs is measured with it.
+bench-fidelity: $(INSTALLED)
+	mkdir -p build
+	$(BIN)/pesto comm --machine local-workers:2 -o build/local-workers.comm.json
+	$(BIN)/python -m benchmarks.fidelity --comm build/local-workers.comm.json
 
 # numba's cache of a kernel does not notice changes in kernels of other files that it calls.
 clean-kernels:

@@ -24,6 +24,12 @@ class BadInputError(PestoError):
     exit_code = 2
 
 
+class NotAsPlannedError(PestoError):
+    """A check found that what is there is not what was planned."""
+
+    exit_code = 1
+
+
 class InfeasibleError(PestoError):
     """No placement exists: memory, or an op or colocation group that no device can take."""
 

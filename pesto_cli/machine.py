@@ -59,11 +59,15 @@ class DeviceKind:
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """Devices and links. A link is needed from every device to every other."""
+    """Devices and links. A link is needed from every device to every other.
+
+    step_overhead_us: what a step takes beyond its makespan: the call, and word to every device.
+    """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     signal_us: float = 7.0
+    step_overhead_us: float = 0.0
     kinds: Mapping[str, DeviceKind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,10 +98,11 @@ class Machine:
                         "every other was expected: add one with its latency_us and us_per_byte "
                         "(for a route over several links, their sum)."
                     )
-        if not 0 <= self.signal_us < np.inf:
-            raise BadInputError(
-                f"signal_us is {self.signal_us}; a finite number of 0 or more was expected."
-            )
+        for name in ("signal_us", "step_overhead_us"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise BadInputError(
+                    f"{name} is {getattr(self, name)}; a finite number of 0 or more was expected."
+                )
 
     @property
     def num_devices(self) -> int:

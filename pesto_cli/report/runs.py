@@ -1,0 +1,77 @@
+"""Real step times as a table, beside what was predicted."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.times import TimeScale
+from pesto_cli.steps import StepTimes, speed_up
+
+
+@dataclass(frozen=True, eq=False)
+class RunRow:
+    """One graph that ran. predicted_us: its makespan, None where nobody predicted one."""
+
+    name: str
+    times: StepTimes
+    predicted_us: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """By which share of the measured step time the prediction is off; above 0 if too long."""
+        return None if self.predicted_us is None else self.predicted_us / self.times.median_us - 1
+
+
+def runs_table(title: str, rows: Sequence[RunRow]) -> Layouts:
+    """Median and spread, predicted and error, and the speed-up over the first row."""
+    scale = TimeScale.of(row.times.min_us for row in rows)
+    is_predicted = any(row.predicted_us is not None for row in rows)
+    columns = ["run", f"step {scale.unit}", f"middle half {scale.unit}", f"min {scale.unit}"]
+    columns += [f"predicted {scale.unit}", "error"] if is_predicted else []
+    columns += [f"times {rows[0].name}", "95 %"] if len(rows) > 1 else []
+    columns += [f"busy {device}" for device in rows[0].times.busy_us]
+    columns += ["loss"] if any(row.times.losses for row in rows) else []
+    lines = [_line(row, rows[0], scale, is_predicted, len(rows) > 1) for row in rows]
+    return layouts(title, columns, lines)
+
+
+def _line(
+    row: RunRow, first: RunRow, scale: TimeScale, is_predicted: bool, is_compared: bool
+) -> list[str]:
+    times = row.times
+    cells = [row.name, scale.text(times.median_us)]
+    cells += [" - ".join(map(scale.text, times.quartiles_us)), scale.text(times.min_us)]
+    if is_predicted:
+        cells.append("" if row.predicted_us is None else scale.text(row.predicted_us))
+        cells.append("" if row.error is None else f"{row.error:+.1%}")
+    if is_compared:
+        faster = speed_up(first.times, times)
+        cells += [f"{faster.times:.3f}", f"{faster.low:.3f} - {faster.high:.3f}"]
+    cells += [f"{busy / times.median_us:.0%}" for busy in times.busy_us.values()]
+    if times.losses:
+        cells.append(f"{times.losses[0]:.4g} -> {times.losses[-1]:.4g}")
+    return cells
+
+
+def runs_json(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+    """All figures, every step among them."""
+    return [_json(row, rows[0]) for row in rows]
+
+
+def _json(row: RunRow, first: RunRow) -> dict[str, Any]:
+    times = row.times
+    record: dict[str, Any] = {
+        "name": row.name,
+        "median_us": times.median_us,
+        "quartiles_us": list(times.quartiles_us),
+        "min_us": times.min_us,
+        "predicted_us": row.predicted_us,
+        "error": row.error,
+        "busy_us": dict(times.busy_us),
+        "losses": list(times.losses),
+        "steps_us": times.us.tolist(),
+    }
+    if row is not first:
+        record[f"speed_up_over_{first.name}"] = asdict(speed_up(first.times, times))
+    return record

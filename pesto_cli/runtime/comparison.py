@@ -1,0 +1,106 @@
+"""A training step under several placements, run on a cluster beside each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.apply import Changes, planned_changes, with_changes
+from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.runtime.interleaved import Runs, Turns, interleaved
+from pesto_cli.runtime.spans import busy_us, spans
+from pesto_cli.runtime.verify import Verification, is_of, verified
+from pesto_cli.steps import StepTimes
+
+
+@dataclass(frozen=True, eq=False)
+class RealRun:
+    """What a step took under one placement, and whether it ran as planned."""
+
+    times: StepTimes
+    verification: Verification
+
+
+def compared(
+    meta: Any,
+    cluster: Cluster,
+    placements: Sequence[PlacementFile | None],
+    turns: Turns,
+    feeds: str | None = None,
+) -> list[RealRun]:
+    """Run a MetaGraphDef under every placement, by turns.
+
+    Without a placement (None) the graph runs on the devices that stand in it, in any order.
+
+    Raises:
+        BadInputError: a placement is of another graph or for other devices, the feeds do not fit,
+            or TensorFlow cannot run the graph.
+        EnvironmentFailedError: a device or the client failed.
+    """
+    devices = cluster.call(device_names)
+    plans = [_plan(meta, placement, devices) for placement in placements]
+    runs = cluster.call(interleaved, [plan.meta for plan in plans], turns, feeds)
+    return [_real_run(meta, plan, run, devices) for plan, run in zip(plans, runs, strict=True)]
+
+
+def device_names(connection: Connection) -> dict[str, str]:
+    """Pesto's name of each device to TensorFlow's."""
+    return dict(connection.device_names)
+
+
+def devices_in_graph(meta: Any) -> dict[str, str]:
+    """Node of the step -> its device, where it has one."""
+    step = ancestors(meta.graph_def, [node_name(fetch) for fetch in fetch_names(meta)])
+    nodes = meta.graph_def.node
+    return {node.name: node.device for node in nodes if node.device and node.name in step}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A graph to run. placement, changes: what was planned, None where the graph itself says so."""
+
+    meta: Any
+    placement: PlacementFile | None
+    changes: Changes
+
+
+def _plan(meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]) -> _Plan:
+    if placement is None:
+        device = devices_in_graph(meta)
+        _check_placed_here(device, devices)
+        return _Plan(meta, None, Changes(device, {}))
+    used = [placement.devices[index] for index in sorted(set(placement.device))]
+    unknown = [name for name in used if name not in devices]
+    if unknown:
+        raise BadInputError(
+            f"the placement is for other devices: it uses {', '.join(used)}, the machine has "
+            f"{', '.join(devices)}; solve a profile of this machine, or write the placement into "
+            "the graph for the devices at hand (pesto apply --devices), and run that."
+        )
+    planned = {name: devices[name] for name in placement.devices if name in devices}
+    changes = planned_changes(meta, placement, devices=planned)
+    return _Plan(with_changes(meta, changes), placement, changes)
+
+
+def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) -> None:
+    for node, name in device.items():
+        if not any(is_of(full, name) for full in devices.values()):
+            raise BadInputError(
+                f"the graph is placed on other devices: {node!r} on {name}, the machine has "
+                f"{', '.join(devices.values())}; write the placement into the graph for these "
+                "(pesto apply --devices), or run the graph as exported with --placement."
+            )
+
+
+def _real_run(meta: Any, plan: _Plan, run: Runs, devices: Mapping[str, str]) -> RealRun:
+    ran = spans(run.traced, {node.name for node in meta.graph_def.node})
+    busy = busy_us(ran)
+    times = StepTimes(
+        us=run.us,
+        losses=run.losses,
+        busy_us={name: busy.get(full, 0.0) for name, full in devices.items()},
+    )
+    return RealRun(times, verified(meta, plan.placement, plan.changes, ran))

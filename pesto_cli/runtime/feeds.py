@@ -1,0 +1,189 @@
+"""What a step is fed: batches of a file or a script, or small valid data.
+
+A source of feeds is `FILE.npz`, with an array for every placeholder, or `SCRIPT.py:FUNCTION`, a
+function without arguments that returns a dict of them, or an iterable of such dicts, one a step.
+Data by default is the same in every step: 0 for integers, so that every index is in its table;
+normal for floating point; False; empty strings.
+"""
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import (
+    SHAPED_TYPES,
+    dynamic_shape,
+    fetch_names,
+    needed_feeds,
+    suggestion,
+)
+from pesto_cli.graphdef.scripts import script_failed, script_function
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+Batch = Mapping[str, Any]
+"""Placeholder, by node name -> numpy array."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A placeholder.
+
+    dtype: a TensorFlow type. shape: None for an open size; None if nothing is known of it.
+    """
+
+    name: str
+    dtype: Any
+    shape: Sequence[int | None] | None
+
+
+def batches(meta: Any, source: str | None = None) -> Iterator[Batch]:
+    """Yield what to feed in every step of a MetaGraphDef, without end.
+
+    Raises BadInputError where the source cannot be read, lacks a placeholder that the fetches
+    need, or gives one what it cannot take; and, without a source, for a shape that is not static.
+    """
+    inputs = {node.name: _input(node) for node in meta.graph_def.node if node.op in SHAPED_TYPES}
+    needed = needed_feeds(meta.graph_def, fetch_names(meta))
+    if source is None:
+        return repeat({name: default_value(inputs[name]) for name in needed})
+    return (_checked(inputs, needed, batch, source) for batch in _given(source))
+
+
+def default_value(placeholder: Input) -> Any:
+    """Return small valid data for a placeholder of static shape."""
+    shape, dtype = placeholder.shape, placeholder.dtype
+    if dtype in (tensorflow().resource, tensorflow().variant):
+        raise BadInputError(
+            f"input {placeholder.name!r} is of type {dtype.name}, which cannot be fed; a tensor of "
+            "data was expected: export the graph with its variables."
+        )
+    if shape is None or None in shape:
+        known = "unknown" if shape is None else f"[{_sizes(shape)}]"
+        raise BadInputError(
+            f"{dynamic_shape(placeholder.name, known, shape or ())}, or give its data: --feeds."
+        )
+    sizes = tuple(size for size in shape if size is not None)
+    if dtype == tensorflow().string:
+        return np.full(sizes, b"", dtype=object)
+    if not (dtype.is_floating or dtype.is_complex):
+        return np.zeros(sizes, dtype.as_numpy_dtype)
+    return np.random.default_rng(0).normal(size=sizes).astype(dtype.as_numpy_dtype)
+
+
+def _input(node: Any) -> Input:
+    declared = node.attr["shape"].shape
+    known = "shape" in node.attr and not declared.unknown_rank
+    sizes = [None if dim.size < 0 else dim.size for dim in declared.dim]
+    dtype = tensorflow().as_dtype(node.attr["dtype"].type)
+    return Input(node.name, dtype, sizes if known else None)
+
+
+def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, source: str) -> Batch:
+    """One batch as the graph takes it."""
+    if not isinstance(given, Mapping):
+        raise BadInputError(
+            f"{source}: gave a {type(given).__name__} as a batch; a dict with an array for each of "
+            f"{', '.join(needed)} was expected."
+        )
+    batch = {str(getattr(key, "name", key)).removesuffix(":0"): given[key] for key in given}
+    for name in batch:
+        if name not in inputs:
+            raise BadInputError(
+                f"{source}: the graph has no placeholder {name!r}.{suggestion(name, inputs)}"
+            )
+    missing = [name for name in needed if name not in batch]
+    if missing:
+        raise BadInputError(
+            f"{source}: nothing to feed placeholder {missing[0]!r} with; arrays for "
+            f"{', '.join(needed)} were expected, found were {', '.join(batch) or 'none'}."
+        )
+    return {name: _fitting(inputs[name], value, source) for name, value in batch.items()}
+
+
+def _fitting(placeholder: Input, value: Any, source: str) -> Any:
+    array, shape = np.asarray(value), placeholder.shape
+    wanted = np.dtype(placeholder.dtype.as_numpy_dtype)
+    fits = shape is None or (
+        len(shape) == array.ndim
+        and all(size in (None, given) for size, given in zip(shape, array.shape, strict=True))
+    )
+    if not fits or not _castable(array.dtype, wanted):
+        expected = "any shape" if shape is None else f"shape [{_sizes(shape)}]"
+        raise BadInputError(
+            f"{source}: placeholder {placeholder.name!r} was given {array.dtype} of shape "
+            f"[{_sizes(array.shape)}]; {placeholder.dtype.name} of {expected} was expected."
+        )
+    return array.astype(wanted, copy=False)
+
+
+def _castable(given: Any, wanted: Any) -> bool:
+    """Whether the values stay of their kind; their precision may change."""
+    if wanted.kind == "O":
+        return given.kind in "OSU"
+    return bool(np.can_cast(given, wanted, "same_kind") or {given.kind, wanted.kind} <= {"i", "u"})
+
+
+def source_file(source: str) -> Path:
+    """Return the file of a source of feeds.
+
+    Raises BadInputError when it is neither of the two kinds, or there is no such file.
+    """
+    script, colon, _ = source.rpartition(":")
+    is_script = bool(colon) and script.endswith(".py")
+    if not is_script and not source.endswith(".npz"):
+        raise BadInputError(
+            f"feeds {source!r}: neither an .npz file nor script.py:function; one of these was "
+            "expected."
+        )
+    path = Path(script if is_script else source)
+    if not path.is_file():
+        raise BadInputError(f"feeds {source!r}: {path} does not exist; check the path.")
+    return path
+
+
+def _given(source: str) -> Iterator[Any]:
+    """Yield what the source gives, without end."""
+    path = source_file(source)
+    if path.suffix == ".npz":
+        yield from repeat(_read(path))
+    else:
+        yield from _drawn(path, source.rpartition(":")[2])
+
+
+def _read(path: Path) -> Batch:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise BadInputError(
+            f"{path} cannot be read ({error}); a file by numpy.savez was expected."
+        ) from None
+
+
+def _drawn(path: Path, name: str) -> Iterator[Any]:
+    """Yield the batches of a function's iterable, which is called again when they are over."""
+    source = f"{path}:{name}"
+    function = script_function(path, name)
+    while True:
+        num_batches = 0
+        try:
+            given = function()
+            for batch in repeat(given) if isinstance(given, Mapping) else given:
+                num_batches += 1
+                yield batch
+        except (Exception, SystemExit) as error:
+            raise script_failed(path, source, "failed", error) from error
+        if not num_batches:
+            raise BadInputError(
+                f"{source}: gave no batch; a dict of arrays, or several, was expected."
+            )
+
+
+def _sizes(shape: Sequence[int | None]) -> str:
+    return ",".join("?" if size is None else str(size) for size in shape)

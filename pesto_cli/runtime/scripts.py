@@ -1,0 +1,35 @@
+"""Unmodified scripts that train under a placement, on a cluster or in a process of their own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pesto_cli.apply import run_script
+from pesto_cli.cluster import Connection
+from pesto_cli.files import PlacementFile
+from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.spans import busy_us, spans
+from pesto_cli.runtime.verify import verified
+from pesto_cli.steps import StepTimes
+
+WARM_UP = 2
+"""Steps that do not count where there are more: the first is not like the others."""
+
+
+def run_script_on(
+    connection: Connection, path: Path, argv: Sequence[str], placement: PlacementFile
+) -> RealRun:
+    """Run a script in the client process, its sessions on the cluster; see `run_script`."""
+    names = {name: connection.device_names.get(name, name) for name in placement.devices}
+    report = run_script(path, argv, placement, connection.target, names, trace=True)
+    ran = spans(report.traced, {node.name for node in report.meta.graph_def.node})
+    busy = busy_us(ran)
+    step_us = report.step_us[WARM_UP:] or report.step_us
+    used = {placement.devices[index] for index in placement.device}
+    times = StepTimes(
+        us=np.array([step_us]),
+        losses=(),
+        busy_us={name: busy.get(names[name], 0.0) for name in sorted(used)},
+    )
+    return RealRun(times, verified(report.meta, placement, report.changes, ran))

@@ -1,0 +1,128 @@
+"""A training step in an open session: initialised, fed, and run as often as one likes."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.apply import session_config
+from pesto_cli.cluster import Connection
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
+from pesto_cli.graphdef.fetches import fetch_names, init_names
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.runtime.feeds import Batch, batches
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a step. loss: the first fetched scalar of a floating type, None without one."""
+
+    us: float
+    loss: float | None
+
+
+class Step:
+    """A graph in a session. Runs its fetches as ops, so that no large tensor comes to the client.
+
+    Only scalars come back: they are losses and the like, and as small as an empty answer.
+    """
+
+    def __init__(self, session: Any, fetches: Sequence[Any], feeds: Iterator[Batch]) -> None:
+        self._session, self._feeds = session, feeds
+        tf = tensorflow()
+        is_loss = [isinstance(fetch, tf.Tensor) and _is_loss(fetch) for fetch in fetches]
+        self._losses = [fetch for fetch, loss in zip(fetches, is_loss, strict=True) if loss]
+        self._ops = [
+            getattr(fetch, "op", fetch)
+            for fetch, loss in zip(fetches, is_loss, strict=True)
+            if not loss
+        ]
+
+    def run(self) -> Ran:
+        """Run the step once, without a trace. The next batch is made before the clock starts."""
+        return self._run()
+
+    def traced(self) -> Any:
+        """Run the step once and return its RunMetadata, with every op that ran."""
+        tf1 = tensorflow().compat.v1
+        metadata = tf1.RunMetadata()
+        options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+        self._run(options=options, run_metadata=metadata)
+        return metadata
+
+    def _run(self, **tracing: Any) -> Ran:
+        graph = self._session.graph
+        batch = next(self._feeds)
+        feeds = {graph.get_tensor_by_name(f"{name}:0"): batch[name] for name in batch}
+        with _explained():
+            began = time.perf_counter()
+            losses, _ = self._session.run((self._losses, self._ops), feeds, **tracing)
+            seconds = time.perf_counter() - began
+        return Ran(seconds * 1e6, float(losses[0]) if losses else None)
+
+
+@contextmanager
+def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Iterator[Step]:
+    """Open a session for a MetaGraphDef, initialise it, and give its step.
+
+    feeds: a source of batches, see `runtime.feeds`.
+
+    Raises:
+        BadInputError: TensorFlow cannot import or run the graph, or the feeds do not fit.
+        EnvironmentFailedError: a device has not the memory, or is gone.
+    """
+    given = batches(meta, feeds)
+    with tensorflow().Graph().as_default() as graph, _explained():
+        _import(meta)
+        with connection.session(graph, session_config()) as session:
+            session.run(_initialiser(meta, graph))
+            fetches = [graph.as_graph_element(name) for name in fetch_names(meta)]
+            yield Step(session, fetches, given)
+
+
+def _import(meta: Any) -> None:
+    try:
+        tensorflow().compat.v1.train.import_meta_graph(meta)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInputError(
+            f"TensorFlow cannot import the graph: {_first_line(error)} A graph by pesto export, or "
+            "one placed by pesto apply, was expected."
+        ) from error
+
+
+def _initialiser(meta: Any, graph: Any) -> Any:
+    """The op that the graph names, else one for all variables and tables that it lists."""
+    tf1 = tensorflow().compat.v1
+    named = init_names(meta)
+    if named:
+        return [graph.as_graph_element(name) for name in named]
+    return [
+        tf1.variables_initializer([*tf1.global_variables(), *tf1.local_variables()]),
+        tf1.tables_initializer(),
+    ]
+
+
+def _is_loss(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating and tensor.shape.rank == 0)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """TensorFlow's errors as pesto's."""
+    errors = tensorflow().errors
+    try:
+        yield
+    except PestoError:
+        raise
+    except (errors.ResourceExhaustedError, errors.UnavailableError, errors.AbortedError) as error:
+        raise EnvironmentFailedError(
+            f"the devices could not run the step: {_first_line(error)}"
+        ) from error
+    except errors.OpError as error:
+        raise BadInputError(f"TensorFlow cannot run the step: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(getattr(error, "message", error)).strip()
+    return text.splitlines()[0] if text else type(error).__name__

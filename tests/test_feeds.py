@@ -1,0 +1,153 @@
+"""What steps are fed: small valid data, or the user's."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training_graphs import exported
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.runtime.feeds import batches
+
+FEEDS = {"words": np.full([2, 3], 7), "scale": np.array(0.5)}
+
+
+def fed(tf: Any) -> Sequence[Any]:
+    tf1 = tf.compat.v1
+    words = tf1.placeholder(tf.int32, [2, 3], name="words")
+    scale = tf1.placeholder(tf.float32, [], name="scale")
+    tf1.placeholder(tf.float32, [None], name="not_needed")
+    return [tf.multiply(tf.cast(words, tf.float32), scale, name="result")]
+
+
+@pytest.fixture(scope="module")
+def meta() -> Any:
+    return exported(fed)
+
+
+def first(meta: Any, source: object) -> Any:
+    return next(iter(batches(meta, str(source))))
+
+
+def test_by_default_integers_are_0_and_floats_are_normal_and_the_same_in_every_run() -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        kinds = (tf.int32, tf.float32, tf.bool, tf.string, tf.bfloat16, tf.complex64, tf.uint8)
+        return [tf.compat.v1.placeholder(kind, [2, 100], name=kind.name) for kind in kinds]
+
+    meta = exported(build)
+    batch, again = next(batches(meta)), next(batches(meta))
+    assert {name: array.shape for name, array in batch.items()} == dict.fromkeys(batch, (2, 100))
+    assert not batch["int32"].any()
+    assert not batch["uint8"].any()
+    assert not batch["bool"].any()
+    assert set(batch["string"].flat) == {b""}
+    for name in ("float32", "bfloat16", "complex64"):
+        assert 0.8 < np.std(batch[name].astype(np.complex64)) < 1.2
+        np.testing.assert_array_equal(batch[name], again[name])
+
+
+def test_only_what_the_fetches_need_is_fed(meta: Any) -> None:
+    assert set(next(batches(meta))) == {"words", "scale"}
+
+
+def test_without_data_an_open_shape_is_refused_with_the_remedy() -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        return [tf.compat.v1.placeholder(tf.float32, [None, 4], name="images")]
+
+    with pytest.raises(BadInputError, match=r"'images' .*\[\?,4\].*--feed images=32,4, or .*--fee"):
+        batches(exported(build))
+
+
+def test_a_file_feeds_every_step_alike_in_the_types_of_the_graph(meta: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", **FEEDS)
+    one, other = islice(batches(meta, str(tmp_path / "data.npz")), 2)
+    assert one["words"].dtype == np.int32
+    assert one["scale"].dtype == np.float32
+    assert (one["words"] == 7).all()
+    assert (other["words"] == one["words"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"words": None}, "nothing to feed placeholder 'words' with"),
+        ({"words": np.zeros([3, 2], np.int32)}, r"'words' was given int32 of shape \[3,2\]; int32"),
+        ({"words": np.zeros([2, 3])}, r"'words' was given float64 .*int32 of shape \[2,3\]"),
+        ({"wrods": FEEDS["words"]}, "no placeholder 'wrods'. Did you mean words"),
+        ({"result": np.zeros([2, 3])}, "no placeholder 'result'"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_name(
+    meta: Any, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    arrays = {name: array for name, array in {**FEEDS, **change}.items() if array is not None}
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(BadInputError, match=message):
+        first(meta, tmp_path / "data.npz")
+
+
+def test_a_source_that_cannot_be_read_is_refused(meta: Any, tmp_path: Path) -> None:
+    (tmp_path / "data.npz").write_bytes(b"PK\x03\x04 cut short")
+    for source, message in (
+        (tmp_path / "data.npz", "cannot be read"),
+        (tmp_path / "none.npz", "does not exist"),
+        (tmp_path / "data.csv", "neither an .npz file nor script.py:function"),
+        (f"{tmp_path / 'none.py'}:feeds", "does not exist"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            first(meta, source)
+
+
+SCRIPT = """
+import numpy as np
+
+def batch(word=7):
+    return {"words": np.full([2, 3], word), "scale:0": 0.5}
+
+def three():
+    return (batch(word) for word in range(3))
+
+def none():
+    return []
+
+def numbers():
+    return [1]
+
+def fails():
+    yield batch()
+    raise KeyError("no more")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "data.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def words(meta: Any, source: str, count: int) -> list[int]:
+    return [int(batch["words"][0, 0]) for batch in islice(batches(meta, source), count)]
+
+
+def test_a_function_gives_one_batch_for_all_steps_or_one_for_each(meta: Any, script: Path) -> None:
+    assert words(meta, f"{script}:batch", 3) == [7, 7, 7]
+    assert words(meta, f"{script}:three", 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_function_that_gives_no_batches_is_refused(meta: Any, script: Path) -> None:
+    for name, message in (
+        ("none", "gave no batch"),
+        ("numbers", "gave a int as a batch"),
+        ("batches", "no function 'batches'. Did you mean batch"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            first(meta, f"{script}:{name}")
+
+
+def test_a_function_that_fails_is_told_with_its_line(meta: Any, script: Path) -> None:
+    with pytest.raises(BadInputError, match="fails: failed in line 18: KeyError: 'no more'"):
+        words(meta, f"{script}:fails", 2)

@@ -1,0 +1,151 @@
+"""Profiles of steps that TensorFlow really runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training_graphs import exported, nested_loops, recurrent, stateful_cond
+from two_cpus import NAMES, two_cpus
+
+from pesto_cli import api
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.files import Profile
+from pesto_cli.graph import FEED_TYPES, FETCH_TYPES
+from pesto_cli.profile.reconcile import reconciled
+
+
+@pytest.fixture(scope="module")
+def rnnlm() -> Any:
+    return api.export("zoo:RNNLM-tiny")
+
+
+@pytest.fixture(scope="module")
+def profile(rnnlm: Any) -> Profile:
+    return api.profile_by_run(rnnlm, two_cpus(), steps=4, warm_up=2)
+
+
+def test_every_op_gets_the_least_of_its_times_in_the_steps(profile: Profile) -> None:
+    problem, spread = profile.problem, profile.spread
+    assert spread is not None
+    types = np.array(problem.graph.types)
+    is_matmul = types == "MatMul"
+    assert (spread.runs[is_matmul] == 4).all()
+    time_us = problem.time_us[is_matmul, 0]
+    assert (time_us > 0).all()
+    np.testing.assert_array_equal(time_us, spread.min_us["CPU"][is_matmul])
+    assert (spread.mean_us["CPU"][is_matmul] >= time_us).all()
+    is_free = np.isin(types, [*FEED_TYPES, *FETCH_TYPES])
+    assert not problem.time_us[is_free, 0].any()
+
+
+def test_the_untraced_step_is_reconciled_and_what_it_costs_beyond_ops_is_the_machine_s(
+    profile: Profile, tmp_path: Path
+) -> None:
+    machine = profile.problem.machine
+    (account,) = profile.provenance["reconciled"]
+    assert account["num_devices"] == 1
+    assert 0 < account["ops_us"] < account["median_us"]
+    assert account["dispatch_us"] > 0
+    assert {device.op_overhead_us for device in machine.devices} == {account["op_overhead_us"]}
+    assert machine.step_overhead_us > 0
+    api.write_profile(tmp_path / "p.json", profile)
+    kept = api.read_profile(tmp_path / "p.json").problem.machine
+    assert kept.step_overhead_us == machine.step_overhead_us
+
+
+def test_a_prediction_is_the_makespan_and_the_step_overhead(profile: Profile) -> None:
+    (result,) = api.compare(profile, ["single"])
+    placed = api.placement(profile, result)
+    expected_us = result.makespan_us + profile.problem.machine.step_overhead_us
+    assert api.predicted_us(placed, profile) == pytest.approx(expected_us)
+    assert api.predicted_us(placed) == expected_us
+    before = replace(placed, predicted={"makespan_us": 5.0})
+    assert api.predicted_us(before) == 5.0
+
+
+@pytest.mark.parametrize("functional", [False, True], ids=["v1", "v2"])
+@pytest.mark.parametrize("build", [recurrent, nested_loops])
+def test_a_loop_takes_all_its_iterations(build: Any, functional: bool) -> None:
+    meta = exported(build, functional_control_flow=functional)
+    found = api.profile_by_run(meta, two_cpus(), steps=3)
+    graph, spread = found.problem.graph, found.spread
+    assert spread is not None
+    loops = [op for op, kind in enumerate(graph.types) if kind in ("While", "StatelessWhile")]
+    assert loops
+    for op in loops:
+        assert spread.runs[op] == 3
+        # 6 to 15 iterations of several ops, or of one call; no op of these takes 1 us.
+        assert found.problem.time_us[op, 0] > 5
+
+
+def test_ops_that_never_ran_are_told() -> None:
+    found = api.profile_by_run(exported(stateful_cond), two_cpus(), steps=2)
+    assert any("never ran" in note for note in found.provenance["notes"])
+
+
+def test_a_graph_too_large_for_one_device_is_profiled_on_all_of_them(
+    rnnlm: Any, profile: Profile
+) -> None:
+    (alone,) = api.compare(profile, ["single"])
+    little = int(0.9 * alone.schedule.peak_bytes.max())
+    spread = api.profile_by_run(rnnlm, two_cpus(little), steps=2)
+    (account,) = spread.provenance["reconciled"]
+    assert account["num_devices"] == len(NAMES)
+    assert account["op_overhead_us"] is None
+    assert spread.spread is not None
+    is_matmul = np.array(spread.problem.graph.types) == "MatMul"
+    assert (spread.spread.runs[is_matmul] == 2).all()
+    with pytest.raises(InfeasibleError, match="no placement that expert found"):
+        api.profile_by_run(rnnlm, two_cpus(little // 8), steps=2)
+
+
+def test_real_steps_need_a_real_machine(rnnlm: Any) -> None:
+    with pytest.raises(BadInputError, match="cost source run needs devices that exist"):
+        api.profile(rnnlm, api.read_machine("v100x2-nvlink"), source="run")
+
+
+def account(**changes: Any) -> Any:
+    """Three ops of 10, 20 and 30 us; a step of 100 us."""
+    given: dict[str, Any] = {
+        "device": np.zeros(3, dtype=np.int64),
+        "step_us": 100.0,
+        "median_us": 105.0,
+        "idle_us": 50.0,
+        "dispatch_us": 34.0,
+    }
+    return reconciled(["CPU", "CPU"], np.array([10.0, 20.0, 30.0]), **{**given, **changes})
+
+
+def test_what_no_op_explains_is_shared_out_to_the_ops() -> None:
+    found = account()
+    assert found.ops_us == 60
+    assert found.explained == 0.6
+    assert found.op_overhead_us == pytest.approx(2)
+
+
+def test_the_overhead_is_no_more_than_the_gaps_between_ops_and_never_below_0() -> None:
+    assert account(step_us=1000.0, idle_us=15.0).op_overhead_us == 5
+    assert account(step_us=80.0).op_overhead_us == 0
+
+
+def test_where_devices_wait_for_each_other_no_overhead_is_fitted() -> None:
+    found = account(device=np.array([0, 0, 1]))
+    assert (found.num_devices, found.num_ops, found.ops_us) == (2, 2, 30)
+    assert found.op_overhead_us is None
+    assert "no overhead was fitted" in found.text
+
+
+def test_feeds_and_fetches_do_not_count_as_ops() -> None:
+    time_us = np.array([10.0, np.nan, 30.0])
+    found = reconciled(
+        ["CPU"],
+        time_us,
+        np.zeros(3, dtype=np.int64),
+        step_us=50.0,
+        median_us=50.0,
+        idle_us=10.0,
+        dispatch_us=0.0,
+    )
+    assert (found.num_ops, found.op_overhead_us) == (2, 5)

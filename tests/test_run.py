@@ -1,0 +1,263 @@
+"""Steps that TensorFlow really runs: on their devices, in their order, timed and compared."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pesto
+from test_apply_in_tensorflow import dealt
+from training_graphs import exported
+from two_cpus import FULL, NAMES, TwoCpus, two_cpus
+
+from pesto_cli import api
+from pesto_cli.apply import planned_changes
+from pesto_cli.cluster import Cluster
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
+from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.runtime import comparison
+from pesto_cli.runtime.interleaved import Turns, interleaved
+from pesto_cli.runtime.spans import Span, busy_us, idle_us, spans
+from pesto_cli.runtime.step import opened
+from pesto_cli.runtime.verify import Departure, verified
+
+
+@pytest.fixture(scope="module")
+def rnnlm() -> Any:
+    return api.export("zoo:RNNLM-tiny")
+
+
+@pytest.fixture(scope="module")
+def placed(rnnlm: Any) -> PlacementFile:
+    return dealt(read_step(rnnlm), two_cpus().machine)
+
+
+def counter(tf: Any) -> Sequence[Any]:
+    """Counts its steps in a variable, and gives the count as loss; its other fetch is large."""
+    tf1 = tf.compat.v1
+    count = tf1.get_variable("count", [], initializer=tf1.zeros_initializer(), use_resource=True)
+    large = tf.fill([1000, 1000], 1.0, name="large")
+    return [large, tf.add(count.assign_add(1.0), 0.0, name="loss")]
+
+
+def test_graphs_run_by_turns_each_with_variables_of_its_own() -> None:
+    one, other = interleaved(TwoCpus("", FULL), [exported(counter)] * 2, Turns(10, num_warm_up=3))
+    for runs in (one, other):
+        assert runs.losses == tuple(range(1, 14))
+        assert runs.us.shape == (2, 5)
+        assert (runs.us > 0).all()
+
+
+@pytest.mark.parametrize(("steps", "in_a_row"), [(50, 5), (8, 4), (7, 1), (1, 1)])
+def test_every_graph_runs_as_many_steps_as_asked_for(steps: int, in_a_row: int) -> None:
+    assert Turns(steps).num_in_a_row == in_a_row
+
+
+def test_a_large_fetch_is_computed_but_stays_where_it_is() -> None:
+    with opened(TwoCpus("", FULL), exported(counter)) as step:
+        assert step.run().loss == 1
+        (outputs,) = (
+            run.output
+            for device in step.traced().step_stats.dev_stats
+            for run in device.node_stats
+            if run.node_name == "large"
+        )
+        assert outputs
+        assert [tensor.name for tensor in step._losses] == ["loss:0"]
+
+
+def test_a_placed_graph_runs_as_planned_and_learns_the_same(
+    rnnlm: Any, placed: PlacementFile
+) -> None:
+    plain, spread = api.run_steps(rnnlm, two_cpus(), [None, placed], steps=4)
+    assert spread.times.losses == plain.times.losses
+    assert len(set(spread.times.losses)) == len(spread.times.losses) == 9
+    assert min(spread.times.busy_us.values()) > 0
+    assert plain.times.busy_us[NAMES[1]] == 0
+    found = spread.verification
+    assert found.departures == ()
+    assert found.num_ops > 400
+    assert found.num_nodes > found.num_ops
+    assert plain.verification.num_nodes == 0
+
+
+@pytest.fixture(scope="module")
+def ran(rnnlm: Any, placed: PlacementFile) -> list[Span]:
+    """The spans of one step under the placement."""
+    changes = planned_changes(rnnlm, placed, devices=FULL)
+    with opened(TwoCpus("", FULL), api.apply(rnnlm, placed, devices=FULL)) as step:
+        step.run()
+        return spans(step.traced(), set(changes.device))
+
+
+def departures(rnnlm: Any, placed: PlacementFile, ran: list[Span]) -> tuple[Departure, ...]:
+    changes = planned_changes(rnnlm, placed, devices=FULL)
+    return verified(rnnlm, placed, changes, ran).departures
+
+
+def test_a_node_on_another_device_is_found(
+    rnnlm: Any, placed: PlacementFile, ran: list[Span]
+) -> None:
+    matmul = next(span for span in ran if span.node.endswith("MatMul"))
+    (elsewhere,) = {*FULL.values()} - {matmul.device}
+    moved = [replace(span, device=elsewhere) if span is matmul else span for span in ran]
+    assert departures(rnnlm, placed, ran) == ()
+    assert departures(rnnlm, placed, moved) == (Departure(matmul.node, matmul.device, elsewhere),)
+
+
+def test_an_op_that_starts_before_the_one_ahead_of_it_has_ended_is_found(
+    rnnlm: Any, placed: PlacementFile, ran: list[Span]
+) -> None:
+    here = [span for span in ran if span.device == FULL[NAMES[0]] and "MatMul" in span.node]
+    ahead, early = here[3], here[4]
+    rushed = replace(early, start_us=ahead.start_us - 1)
+    found = departures(rnnlm, placed, [rushed if span is early else span for span in ran])
+    assert {each.name for each in found} == {early.node}
+    assert found[0].planned.startswith("after ")
+
+
+def test_time_between_ops_is_idle_but_not_that_before_and_after_them() -> None:
+    def span(device: str, start_us: float, end_us: float) -> Span:
+        return Span(f"{device} at {start_us}", device, start_us, end_us, end_us - start_us)
+
+    ran = [span("a", 5, 7), span("b", 6, 8), span("a", 6, 10), span("a", 12, 13), span("b", 9, 20)]
+    assert idle_us(ran, "a") == 2
+    assert idle_us(ran, "b") == 1
+    assert busy_us(ran) == {"a": 7, "b": 13}
+
+
+def test_a_placement_for_other_devices_is_refused(rnnlm: Any) -> None:
+    other = dealt(read_step(rnnlm), api.read_machine("v100x2-nvlink"))
+    with pytest.raises(BadInputError, match=r"it uses CPU:0, GPU:0, GPU:1, the machine has CPU:0"):
+        api.run_steps(rnnlm, two_cpus(), [other])
+
+
+def test_a_graph_that_is_placed_on_other_devices_is_refused(
+    rnnlm: Any, placed: PlacementFile
+) -> None:
+    elsewhere = api.apply(rnnlm, placed, devices={"CPU:0": "CPU:0", "CPU:1": "/device:GPU:3"})
+    with pytest.raises(BadInputError, match=r"on /device:GPU:3, the machine has /job:localhost"):
+        api.run_steps(elsewhere, two_cpus(), [None])
+
+
+def test_a_graph_that_tensorflow_cannot_run_is_bad_input() -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        checked = tf.debugging.assert_equal(tf.compat.v1.placeholder(tf.int32, [], name="x"), 1)
+        return [checked]
+
+    with pytest.raises(BadInputError, match="TensorFlow cannot run the step"):
+        api.run_steps(exported(build), two_cpus(), [None])
+
+
+@pytest.fixture
+def files(
+    rnnlm: Any, placed: PlacementFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A graph, its profile and its placement; every machine is the two devices of this process."""
+
+    @contextmanager
+    def connected(spec: str, *, open_ports: bool = False) -> Iterator[Cluster]:
+        assert spec == "here"
+        assert not open_ports
+        yield two_cpus()
+
+    monkeypatch.setattr(api, "connected", connected)
+    monkeypatch.setattr(api, "is_live", lambda spec: spec == "here")
+    write_meta_graph(tmp_path / "graph.meta", rnnlm)
+    write_placement(tmp_path / "placed.json", placed)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def profile(rnnlm: Any) -> Profile:
+    return api.profile_by_run(rnnlm, two_cpus(), steps=3)
+
+
+@pytest.fixture
+def profiled(files: Path, profile: Profile) -> Path:
+    write_profile(files / "graph.profile.json", profile)
+    return files / "graph.profile.json"
+
+
+def test_a_live_machine_is_profiled_by_real_steps(files: Path, pesto: Pesto) -> None:
+    done = pesto("profile", "graph.meta", "-m", "here", "--steps", 3, "-o", "graph.profile.json")
+    assert done.code == 0
+    provenance = api.read_profile("graph.profile.json").provenance
+    assert (provenance["source"], provenance["num_runs"]) == ("run", 3)
+
+
+def test_strategies_and_placements_run_beside_each_other(profiled: Path, pesto: Pesto) -> None:
+    run = ("run", "graph.meta", "-m", "here", "--steps", 10, "--profile", profiled)
+    shown = pesto(*run, "--compare", "single,expert,placed.json", "--verify")
+    assert shown.code == 0
+    for word in ("single", "expert", "placed.json", "predicted", "95 %", "loss"):
+        assert word in shown.out
+    assert shown.err.count("ops in their order.") == 3
+    records = json.loads(pesto(*run, "--compare", "single,placed.json", "--json").out)
+    overhead_us = api.read_profile(profiled).problem.machine.step_overhead_us
+    for record in records:
+        assert np.shape(record["steps_us"]) == (2, 5)
+        assert record["predicted_us"] > overhead_us > 0
+        assert record["verification"]["departures"] == []
+
+
+def test_a_placement_brings_its_prediction_with_it(files: Path, pesto: Pesto) -> None:
+    run = ("run", "graph.meta", "-m", "here", "--steps", 1, "--json", "--placement", "placed.json")
+    (record,) = json.loads(pesto(*run).out)
+    assert (
+        record["predicted_us"]
+        == json.loads(Path("placed.json").read_text())["predicted"]["step_us"]
+    )
+
+
+def test_verify_fails_with_the_list_if_tensorflow_departs_from_the_plan(
+    files: Path, pesto: Pesto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_changes(meta: Any, changes: Any) -> Any:
+        all_here = dict.fromkeys(changes.device, FULL[NAMES[0]])
+        return api_with_changes(meta, replace(changes, device=all_here))
+
+    api_with_changes: Callable[[Any, Any], Any] = comparison.with_changes
+    monkeypatch.setattr(comparison, "with_changes", with_changes)
+    run = ("run", "graph.meta", "-m", "here", "--steps", 1, "--placement", "placed.json")
+    done = pesto(*run, "--verify")
+    assert done.code == 1
+    assert f"planned {FULL[NAMES[1]]}, ran {FULL[NAMES[0]]}" in done.err
+    assert "more" in done.err
+    assert pesto(*run).code == 0
+
+
+def test_what_cannot_be_run_is_refused_clearly(files: Path, profile: Profile, pesto: Pesto) -> None:
+    run = ("run", "graph.meta", "-m", "here")
+    machine = profile.problem.machine
+    faster = tuple(replace(device, kind="Xeon") for device in machine.devices)
+    elsewhere = replace(profile.problem, machine=replace(machine, devices=faster), kinds=("Xeon",))
+    write_profile("other.profile.json", replace(profile, problem=elsewhere))
+    for options, message in (
+        (("--compare", "single"), "a strategy needs op times"),
+        (("--compare", "singel"), "neither a strategy nor a file"),
+        (("--placement", "placed.json", "--profile", "other.profile.json"), "of another machine"),
+        (("--verify", "--steps", 1), "plans no device"),
+        (("--feeds", "none.npz"), "none.npz does not exist"),
+    ):
+        refused = pesto(*run, *options)
+        assert refused.code == 2
+        assert message in refused.err
+
+
+def test_on_two_workers_of_this_host(rnnlm: Any) -> None:
+    with api.connected("local-workers:2") as cluster:
+        profile = api.profile_by_run(rnnlm, cluster, steps=5)
+        (single,) = api.compare(profile, ["single"])
+        placements = [api.placement(profile, single), dealt(read_step(rnnlm), cluster.machine)]
+        runs = api.run_steps(rnnlm, cluster, placements, steps=5)
+    assert runs[0].times.losses == runs[1].times.losses
+    assert min(runs[1].times.busy_us.values()) > 0
+    assert [run.verification.departures for run in runs] == [(), ()]

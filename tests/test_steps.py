@@ -1,0 +1,55 @@
+"""Statistics of real step times, on paper."""
+
+import numpy as np
+import pytest
+
+from pesto_cli.report.layouts import plain_text
+from pesto_cli.report.runs import RunRow, runs_json, runs_table
+from pesto_cli.steps import StepTimes, speed_up
+
+
+def times(us: list[list[float]], **more: object) -> StepTimes:
+    return StepTimes(np.array(us), (), {"CPU:0": 5.0}, **more)  # type: ignore[arg-type]
+
+
+def test_the_step_time_is_the_median_with_the_middle_half_of_the_steps() -> None:
+    found = times([[1, 2], [3, 100], [5, 4]])
+    assert found.median_us == 3.5
+    assert found.quartiles_us == (2.25, 4.75)
+    assert found.min_us == 1
+
+
+def test_what_slows_a_round_down_slows_all_and_cancels() -> None:
+    load = np.array([[1.0], [4.0], [2.0], [9.0]])
+    base, other = times((30 * load).tolist()), times((20 * load).tolist())
+    found = speed_up(base, other)
+    assert (found.times, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
+
+
+def test_the_interval_of_a_speed_up_holds_the_true_one_in_about_19_of_20_cases() -> None:
+    random = np.random.default_rng(0)
+    found = [
+        speed_up(
+            times((100 * random.lognormal(0, 0.1, (20, 5))).tolist()),
+            times((80 * random.lognormal(0, 0.1, (20, 5))).tolist()),
+        )
+        for _ in range(100)
+    ]
+    assert 88 <= sum(each.low <= 1.25 <= each.high for each in found) <= 99
+    assert all(each.low <= each.times <= each.high for each in found)
+
+
+def test_the_table_has_prediction_error_and_speed_up_over_the_first() -> None:
+    rows = [RunRow("single", times([[2000.0]]), 1900.0), RunRow("mine", times([[1000.0]]))]
+    text = plain_text(runs_table("title", rows))
+    single, mine = (line.split() for line in text.splitlines() if line[2:8] in ("single", "mine  "))
+    assert single[:6] == ["single", "2.000", "2.000", "-", "2.000", "2.000"]
+    assert single[6:9] == ["1.900", "-5.0%", "1.000"]
+    assert mine[6] == "2.000"
+
+
+def test_json_has_every_step() -> None:
+    rows = [RunRow("a", times([[2.0, 4.0]])), RunRow("b", times([[1.0, 2.0]]))]
+    first, second = runs_json(rows)
+    assert first["steps_us"] == [[2.0, 4.0]]
+    assert second["speed_up_over_a"]["times"] == 2.0

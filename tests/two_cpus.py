@@ -1,0 +1,42 @@
+"""A machine of two CPU devices in this process: the code that runs on a cluster, without one."""
+
+import pickle
+from typing import Any
+
+from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import CommModel, Device, Link, Machine
+
+NAMES = ("CPU:0", "CPU:1")
+FULL = {name: f"/job:localhost/replica:0/task:0/device:{name}" for name in NAMES}
+
+
+class TwoCpus(Connection):
+    """Sessions of this process with two CPU devices."""
+
+    def session(self, graph: Any, config: Any = None) -> Any:
+        own = tensorflow().compat.v1.ConfigProto()
+        if config is not None:
+            own.CopyFrom(config)
+        own.device_count["CPU"] = 2
+        own.inter_op_parallelism_threads = 4
+        own.intra_op_parallelism_threads = 1
+        return tensorflow().compat.v1.Session("", graph=graph, config=own)
+
+
+class InThisProcess:
+    """Runs what a client process would, on what would arrive there."""
+
+    def call(self, request: Any) -> Any:
+        there = pickle.loads(pickle.dumps(request))
+        answer = there.function(TwoCpus("", FULL), *there.args, **there.kwargs)
+        return pickle.loads(pickle.dumps(answer))
+
+
+def two_cpus(memory_bytes: int = 2**40) -> Cluster:
+    comm = CommModel(latency_us=1.0, us_per_byte=1e-3)
+    machine = Machine(
+        tuple(Device(name, "CPU", memory_bytes) for name in NAMES),
+        (Link(*NAMES, comm), Link(*NAMES[::-1], comm)),
+    )
+    return Cluster(machine, InThisProcess())  # type: ignore[arg-type]
