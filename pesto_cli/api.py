@@ -11,12 +11,16 @@ Files are read and written by the `read_*` and `write_*` functions, which are he
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from pesto_cli.apply import apply
 from pesto_cli.bounds import critical_path_us, lower_bound_us
+from pesto_cli.cluster import Cluster, connected, is_live
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.constraints import Constraints
-from pesto_cli.errors import InfeasibleError, NoSolutionError
+from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.files import (
     PlacementFile,
     Profile,
@@ -31,14 +35,21 @@ from pesto_cli.files import (
     write_profile,
 )
 from pesto_cli.graph import FloatArray
+from pesto_cli.graphdef.capture import capture
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
+from pesto_cli.graphdef.read import read_step
 from pesto_cli.limits import Limits
+from pesto_cli.machine import Machine
 from pesto_cli.memory import unavoidable_shortfall
+from pesto_cli.problem import Problem
 from pesto_cli.profile import profile
+from pesto_cli.profile.source import Live
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.result import Result, SolveStatus
+from pesto_cli.runtime.comparison import RealRun, compared
+from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.schedule import violations
 from pesto_cli.simulate import Simulator, replay
 from pesto_cli.strategies import STRATEGIES, Search, order
@@ -51,14 +62,20 @@ __all__ = [
     "Limits",
     "Search",
     "apply",
+    "capture",
+    "check_same_machine",
     "coarsen",
     "compare",
+    "connected",
     "constrain",
     "critical_path_us",
     "export",
+    "is_live",
     "lower_bound_us",
     "placement",
+    "predicted_us",
     "profile",
+    "profile_by_run",
     "random_orders_us",
     "read_comm",
     "read_constraints",
@@ -66,6 +83,7 @@ __all__ = [
     "read_meta_graph",
     "read_placement",
     "read_profile",
+    "run_steps",
     "simulate",
     "solve",
     "violations",
@@ -138,3 +156,88 @@ def random_orders_us(
     """Makespans where only the devices of a placement are applied, `[count]`."""
     device = placed.match(profile.problem).device
     return order.random_orders_us(Simulator(profile.problem), device, count, seed)
+
+
+def profile_by_run(
+    meta: Any,
+    cluster: Cluster,
+    *,
+    steps: int = 100,
+    warm_up: int = 5,
+    feeds: str | None = None,
+    **options: Any,
+) -> Profile:
+    """Profile a graph by steps that are really run; `options` as of `profile`.
+
+    They run on one device of each kind, or spread over all by layers if they do not fit there.
+
+    Raises:
+        InfeasibleError: they do not fit so either.
+    """
+    spread = _spread_to_fit(meta, cluster.machine, options.get("what", "the graph"))
+    live = Live(cluster, steps, warm_up, feeds, spread)
+    return profile(meta, cluster.machine, source="run", live=live, **options)
+
+
+def _spread_to_fit(meta: Any, machine: Machine, what: str) -> PlacementFile | None:
+    """None if a graph fits on one device, else its layers over all of them.
+
+    Nothing is known of the times yet: all ops are taken to be equal.
+    """
+    step = read_step(meta, what)
+    most_bytes = int(step.graph.resident_bytes.sum() + step.graph.tensor_bytes.sum())
+    if most_bytes <= min(device.memory_bytes for device in machine.devices):
+        return None
+    time_us = {
+        device.kind: np.where(step.supported[machine.device_type(device.kind)], 1.0, np.nan)
+        for device in machine.devices
+    }
+    unpriced = Profile(Problem.build(step.graph, time_us, machine))
+    (alone,) = compare(unpriced, ["single"])
+    if alone.status is not SolveStatus.OUT_OF_MEMORY:
+        return None
+    return placement(unpriced, solve(unpriced, "expert"))
+
+
+def run_steps(
+    meta: Any,
+    cluster: Cluster,
+    placements: Sequence[PlacementFile | None],
+    *,
+    steps: int = 50,
+    warm_up: int = 5,
+    feeds: str | None = None,
+) -> list[RealRun]:
+    """Run a graph under every placement (None: as it stands), by turns: see `runtime.comparison`.
+
+    `with pesto.connected("local-workers:2") as cluster:` gives the devices.
+    """
+    return compared(meta, cluster, placements, Turns(steps, warm_up), feeds)
+
+
+def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float | None:
+    """The step time that a placement promises: by a profile, else as its file has it."""
+    if profile is not None:
+        machine = profile.problem.machine
+        return simulate(profile, placed).makespan_us + machine.step_overhead_us
+    step_us: float | None = placed.predicted.get("step_us", placed.predicted.get("makespan_us"))
+    return step_us
+
+
+def check_same_machine(profile: Profile, machine: Machine) -> None:
+    """Refuse a profile of other devices than a machine's.
+
+    Raises:
+        BadInputError: naming both.
+    """
+    profiled = [(device.name, device.kind) for device in profile.problem.machine.devices]
+    present = [(device.name, device.kind) for device in machine.devices]
+    if profiled != present:
+        found, expected = (
+            ", ".join(f"{name} ({kind})" for name, kind in devices)
+            for devices in (profiled, present)
+        )
+        raise BadInputError(
+            f"the profile is of another machine: it has {found}; {expected} were expected: profile "
+            "the graph on this machine (pesto profile --machine ... --source run)."
+        )

@@ -23,6 +23,7 @@ from pesto_cli.apply import (
     session_config,
     write_tf_pesto,
 )
+from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.order import order_edges
 from pesto_cli.cli import main
 from pesto_cli.errors import BadInputError
@@ -269,6 +270,16 @@ def test_planned_devices_are_mapped_to_those_at_hand(meta: Any) -> None:
     device = planned_changes(meta, in_graph_order(meta, ON_GPUS), devices=devices).device
     assert device["text"] == "/job:worker/task:1/device:CPU:0"
     assert device["left"] == device["right"] == "/device:CPU:1"
+
+
+def test_devices_of_a_cluster_need_no_mapping() -> None:
+    planned = ["worker:0/CPU:0", "worker:0/GPU:1", "ps:12/CPU:0"]
+    assert tensorflow_devices(planned, {1, 2}, {}) == {
+        1: "/job:worker/task:0/device:GPU:1",
+        2: "/job:ps/task:12/device:CPU:0",
+    }
+    moved = {"worker:0/CPU:0": "worker:3/CPU:0"}
+    assert tensorflow_devices(planned, {0}, moved) == {0: "/job:worker/task:3/device:CPU:0"}
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,13 @@ DATA = [
     "problem",
     "schedule",
     "result",
+    "steps",
     "limits",
     "constraints",
     "files",
 ]
 ALGORITHMS = ["bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
-TENSORFLOW = ["graphdef", "zoo", "profile", "apply"]
+TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
 ABOVE = ["report", "strategies"]
 
 # What each room may import; `cli` and `api` see everything.
@@ -34,8 +35,10 @@ MAY_IMPORT |= {room: DATA + ALGORITHMS[:index] + [room] for index, room in enume
 MAY_IMPORT |= {
     "graphdef": [*DATA, "graphdef", "zoo"],
     "zoo": [*DATA, "zoo", "graphdef"],
-    "profile": [*DATA, "graphdef", "zoo", "profile"],
-    "apply": [*DATA, "graphdef", "zoo", "apply"],
+    "cluster": [*DATA, "graphdef", "cluster"],
+    "apply": [*DATA, "graphdef", "zoo", "cluster", "apply"],
+    "runtime": [*DATA, "graphdef", "cluster", "apply", "runtime"],
+    "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
     "strategies": DATA + ALGORITHMS + ["strategies"],
     "report": [*DATA, "report"],
 }

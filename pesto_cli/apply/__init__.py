@@ -11,7 +11,10 @@ and, where the placed graph runs:
 
 from pesto_cli.apply.changes import Changes, Order, planned_changes
 from pesto_cli.apply.devices import parse_devices
+from pesto_cli.apply.live import ProgramReport, placed_program, run_script
+from pesto_cli.apply.place_function import PlacedFunction, place_function
 from pesto_cli.apply.placed import apply, with_changes
+from pesto_cli.apply.placed_variables import placed_variables
 from pesto_cli.apply.session import (
     PlacementMayBeLostWarning,
     check_session_config,
@@ -22,11 +25,17 @@ from pesto_cli.apply.tf_pesto import write_tf_pesto
 __all__ = [
     "Changes",
     "Order",
+    "PlacedFunction",
     "PlacementMayBeLostWarning",
+    "ProgramReport",
     "apply",
     "check_session_config",
     "parse_devices",
+    "place_function",
+    "placed_program",
+    "placed_variables",
     "planned_changes",
+    "run_script",
     "session_config",
     "with_changes",
     "write_tf_pesto",

@@ -56,6 +56,18 @@ def planned_changes(
     """
     step = read_step(meta, what)
     _check_same_graph(step, placement)
+    return changes_of_step(meta, step, placement, order=order, devices=devices)
+
+
+def changes_of_step(
+    meta: Any,
+    step: StepGraph,
+    placement: PlacementFile,
+    *,
+    order: Order = "full",
+    devices: Mapping[str, str] | None = None,
+) -> Changes:
+    """Work out the same for the step of a MetaGraphDef that has the ops of the placement."""
     placed = _by_op(step, placement)
     _check_groups(step.graph, placed, placement.devices)
     names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})

@@ -23,32 +23,50 @@ from pesto_cli.schedule import Placement
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
     """The nodes that each node must wait for, by name, beyond what the graph demands.
 
-    Each device runs its ops one after the other, by rank, except that
-
-    - feeds and returns of fetches take no part; nor do handles of variables, and whatever else is
-      also run alone, to initialise, save or read a variable;
-    - an op in one branch of a conditional waits for those before it, but none waits for it: what
-      waits for a node that is skipped is skipped too.
+    Each device runs its ops one after the other, by rank, save for those outside the `Line`.
 
     Raises:
         BadInputError: the order contradicts the graph.
     """
-    nodes = needed_nodes(meta.graph_def, (name for names in step.nodes for name in names))
-    index_of = {node.name: index for index, node in enumerate(nodes)}
-    ops = _Ops(nodes, [[index_of[name] for name in names] for names in step.nodes])
-    waits = ops.with_any(lambda _: True) & ~_free(ops, meta)
+    ops = _ops(meta, step)
+    line = _line(meta, ops)
     edges = order_edges(
         step.graph,
         placement,
-        waits=waits,
-        awaited=waits & ~_skippable(ops),
+        waits=line.waits,
+        awaited=line.awaited,
         enforced=_enforced(ops, step.graph.edges),
     )
     added: dict[str, list[str]] = defaultdict(list)
     for before, after in edges.tolist():
-        for node in first_nodes(nodes, ops.members[after]):
-            added[node] += last_nodes(nodes, ops.members[before])
+        for node in first_nodes(ops.nodes, ops.members[after]):
+            added[node] += last_nodes(ops.nodes, ops.members[before])
     return dict(added)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Which ops stand in the line of their device.
+
+    waits: `[num_ops]`, whether the order may hold an op back. Not feeds and returns of fetches;
+        nor handles of variables, and whatever else is also run alone, to initialise, save or read
+        a variable.
+    awaited: `[num_ops]`, whether later ops may be made to wait for it. Not what is in one branch
+        of a conditional: what waits for a node that is skipped is skipped too.
+    """
+
+    waits: BoolArray
+    awaited: BoolArray
+
+
+def line_of(meta: Any, step: StepGraph) -> Line:
+    """Which ops of a step take part in the order of their devices."""
+    return _line(meta, _ops(meta, step))
+
+
+def _line(meta: Any, ops: "_Ops") -> Line:
+    waits = ops.with_any(lambda _: True) & ~_free(ops, meta)
+    return Line(waits, waits & ~_skippable(ops))
 
 
 @dataclass(frozen=True)
@@ -65,6 +83,12 @@ class _Ops:
     @property
     def is_loop(self) -> BoolArray:
         return self.with_any(lambda node: node.type in ENTER)
+
+
+def _ops(meta: Any, step: StepGraph) -> _Ops:
+    nodes = needed_nodes(meta.graph_def, (name for names in step.nodes for name in names))
+    index_of = {node.name: index for index, node in enumerate(nodes)}
+    return _Ops(nodes, [[index_of[name] for name in names] for names in step.nodes])
 
 
 def _free(ops: _Ops, meta: Any) -> BoolArray:

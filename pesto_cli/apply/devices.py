@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from pesto_cli.cluster.names import tensorflow_name
 from pesto_cli.errors import BadInputError
 
 _TENSORFLOW = re.compile(r"(/job:\w+)?(/replica:\d+)?(/task:\d+)?/device:[A-Z_]+:\d+")
-_PLAIN = re.compile(r"[A-Z_]+:\d+")
 
 
 def parse_devices(text: str) -> dict[str, str]:
@@ -36,7 +36,8 @@ def tensorflow_devices(
 ) -> dict[int, str]:
     """TensorFlow's name for every planned device that is used, by its index.
 
-    Without a mapping, `GPU:0` stands for `/device:GPU:0`.
+    Without a mapping, `GPU:0` stands for `/device:GPU:0`, and `worker:1/GPU:0`, device 0 of a task
+    of a cluster, for `/job:worker/task:1/device:GPU:0`.
 
     Raises:
         BadInputError: the mapping names a device that is not planned, leaves out one that is used,
@@ -58,7 +59,7 @@ def tensorflow_devices(
                 f"{name}=/device:..."
             )
         at_hand = devices.get(name, name)
-        full = f"/device:{at_hand}" if _PLAIN.fullmatch(at_hand) else at_hand
+        full = tensorflow_name(at_hand) or at_hand
         if not _TENSORFLOW.fullmatch(full):
             raise BadInputError(
                 f"device {name!r} would be TensorFlow's {at_hand!r}; a name such as /device:GPU:0 "

@@ -36,10 +36,17 @@ def session_config() -> Any:
     Whatever else the session needs can be added to it.
     """
     config = tensorflow().compat.v1.ConfigProto()
+    enforce_settings(config)
+    return config
+
+
+def enforce_settings(config: Any) -> tuple[str, ...]:
+    """Have a `ConfigProto` keep a placed graph as it is; return the settings that did not."""
+    departing = _departing(config)
     for path, (value, *_) in SETTINGS.items():
         parent, _, field = path.rpartition(".")
         setattr(attrgetter(parent)(config) if parent else config, field, value)
-    return config
+    return departing
 
 
 def check_session_config(config: Any = None) -> tuple[str, ...]:
@@ -48,9 +55,7 @@ def check_session_config(config: Any = None) -> tuple[str, ...]:
     Warns with PlacementMayBeLostWarning if there are any. None stands for TensorFlow's defaults.
     """
     config = config or tensorflow().compat.v1.ConfigProto()
-    departing = tuple(
-        path for path, accepted in SETTINGS.items() if attrgetter(path)(config) not in accepted
-    )
+    departing = _departing(config)
     if departing:
         wanted = ", ".join(
             f"{path} = {VALUE_NAMES.get(path, SETTINGS[path][0])}" for path in departing
@@ -62,3 +67,9 @@ def check_session_config(config: Any = None) -> tuple[str, ...]:
             stacklevel=2,
         )
     return departing
+
+
+def _departing(config: Any) -> tuple[str, ...]:
+    return tuple(
+        path for path, accepted in SETTINGS.items() if attrgetter(path)(config) not in accepted
+    )

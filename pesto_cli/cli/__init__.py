@@ -8,6 +8,7 @@ from pesto_cli import __version__
 from pesto_cli.cli.costs import comm, profile
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
+from pesto_cli.cli.running import run, worker
 from pesto_cli.errors import BUG, INTERRUPTED, EnvironmentFailedError, PestoError
 
 
@@ -50,5 +51,5 @@ def cli() -> None:
     """  # noqa: D301  click reads the \\b
 
 
-for command in (export, profile, comm, coarsen, solve, simulate, compare, apply):
+for command in (export, profile, comm, coarsen, solve, simulate, compare, apply, run, worker):
     cli.add_command(command)

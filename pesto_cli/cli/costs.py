@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,45 +11,66 @@ from pesto_cli.cli.options import (
     check_output,
     echo_json,
     json_option,
+    live_options,
     output_option,
     quiet_option,
 )
+from pesto_cli.errors import BadInputError
 
 
 @click.command()
 @click.argument("graph", type=PATH)
-@click.option("-m", "--machine", required=True, help="A preset, or a machine file (TOML).")
+@click.option(
+    "-m",
+    "--machine",
+    required=True,
+    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus.",
+)
 @output_option("the profile (.json or .json.gz)")
-@click.option("--source", default="analytic", show_default=True, help="analytic, or csv:FILE.")
+@click.option(
+    "--source",
+    help="analytic, csv:FILE, trace:FILE, or run, on devices that exist.  [default: analytic, or "
+    "run where it can]",
+)
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's.")
 @click.option("--cpu-offload", is_flag=True, help="Price GPU ops on the CPU too.")
+@live_options(steps=100)
 @json_option
 @quiet_option()
 def profile(
     graph: Path,
     machine: str,
     output: Path,
-    source: str,
+    source: str | None,
     comm: Path | None,
     cpu_offload: bool,
     as_json: bool,
     quiet: bool,
+    **live: Any,
 ) -> None:
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import profile_table
+    from pesto_cli.runtime.feeds import source_file
 
     check_output(output, graph)
-    priced = api.profile(
-        api.read_meta_graph(graph),
-        api.read_machine(machine),
-        source=source,
-        cpu_offload=cpu_offload,
-        comm=None if comm is None else api.read_comm(comm),
-        what=str(graph),
-    )
+    meta = api.read_meta_graph(graph)
+    asked: dict[str, Any] = {
+        "cpu_offload": cpu_offload,
+        "comm": None if comm is None else api.read_comm(comm),
+        "what": str(graph),
+    }
+    if source == "run" or (source is None and api.is_live(machine)):
+        if live["feeds"] is not None:
+            source_file(live["feeds"])
+        open_ports = live.pop("open_ports")
+        with api.connected(machine, open_ports=open_ports) as cluster:
+            priced = api.profile_by_run(meta, cluster, **live, **asked)
+    else:
+        known = api.read_machine(machine)
+        priced = api.profile(meta, known, source=source or "analytic", **asked)
     api.write_profile(output, priced)
     summary = summarize(priced.problem, api.critical_path_us(priced.problem))
     if as_json:
@@ -58,24 +80,59 @@ def profile(
 
 
 @click.command()
-@click.option("--from", "samples", type=PATH, required=True, metavar="CSV")
+@click.option(
+    "-m",
+    "--machine",
+    metavar="MACHINE",
+    help="Time it: local-workers:N, local-gpus, a cluster file.",
+)
+@click.option("--from", "samples", type=PATH, metavar="CSV", help="Or take these transfers.")
 @output_option("the fit")
+@click.option("--plot", type=PATH, help="Draw times, lines and residuals (.svg, .png, .html).")
+@click.option("--open-ports", is_flag=True, help="Start workers that others can reach, too.")
 @json_option
 @quiet_option()
-def comm(samples: Path, output: Path, as_json: bool, quiet: bool) -> None:
+def comm(
+    machine: str | None,
+    samples: Path | None,
+    output: Path,
+    plot: Path | None,
+    open_ports: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Fit latency and slope of transfers by linear regression.
 
-    CSV has the columns src kind, dst kind, bytes and us.
+    Transfers of 1 B to 64 MiB are timed on MACHINE in both directions, with signals, and with two
+    at once. CSV has the columns src kind, dst kind, bytes and us.
     """
     from pesto_cli import api
     from pesto_cli.profile.comm import fit, read_samples
+    from pesto_cli.profile.transfers import timed_transfers
+    from pesto_cli.report.charts import check_chart_path, write_chart
+    from pesto_cli.report.comm_plot import comm_chart
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.tables import comm_table
 
-    check_output(output, samples)
-    fits = fit(read_samples(samples))
+    if (machine is None) == (samples is None):
+        raise BadInputError(
+            "comm: one of --machine (time the transfers) and --from (a CSV file) was expected."
+        )
+    if plot is not None:
+        check_chart_path(plot)
+        check_output(plot)
+    check_output(output, *([] if samples is None else [samples]))
+    if samples is not None:
+        rows = read_samples(samples)
+        fits = fit(rows)
+    else:
+        with api.connected(str(machine), open_ports=open_ports) as cluster:
+            timed = timed_transfers(cluster)
+        rows, fits = timed.samples, timed.fits()
     api.write_comm(output, fits)
+    if plot is not None:
+        write_chart(plot, comm_chart(rows, fits))
     if as_json:
         echo_json([asdict(row) for row in fits])
     elif not quiet:
-        print_layouts([comm_table(samples.name, fits)])
+        print_layouts([comm_table(samples.name if samples else str(machine), fits)])

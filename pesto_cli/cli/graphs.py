@@ -5,44 +5,94 @@ from pathlib import Path
 import click
 
 from pesto_cli.cli.options import PATH, check_output, output_option, quiet_option
+from pesto_cli.errors import BadInputError
 
 
 @click.command()
 @click.argument("source")
+@click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @output_option("the graph (.meta)")
 @click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="The train op first.")
 @click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
 @click.option("--signature", help="Which one of a SavedModel's.")
 @click.option("--optimize", is_flag=True, help="Run grappler once, now.")
+@click.option(
+    "--capture", is_flag=True, help="Run SOURCE, a script, up to its first training step."
+)
+@click.option(
+    "--feeds-output",
+    type=PATH,
+    help="Where --capture writes what that step is fed.  [default: the graph's, as .feeds.npz]",
+)
 @quiet_option()
 def export(
     source: str,
+    arguments: tuple[str, ...],
     output: Path,
     fetches: tuple[str, ...],
     feeds: tuple[str, ...],
     signature: str | None,
     optimize: bool,
+    capture: bool,
+    feeds_output: Path | None,
     quiet: bool,
 ) -> None:
     """Write a flat training-step graph.
 
-    SOURCE is script.py:function, zoo:NAME, a SavedModel directory, a .meta, a .pb or a .pbtxt.
+    SOURCE is script.py:function, zoo:NAME, a SavedModel directory, a .meta, a .pb, a .pbtxt, or a
+    log directory or event file of TensorBoard's. With --capture it is a script in the style of
+    TensorFlow 1, and ARGS are what it is run with.
     """
     from pesto_cli import api
+    from pesto_cli.graphdef.capture import write_feeds
     from pesto_cli.graphdef.fetches import fetch_names, parse_feed
 
     check_output(output, Path(source))
-    graph = api.export(
-        source,
-        fetches=fetches,
-        feeds=dict(map(parse_feed, feeds)),
-        signature=signature,
-        optimize=optimize,
-    )
+    _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
+    feeds_path = feeds_output or output.with_suffix(".feeds.npz")
+    if capture:
+        check_output(feeds_path, Path(source), output)
+        captured = api.capture(Path(source), arguments, fetches=fetches, optimize=optimize)
+        graph, data = captured.meta, captured.feeds
+    else:
+        graph = api.export(
+            source,
+            fetches=fetches,
+            feeds=dict(map(parse_feed, feeds)),
+            signature=signature,
+            optimize=optimize,
+        )
+        data = {}
     api.write_meta_graph(output, graph)
     if not quiet:
         fetched = ", ".join(fetch_names(graph))
         click.echo(f"{output}: {len(graph.graph_def.node)} nodes; fetches {fetched}", err=True)
+    if data or feeds_output is not None:
+        write_feeds(feeds_path, data)
+        if not quiet:
+            shapes = (f"{name} {list(value.shape)}" for name, value in data.items())
+            what = ", ".join(shapes) or "nothing"
+            click.echo(f"{feeds_path}: what the step is fed: {what}", err=True)
+
+
+def _check_capture(
+    source: str,
+    arguments: tuple[str, ...],
+    capture: bool,
+    shapes_or_signature: bool,
+    feeds_output: Path | None,
+) -> None:
+    if capture:
+        if not source.endswith(".py"):
+            raise BadInputError(f"{source}: a script (.py) was expected with --capture.")
+        if shapes_or_signature:
+            raise BadInputError(
+                "--capture takes the shapes of feeds from the script; leave out --feed and"
+                " --signature."
+            )
+    elif arguments or feeds_output is not None:
+        found = f"arguments ({' '.join(arguments)})" if arguments else "--feeds-output"
+        raise BadInputError(f"{found} without --capture: they are for a script that is run.")
 
 
 @click.command()

@@ -73,6 +73,27 @@ def search_options(command: Command) -> Command:
     return command
 
 
+def live_options(*, steps: int) -> Callable[[Command], Command]:
+    """Of steps on devices that exist; `steps` is how many by default."""
+    options = [
+        click.option("--steps", type=click.IntRange(min=1), default=steps, show_default=True),
+        click.option("--warm-up", type=click.IntRange(min=0), default=5, show_default=True),
+        click.option(
+            "--feeds", metavar="SOURCE", help="FILE.npz or script.py:function; else small data."
+        ),
+        click.option(
+            "--open-ports", is_flag=True, help="Start workers that others can reach, too."
+        ),
+    ]
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def check_output(output: Path, *inputs: Path) -> None:
     """Find out before the work, not after it, that its result has nowhere to go."""
     if not output.parent.is_dir():

@@ -6,12 +6,15 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
+from pesto_cli.graphdef.events import is_event_file
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 EXPECTED = (
     "a TensorFlow graph: a MetaGraphDef (.meta), a GraphDef (.pb), either of them as text (.pbtxt),"
     " or a SavedModel directory"
 )
+
+_SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 # How files begin that people hand over instead of a graph.
 _OTHER_FORMATS = {
@@ -40,11 +43,21 @@ def read_meta_graph(path: Path | str) -> Any:
     if path.is_dir():
         return _only_meta_graph(path, read_saved_model(path))
     data = _read_file(path)
+    if is_event_file(path):
+        raise BadInputError(
+            f"{path}: a TensorBoard event file, where {EXPECTED} was expected. Take the graph out"
+            f" of it first: pesto export {path} -o GRAPH.meta"
+        )
     for marker, (found, kind) in _OTHER_FORMATS.items():
         if data.startswith(marker):
             raise _wrong_container(path, found, kind)
     text = _as_text(data)
     return _parse_text(path, text) if text is not None else _parse_binary(path, data)
+
+
+def has_saved_model(path: Path) -> bool:
+    """Return whether a path is the directory of a SavedModel."""
+    return any((path / name).exists() for name in _SAVED_MODEL_FILES)
 
 
 def read_saved_model(path: Path | str) -> Any:
@@ -53,7 +66,7 @@ def read_saved_model(path: Path | str) -> Any:
     Raises BadInputError for any other directory.
     """
     path = Path(path)
-    binary, text = path / "saved_model.pb", path / "saved_model.pbtxt"
+    binary, text = (path / name for name in _SAVED_MODEL_FILES)
     if binary.exists():
         saved_model = _parsed_saved_model(binary.read_bytes())
         found = "a saved_model.pb that is truncated or holds no graph"

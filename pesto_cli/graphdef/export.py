@@ -43,12 +43,27 @@ def export(
     """
     shapes = dict(feeds or {})
     meta = source_graph(source, shapes, signature)
-    check_structure(meta.graph_def, source)
-    chosen = choose_fetches(meta, fetches, source)
-    set_feed_shapes(meta, shapes, source)
+    return flat_step(meta, source, fetches=fetches, feeds=shapes, optimize=optimize)
+
+
+def flat_step(
+    meta: Any,
+    what: str,
+    *,
+    fetches: Sequence[str] = (),
+    feeds: Mapping[str, Shape] | None = None,
+    optimize: bool = False,
+) -> Any:
+    """Return the training step of a MetaGraphDef as `export` gives it; `what` names it in errors.
+
+    The MetaGraphDef is changed. Arguments and errors are those of `export`.
+    """
+    check_structure(meta.graph_def, what)
+    chosen = choose_fetches(meta, fetches, what)
+    set_feed_shapes(meta, feeds or {}, what)
     meta.collection_def[TRAIN_OP].node_list.value[:] = chosen
-    meta = grappler.inline_functions(meta, source)
+    meta = grappler.inline_functions(meta, what)
     fed = needed_feeds(meta.graph_def, chosen)
-    require_static_feeds(meta.graph_def, fed, source)
-    completed = complete(meta, chosen, fed, source)
-    return grappler.optimize(completed, source) if optimize else completed
+    require_static_feeds(meta.graph_def, fed, what)
+    completed = complete(meta, chosen, fed, what)
+    return grappler.optimize(completed, what) if optimize else completed

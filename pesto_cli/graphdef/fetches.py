@@ -77,18 +77,19 @@ def choose_fetches(meta: Any, asked: Sequence[str], what: str) -> tuple[str, ...
 def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
     """Give the placeholders named in `feeds` these static shapes, in place.
 
-    Raises BadInputError when a name is no placeholder, or its shape contradicts the graph's.
+    A variable's handle may be named too, if a source needed its shape. Raises BadInputError when a
+    name is neither, or its shape contradicts the graph's.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     placeholders = [name for name, node in nodes.items() if node.op in SHAPED_TYPES]
     for name, shape in feeds.items():
         node = nodes.get(node_name(name))
-        if node is None or node.op not in SHAPED_TYPES:
+        if node is None or node.op not in (*SHAPED_TYPES, "VarHandleOp"):
             found = "no such node" if node is None else f"a {node.op}, not a placeholder"
             raise BadInputError(f"{what}: --feed {name}: {found}.{suggestion(name, placeholders)}")
         _set_shape(node, shape, what)
     if feeds:
-        _forget_inferred_shapes(meta.graph_def)
+        forget_inferred_shapes(meta.graph_def)
 
 
 def needed_feeds(graph_def: Any, fetches: Sequence[str]) -> tuple[str, ...]:
@@ -175,7 +176,7 @@ def _sizes(sizes: Sequence[int | None]) -> str:
     return ",".join("?" if size in (None, -1) else str(size) for size in sizes)
 
 
-def _forget_inferred_shapes(graph_def: Any) -> None:
+def forget_inferred_shapes(graph_def: Any) -> None:
     """Drop recorded output shapes, which TensorFlow would believe rather than infer."""
     functions = (node for function in graph_def.library.function for node in function.node_def)
     for node in (*graph_def.node, *functions):

@@ -29,15 +29,15 @@ def concrete_function(function: Any, specs: Sequence[Any] | None, what: str) -> 
         raise BadInputError(f"{what}: the tf.function cannot be traced: {error}") from error
 
 
-def function_graph(concrete: Any, what: str) -> Any:
+def function_graph(concrete: Any, what: str, *, with_values: bool = True) -> Any:
     """Return a MetaGraphDef with the function's body as its graph; calls in it are still calls.
 
-    Captured variables become variables of the graph, with the values that they have now. What
-    the function does beside computing its outputs (updates of variables) is done by an op
-    `train_op`, the first fetch; the outputs are the others.
+    Captured variables become variables of the graph, with the values that they have now, or with
+    zeros where only the graph is of interest. What the function does beside computing its outputs
+    (updates of variables) is done by an op `train_op`, the first fetch; the outputs are the others.
     """
     tf1 = tensorflow().compat.v1
-    captures = _captures(concrete, what)
+    captures = function_captures(concrete, what, with_values=with_values)
     body = _without_nodes(
         concrete.graph.as_graph_def(), {capture.inside.op.name for capture in captures}
     )
@@ -53,20 +53,26 @@ def function_graph(concrete: Any, what: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Capture:
+class Capture:
     """Something outside the function that its body uses."""
 
+    external: Any
+    """The tensor or handle outside."""
     inside: Any
     """The placeholder in the body."""
     value: Any
-    """numpy array"""
+    """numpy array; None for a variable whose value is not asked for."""
     variable: Any
     """The variable whose value it is; None for a constant."""
     name: str
     """Its node in the new graph, not taken by the body."""
 
 
-def _captures(concrete: Any, what: str) -> list[_Capture]:
+def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> list[Capture]:
+    """Return what a function captures, and how it is called in the graph by `function_graph`.
+
+    Raises BadInputError for a resource that is no variable, and for a variable without a value.
+    """
     tf = tensorflow()
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
     taken = {operation.name for operation in concrete.graph.get_operations()}
@@ -75,7 +81,8 @@ def _captures(concrete: Any, what: str) -> list[_Capture]:
         variable = variables.get(id(external))
         if variable is not None:
             name = _free_name(variable.name.split(":")[0], taken)
-            captures.append(_Capture(inside, _value(variable, what), variable, name))
+            value = _value(variable, what) if with_values else None
+            captures.append(Capture(external, inside, value, variable, name))
         elif external.dtype in (tf.resource, tf.variant):
             raise BadInputError(
                 f"{what}: the function uses a resource that is no variable ({inside.name}), such"
@@ -83,28 +90,29 @@ def _captures(concrete: Any, what: str) -> list[_Capture]:
                 " with tf.saved_model.save and export that, or feed the data as arguments."
             )
         else:
-            captures.append(_Capture(inside, external.numpy(), None, inside.op.name))
+            captures.append(Capture(external, inside, external.numpy(), None, inside.op.name))
         taken.add(captures[-1].name)
     return captures
 
 
-def _replacements(captures: Sequence[_Capture]) -> dict[str, Any]:
+def _replacements(captures: Sequence[Capture]) -> dict[str, Any]:
     """Add variables and constants to the default graph: {captured tensor: what stands for it}."""
     tf1 = tensorflow().compat.v1
     builders = initial_values(
-        {capture.name: capture.value for capture in captures if capture.variable is not None}
+        {c.name: c.value for c in captures if c.variable is not None and c.value is not None}
     )
     return {
         capture.inside.name: tf1.constant(capture.value, capture.inside.dtype, name=capture.name)
         if capture.variable is None
-        else _variable(capture.variable, capture.name, builders[capture.name]).handle
+        else _variable(capture.variable, capture.name, builders.get(capture.name)).handle
         for capture in captures
     }
 
 
 def _variable(original: Any, name: str, initial_value: Any) -> Any:
-    return tensorflow().compat.v1.Variable(
-        initial_value,
+    tf = tensorflow()
+    return tf.compat.v1.Variable(
+        initial_value or (lambda: tf.zeros(original.shape, original.dtype)),
         name=name,
         dtype=original.dtype,
         trainable=original.trainable,

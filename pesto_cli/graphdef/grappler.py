@@ -29,7 +29,7 @@ def inline_functions(meta: Any, what: str) -> Any:
     the library.
     """
     kept_whole = _copied(meta)
-    _forbid_lowering(kept_whole.graph_def)
+    forbid_lowering(kept_whole.graph_def)
     functions = {function.signature.name for function in meta.graph_def.library.function}
     if not any(node.op in CALLS or node.op in functions for node in meta.graph_def.node):
         return kept_whole
@@ -41,7 +41,7 @@ def inline_functions(meta: Any, what: str) -> Any:
     return _rewritten(kept_whole, config, what)
 
 
-def _forbid_lowering(graph_def: Any) -> None:
+def forbid_lowering(graph_def: Any) -> None:
     """Have functional control flow, in the graph and in its functions, stay one op each."""
     bodies = (function.node_def for function in graph_def.library.function)
     for node in chain(graph_def.node, *bodies):

@@ -1,8 +1,10 @@
 """Initial values of variables that existed outside the graph, put into it."""
 
 import logging
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -10,10 +12,16 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 EMBEDDED_BYTES = 128 * 2**20
 """Values up to this sum are written into the graph; a protocol buffer may have 2 GiB."""
 
+SCALAR = 0.001
+"""Initial value of a scalar of which nothing is known."""
+
+Builder = Callable[[], Any]
+"""Builds the initial tensor of one variable, in the default graph."""
+
 log = logging.getLogger(__name__)
 
 
-def initial_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:
     """Return for each variable's value (numpy array) a function that builds its initial tensor.
 
     Values that are all the same become a Fill. The others become constants as long as they sum
@@ -34,18 +42,55 @@ def initial_values(values: Mapping[str, Any]) -> dict[str, Any]:
             len(drawn),
             num_bytes // 2**20,
         )
-    return {
-        name: (lambda name=name, value=value: _tensor(name, value, varied, drawn))
-        for name, value in values.items()
-    }
+    return {name: partial(_tensor, name, value, varied, drawn) for name, value in values.items()}
+
+
+def drawn_values(variables: Mapping[str, Any]) -> dict[str, Builder]:
+    """Return the same for variables of which only the TensorSpec is known.
+
+    Weights are drawn from [0, 2 / fan_in), where fan_in is the product of all dimensions but the
+    last: activations keep their size from layer to layer, and variances and the slots of
+    optimisers, of which a root is taken, are not negative. Vectors are drawn from [0, 1), scalars
+    are 0.001 (a learning rate), and what is not floating-point is 0.
+    """
+    return {name: partial(_drawn, name, spec) for name, spec in variables.items()}
+
+
+def add_initialisers(graph: Any, builders: Mapping[str, Builder]) -> None:
+    """Add to each variable the initialiser and the read that TensorFlow 1 would have."""
+    tf = tensorflow()
+    for name, build in builders.items():
+        handle = graph.get_tensor_by_name(f"{name}:0")
+        with tf.name_scope(f"{name}/Initializer/"):
+            value = build()
+        present = {operation.name for operation in graph.get_operations()}
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{name}/Assign")
+        read = f"{name}/Read/ReadVariableOp"
+        if read not in present:
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype, name=read)
 
 
 def _tensor(name: str, value: Any, varied: set[str], drawn: set[str]) -> Any:
     tf = tensorflow()
     if name in drawn:
-        seed = (0, zlib.crc32(name.encode()) >> 1)
+        seed = _seed(name)
         mean, deviation = float(value.mean()), float(value.std())
         return tf.random.stateless_normal(value.shape, seed, mean, deviation, value.dtype)
     if name in varied or value.size <= 1 or value.dtype.kind not in "fiub":
         return tf.constant(value)
     return tf.fill(value.shape, tf.constant(value.flat[0]))
+
+
+def _drawn(name: str, spec: Any) -> Any:
+    tf = tensorflow()
+    if not spec.dtype.is_floating:
+        return tf.zeros(spec.shape, spec.dtype)
+    if spec.shape.rank == 0:
+        return tf.constant(SCALAR, spec.dtype)
+    fan_in = math.prod(spec.shape.as_list()[:-1]) if spec.shape.rank > 1 else 2
+    return tf.random.stateless_uniform(spec.shape, _seed(name), 0.0, 2 / fan_in, spec.dtype)
+
+
+def _seed(name: str) -> tuple[int, int]:
+    """Return a seed of the variable's own."""
+    return 0, zlib.crc32(name.encode()) >> 1

@@ -45,11 +45,15 @@ class StepGraph:
     graph_hash: str
 
 
-def read_step(meta_graph: Any, what: str = "the graph") -> StepGraph:
+def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = False) -> StepGraph:
     """Read the training step that computes the fetches of a MetaGraphDef.
 
     An op is a node that the fetches need, all nodes of a while loop, or the return of a fetched
-    tensor. `what` names the graph in errors.
+    tensor.
+
+    what: names the graph in errors.
+    open_shapes: let shapes be open, as where only ops and their order are of interest. A size that
+        nothing tells counts as 1.
 
     Raises:
         BadInputError: there is nothing to fetch, the graph is incomplete or cyclic, or a shape is
@@ -57,16 +61,16 @@ def read_step(meta_graph: Any, what: str = "the graph") -> StepGraph:
         InfeasibleError: an op has no kernel on any device.
     """
     with about(what):
-        return _step_graph(meta_graph.graph_def, fetch_names(meta_graph))
+        return _step_graph(meta_graph.graph_def, fetch_names(meta_graph), open_shapes)
 
 
-def _step_graph(graph_def: Any, fetches: Sequence[str]) -> StepGraph:
+def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> StepGraph:
     step = _facts(graph_def, fetches)
     members = [*step.ops.members, *[()] * len(step.returns)]
     graph = OpGraph.build(
         names=_names(step),
         types=_types(step),
-        tensors=_tensors(step),
+        tensors=_tensors(step, open_shapes),
         control_edges=_control_edges(step),
         colocation_group=[
             *(step.group[members[0]] for members in step.ops.members),
@@ -192,12 +196,12 @@ def _types(step: _Facts) -> list[str]:
     return types + ["_Retval"] * len(step.returns)
 
 
-def _tensors(step: _Facts) -> list[Tensor]:
+def _tensors(step: _Facts, open_shapes: bool) -> list[Tensor]:
     """Return the outputs as tensors; the first whose shape is open is where that comes from."""
     tensors = []
     for index, number in step.outputs:
         size, takers = step.sizes[index][number], step.takers.get((index, number), ())
-        if takers and size.num_elements is None and not size.is_handle:
+        if takers and size.num_elements is None and not (size.is_handle or open_shapes):
             raise unbounded(step.nodes[index], size)
         consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
         tensors.append(Tensor(step.ops.op_of[index], size.num_bytes, consumers, on_host))

@@ -1,6 +1,6 @@
 """One signature of a SavedModel as a MetaGraphDef, with its functions inlined."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,8 @@ from pesto_cli.graphdef.completion import MAIN_OP
 from pesto_cli.graphdef.containers import read_saved_model
 from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
 from pesto_cli.graphdef.grappler import inline_functions
-from pesto_cli.graphdef.initial_values import initial_values
-from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
+from pesto_cli.graphdef.structure import ancestors, leave_lost_company
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 INTERNAL_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
@@ -116,22 +116,8 @@ def _with_saved_values(meta: Any, path: Path) -> Any:
     values = {name: checkpoint.get_tensor(keys[name]) for name in variables}
     with tf1.Graph().as_default() as graph:
         tf1.train.import_meta_graph(signature)
-        _add_initialisers(graph, values)
+        add_initialisers(graph, initial_values(values))
         return tf1.train.export_meta_graph(graph=graph)
-
-
-def _add_initialisers(graph: Any, values: Mapping[str, Any]) -> None:
-    """Add to each variable the initialiser and the read that TensorFlow 1 would have."""
-    tf = tensorflow()
-    for name, build in initial_values(values).items():
-        handle = graph.get_tensor_by_name(f"{name}:0")
-        with tf.name_scope(f"{name}/Initializer/"):
-            value = build()
-        present = {operation.name for operation in graph.get_operations()}
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{name}/Assign")
-        read = f"{name}/Read/ReadVariableOp"
-        if read not in present:
-            tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype, name=read)
 
 
 def _pruned(meta: Any) -> Any:
@@ -148,15 +134,8 @@ def _pruned(meta: Any) -> Any:
     kept.graph_def.library.CopyFrom(meta.graph_def.library)
     kept.graph_def.node.extend(node for node in meta.graph_def.node if node.name in needed)
     for node in kept.graph_def.node:
-        _leave_lost_company(node, needed)
+        leave_lost_company(node, needed)
     return kept
-
-
-def _leave_lost_company(node: Any, present: Collection[str]) -> None:
-    """Drop from a node's colocation constraints, which inlining sets, those on lost nodes."""
-    if "_class" in node.attr:
-        companions = node.attr["_class"].list.s
-        companions[:] = [c for c in companions if c.decode().removeprefix("loc:@") in present]
 
 
 def _checkpoint_keys(graph_def: Any) -> dict[str, str]:

@@ -31,7 +31,7 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     """
     what = f"{path}:{function}"
     tf = tensorflow()
-    built = _attribute(_module(path), function, what)
+    built = script_function(path, function)
     if _is_model(built) or _is_function(built):
         return _eager_step(built, feeds, what)
     failure: BadInputError | None = None
@@ -49,6 +49,14 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     except BadInputError as error:
         raise failure or error from None
     return _eager_step(result, feeds, what)
+
+
+def script_function(path: Path, name: str) -> Any:
+    """Return what the script at `path` calls `name`, which can be called.
+
+    Raises BadInputError when the script fails, or has no such function.
+    """
+    return _attribute(_module(path), name, f"{path}:{name}")
 
 
 def built_graph(result: Any, what: str) -> Any:
@@ -86,7 +94,7 @@ def _module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise _script_failed(path, str(path), "cannot be imported", error) from error
+        raise script_failed(path, str(path), "cannot be imported", error) from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return module
@@ -109,11 +117,11 @@ def _called(function: Any, path: Path, what: str) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        raise _script_failed(path, what, "failed", error) from error
+        raise script_failed(path, what, "failed", error) from error
 
 
-def _script_failed(path: Path, what: str, how: str, error: BaseException) -> BadInputError:
-    """Return the error with the last line of the script that led to it."""
+def script_failed(path: Path, what: str, how: str, error: BaseException) -> BadInputError:
+    """Return the error for a script that failed, with the last of its lines that led to it."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -6,7 +6,9 @@ from typing import Any
 
 from pesto_cli import zoo
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.containers import read_meta_graph
+from pesto_cli.graphdef.containers import has_saved_model, read_meta_graph
+from pesto_cli.graphdef.event_files import event_graph
+from pesto_cli.graphdef.events import event_files
 from pesto_cli.graphdef.fetches import Shape
 from pesto_cli.graphdef.saved_models import signature_graph
 from pesto_cli.graphdef.scripts import built_graph, script_graph
@@ -18,12 +20,15 @@ ZOO = "zoo:"
 def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None) -> Any:
     """Return the MetaGraphDef of a SOURCE: `zoo:NAME`, `script.py:function` or a graph's path.
 
+    A path is that of a graph's file, a SavedModel, or TensorBoard's event file or log directory.
+
     Fetches that the source itself names are in collection `train_op`. Raises BadInputError.
     """
     path = Path(source)
     script, colon, function = source.rpartition(":")
     is_zoo, is_script = source.lower().startswith(ZOO), bool(colon) and script.endswith(".py")
-    if signature is not None and (is_zoo or is_script or path.is_file()):
+    is_recorded = not has_saved_model(path) and bool(event_files(path))
+    if signature is not None and (is_zoo or is_script or is_recorded or path.is_file()):
         raise BadInputError(
             f"{source}: --signature {signature}: only a SavedModel directory has signatures."
             " Leave it out, or name what to fetch: --fetch NAME"
@@ -35,8 +40,11 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     if source.endswith(".py"):
         raise BadInputError(
             f"{source}: a script alone, where script.py:function was expected. Name the function"
-            f" that builds the graph: {source}:build"
+            f" that builds the graph: {source}:build, or run the script up to its first training"
+            f" step and take the graph from there: pesto export {source} --capture"
         )
+    if is_recorded:
+        return event_graph(path, feeds)
     return signature_graph(path, signature) if path.is_dir() else read_meta_graph(path)
 
 

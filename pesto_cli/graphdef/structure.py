@@ -67,6 +67,13 @@ def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
     return seen
 
 
+def leave_lost_company(node: Any, present: Collection[str]) -> None:
+    """Drop from a node's colocation constraints, in place, those on nodes that are not there."""
+    if "_class" in node.attr:
+        companions = node.attr["_class"].list.s
+        companions[:] = [c for c in companions if c.decode().removeprefix("loc:@") in present]
+
+
 def find_cycle(graph_def: Any) -> list[str]:
     """Return the names along one cycle, in the direction of the edges; empty when there is none."""
     inputs = _inputs_without_loop_backs(graph_def)

@@ -1,0 +1,171 @@
+"""`run` and `worker`: real steps on devices that exist."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto_cli.cli.options import PATH, echo_json, json_option, live_options, quiet_option
+from pesto_cli.errors import BadInputError, NotAsPlannedError
+
+SHOWN_DEPARTURES = 50
+
+
+@click.command()
+@click.argument("graph", type=PATH)
+@click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
+@click.option(
+    "-m", "--machine", required=True, help="local-workers:N, local-gpus, or a cluster file (TOML)."
+)
+@click.option("--placement", type=PATH, help="Run GRAPH under it.")
+@click.option("--compare", metavar="A,B,...", help="Strategies and placements, run by turns.")
+@click.option("--profile", type=PATH, help="Of GRAPH on this machine: to predict and to solve.")
+@live_options(steps=50)
+@click.option("--verify", is_flag=True, help="Fail if TensorFlow departed from the placement.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True, max=10**7),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each strategy to solve.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@json_option
+@quiet_option()
+def run(
+    graph: Path,
+    arguments: tuple[str, ...],
+    machine: str,
+    placement: Path | None,
+    compare: str | None,
+    profile: Path | None,
+    steps: int,
+    warm_up: int,
+    feeds: str | None,
+    verify: bool,
+    time_limit: float,
+    seed: int,
+    open_ports: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run steps of GRAPH on real devices, and compare their time with the prediction.
+
+    GRAPH is as exported, with --placement or --compare, or one placed by `pesto apply`; or a script
+    in the style of TensorFlow 1, which is run with ARGS, and its training step placed.
+    """
+    from pesto_cli import api
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.runs import RunRow, runs_json, runs_table
+    from pesto_cli.runtime.comparison import devices_in_graph
+    from pesto_cli.runtime.feeds import source_file
+    from pesto_cli.runtime.scripts import run_script_on
+
+    if graph.suffix == ".py":
+        _check_script(placement, compare, profile, feeds)
+    elif arguments:
+        raise BadInputError(f"arguments ({' '.join(arguments)}) are for a script; {graph} is none.")
+    names = [name for name in (compare or "").split(",") if name]
+    names += [] if placement is None else [str(placement)]
+    for name in names:
+        if name not in api.STRATEGIES and not Path(name).exists():
+            raise BadInputError(
+                f"--compare {name!r}: neither a strategy nor a file; one of "
+                f"{', '.join(api.STRATEGIES)}, or a placement, was expected."
+            )
+    if feeds is not None:
+        source_file(feeds)
+    meta = None if graph.suffix == ".py" else api.read_meta_graph(graph)
+    if verify and not names and not devices_in_graph(meta):
+        raise BadInputError(
+            f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."
+        )
+    priced = None if profile is None else api.read_profile(profile)
+    with api.connected(machine, open_ports=open_ports) as cluster:
+        if priced is not None:
+            api.check_same_machine(priced, cluster.machine)
+        limits = api.Limits(time_limit_s=time_limit, seed=seed, workers=os.cpu_count() or 1)
+        placed = [_placed(name, priced, limits) for name in names] or [None]
+        if meta is None:
+            found = [cluster.call(run_script_on, graph, arguments, placed[0])]
+        else:
+            found = api.run_steps(meta, cluster, placed, steps=steps, warm_up=warm_up, feeds=feeds)
+    rows = [
+        RunRow(name, real.times, None if plan is None else api.predicted_us(plan, priced))
+        for name, plan, real in zip(names or [graph.name], placed, found, strict=True)
+    ]
+    if as_json:
+        records = runs_json(rows)
+        for record, real in zip(records, found, strict=True):
+            record["verification"] = asdict(real.verification)
+        echo_json(records)
+    elif not quiet:
+        num_steps = found[0].times.us.size
+        print_layouts([runs_table(f"{graph.name} on {machine}, {num_steps} steps", rows)])
+    if verify:
+        for row, real in zip(rows, found, strict=True):
+            _check(row.name, real.verification, quiet)
+
+
+def _check_script(
+    placement: Path | None, compare: str | None, profile: Path | None, feeds: str | None
+) -> None:
+    if placement is None:
+        raise BadInputError("a script was given without --placement; the placement was expected.")
+    given = {"--compare": compare, "--profile": profile, "--feeds": feeds}
+    for option, value in given.items():
+        if value is not None:
+            raise BadInputError(
+                f"{option} does not go with a script, which has its own steps and data; take its "
+                "graph (pesto export --capture) and run that."
+            )
+
+
+@click.command()
+@click.argument("cluster", type=PATH)
+@click.option("--task", type=click.IntRange(min=0), required=True, help="Its number in the job.")
+@click.option("--job", default="worker", show_default=True)
+def worker(cluster: Path, task: int, job: str) -> None:
+    """Be a task of a CLUSTER file (TOML) on this host, until Ctrl-C.
+
+    Whoever can reach its port can run programs as this user.
+    """
+    from pesto_cli.cluster import serve
+
+    serve(cluster, task, job)
+
+
+def _placed(name: str, priced: Any, limits: Any) -> Any:
+    """The placement that a name stands for: what a strategy finds, or a file."""
+    from pesto_cli import api
+
+    if name not in api.STRATEGIES:
+        return api.read_placement(name)
+    if priced is None:
+        raise BadInputError(
+            f"--compare {name}: a strategy needs op times to solve; a profile of the graph on this "
+            "machine was expected: --profile PROFILE."
+        )
+    return api.placement(priced, api.solve(priced, name, api.Search(limits=limits)))
+
+
+def _check(name: str, verification: Any, quiet: bool) -> None:
+    """Fail if a step did not run as planned, with all that was otherwise."""
+    departures = verification.departures
+    if departures:
+        error = NotAsPlannedError(
+            f"{name}: {len(departures)} departures from the plan, where {verification.num_nodes} "
+            f"nodes on their devices and {verification.num_ops} ops in their order were expected: "
+            "TensorFlow overrode it; place the graph as exported by this pesto."
+        )
+        lines = [f"{row.name}: planned {row.planned}, ran {row.found}" for row in departures]
+        if len(lines) > SHOWN_DEPARTURES:
+            lines[SHOWN_DEPARTURES:] = [f"... and {len(departures) - SHOWN_DEPARTURES} more"]
+        error.add_note("\n".join(lines))
+        raise error
+    if not quiet:
+        order = f", {verification.num_ops} ops in their order" if verification.num_ops else ""
+        click.echo(f"{name}: {verification.num_nodes} nodes on their devices{order}.", err=True)

@@ -1,0 +1,129 @@
+"""TensorBoard's event files (`events.out.tfevents...`): the graphs and run metadata in them.
+
+A file is a row of records: length, its checksum, an `Event` protocol buffer, its checksum.
+Graphs come as
+    `graph_def`         by TensorFlow 1's FileWriter, or by `tf.summary.graph`
+    `meta_graph_def`    by TensorFlow 1's FileWriter, with collections if it has the default graph
+    a summary           by `tf.summary.trace_export`: a RunMetadata with the graphs of all functions
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+_VERSION = b"brain.Event:"
+# The first record says the version, a few bytes into the file.
+_SNIFFED_BYTES = 64
+_FILES = "*tfevents*"
+_TRACE_PLUGINS = "graph_run_metadata"
+HANDLE_SHAPES, HANDLE_TYPES = "_handle_shapes", "_handle_dtypes"
+HANDLE_ATTRIBUTES = {HANDLE_SHAPES, HANDLE_TYPES}
+"""Of an argument that is a handle: shape and type of the variable, as lists of one."""
+
+
+def is_event_file(path: Path) -> bool:
+    """Return whether a file begins as TensorBoard's do."""
+    try:
+        with path.open("rb") as file:
+            return _VERSION in file.read(_SNIFFED_BYTES)
+    except OSError:
+        return False
+
+
+def event_files(path: Path) -> list[Path]:
+    """Return the event files at a path, which is one or a log directory."""
+    if path.is_dir():
+        return sorted(file for file in path.rglob(_FILES) if is_event_file(file))
+    return [path] if is_event_file(path) else []
+
+
+def graphs(path: Path) -> list[Any]:
+    """Return the graphs in an event file, as MetaGraphDefs; what is cut off is left out.
+
+    Raises:
+        BadInputError: the file cannot be read, or is damaged.
+    """
+    with _decoded(path):
+        return [graph for event in _events(path) for graph in _graphs(event)]
+
+
+def run_metadata(path: Path) -> list[Any]:
+    """Return the RunMetadata of the steps that TensorFlow 1's FileWriter was given.
+
+    Raises:
+        BadInputError: the file cannot be read, or is damaged.
+    """
+    with _decoded(path):
+        tagged = [e.tagged_run_metadata for e in _events(path) if e.HasField("tagged_run_metadata")]
+        metadata = tensorflow().compat.v1.RunMetadata
+        return [metadata.FromString(step.run_metadata) for step in tagged]
+
+
+@contextmanager
+def _decoded(path: Path) -> Iterator[None]:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
+    except DecodeError as error:
+        raise BadInputError(
+            f"{path} is a damaged event file ({error}); one by TensorFlow was expected: write or "
+            "copy it again."
+        ) from None
+
+
+def _events(path: Path) -> Iterator[Any]:
+    tensorflow()
+    from tensorflow.core.util.event_pb2 import Event
+
+    for record in _records(path.read_bytes()):
+        yield Event.FromString(record)
+
+
+def _graphs(event: Any) -> Iterator[Any]:
+    tf1 = tensorflow().compat.v1
+    if event.HasField("meta_graph_def"):
+        yield tf1.MetaGraphDef.FromString(event.meta_graph_def)
+    elif event.HasField("graph_def"):
+        yield tf1.MetaGraphDef(graph_def=tf1.GraphDef.FromString(event.graph_def))
+    for metadata in _traces(event):
+        for function in metadata.function_graphs:
+            yield tf1.MetaGraphDef(graph_def=_with_handle_shapes(function))
+
+
+def _with_handle_shapes(function: Any) -> Any:
+    """Return a function's graph as it was traced, with what TensorFlow later noted of handles."""
+    optimized = {node.name: node.attr for node in function.post_optimization_graph.node}
+    graph_def = function.pre_optimization_graph
+    for node in graph_def.node:
+        for name in HANDLE_ATTRIBUTES & optimized.get(node.name, {}).keys():
+            node.attr[name].CopyFrom(optimized[node.name][name])
+    return graph_def
+
+
+def _traces(event: Any) -> Iterator[Any]:
+    tf1 = tensorflow().compat.v1
+    for value in event.summary.value:
+        if value.metadata.plugin_data.plugin_name.startswith(_TRACE_PLUGINS):
+            for serialized in value.tensor.string_val:
+                yield tf1.RunMetadata.FromString(serialized)
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Yield the records that are whole."""
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        length, _ = _HEADER.unpack_from(data, offset)
+        offset += _HEADER.size
+        if offset + length + _FOOTER.size > len(data):
+            return
+        yield data[offset : offset + length]
+        offset += length + _FOOTER.size

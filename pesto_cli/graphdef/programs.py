@@ -1,0 +1,47 @@
+"""A script run as a program: unmodified, as `__main__`, with arguments of its own."""
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.graphdef.scripts import script_failed
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+
+class ProgramStopped(SystemExit):
+    """Ends a program from within one of the calls that it makes.
+
+    As by `sys.exit`: what it opened is closed, its handlers of errors do not see it, and its
+    threads end without a word.
+    """
+
+
+def run_program(path: Path, argv: Sequence[str]) -> None:
+    """Run the script at `path` as `python path *argv` would, until it ends or is stopped.
+
+    Raises:
+        BadInputError: there is no such script, or it fails; the line is named.
+    """
+    if not path.is_file():
+        raise BadInputError(f"{path}: no such script. Check the path.")
+    tensorflow()  # Before the script does so, and louder.
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(path), *argv], [str(path.parent.resolve()), *sys.path]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except ProgramStopped:
+        return
+    except SystemExit as exit_:
+        if exit_.code:
+            raise BadInputError(
+                f"{path}: the script ended with exit code {exit_.code}, where it was expected to"
+                f" run. Try it alone: python {' '.join([str(path), *argv])}"
+            ) from exit_
+    except PestoError:
+        raise
+    except Exception as error:
+        raise script_failed(path, str(path), "failed", error) from error
+    finally:
+        sys.argv, sys.path = before

@@ -1,0 +1,244 @@
+"""Unmodified v1 programs run under a placement: results to the bit, devices, and order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from test_apply_in_tensorflow import Model, Training, _spans, dealt, moved, ordered_ops, too_early
+
+from pesto_cli.apply import ProgramReport, run_script
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.capture import capture
+from pesto_cli.graphdef.programs import run_program
+from pesto_cli.graphdef.read import StepGraph, read_step
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Write:
+    def write(text: str) -> Path:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def placed_by_dealing(path: Path, argv: Sequence[str] = ()) -> PlacementFile:
+    """The program's step, every next colocation group on the next of two CPU devices."""
+    return dealt(read_step(capture(path, argv).meta))
+
+
+def check_trace(report: ProgramReport, chosen: PlacementFile) -> None:
+    """Every node ran on its device, and no op before those ranked before it."""
+    ran = Training([], [_spans(report.traced.step_stats)])
+    model = Model(report.meta, read_step(report.meta, open_shapes=True))
+    assert moved(report.changes.device, ran) == []
+    assert too_early(model, chosen, report.changes.device, ran) == []
+    assert {device for device, _ in ran.spans[0]} >= {"/device:CPU:0", "/device:CPU:1"}
+    names = {node for _, node in ran.spans[0]}
+    assert all(set(nodes) & names for nodes in ordered_ops(model).values())
+
+
+@pytest.mark.parametrize("monitored", [[], ["--monitored"]], ids=["Session", "Monitored"])
+def test_a_program_trains_the_same_to_the_bit_on_devices_and_in_order_as_planned(
+    monitored: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--steps", "6", *monitored]
+    chosen = placed_by_dealing(EXAMPLE, argv)
+    run_program(EXAMPLE, argv)
+    expected = capsys.readouterr().out
+    report = run_script(EXAMPLE, argv, chosen, trace=True)
+    assert capsys.readouterr().out == expected
+    assert expected.count("loss") == 6
+    assert len(report.step_us) == 6
+    assert report.changes.num_control_edges > 0
+    check_trace(report, chosen)
+
+
+# Two networks behind one loop, trained together and alone, and looked at in between.
+BY_TURNS = """
+import sys
+import numpy as np
+import tensorflow as tf
+tf1 = tf.compat.v1
+if "v1 loop" in sys.argv:
+    tf1.disable_control_flow_v2()
+
+def normal(name, *shape):
+    return tf1.get_variable(name, shape, initializer=tf1.random_normal_initializer(seed=1))
+
+with tf.Graph().as_default() as graph:
+    x = tf1.placeholder(tf.float32, [None, 3], name="x")
+    y = tf1.placeholder(tf.float32, [None, 3], name="y")
+    keep = tf1.placeholder_with_default(1.0, [], name="keep")
+    w = normal("w", 3, 3)
+    loop = tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, tf.matmul(v, w)), (0, x))[1]
+    losses, trains = [], []
+    for name in "ab":
+        with tf1.variable_scope(name):
+            guess = tf.tanh(tf.matmul(loop * keep, normal("v", 3, 3)))
+            losses.append(tf.reduce_mean(tf.square(guess - y), name=f"loss_{name}"))
+            own = [v for v in tf1.trainable_variables() if v.name.startswith(name)]
+            sgd = tf1.train.GradientDescentOptimizer(0.1)
+            trains.append(sgd.minimize(losses[-1], var_list=own, name=f"train_{name}"))
+    train = tf.group(*trains, name="train")
+    init = tf1.global_variables_initializer()
+    if "final" in sys.argv:
+        graph.finalize()
+
+random = np.random.default_rng(0)
+def batch(rows):
+    return {x: random.normal(size=(rows, 3)), y: random.normal(size=(rows, 3))}
+
+def show(*values):
+    print(*(np.asarray(value).tobytes().hex() for value in values))
+
+with tf1.Session(graph=graph) as session:
+    session.run(init)
+    for _ in range(4):
+        show(*session.run([train, losses], {**batch(4), keep: 0.5})[1])
+        show(session.run([trains[1], losses[1]], batch(4))[1])
+        show(session.run(losses[1], batch(7)))
+        show(session.run(loop, {x: np.ones((2, 3))}))
+        show(*session.run(graph.get_collection("trainable_variables")))
+"""
+
+
+def ranked_first(scope: str, step: StepGraph, chosen: PlacementFile) -> PlacementFile:
+    """The same devices, in an order that runs what is in a scope as early as it can."""
+    graph = step.graph
+    early = {op for op, name in enumerate(graph.names) if name.startswith(scope)}
+    needed = nx.DiGraph(graph.edges.tolist())
+    early |= {source for op in early if op in needed for source in nx.ancestors(needed, op)}
+    order = graph.topological_order.tolist()
+    order.sort(key=lambda op: op not in early)
+    device_of = dict(zip(chosen.names, chosen.device, strict=True))
+    count = {device: iter(range(len(order))) for device in chosen.device}
+    rank = {graph.names[op]: next(count[device_of[graph.names[op]]]) for op in order}
+    return replace(chosen, rank=[rank[name] for name in chosen.names])
+
+
+@pytest.mark.parametrize("argv", [["v1 loop"], ["final"]], ids=["v1 loop", "v2 loop, finalised"])
+def test_other_runs_of_the_graph_do_what_they_did_and_no_part_of_the_step(
+    argv: Sequence[str], script: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script(BY_TURNS)
+    step = read_step(capture(path, argv).meta)
+    chosen = ranked_first("a/", step, dealt(step))
+    run_program(path, argv)
+    expected = capsys.readouterr().out
+    report = run_script(path, argv, chosen, trace=True)
+    assert capsys.readouterr().out == expected
+    assert len(report.step_us) == 4
+    check_trace(report, chosen)
+    # Ordered, they would have trained the other network too.
+    assert {("b/train_b", "b/loss_b:0"), ("b/loss_b:0",)} <= set(report.unordered)
+
+
+# Trains as it is told: ARGUMENT:USE, or nothing for the program that was placed.
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+tf1 = tf.compat.v1
+way = sys.argv[1] if len(sys.argv) > 1 else ""
+
+with tf.Graph().as_default(), tf1.Session() as other:
+    other.run(tf.constant(1.0) + 1.0)
+
+graph = tf.Graph()
+config = tf1.ConfigProto(allow_soft_placement=True) if way == "soft" else None
+session = tf1.Session(graph=graph, config=config)
+with graph.as_default(), session:
+    x = tf1.placeholder(tf.float32, [None, 3], name="x")
+    scale = tf.identity(tf.reduce_max(x), name="scale")
+    w = tf1.get_variable("w", [3, 7 if way == "wider" else 5])
+    if way == "late":
+        session.run(w.initializer)
+    y = tf.matmul(x, w, name="y") * scale
+    if way == "deeper":
+        y = tf.tanh(y)
+    if way == "function":
+        y = tf.function(tf.tanh)(y)
+    loss = tf.reduce_mean(tf.square(y - 1.0), name="loss")
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    session.run(tf1.global_variables_initializer())
+    rows = 4 if way == "rows" else 2
+    if way != "idle":
+        print(session.run([train, loss], {x: np.ones((rows, 3)), scale: 2.0})[1] > 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlacementFile]:
+    path = tmp_path_factory.mktemp("program") / "program.py"
+    path.write_text(PROGRAM)
+    return path, placed_by_dealing(path)
+
+
+@pytest.mark.parametrize("way", ["", "rows"])
+def test_what_is_fed_may_be_no_placeholder_and_have_another_batch_size(
+    way: str, program: tuple[Path, PlacementFile], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, chosen = program
+    report = run_script(path, [way], chosen)
+    assert capsys.readouterr().out == "True\n"
+    assert "Max" not in report.changes.device
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ("wider", "train/update_w.* of another type, or with other inputs or sizes"),
+        ("deeper", "'Tanh'.* only in this graph"),
+        ("function", "'PartitionedCall'.* a call of a tf.function"),
+        ("late", "'w'.* in use by a session already"),
+        ("idle", "did not run the step"),
+    ],
+)
+def test_a_program_that_trains_something_else_is_stopped_before_it_does(
+    way: str,
+    expected: str,
+    program: tuple[Path, PlacementFile],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, chosen = program
+    with pytest.raises(BadInputError, match=expected):
+        run_script(path, [way], chosen)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_session_gets_the_settings_that_keep_a_placed_graph(
+    program: tuple[Path, PlacementFile], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, chosen = program
+    plain = run_script(path, [], chosen).sessions
+    assert caplog.messages == []
+    assert "graph_options.rewrite_options.disable_meta_optimizer" in plain[1].adjusted
+    soft = run_script(path, ["soft"], chosen).sessions
+    assert "asks for allow_soft_placement = True" in caplog.text
+    assert "allow_soft_placement" in soft[1].adjusted
+    assert [report.target for report in soft] == ["", ""]
+
+
+def test_a_device_that_is_not_there_is_named(program: tuple[Path, PlacementFile]) -> None:
+    path, chosen = program
+    devices = {"CPU:0": "/device:CPU:0", "CPU:1": "/device:GPU:7"}
+    with pytest.raises(BadInputError, match=r"uses /device:GPU:7, where one of /job:localhost"):
+        run_script(path, [], chosen, device_names=devices)
+
+
+def test_a_script_without_sessions_and_one_that_fails_are_told(
+    program: tuple[Path, PlacementFile], script: Write
+) -> None:
+    _, chosen = program
+    with pytest.raises(BadInputError, match="ran no session"):
+        run_script(script("print(1)"), [], chosen)
+    with pytest.raises(BadInputError, match=r"failed in line 2: ValueError: no data"):
+        run_script(script("x = 1\nraise ValueError('no data')"), [], chosen)

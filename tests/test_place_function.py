@@ -1,0 +1,69 @@
+"""`place_function`: a Keras step on two devices, with the results of the one that is not placed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).parent / "placed_function_program.py"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the program found out in a process of its own."""
+    output = tmp_path_factory.mktemp("placed") / "found.json"
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(output)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text())
+
+
+def test_training_is_the_same_to_the_bit(found: Any) -> None:
+    assert found["plain"]["placed"] == found["plain"]["expected"]
+    # Two logs of each of five steps, and the variables.
+    assert len(found["plain"]["expected"]) > 10
+
+
+def test_a_while_loop_that_runs_as_one_op_computes_the_same(found: Any) -> None:
+    pairs = zip(found["with loop"]["placed"], found["with loop"]["expected"], strict=True)
+    for placed, expected in pairs:
+        np.testing.assert_allclose(placed, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["plain", "with loop"])
+def test_every_op_and_variable_is_on_its_device(model: str, found: Any) -> None:
+    facts = found[model]
+    assert facts["elsewhere"] == []
+    assert facts["variables on"] == ["device:CPU:0", "device:CPU:1"]
+    # What is not in the runtime's graphs is arguments and handles, which are given.
+    assert facts["num ran"] > 0.9 * facts["num planned"]
+
+
+@pytest.mark.parametrize("model", ["plain", "with loop"])
+def test_no_op_starts_before_those_ranked_before_it(model: str, found: Any) -> None:
+    assert found[model]["early"] == []
+    assert found[model]["num ordered"] > 100
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("variables elsewhere", "pesto_cli.apply.placed_variables(placement, devices)"),
+        ("no such device", "uses /device:GPU:3, where one of"),
+        ("another function", "'Tanh' is only in this graph"),
+        ("nested", "called within another tf.function"),
+    ],
+)
+def test_what_does_not_fit_is_refused(case: str, expected: str, found: Any) -> None:
+    assert expected in found["refusals"][case]
