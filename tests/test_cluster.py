@@ -158,7 +158,7 @@ def workers_of(mark: str) -> list[int]:
         pid: int(Path(f"/proc/{pid}/stat").read_text().split(") ")[1].split()[1])
         for pid in marked(mark)
     }
-    return sorted(pid for pid, parent in parents.items() if parent in parents)
+    return [pid for pid, parent in parents.items() if parent in parents]
 
 
 @pytest.fixture
@@ -314,10 +314,10 @@ def test_a_fit_has_the_means_of_what_else_was_timed() -> None:
 
 def test_a_worker_that_dies_in_a_call_is_named(mark: str, open_ports: bool) -> None:
     with connected("local-workers:2", open_ports=open_ports) as cluster:
-        victim = workers_of(mark)[1]
+        victim = workers_of(mark)[-1]
         kill_soon(victim)
         with pytest.raises(
-            EnvironmentFailedError, match=rf"worker:1 \(process {victim}\) was killed by SIGKILL"
+            EnvironmentFailedError, match=rf"worker:\d \(process {victim}\) was killed by SIGKILL"
         ):
             cluster.call(run_for_long)
         assert not marked(mark)
@@ -527,7 +527,8 @@ tensorflow()
 for task in range(3):
     if os.fork() == 0:
         serve(sys.argv[1], task)
-os.wait()
+for task in range(3):
+    os.wait()
 """
 
 
@@ -568,8 +569,9 @@ def test_a_running_cluster_is_found_used_and_missed_when_a_task_dies(
         assert [*cluster.call(device_of_each)] == names
         with pytest.raises(EnvironmentFailedError, match="worker:0 cannot listen on port"):
             serve(path, 0)
-        kill_soon(workers_of(mark)[-1])
-        with pytest.raises(EnvironmentFailedError, match=r"worker:2 at 127.0.0.2:\d+ cannot"):
+        # TensorFlow would wait for ever for a task that is missing when a session opens.
+        os.kill(workers_of(mark)[-1], signal.SIGKILL)
+        with pytest.raises(EnvironmentFailedError, match=r"worker:\d at 127.0.0.\d:\d+ cannot"):
             cluster.call(run_for_long)
     assert gone(mark)
 

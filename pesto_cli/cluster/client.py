@@ -49,17 +49,17 @@ def main() -> None:
             asked = replies.pipe.recv_bytes()
         except EOFError:  # the parent is done with it
             replies.leave()
-        replies.send(_reply(asked, opened, replies))
+        replies.send(_reply(asked, opened))
 
 
-def _reply(asked: bytes, opened: Opened, replies: "_Replies") -> Reply:
+def _reply(asked: bytes, opened: Opened) -> Reply:
     try:
         request: Request = pickle.loads(asked)
         value = request.function(opened.connection, *request.args, **request.kwargs)
         return Answer(value)
     except BaseException as error:
-        if _may_be_a_loss(error) and (words := opened.lost()):
-            replies.lose(words)
+        if _may_be_a_loss(error):
+            opened.check()
         return Raised(_for_the_parent(error))
     finally:
         sys.stdout.flush()

@@ -12,12 +12,12 @@ from pesto_cli.machine import Machine
 class Opened:
     """A cluster that answers, as its client process sees it.
 
-    lost: asked when TensorFlow has failed in a call: which part is gone, or None if all are there.
+    check: called when TensorFlow has failed in a call; calls `on_loss` if a part is gone.
     """
 
     connection: Connection
     machine: Machine
-    lost: Callable[[], str | None]
+    check: Callable[[], None]
 
 
 class Kind(Protocol):

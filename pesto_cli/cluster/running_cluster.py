@@ -3,29 +3,23 @@
 Sessions go to the first task of the first job.
 """
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
-from pesto_cli.cluster.cluster_file import (
-    ClusterFile,
-    is_cluster_file,
-    read_cluster_file,
-    split,
-)
+from pesto_cli.cluster.cluster_file import ClusterFile, is_cluster_file, read_cluster_file
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import Found, found_devices, machine_of
 from pesto_cli.cluster.hardware import Read, memory_bytes
 from pesto_cli.cluster.names import task_of
 from pesto_cli.cluster.opened import Opened
+from pesto_cli.cluster.task_watch import ATTEMPT_S, TaskWatch, unreachable
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-# For one attempt to reach a task, and between two: it may be starting.
-ATTEMPT_S = 2.0
+# Between two attempts to reach the tasks: they may be starting.
 RETRY_S = 0.5
 
 
@@ -54,7 +48,8 @@ class RunningCluster:
     def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
         """Wait until all tasks answer and find their devices; see `Kind`."""
         deadline = time.monotonic() + limit_s
-        while (missing := self._missing()) and time.monotonic() + RETRY_S < deadline:
+        address_of = self.file.address_of
+        while (missing := unreachable(address_of)) and time.monotonic() + RETRY_S < deadline:
             time.sleep(RETRY_S)
         if missing:
             raise EnvironmentFailedError(
@@ -62,30 +57,14 @@ class RunningCluster:
                 "start it there (pesto worker CLUSTER.toml --job JOB --task N), or mend its "
                 "address."
             )
-        target = "grpc://" + next(iter(self.file.address_of.values()))
+        watch = TaskWatch(address_of, on_loss)
+        target = "grpc://" + next(iter(address_of.values()))
         found = found_devices(target, max(ATTEMPT_S, deadline - time.monotonic()))
         return Opened(
             Connection(target, {each.name: each.full for each in found}),
             machine_of(found, self.file.host_of.__getitem__, self._memory_shares(target, found)),
-            self._lost,
+            watch.check,
         )
-
-    def _lost(self) -> str | None:
-        missing = self._missing()
-        return (
-            missing and f"{missing}. It has ended, or its host or the network has: start it again."
-        )
-
-    def _missing(self) -> str | None:
-        """Words for the tasks that cannot be reached, if there are any."""
-        refused = {}
-        for task, address in self.file.address_of.items():
-            try:
-                socket.create_connection(split(address), timeout=ATTEMPT_S).close()
-            except OSError as error:
-                refused[f"{task} at {address}"] = error.strerror or str(error)
-        words = "; ".join(f"{task} cannot be reached ({why})" for task, why in refused.items())
-        return words or None
 
     def _memory_shares(self, target: str, found: list[Found]) -> dict[str, int]:
         """What a task's CPU device may use: of the memory of its host, the same for each task."""

@@ -1,0 +1,75 @@
+"""Notices that a task of a running cluster has ended: TensorFlow may wait for it for ever."""
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from pesto_cli.cluster.cluster_file import split
+
+# For one attempt to reach a task.
+ATTEMPT_S = 2.0
+# A host that is gone does not even close its connections: it is asked after so many seconds of
+# silence, and then this often.
+KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+
+
+def unreachable(address_of: Mapping[str, str]) -> str | None:
+    """Words for the tasks that cannot be reached, if there are any."""
+    words = []
+    for task, address in address_of.items():
+        try:
+            _connect(address).close()
+        except OSError as error:
+            words.append(f"{task} at {address} cannot be reached ({error.strerror or error})")
+    return "; ".join(words) or None
+
+
+class TaskWatch:
+    """Holds a silent connection to every task, in a thread.
+
+    A server closes such a connection after minutes; where it can be reached again, all is well.
+    """
+
+    def __init__(self, address_of: Mapping[str, str], on_loss: Callable[[str], NoReturn]) -> None:
+        self._address_of, self._on_loss = address_of, on_loss
+        self._selector = selectors.DefaultSelector()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        for task in self._address_of:
+            self._hold(task)
+        while True:
+            for key, _ in self._selector.select():
+                connection: socket.socket = key.data[1]
+                try:
+                    is_open = bool(connection.recv(4096))  # servers speak first
+                except OSError:
+                    is_open = False
+                if not is_open:
+                    self._selector.unregister(connection)
+                    connection.close()
+                    self._hold(key.data[0])
+
+    def _hold(self, task: str) -> None:
+        while True:
+            try:
+                connection = _connect(self._address_of[task])
+                break
+            except OSError:
+                self.check()
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._selector.register(connection, selectors.EVENT_READ, (task, connection))
+
+    def check(self) -> None:
+        """Report the tasks that cannot be reached, and do not return, if there are any."""
+        if words := unreachable(self._address_of):
+            self._on_loss(f"{words}. It has ended, or its host or the network has: start it again.")
+
+
+def _connect(address: str) -> socket.socket:
+    return socket.create_connection(split(address), timeout=ATTEMPT_S)
