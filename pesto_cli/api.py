@@ -35,9 +35,9 @@ from pesto_cli.files import (
     write_profile,
 )
 from pesto_cli.graph import FloatArray
-from pesto_cli.graphdef.capture import capture
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
+from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.limits import Limits
 from pesto_cli.machine import Machine

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.capture import Captured, capture, write_feeds
 from pesto_cli.graphdef.containers import read_meta_graph
 from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names
-from pesto_cli.graphdef.programs import run_program
+from pesto_cli.graphdef.programs.capture import Captured, capture, write_feeds
+from pesto_cli.graphdef.programs.run import run_program
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 

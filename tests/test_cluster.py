@@ -38,8 +38,8 @@ from pesto_cli.cluster.workers import free_ports
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import CommModel, Device
-from pesto_cli.profile.chains import Chains, Move
-from pesto_cli.profile.transfers import LinkTimes, TimedTransfers, timed_transfers
+from pesto_cli.profile.comm.chains import Chains, Move
+from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 
 MARK = "PESTO_TEST_MARK"
 

@@ -11,8 +11,8 @@ from test_apply_in_tensorflow import Model, Training, _spans, dealt, moved, orde
 from pesto_cli.apply import ProgramReport, run_script
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graphdef.capture import capture
-from pesto_cli.graphdef.programs import run_program
+from pesto_cli.graphdef.programs.capture import capture
+from pesto_cli.graphdef.programs.run import run_program
 from pesto_cli.graphdef.read import StepGraph, read_step
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"

@@ -17,9 +17,14 @@ from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
 from pesto_cli.profile import profile
-from pesto_cli.profile.loops import Loops
-from pesto_cli.profile.unfolding import lowered
-from pesto_cli.profile.virtual_cluster import DEVICE_PREFIX, VirtualDevice, VirtualRun, run_all
+from pesto_cli.profile.analytic.loops import Loops
+from pesto_cli.profile.analytic.unfolding import lowered
+from pesto_cli.profile.analytic.virtual_cluster import (
+    DEVICE_PREFIX,
+    VirtualDevice,
+    VirtualRun,
+    run_all,
+)
 from pesto_cli.report.summary import summarize
 
 SERVER = PRESETS["v100x2-nvlink"]

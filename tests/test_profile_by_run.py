@@ -13,7 +13,7 @@ from pesto_cli import api
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES
-from pesto_cli.profile.reconcile import reconciled
+from pesto_cli.profile.run.reconcile import reconciled
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,13 @@ from pesto_cli.files import read_profile, write_profile
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
-from pesto_cli.profile import profile, step_stats
+from pesto_cli.profile import profile
 from pesto_cli.profile.measured import Measured, TimedTransfer, costs
-from pesto_cli.profile.node_names import Match, NodeNames
+from pesto_cli.profile.measured.node_names import Match, NodeNames
 from pesto_cli.profile.source import Request
-from pesto_cli.profile.trace_source import read_trace
-from pesto_cli.profile.trace_steps import Run, steps_by_repetition
+from pesto_cli.profile.traces import step_stats
+from pesto_cli.profile.traces.source import read_trace
+from pesto_cli.profile.traces.steps import Run, steps_by_repetition
 
 SERVER = PRESETS["v100x2-nvlink"]
 NUM_STEPS = 3

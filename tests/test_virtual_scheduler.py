@@ -18,7 +18,7 @@ from pesto_cli.graphdef.read import read_step
 from pesto_cli.machine import PRESETS, CommModel, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.profile import profile
-from pesto_cli.profile.virtual_cluster import run_all
+from pesto_cli.profile.analytic.virtual_cluster import run_all
 from pesto_cli.schedule import Placement
 from pesto_cli.simulate import list_schedule, replay, upward_rank
 

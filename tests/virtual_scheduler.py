@@ -19,7 +19,12 @@ from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
-from pesto_cli.profile.virtual_cluster import DEVICE_PREFIX, NodeRun, VirtualDevice, VirtualRun
+from pesto_cli.profile.analytic.virtual_cluster import (
+    DEVICE_PREFIX,
+    NodeRun,
+    VirtualDevice,
+    VirtualRun,
+)
 from pesto_cli.schedule import Placement
 
 DEVICES = {

@@ -11,10 +11,10 @@ and, where the placed graph runs:
 
 from pesto_cli.apply.changes import Changes, Order, planned_changes
 from pesto_cli.apply.devices import parse_devices
+from pesto_cli.apply.functions import PlacedFunction, place_function
+from pesto_cli.apply.functions.variables import placed_variables
 from pesto_cli.apply.live import ProgramReport, placed_program, run_script
-from pesto_cli.apply.place_function import PlacedFunction, place_function
 from pesto_cli.apply.placed import apply, with_changes
-from pesto_cli.apply.placed_variables import placed_variables
 from pesto_cli.apply.session import (
     PlacementMayBeLostWarning,
     check_session_config,

@@ -108,7 +108,7 @@ def comm(
     """
     from pesto_cli import api
     from pesto_cli.profile.comm import fit, read_samples
-    from pesto_cli.profile.transfers import timed_transfers
+    from pesto_cli.profile.comm.transfers import timed_transfers
     from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.comm_plot import comm_chart
     from pesto_cli.report.layouts import print_layouts

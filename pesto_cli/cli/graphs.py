@@ -44,8 +44,8 @@ def export(
     TensorFlow 1, and ARGS are what it is run with.
     """
     from pesto_cli import api
-    from pesto_cli.graphdef.capture import write_feeds
     from pesto_cli.graphdef.fetches import fetch_names, parse_feed
+    from pesto_cli.graphdef.programs.capture import write_feeds
 
     check_output(output, Path(source))
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)

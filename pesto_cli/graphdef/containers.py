@@ -6,7 +6,7 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
-from pesto_cli.graphdef.events import is_event_file
+from pesto_cli.graphdef.event_files.events import is_event_file
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 EXPECTED = (

@@ -8,7 +8,7 @@ from pesto_cli import zoo
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.containers import has_saved_model, read_meta_graph
 from pesto_cli.graphdef.event_files import event_graph
-from pesto_cli.graphdef.events import event_files
+from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.fetches import Shape
 from pesto_cli.graphdef.saved_models import signature_graph
 from pesto_cli.graphdef.scripts import built_graph, script_graph

@@ -18,8 +18,10 @@ from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
-from pesto_cli.profile import analytic, csv_source, run_source, trace_source
+from pesto_cli.profile import analytic, csv_source
+from pesto_cli.profile.run import source as run_source
 from pesto_cli.profile.source import Live, Request, Source
+from pesto_cli.profile.traces import source as trace_source
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pesto_cli.files.profile import Spread
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.machine import Machine
-from pesto_cli.profile.reconcile import Reconciliation
+from pesto_cli.profile.run.reconcile import Reconciliation
 
 
 @dataclass(frozen=True)

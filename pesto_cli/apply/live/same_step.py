@@ -1,0 +1,139 @@
+"""The step of a placement, found again in a graph that a program has built.
+
+A live graph has no hash to be known by: sizes of feeds are open, and more may be added to it. Its
+step is known by the names of its ops, and by their types, inputs and sizes as far as these are
+static.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.files import PlacementFile
+from pesto_cli.files.placement import fingerprints
+from pesto_cli.graph import OpGraph
+from pesto_cli.graphdef.fetches import FED_TYPES
+from pesto_cli.graphdef.grappler import CALLS, forbid_lowering
+from pesto_cli.graphdef.programs.live_graphs import live_step
+from pesto_cli.graphdef.read import StepGraph, read_step
+
+SHOWN_OPS = 3
+RETURN = "_retval_"
+
+
+@dataclass(frozen=True)
+class LiveStep:
+    """A step in a live graph. meta: that graph, as exported for this step."""
+
+    meta: Any
+    step: StepGraph
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Why a graph's step is not the placement's: ops only there, only here, or not the same.
+
+    calls: ops of the graph that call functions; a captured graph has these inlined.
+    seen: ops that a session has seen before the graph had the others.
+    """
+
+    planned: Sequence[str] = ()
+    found: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    calls: Sequence[str] = ()
+    seen: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.planned) + len(self.found) + len(self.changed) + len(self.seen)
+
+    def __str__(self) -> str:
+        parts = [
+            _some(self.planned, "only in the placement"),
+            _some(self.found, "only in this graph"),
+            _some(self.changed, "of another type, or with other inputs or sizes"),
+            _some(self.calls, "a call of a tf.function, which cannot be placed in a live graph"),
+            _some(self.seen, "in use by a session already, as others are added to the graph"),
+        ]
+        return "; ".join(filter(None, parts))
+
+
+def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Difference:
+    """Return the placement's step in a tf.Graph, or how the graph differs.
+
+    what: names the program in errors. Raises BadInputError for a graph that cannot be read.
+    """
+    nodes = {operation.name: operation.type for operation in graph.get_operations()}
+    calls = [name for name, kind in nodes.items() if kind in CALLS]
+    ops = [name for name in placement.names if name in nodes or not name.startswith(RETURN)]
+    missing = [name for name in ops if name not in nodes]
+    if missing:
+        return Difference(planned=missing, calls=calls)
+    # All of its ops together need what its fetches need.
+    fetches = [*ops, *(_returned(name) for name in placement.names if name not in nodes)]
+    meta = live_step(graph, fetches, dict.fromkeys(_fed(graph, placement)), what)
+    forbid_lowering(meta.graph_def)
+    step = read_step(meta, what, open_shapes=True)
+    unlike = difference(step, placement, calls)
+    return LiveStep(meta, step) if unlike is None else unlike
+
+
+def difference(
+    step: StepGraph, placement: PlacementFile, calls: Sequence[str] = ()
+) -> Difference | None:
+    """Return how a step, whose shapes may be open, differs from the placement's, or None.
+
+    calls: see `Difference`; part of it if ops differ.
+    """
+    planned, found = set(placement.names), set(step.graph.names)
+    if planned != found:
+        return Difference(
+            [name for name in placement.names if name not in found],
+            [name for name in _in_order(step.graph) if name not in planned],
+            calls=calls,
+        )
+    changed = _changed(step, placement)
+    return Difference(changed=changed) if changed else None
+
+
+def _fed(graph: Any, placement: PlacementFile) -> list[str]:
+    """Names of operations that are fed in the placement's step without being placeholders."""
+    feed = fingerprints(OpGraph.build(["feed"], types=["Placeholder"]))
+    named = zip(placement.names, placement.fingerprint, strict=False)
+    fed = [name for name, fingerprint in named if [fingerprint] == feed]
+    return [name for name in fed if graph.get_operation_by_name(name).type not in FED_TYPES]
+
+
+def _changed(step: StepGraph, placement: PlacementFile) -> list[str]:
+    """Names of ops with another fingerprint, where all that they take has a static size."""
+    graph = step.graph
+    planned = dict(zip(placement.names, placement.fingerprint, strict=False))
+    is_open = np.zeros(len(graph.names), dtype=bool)
+    is_open[graph.consumers[step.estimated[graph.consumer_tensor]]] = True
+    found = dict(
+        zip(graph.names, zip(fingerprints(graph), is_open.tolist(), strict=True), strict=True)
+    )
+    return [
+        name
+        for name in _in_order(graph)
+        if not found[name][1] and planned.get(name, found[name][0]) != found[name][0]
+    ]
+
+
+def _in_order(graph: OpGraph) -> list[str]:
+    return [graph.names[op] for op in graph.topological_order.tolist()]
+
+
+def _returned(name: str) -> str:
+    """`loss:0` of `_retval_loss_0`."""
+    node, _, number = name.removeprefix(RETURN).rpartition("_")
+    return f"{node}:{number}"
+
+
+def _some(names: Sequence[str], where: str) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(map(repr, names[:SHOWN_OPS]))
+    more = f", ... ({len(names)} in all)" if len(names) > SHOWN_OPS else ""
+    return f"{shown}{more} {'is' if len(names) == 1 else 'are'} {where}"

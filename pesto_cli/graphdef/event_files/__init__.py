@@ -1,0 +1,164 @@
+"""A training step from TensorBoard's event files: the graph that was recorded, made to run."""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.event_files.events import event_files, graphs
+from pesto_cli.graphdef.event_files.handles import handles, is_handle_type
+from pesto_cli.graphdef.event_files.traced_graphs import returned_tensors, with_variables
+from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, Shape, fetch_names, node_name
+from pesto_cli.graphdef.signature import OpDefs
+from pesto_cli.graphdef.structure import producers
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+SHOWN_FETCHES = 8
+# A sink that needs one of these saves or restores.
+_CHECKPOINT_TYPES = frozenset({"SaveV2", "RestoreV2", "SaveSlices", "Save", "Restore"})
+# What brings a value into a step: feeds, data sets, and reads of variables.
+_DATA_TYPES = frozenset({*FED_TYPES, "ReadVariableOp", "ResourceGather", "IteratorGetNext"})
+_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+# How TensorFlow names the outputs of a traced function, and the parts of a gradient.
+_OUTPUT = re.compile(r"Identity(_\d+)?")
+_GRADIENT = re.compile(r"(.*/)?(gradients(_\d+)?|gradient_tape)/")
+
+log = logging.getLogger(__name__)
+
+
+def event_graph(path: Path, feeds: Mapping[str, Shape]) -> Any:
+    """Return the largest graph in an event file, or in those of a log directory.
+
+    Fetches that it does not name are every sink: what nothing consumes, save what initialises,
+    saves or restores variables, and in a traced function what has no effect and is no output, which
+    TensorFlow does not run. Variables, of which such a function has the handles as placeholders,
+    become variables again, with values drawn at random; `feeds` gives the shapes of those that the
+    graph leaves open.
+
+    Raises:
+        BadInputError: no graph is there, it uses a resource that is no variable, or a variable's
+            shape stays open.
+    """
+    meta, outputs = returned_tensors(_largest(path))
+    if not fetch_names(meta):
+        _fetch_every_sink(meta, outputs, str(path))
+    return with_variables(meta, feeds, str(path))
+
+
+def _largest(path: Path) -> Any:
+    found = [meta for file in event_files(path) for meta in graphs(file)]
+    found = [meta for meta in found if meta.graph_def.node]
+    if not found:
+        raise BadInputError(
+            f"{path}: event files without a graph, or cut short before it; one written by"
+            " tf.summary.graph, tf.summary.trace_export or tf.compat.v1.summary.FileWriter was"
+            " expected. Write the graph of the training step there."
+        )
+    largest = max(found, key=lambda meta: (_num_nodes(meta), len(meta.collection_def)))
+    if any(_num_nodes(meta) != _num_nodes(largest) for meta in found):
+        log.warning(
+            "%s: of %d graphs, the largest is taken, with %d nodes.",
+            path,
+            len(found),
+            _num_nodes(largest),
+        )
+    return largest
+
+
+def _num_nodes(meta: Any) -> int:
+    functions = meta.graph_def.library.function
+    return len(meta.graph_def.node) + sum(len(function.node_def) for function in functions)
+
+
+def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
+    """Add an op that runs all sinks, the first fetch; outputs and losses are the others."""
+    sinks = _sinks(meta.graph_def, outputs)
+    if not sinks:
+        raise BadInputError(
+            f"{what}: nothing in the graph computes anything; a training step was expected."
+        )
+    taken = {node.name for node in meta.graph_def.node}
+    train_op = next(name for name in _numbered(TRAIN_OP) if name not in taken)
+    run = dict.fromkeys([*sinks, *map(node_name, outputs)])
+    meta.graph_def.node.add(name=train_op, op="NoOp", input=[f"^{name}" for name in run])
+    losses = [f"{name}:0" for name in sinks if _is_loss(meta.graph_def, name)]
+    meta.collection_def[TRAIN_OP].node_list.value[:] = [train_op, *(outputs or losses)]
+    if len(sinks) > 1:
+        shown = ", ".join([*sinks[:SHOWN_FETCHES], *(["..."] if sinks[SHOWN_FETCHES:] else [])])
+        log.warning(
+            "%s: a step runs all %d nodes that nothing consumes: %s. Choose others with --fetch.",
+            what,
+            len(sinks),
+            shown,
+        )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    count = 0
+    while True:
+        count += 1
+        yield f"{name}_{count}"
+
+
+def _sinks(graph_def: Any, outputs: Sequence[str]) -> list[str]:
+    nodes = {node.name: node for node in graph_def.node}
+    consumed = {source for node in graph_def.node for source in producers(node)}
+    sinks = [
+        name
+        for name, node in nodes.items()
+        if name not in consumed and node.input and _is_of_a_step(node, nodes)
+    ]
+    if not outputs and not handles(graph_def):
+        return sinks
+    op_defs, returned = OpDefs(graph_def.library), set(map(node_name, outputs))
+    return [
+        name
+        for name in sinks
+        if name in returned
+        or _OUTPUT.fullmatch(name)
+        or nodes[name].op == "NoOp"
+        or op_defs.of(nodes[name]).is_stateful
+    ]
+
+
+def _is_of_a_step(sink: Any, nodes: Mapping[str, Any]) -> bool:
+    """Return whether a sink takes data or variables, and neither saves, restores nor only reads."""
+    if _is_read(sink, nodes):
+        return False
+    takes_data, seen, waiting = False, {sink.name}, [sink.name]
+    while waiting:
+        node = nodes[waiting.pop()]
+        if node.op in _CHECKPOINT_TYPES:
+            return False
+        takes_data |= node.op in _DATA_TYPES or _is_read(node, nodes)
+        new = [source for source in producers(node) if source not in seen]
+        seen.update(new)
+        waiting += new
+    return takes_data
+
+
+def _is_read(node: Any, nodes: Mapping[str, Any]) -> bool:
+    """Return whether a node only gives the value of a variable, or of its handle."""
+    if node.op not in ("ReadVariableOp", "Identity"):
+        return False
+    source = nodes[node_name(node.input[0])]
+    is_handle = source.op in FED_TYPES and is_handle_type(source.attr["dtype"].type)
+    return source.op in _VARIABLES or is_handle
+
+
+def _is_loss(graph_def: Any, name: str) -> bool:
+    """Return whether a node gives one floating-point number, by the shape that was recorded.
+
+    Gradients that nothing takes may be such numbers too.
+    """
+    if _GRADIENT.match(name):
+        return False
+    node = next(node for node in graph_def.node if node.name == name)
+    if "_output_shapes" not in node.attr or "T" not in node.attr:
+        return False
+    shapes = node.attr["_output_shapes"].list.shape
+    is_scalar = len(shapes) == 1 and not shapes[0].unknown_rank and not shapes[0].dim
+    return is_scalar and bool(tensorflow().as_dtype(node.attr["T"].type).is_floating)

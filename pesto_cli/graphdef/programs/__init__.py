@@ -1,0 +1,1 @@
+"""Programs in the style of TensorFlow 1, watched as they run."""

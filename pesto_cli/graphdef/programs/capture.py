@@ -1,0 +1,220 @@
+"""`pesto export SCRIPT --capture`: the graph of an unmodified program, at its first training step.
+
+The program runs as it would alone, until one of its sessions is about to run a training step
+(`training_step` has the rule). That run says what the step fetches and what it is fed; it does not
+take place, and the program ends there.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import atomic_write
+from pesto_cli.graphdef.export import flat_step
+from pesto_cli.graphdef.fetches import INIT_OP, feed_names, node_name
+from pesto_cli.graphdef.programs.iterators import batch_shapes, hold_constants, iterator_start
+from pesto_cli.graphdef.programs.live_graphs import live_step
+from pesto_cli.graphdef.programs.replaced import replaced
+from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
+from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations, watched
+from pesto_cli.graphdef.programs.training_step import training_first, trains
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+SHOWN_RUNS = 8
+TABLE_INITIALIZER = "table_initializer"
+"""Collection of what else than variables `completion` initialises."""
+# What such ops do, only the program can do: call its functions, or wait for its threads.
+OF_THE_PROGRAM = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "QueueDequeue")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A program's training step.
+
+    meta: as `export` gives it. feeds: placeholder, by node name -> the program's own array.
+    """
+
+    meta: Any
+    feeds: Mapping[str, Any]
+
+
+def capture(
+    path: Path, argv: Sequence[str] = (), *, fetches: Sequence[str] = (), optimize: bool = False
+) -> Captured:
+    """Run the script at `path` with arguments up to its first training step, and return that.
+
+    fetches: names of ops (`train`) or tensors (`loss:0`): the step is the first run that computes
+        them all, and they are what is fetched, in place of what the run asks for.
+    optimize: run grappler once on the graph.
+
+    Raises BadInputError when the script fails before that, runs no session, trains eagerly, or
+    makes no run that trains.
+    """
+    recording = _Recording(path, tuple(fetches))
+    with watched(recording.around), _no_eager_training(recording):
+        try:
+            run_program(path, argv)
+        except BadInputError:
+            if recording.step is None and recording.failure is None:
+                raise
+    if recording.step is None:
+        raise recording.failure or recording.nothing_found()
+    meta = flat_step(recording.step.meta, str(path), optimize=optimize)
+    needed = feed_names(meta)
+    return Captured(meta, {name: recording.step.feeds[name] for name in needed})
+
+
+def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
+    """Write what a step is fed, for `profile` and `run --feeds`: an array for each placeholder."""
+    data = BytesIO()
+    np.savez(data, **{name: _without_objects(value) for name, value in feeds.items()})
+    atomic_write(path, data.getvalue())
+
+
+def _without_objects(value: Any) -> Any:
+    """Return an array of strings as one of bytes, which a file can hold; any other as it is."""
+    if value.dtype != object:
+        return value
+    strings = [item.encode() if isinstance(item, str) else item for item in value.ravel()]
+    return np.array(strings, "S").reshape(value.shape)
+
+
+class _Recording:
+    """What one program has run so far, and its training step once that has been found."""
+
+    def __init__(self, path: Path, fetches: tuple[str, ...]) -> None:
+        self.step: Captured | None = None
+        self.failure: BadInputError | None = None
+        self.path, self._fetches = path, fetches
+        self._other_runs: dict[tuple[object, ...], SessionRun] = {}
+        self._lock = threading.Lock()
+
+    def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
+        """Make a run, unless it is the training step, or that has been found."""
+        with self._lock:
+            if self.step is not None or self.failure is not None:
+                raise ProgramStopped
+            if run.signature not in self._other_runs:
+                if self._is_step(run):
+                    self._take(run, proceed)
+                self._other_runs[run.signature] = run
+        return proceed(run)
+
+    def stop(self, failure: BadInputError) -> NoReturn:
+        """End the program with an error that it cannot handle."""
+        self.failure = failure
+        raise ProgramStopped
+
+    def nothing_found(self) -> BadInputError:
+        """Return the error for a program that ended without a training step."""
+        if not self._other_runs:
+            return BadInputError(
+                f"{self.path}: the script ended without running a session, where a TF1-style"
+                " program (tf.compat.v1.Session) was expected."
+                f" {_use_a_function(self.path)}"
+            )
+        wanted = "a run that computes " + " and ".join(self._fetches)
+        seen = [", ".join(run.names) for run in self._other_runs.values()]
+        more = f"; and {len(seen) - SHOWN_RUNS} others" if len(seen) > SHOWN_RUNS else ""
+        return BadInputError(
+            f"{self.path}: the script ended without"
+            f" {wanted if self._fetches else 'a run that changes trainable variables by training'}."
+            f" It ran: {'; '.join(seen[:SHOWN_RUNS])}{more}. Name what its training step runs:"
+            " --fetch NAME"
+        )
+
+    def _is_step(self, run: SessionRun) -> bool:
+        if not self._fetches:
+            return trains(run)
+        return {node_name(name) for name in self._fetches} <= needed_operations(run).keys()
+
+    def _take(self, run: SessionRun, proceed: Proceed) -> NoReturn:
+        try:
+            self.step = _captured(
+                run,
+                self._fetches or training_first(run),
+                [other for other in self._other_runs.values() if other.graph is run.graph],
+                proceed,
+                str(self.path),
+            )
+        except BadInputError as error:
+            self.stop(error)
+        raise ProgramStopped
+
+
+def _captured(
+    run: SessionRun,
+    fetches: Sequence[str],
+    earlier: Sequence[SessionRun],
+    proceed: Proceed,
+    what: str,
+) -> Captured:
+    needed = needed_operations(run)
+    feeds = {}
+    for reference, value in run.feeds.items():
+        feeds[reference.deref().op.name] = np.asarray(value)
+    meta = live_step(
+        run.graph,
+        fetches,
+        {name: value.shape for name, value in feeds.items()},
+        what,
+        data_shapes=batch_shapes(run, needed, proceed, what),
+    )
+    # A Scaffold's own leaves out local variables, tables and iterators.
+    meta.collection_def.pop(INIT_OP, None)
+    start = iterator_start(needed, earlier, what)
+    hold_constants(meta, start.constants)
+    tables = meta.collection_def[TABLE_INITIALIZER].node_list.value
+    tables.extend(name for name in start.operations if name not in tables)
+    _warn_of_what_stays(needed, what)
+    return Captured(meta, feeds)
+
+
+def _warn_of_what_stays(needed: Mapping[str, Any], what: str) -> None:
+    for name, operation in needed.items():
+        if operation.type.startswith(OF_THE_PROGRAM):
+            log.warning(
+                "%s: %r (%s) needs the running program: the graph can be profiled by the analytic"
+                " model and placed, but runs only within the program.",
+                what,
+                name,
+                operation.type,
+            )
+
+
+@contextmanager
+def _no_eager_training(recording: _Recording) -> Iterator[None]:
+    """Stop a TF2 program as it starts to train, which no session would see."""
+    tf = tensorflow()
+    enter = tf.GradientTape.__enter__
+
+    def stop_if_eager(self: Any) -> Any:
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            path = recording.path
+            recording.stop(
+                BadInputError(
+                    f"{path}: the script trains eagerly or by tf.function, where a TF1-style"
+                    f" program (tf.compat.v1.Session) was expected. {_use_a_function(path)}"
+                )
+            )
+        return enter(self)
+
+    with replaced(tf.GradientTape, __enter__=stop_if_eager):
+        yield
+
+
+def _use_a_function(path: Path) -> str:
+    return (
+        "Of a TF2 program, export a function that returns its compiled Keras model, or its"
+        f" tf.function with the input specs: pesto export {path}:FUNCTION"
+    )

@@ -1,0 +1,167 @@
+"""What a program asks its v1 sessions to run, seen before they do."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.programs.replaced import replaced
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+
+@dataclass(frozen=True, eq=False)
+class SessionRun:
+    """One run, as TensorFlow has resolved it.
+
+    targets: operations to run. fetches: tensors to return. feeds: reference of a tensor (`ref()`)
+    -> numpy array.
+    """
+
+    session: Any
+    targets: Sequence[Any]
+    fetches: Sequence[Any]
+    feeds: Mapping[Any, Any]
+
+    @property
+    def graph(self) -> Any:
+        """The session's graph."""
+        return self.session.graph
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is run and fetched: names of operations, then of tensors."""
+        return tuple(item.name for item in (*self.targets, *self.fetches))
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """The same for two runs of one graph that differ in the values fed only."""
+        return (id(self.graph), self.names, frozenset(self.feeds))
+
+
+Proceed = Callable[..., list[Any]]
+"""`proceed(run, traced=None)` makes a run, this or another one, and returns the fetched values.
+`traced`: a RunMetadata to be filled with a full trace."""
+Around = Callable[[SessionRun, Proceed], list[Any]]
+"""What is called instead of every run."""
+
+
+@contextmanager
+def watched(around: Around) -> Iterator[None]:
+    """Have `around` called in place of every run of every v1 session, in whichever thread.
+
+    It sees `run`, what `make_callable` makes, and all that is built on either, such as the sessions
+    of tf.compat.v1.train. Partial runs raise BadInputError: what they run is known by and by only.
+    """
+    tensorflow()
+    from tensorflow.python.client.session import BaseSession
+
+    original = BaseSession._do_run
+
+    def do_run(
+        self: Any,
+        handle: Any,
+        targets: Sequence[Any],
+        fetches: Sequence[Any],
+        feeds: Mapping[Any, Any],
+        options: Any,
+        metadata: Any,
+    ) -> Any:
+        def proceed(run: SessionRun, traced: Any = None) -> list[Any]:
+            made = partial(original, self, None, run.targets, run.fetches, run.feeds)
+            if traced is None:
+                return list(made(options, metadata))
+            return _with_trace(made, options, metadata, traced)
+
+        return around(SessionRun(self, targets, fetches, feeds), proceed)
+
+    with replaced(
+        BaseSession,
+        _do_run=do_run,
+        make_callable=_callable_by_run,
+        partial_run_setup=_refused_partial_run,
+    ):
+        yield
+
+
+Waits = Mapping[str, Collection[str]]
+"""Control inputs: name of an operation -> names of those that it waits for."""
+
+
+def needed_operations(run: SessionRun, without: Waits = MappingProxyType({})) -> dict[str, Any]:
+    """Return the operations that a run executes, by name: what is fed needs nothing.
+
+    without: control inputs to be left out of account.
+    """
+    return _needed([*run.targets, *_not_fed(run.fetches, run.feeds)], run.feeds, without)
+
+
+def computing(tensors: Sequence[Any], feeds: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the operations that compute some tensors, by name; what is fed needs none."""
+    return _needed(_not_fed(tensors, feeds), feeds, {})
+
+
+def _needed(operations: Sequence[Any], feeds: Mapping[Any, Any], without: Waits) -> dict[str, Any]:
+    needed: dict[str, Any] = {}
+    waiting = list(operations)
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in needed:
+            needed[operation.name] = operation
+            waiting += _not_fed(operation.inputs, feeds)
+            ignored = without.get(operation.name, ())
+            waiting += [source for source in operation.control_inputs if source.name not in ignored]
+    return needed
+
+
+def _not_fed(tensors: Sequence[Any], feeds: Mapping[Any, Any]) -> list[Any]:
+    return [tensor.op for tensor in tensors if tensor.ref() not in feeds]
+
+
+def _callable_by_run(
+    self: Any, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
+) -> Callable[..., Any]:
+    """Stand in for `BaseSession.make_callable`, whose fast way would pass unseen."""
+    del accept_options  # `run` always does.
+
+    def call(*values: Any, **options: Any) -> Any:
+        return self.run(fetches, dict(zip(feed_list or (), values, strict=True)), **options)
+
+    return call
+
+
+def _refused_partial_run(self: Any, fetches: Any, feeds: Any = None) -> None:
+    del self, fetches, feeds
+    raise BadInputError(
+        "the script runs its graph by Session.partial_run, piece by piece, where whole runs were"
+        " expected: use Session.run."
+    )
+
+
+def _with_trace(
+    made: Callable[[Any, Any], list[Any]], options: Any, metadata: Any, traced: Any
+) -> list[Any]:
+    """Make a run with a full trace; `options` and `metadata` are the program's, or None."""
+    from tensorflow.python.client import pywrap_tf_session as tf_session
+
+    tf1 = tensorflow().compat.v1
+    wanted = tf1.RunOptions() if options is None else _parsed(tf1.RunOptions(), options)
+    wanted.trace_level = tf1.RunOptions.FULL_TRACE
+    own_options = tf_session.TF_NewBufferFromString(wanted.SerializeToString())
+    own_metadata = tf_session.TF_NewBuffer()
+    try:
+        values = made(own_options, metadata or own_metadata)
+        _parsed(traced, metadata or own_metadata)
+    finally:
+        tf_session.TF_DeleteBuffer(own_metadata)
+        tf_session.TF_DeleteBuffer(own_options)
+    return list(values)
+
+
+def _parsed(message: Any, buffer: Any) -> Any:
+    from tensorflow.python.client import pywrap_tf_session as tf_session
+
+    message.ParseFromString(tf_session.TF_GetBuffer(buffer))
+    return message

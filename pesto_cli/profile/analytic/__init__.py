@@ -1,0 +1,135 @@
+"""Op times without the hardware: TensorFlow's analytic costs, by its virtual cluster.
+
+    estimate = operations / peak + bytes read and written / bandwidth
+    time = max(estimate, launch_us)   where the op launches a kernel
+    time = no_launch_us               where it only hands on data or a handle
+
+The estimate is TensorFlow's (`OpLevelCostEstimator`), which knows no cost of a launch. A while loop
+takes the sum of its nodes' times, each as often as it runs; of a conditional both branches count.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.machine import DeviceKind, Machine
+from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
+from pesto_cli.profile.analytic.virtual_cluster import (
+    DEVICE_PREFIX,
+    NodeRun,
+    VirtualDevice,
+    VirtualRun,
+    run_all,
+)
+from pesto_cli.profile.source import Costs, Request
+
+# Op types that launch no kernel: the output is the input's buffer, a handle, a shape or a constant
+# that was put on the device before the step.
+_NO_LAUNCH = """
+    Const NoOp ControlTrigger Assert
+    Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval
+    Identity IdentityN RefIdentity StopGradient PreventGradient
+    Reshape Squeeze ExpandDims Bitcast Shape ShapeN Rank Size
+    VarHandleOp Variable VariableV2 ReadVariableOp AssignVariableOp VarIsInitializedOp VariableShape
+    Enter RefEnter Exit RefExit Switch RefSwitch Merge RefMerge NextIteration RefNextIteration
+    LoopCond
+    EmptyTensorList TensorListReserve TensorListLength TensorListElementShape TensorListPushBack
+    TensorListPopBack TensorListGetItem TensorListSetItem
+    StackV2 StackPushV2 StackPopV2 TensorArrayV3 TensorArrayGradV3 TensorArrayReadV3
+    TensorArrayWriteV3 TensorArraySizeV3
+"""
+NO_LAUNCH = frozenset(_NO_LAUNCH.split())
+
+
+def costs(request: Request) -> Costs:
+    """Estimate every op on every kind of device of the machine that can run it.
+
+    An op has a time on the CPU only where it cannot run on a GPU, or with `cpu_offload`.
+
+    Raises:
+        BadInputError: a kind of device has no description, or the source was given an argument.
+        EnvironmentFailedError: TensorFlow's virtual cluster died.
+    """
+    if request.argument:
+        raise BadInputError(
+            f"cost source analytic takes no argument, but was given {request.argument!r}; leave "
+            "out what follows the colon."
+        )
+    kinds = _described_kinds(request.machine)
+    step = unfold(request.meta_graph, request.step)
+    runs = run_all([_run(step, kind) for kind in kinds.values()])
+    may_run = affinity(request)
+    time_us = {}
+    for (name, kind), node_runs in zip(kinds.items(), runs, strict=True):
+        column = np.zeros(request.step.graph.num_ops)
+        for index, op in enumerate(step.op_of):
+            if op is not None:
+                column[op] += step.iterations[index] * _node_us(step, index, kind, node_runs)
+        time_us[name] = np.where(may_run[kind.type], column, np.nan)
+    return Costs(time_us, notes=tuple(_notes(step)))
+
+
+def _run(step: Unfolded, kind: DeviceKind) -> VirtualRun:
+    """The whole step on one device of a kind: nothing is sent, and every op is costed."""
+    device = f"{DEVICE_PREFIX}{kind.type}:0"
+    graph_def = type(step.graph_def)(
+        node=(node.proto for node in step.nodes),
+        library=step.graph_def.library,
+        versions=step.graph_def.versions,
+    )
+    for node in graph_def.node:
+        node.device = device
+    described = VirtualDevice(
+        type=kind.type,
+        frequency_mhz=kind.frequency_mhz,
+        num_cores=kind.num_cores,
+        bandwidth_kb_s=round(kind.bandwidth_gb_s * 1e6),
+        architecture=kind.architecture,
+    )
+    return VirtualRun(graph_def, step.fetches, {device: described})
+
+
+def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
+    """What a node takes each time that it runs."""
+    node = step.nodes[index]
+    if node.type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index]):
+        return kind.no_launch_us
+    # A node that the virtual cluster never reaches has no estimate.
+    estimate_ns = runs[node.name].duration_ns if node.name in runs else 0
+    return max(estimate_ns / 1e3, kind.launch_us)
+
+
+def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
+    """The kinds of the machine's devices, in their order."""
+    kinds: dict[str, DeviceKind] = {}
+    for device in machine.devices:
+        if device.kind not in machine.kinds:
+            raise BadInputError(
+                f"device {device.name!r} is of kind {device.kind!r}, which the machine does not "
+                "describe; its type, frequency_mhz, num_cores and bandwidth_gb_s were expected: "
+                f"add [kinds.{device.kind}] to the machine's file, or give measured times "
+                "(--source csv:FILE)."
+            )
+        kind = machine.kinds[device.kind]
+        if kind.type == "GPU" and not kind.architecture:
+            raise BadInputError(
+                f"kind {device.kind!r} is a GPU without an architecture; its compute capability, "
+                "such as 7.0, was expected: add it to the machine's file."
+            )
+        kinds[device.kind] = kind
+    return kinds
+
+
+def _notes(step: Unfolded) -> Iterator[str]:
+    for name in step.endless:
+        yield (
+            f"nothing in the graph tells how often while loop {name!r} runs: it was counted once; "
+            "give measured times for more (--source csv:FILE)."
+        )
+    for name in sorted(step.folded):
+        yield (
+            f"TensorFlow does not inline what {name!r} calls: it was estimated by its inputs and "
+            "outputs alone; give a measured time for more (--source csv:FILE)."
+        )

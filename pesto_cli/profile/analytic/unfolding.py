@@ -1,0 +1,121 @@
+"""A step with its functions and functional loops unfolded, so that every node can be costed."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.devices import Devices
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.grappler import CALLS, FUNCTIONAL_CONTROL_FLOW
+from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.read import StepGraph
+from pesto_cli.graphdef.signature import OpDefs
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.analytic.loops import Loops
+
+# What inlining adds at the borders of a function: `Func/<caller>/input/_1`.
+PLUMBING = "Func/"
+
+
+@dataclass(frozen=True)
+class Unfolded:
+    """The nodes of a step, those of the functions that it calls in place of the calls.
+
+    op_of: `[num_nodes]`, the op of the step that each node is a part of; None for a constant that
+        the step leaves out.
+    on_host: `[num_nodes]`, whether all that a node gives is in host memory even if it runs on a
+        GPU: arithmetic on shapes.
+    iterations: `[num_nodes]`, how often each runs in a step.
+    endless: loops of which the graph does not tell how often they run.
+    folded: calls that TensorFlow does not inline.
+    """
+
+    graph_def: Any
+    fetches: Sequence[str]
+    nodes: Sequence[Node]
+    op_of: Sequence[int | None]
+    on_host: Sequence[bool]
+    iterations: Sequence[int]
+    endless: Sequence[str]
+    folded: Collection[str]
+
+
+def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
+    """Unfold the step that was read from a MetaGraphDef.
+
+    Raises:
+        BadInputError: TensorFlow cannot rewrite the graph.
+    """
+    flat = lowered(meta_graph)
+    fetches = fetch_names(flat)
+    nodes = needed_nodes(flat.graph_def, map(node_name, fetches))
+    devices = Devices(OpDefs(flat.graph_def.library))
+    outputs = [devices.site(node.proto).host_outputs for node in nodes]
+    loops = Loops(nodes, topological_order(nodes))
+    op_of_node = {node: op for op, members in enumerate(step.nodes) for node in members}
+    kept = {node.name for node in meta_graph.graph_def.node}
+    calls = _calls(meta_graph.graph_def)
+    return Unfolded(
+        graph_def=flat.graph_def,
+        fetches=fetches,
+        nodes=nodes,
+        op_of=[
+            op_of_node.get(node.name if node.name in kept else _caller(node.name, calls))
+            for node in nodes
+        ],
+        on_host=[bool(flags) and all(flags) for flags in outputs],
+        iterations=[loops.iterations(index) for index in range(len(nodes))],
+        endless=[frame[-1] for frame in loops.of_unknown_length],
+        folded=_calls(flat.graph_def).intersection(node.name for node in nodes),
+    )
+
+
+def lowered(meta_graph: Any) -> Any:
+    """Return the MetaGraphDef with what its functions do in their place, loops as v1 frames.
+
+    A graph without calls comes back as it is. What a call `f` turns into has names below `f/`.
+
+    Raises:
+        BadInputError: TensorFlow cannot rewrite the graph.
+    """
+    if not _calls(meta_graph.graph_def):
+        return meta_graph
+    tf1 = tensorflow().compat.v1
+    from tensorflow.python.grappler import tf_optimizer
+
+    request = tf1.MetaGraphDef()
+    request.CopyFrom(meta_graph)
+    bodies = (node for function in request.graph_def.library.function for node in function.node_def)
+    for node in (*request.graph_def.node, *bodies):
+        if node.op in FUNCTIONAL_CONTROL_FLOW:
+            node.attr["_lower_using_switch_merge"].b = True
+    config = tf1.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.min_graph_nodes = -1
+    rewrites.meta_optimizer_iterations = rewrites.ONE
+    rewrites.optimizers.append("function")
+    rewrites.function_optimization = rewrites.AGGRESSIVE
+    try:
+        graph_def = tf_optimizer.OptimizeGraph(config, request)
+    except Exception as error:
+        raise BadInputError(
+            f"TensorFlow cannot inline the graph's functions ({error}); a graph that it can run "
+            "was expected: export it again."
+        ) from error
+    request.graph_def.CopyFrom(graph_def)
+    return request
+
+
+def _calls(graph_def: Any) -> frozenset[str]:
+    """Return the nodes that call functions."""
+    functions = {function.signature.name for function in graph_def.library.function}
+    types = functions.union(CALLS, FUNCTIONAL_CONTROL_FLOW)
+    return frozenset(node.name for node in graph_def.node if node.op in types)
+
+
+def _caller(name: str, calls: Collection[str]) -> str:
+    """Return the outermost of `calls` that a node of the lowered graph stems from; else itself."""
+    parts = name.removeprefix(PLUMBING).split("/")
+    prefixes = ("/".join(parts[:length]) for length in range(1, len(parts)))
+    return next((prefix for prefix in prefixes if prefix in calls), name)

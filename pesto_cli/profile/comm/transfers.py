@@ -1,0 +1,133 @@
+"""Timed transfers and signals between the devices of a cluster.
+
+For a link a -> b, a session step is a chain of hops (`profile.chains`): a tensor goes from a to b,
+and a signal (a control edge) back to a starts the next hop. The same chain with b = a moves
+nothing, and a chain of signals alone, there and back, gives the delay of one:
+
+    signal_us   = (hop_us(signals) - hop_us(signals that stay)) / 2
+    transfer_us = hop_us(tensor that goes) - hop_us(tensor that stays) - signal_us
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.files import CommFit, LinkKind, link_kinds
+from pesto_cli.machine import Link, Machine
+from pesto_cli.profile.comm import Sample, fit
+from pesto_cli.profile.comm.chains import Chains, Move
+
+# 1 B to 64 MiB.
+SIZES = tuple(4**power for power in range(14))
+NUM_TURNS = 20
+# A chain moves so many bytes, within these numbers of hops.
+BYTES_OF_A_CHAIN = 2**25
+MIN_HOPS, MAX_HOPS = 3, 16
+# Large enough that latency is nothing beside it.
+CONGESTION_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class LinkTimes:
+    """What one link takes. us: of a transfer by its bytes. The others are as in `CommFit`."""
+
+    us: Mapping[int, float]
+    signal_us: float
+    two_at_once: float
+    both_ways: float
+
+
+@dataclass(frozen=True)
+class TimedTransfers:
+    """Times by kind of link: of one pair of devices, in both directions if they are of a kind."""
+
+    links: Mapping[LinkKind, Sequence[LinkTimes]]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Every transfer."""
+        return [
+            Sample(src, dst, num_bytes, us, channel)
+            for (src, dst, channel), timed in self.links.items()
+            for times in timed
+            for num_bytes, us in times.us.items()
+        ]
+
+    def fits(self) -> list[CommFit]:
+        """A line for each kind of link, and the means of what else was measured.
+
+        Raises:
+            BadInputError: larger transfers took less time.
+        """
+        return [_with_checks(line, self.links[line.link_kind]) for line in fit(self.samples)]
+
+
+def timed_transfers(
+    cluster: Cluster, sizes: Sequence[int] = SIZES, num_turns: int = NUM_TURNS
+) -> TimedTransfers:
+    """Time transfers and signals on every kind of link of a cluster: `pesto comm`.
+
+    Raises:
+        EnvironmentFailedError: a part of the cluster has ended.
+    """
+    return TimedTransfers(
+        {
+            kind: [cluster.call(_time_link, link, sizes, num_turns) for link in links]
+            for kind, links in _links_to_time(cluster.machine).items()
+        }
+    )
+
+
+def _links_to_time(machine: Machine) -> dict[LinkKind, list[Link]]:
+    chosen: dict[LinkKind, list[Link]] = {}
+    for link, kind in zip(machine.links, link_kinds(machine), strict=True):
+        links = chosen.setdefault(kind, [link])
+        if (link.src, link.dst) == (links[0].dst, links[0].src):
+            links.append(link)
+    return chosen
+
+
+def _with_checks(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
+    return replace(
+        line,
+        signal_us=fmean(each.signal_us for each in times),
+        two_at_once=fmean(each.two_at_once for each in times),
+        both_ways=fmean(each.both_ways for each in times),
+    )
+
+
+def _time_link(
+    connection: Connection, link: Link, sizes: Sequence[int], num_turns: int
+) -> LinkTimes:
+    """Runs in the client process."""
+    src, dst = (connection.device_names[name] for name in (link.src, link.dst))
+    chains = Chains(connection, home=src)
+    for num_bytes in sizes:
+        there = Move(src, dst, chains.variable(src, num_bytes))
+        chains.add(num_bytes, _num_hops(num_bytes), there)
+    chains.add("tensor stays", MAX_HOPS, Move(src, src, chains.variable(src, 1)))
+    chains.add("signals", MAX_HOPS, Move(src, dst))
+    chains.add("signals stay", MAX_HOPS, Move(src, src))
+    there = Move(src, dst, chains.variable(src, CONGESTION_BYTES))
+    back = Move(dst, src, chains.variable(dst, CONGESTION_BYTES))
+    num_hops = _num_hops(CONGESTION_BYTES)
+    chains.add("one", num_hops, there)
+    chains.add("two", num_hops, there, there)
+    chains.add("both ways", num_hops, there, back)
+    hop_us = chains.hop_us(num_turns)
+    signal_us = max(0.0, hop_us["signals"] - hop_us["signals stay"]) / 2
+    beside_us = hop_us["tensor stays"] + signal_us
+    one_us = hop_us["one"] - beside_us
+    return LinkTimes(
+        {size: max(0.0, hop_us[size] - beside_us) for size in sizes},
+        signal_us,
+        (hop_us["two"] - beside_us) / one_us,
+        (hop_us["both ways"] - beside_us) / one_us,
+    )
+
+
+def _num_hops(num_bytes: int) -> int:
+    return int(np.clip(BYTES_OF_A_CHAIN // num_bytes, MIN_HOPS, MAX_HOPS))

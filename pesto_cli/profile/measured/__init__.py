@@ -1,0 +1,109 @@
+"""What was seen of the nodes of a graph over some real steps, and what the ops of a step cost then.
+
+    time of an op on a kind of device = estimator over the steps of (sum over its nodes in a step)
+
+A while loop is one op, whose nodes and iterations are summed. The default estimator is the minimum
+on a CPU, where whatever disturbs an op makes it longer, and the median on a GPU, whose clock goes
+up and down.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pesto_cli.files.profile import Spread
+from pesto_cli.graph import BoolArray, FloatArray
+from pesto_cli.profile.measured.affinity import affinity_notes, measured_affinity
+from pesto_cli.profile.measured.attributed import HOST_THREAD, attribute
+from pesto_cli.profile.measured.copies import TimedTransfer, copy_notes
+from pesto_cli.profile.measured.coverage import check, coverage, coverage_notes
+from pesto_cli.profile.measured.sizes import measured_sizes, size_notes
+from pesto_cli.profile.source import Costs, Request
+
+__all__ = ["HOST_THREAD", "Estimator", "Measured", "TimedTransfer", "costs", "robust"]
+
+Estimator = Callable[[FloatArray, str], FloatArray]
+"""(`[num_ops, num_steps]` with NaN where an op did not run, device type) -> `[num_ops]`"""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The nodes of a graph over `num_steps` steps.
+
+    us: (node, place) -> `[num_steps]`, what the node took in each step, all iterations of a loop
+        together, NaN where it did not run. A node has the name that TensorFlow gave it when it
+        ran. Sends and receives are no nodes, but transfers. A place is a device kind of the
+        machine, or a device type of TensorFlow (`CPU`, `GPU`), or HOST_THREAD.
+    output_bytes: node -> number of an output -> the most bytes that it had.
+    transfers: what was copied between devices, where it was timed.
+    device: node -> the device that it ran on last, as TensorFlow names it.
+    """
+
+    num_steps: int
+    us: Mapping[tuple[str, str], FloatArray]
+    output_bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    transfers: tuple[TimedTransfer, ...] = ()
+    device: Mapping[str, str] = field(default_factory=dict)
+
+
+def robust(us: FloatArray, device_type: str) -> FloatArray:
+    """Return the minimum over the steps on a CPU, the median elsewhere, `[num_ops]`."""
+    estimate: FloatArray
+    estimate = np.nanmin(us, axis=1) if device_type == "CPU" else np.nanmedian(us, axis=1)
+    return estimate
+
+
+def costs(
+    measured: Measured, request: Request, estimator: Estimator = robust, what: str = "the trace"
+) -> Costs:
+    """Return what the ops of a step cost by a measurement; an op that never ran takes no time.
+
+    `what` names the measurement in errors.
+
+    Raises:
+        BadInputError: the measurement is of another graph, or of devices that the machine lacks.
+    """
+    found = attribute(measured.us, measured.num_steps, request)
+    covered = coverage(found, request)
+    check(covered, found, what)
+    where = measured_affinity(found, request, what)
+    tables: dict[str, dict[str, FloatArray]] = {name: {} for name in ("time", *_STATISTICS)}
+    for kind, may_run in where.may_run.items():
+        rows = may_run & found.has_run
+        us = found.us.get(where.place_of[kind], found.total_us)
+        us = np.where(where.in_pieces[:, None], found.total_us, us)[rows]
+        time_us = _column(rows, us, estimator, request.machine.device_type(kind))
+        tables["time"][kind] = np.where(may_run & ~rows, 0.0, time_us)
+        for name, statistic in _STATISTICS.items():
+            tables[name][kind] = _column(rows, us, statistic, 1)
+    return Costs(
+        tables["time"],
+        tensor_bytes=measured_sizes(measured.output_bytes, request),
+        num_runs=measured.num_steps,
+        notes=(
+            *coverage_notes(covered, found, request),
+            *affinity_notes(where, found, request),
+            *size_notes(measured.output_bytes, request),
+            *copy_notes(measured.transfers, request.machine),
+        ),
+        spread=Spread(found.num_runs, *(tables[name] for name in _STATISTICS)),
+        coverage=covered,
+    )
+
+
+_STATISTICS: Mapping[str, Callable[[FloatArray, int], FloatArray]] = {
+    "min": np.nanmin,
+    "mean": np.nanmean,
+    "std": np.nanstd,
+}
+
+
+def _column(
+    rows: BoolArray, us: FloatArray, statistic: Callable[..., FloatArray], *options: object
+) -> FloatArray:
+    """`[num_ops]`: a statistic of each of some rows, NaN in the others."""
+    column = np.full(len(rows), np.nan)
+    if rows.any():
+        column[rows] = statistic(us, *options)
+    return column

@@ -1,0 +1,128 @@
+"""Times of recorded nodes, added up by the ops of a step that they belong to."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.measured.node_names import Match, NodeNames
+from pesto_cli.profile.source import Request
+
+HOST_THREAD = ""
+"""The place of what a thread of the host did, where a trace does not tell for which device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attributed:
+    """What the ops of a step took, by place.
+
+    us: place -> `[num_ops, num_steps]`, NaN where an op did not run there in a step.
+    num_nodes: place -> `[num_ops]`, how many nodes of an op ran there.
+    num_nodes_anywhere: `[num_ops]`.
+    unmatched: nodes that the step lacks, with their time in a step, longest first.
+    """
+
+    us: Mapping[str, FloatArray]
+    num_nodes: Mapping[str, IntArray]
+    num_nodes_anywhere: IntArray
+    unmatched: Sequence[tuple[str, float]]
+
+    @cached_property
+    def total_us(self) -> FloatArray:
+        """`[num_ops, num_steps]`: at all places together, NaN where an op ran nowhere."""
+        total = np.full((len(self.num_nodes_anywhere), 0), np.nan)
+        for us in self.us.values():
+            total = us if total.size == 0 else _plus(total, us)
+        return total
+
+    @cached_property
+    def num_runs(self) -> IntArray:
+        """`[num_ops]`: steps in which an op ran."""
+        runs: IntArray = np.count_nonzero(~np.isnan(self.total_us), axis=1)
+        return runs
+
+    @cached_property
+    def has_run(self) -> BoolArray:
+        """`[num_ops]`: whether an op ran in any step."""
+        return self.num_nodes_anywhere > 0
+
+    def is_whole(self, place: str) -> BoolArray:
+        """`[num_ops]`: whether all nodes of an op that ran at all ran at this place."""
+        count = self.num_nodes[place]
+        whole: BoolArray = (count > 0) & (count == self.num_nodes_anywhere)
+        return whole
+
+
+def attribute(
+    node_us: Mapping[tuple[str, str], FloatArray], num_steps: int, request: Request
+) -> Attributed:
+    """Add up what nodes took (`Measured.us`) by the ops of the request's step.
+
+    What ran on a thread of the host for a device that is not told belongs to the GPU where the op
+    has a kernel there (it launches none then, or the kernel has its own row), else to the CPU.
+    """
+    graph = request.step.graph
+    found = _matches(node_us, request)
+    is_gpu = affinity(request)["GPU"]
+    measured_on_a_device = {name for name, place in node_us if place != HOST_THREAD}
+    us: dict[str, FloatArray] = {}
+    nodes: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    unmatched: dict[str, float] = defaultdict(float)
+    for (name, place), row in node_us.items():
+        if np.isnan(row).all():
+            continue
+        match = found[name]
+        if match is None:
+            unmatched[name] += float(np.nansum(row)) / num_steps
+        elif match.op is not None:
+            at = place
+            if place == HOST_THREAD:
+                if name in measured_on_a_device:
+                    continue  # The launch of a kernel that is counted itself.
+                at = "GPU" if is_gpu[match.op] else "CPU"
+            table = us.setdefault(at, np.full((graph.num_ops, num_steps), np.nan))
+            table[match.op] = _plus(table[match.op], row)
+            nodes[at][match.op].add(name)
+    everywhere: dict[int, set[str]] = defaultdict(set)
+    for by_op in nodes.values():
+        for op, names in by_op.items():
+            everywhere[op] |= names
+    return Attributed(
+        us=us,
+        num_nodes={place: _counts(by_op, graph.num_ops) for place, by_op in nodes.items()},
+        num_nodes_anywhere=_counts(everywhere, graph.num_ops),
+        unmatched=sorted(unmatched.items(), key=lambda item: -item[1]),
+    )
+
+
+def _matches(
+    node_us: Mapping[tuple[str, str], FloatArray], request: Request
+) -> dict[str, Match | None]:
+    """Return what each recorded node is.
+
+    Of an op that calls functions, the nodes within count only where it was not recorded itself.
+    """
+    names = NodeNames(request)
+    found = {name: names.find(name) for name, _ in node_us}
+    whole = {match.op for match in found.values() if match and not match.is_within}
+    return {
+        name: Match(None) if match and match.is_within and match.op in whole else match
+        for name, match in found.items()
+    }
+
+
+def _plus(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the sum, NaN only where both are."""
+    total: FloatArray = np.where(np.isnan(one), other, np.where(np.isnan(other), one, one + other))
+    return total
+
+
+def _counts(names_of: Mapping[int, set[str]], num_ops: int) -> IntArray:
+    counts = np.zeros(num_ops, dtype=np.int64)
+    for op, names in names_of.items():
+        counts[op] = len(names)
+    return counts

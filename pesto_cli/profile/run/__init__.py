@@ -1,0 +1,1 @@
+"""Op times of real steps: `--source run`."""

@@ -1,0 +1,171 @@
+"""Op times of real steps on real devices: `--source run`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pesto_cli.apply import Changes, with_changes
+from pesto_cli.apply.control_inputs import control_inputs
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile
+from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
+from pesto_cli.machine import Machine
+from pesto_cli.profile import measured
+from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.measured import Measured
+from pesto_cli.profile.run.reconcile import Reconciliation, reconciled
+from pesto_cli.profile.run.stepping import Stepped, stepped
+from pesto_cli.profile.source import Costs, Live, Request
+from pesto_cli.runtime.comparison import device_names
+from pesto_cli.runtime.dispatch import empty_step_us
+from pesto_cli.schedule import Placement
+
+
+def costs(request: Request) -> Costs:
+    """Run the step on the machine and take the times of its ops.
+
+    Raises:
+        BadInputError: the machine is not at hand, or TensorFlow cannot run the step there.
+        EnvironmentFailedError: a device or the client failed.
+    """
+    live = request.live
+    if live is None:
+        raise BadInputError(
+            "cost source run needs devices that exist: --machine local-workers:N, local-gpus or "
+            "the file of a cluster was expected."
+        )
+    if request.argument:
+        raise BadInputError(
+            f"cost source run takes no argument, but was given {request.argument!r}; leave out "
+            "what follows the colon."
+        )
+    layouts = [_layout(request, live.placement)] if live.placement else _layouts(request)
+    runs = [_run(request, live, layout) for layout in layouts]
+    found = measured.costs(_merged([run.measured for run in runs]), request)
+    accounts = [
+        _account(request, live, found, layout.device, run)
+        for layout, run in zip(layouts, runs, strict=True)
+    ]
+    empty_us = _empty_step_us(request, live, range(request.machine.num_devices))
+    return replace(
+        found,
+        machine=_with_overheads(request.machine, accounts, _robust(empty_us, "CPU")),
+        notes=(*(account.text for account in accounts), *found.notes),
+        reconciled=tuple(accounts),
+    )
+
+
+def _layout(request: Request, placement: PlacementFile) -> Placement:
+    """A placement by this step's ops and the machine's devices."""
+    index = np.array([request.machine.index_of[name] for name in placement.devices])
+    row_of = {name: row for row, name in enumerate(placement.names)}
+    rows = [row_of[name] for name in request.step.graph.names]
+    return Placement(index[np.array(placement.device)[rows]], np.array(placement.rank)[rows])
+
+
+def _layouts(request: Request) -> list[Placement]:
+    """A placement for each run that it takes to measure all kinds of device.
+
+    All ops that a kind can run are on the first such device, the others on the host. A CPU is
+    measured with all it can run only where there is no GPU, or with `cpu_offload`. One op runs
+    after the other: two at once on one core would take twice as long.
+    """
+    machine, graph = request.machine, request.step.graph
+    usual = affinity(request)
+    first = {device.kind: index for index, device in reversed([*enumerate(machine.devices)])}
+    types = {kind: machine.device_type(kind) for kind in first}
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.topological_order] = np.arange(graph.num_ops)
+    return [
+        Placement(np.where(usual[types[kind]], index, machine.host or 0), rank)
+        for kind, index in first.items()
+        if types[kind] == "GPU" or "GPU" not in types.values() or request.cpu_offload
+    ]
+
+
+def _run(request: Request, live: Live, layout: Placement) -> Stepped:
+    machine, step = request.machine, request.step
+    full = live.cluster.call(device_names)
+    names = [full[row.name] for row in machine.devices]
+    place = [names[index] for index in layout.device.tolist()]
+    device = {node: place[op] for op, nodes in enumerate(step.nodes) for node in nodes}
+    device |= {node: place[op] for node, op in step.constants.items()}
+    changes = Changes(device, control_inputs(request.meta_graph, step, layout))
+    return live.cluster.call(
+        stepped,
+        with_changes(request.meta_graph, changes),
+        {full[row.name]: row.kind for row in machine.devices},
+        live.num_steps,
+        live.num_warm_up,
+        live.feeds,
+    )
+
+
+def _empty_step_us(request: Request, live: Live, devices: Iterable[int]) -> FloatArray:
+    """`[num_steps]`: what a step takes that does nothing but to be fed."""
+    names = [row.name for row in request.machine.devices]
+    return live.cluster.call(
+        empty_step_us,
+        request.meta_graph,
+        [names[index] for index in devices],
+        names[request.machine.host or 0],
+        live.num_steps,
+        live.feeds,
+    )
+
+
+def _merged(parts: Sequence[Measured]) -> Measured:
+    """What the runs on several kinds of device have seen together."""
+    return Measured(
+        num_steps=parts[0].num_steps,
+        us={key: us for part in parts for key, us in part.us.items()},
+        output_bytes={node: row for part in parts for node, row in part.output_bytes.items()},
+        transfers=tuple(copy for part in parts for copy in part.transfers),
+        device={node: name for part in parts for node, name in part.device.items()},
+    )
+
+
+def _account(
+    request: Request, live: Live, found: Costs, device: IntArray, run: Stepped
+) -> Reconciliation:
+    machine, types = request.machine, request.step.graph.types
+    kinds = [row.kind for row in machine.devices]
+    unknown = np.full(len(device), np.nan)
+    by_device = np.array([found.time_us.get(kind, unknown) for kind in kinds])
+    is_op = np.array([name not in FEED_TYPES | FETCH_TYPES for name in types], dtype=np.bool_)
+    time_us = np.where(is_op, by_device[device, np.arange(len(device))], np.nan)
+    busiest_type = machine.device_type(kinds[np.bincount(device, np.nan_to_num(time_us)).argmax()])
+    return reconciled(
+        kinds,
+        time_us,
+        device,
+        step_us=_robust(run.step_us, busiest_type),
+        median_us=float(np.median(run.step_us)),
+        idle_us=_robust(run.idle_us, busiest_type),
+        dispatch_us=_robust(_empty_step_us(request, live, sorted(set(device.tolist()))), "CPU"),
+    )
+
+
+def _robust(us: FloatArray, on: str) -> float:
+    """By the estimator of op times on a type of device."""
+    return float(measured.robust(us[None, :], on)[0])
+
+
+def _with_overheads(
+    machine: Machine, accounts: Sequence[Reconciliation], step_overhead_us: float
+) -> Machine:
+    """The machine with what was found out: overheads of ops, by kind, and of steps."""
+    fitted = {
+        account.kind: account.op_overhead_us
+        for account in accounts
+        if account.op_overhead_us is not None
+    }
+    return replace(
+        machine,
+        devices=tuple(
+            replace(row, op_overhead_us=fitted.get(row.kind, row.op_overhead_us))
+            for row in machine.devices
+        ),
+        step_overhead_us=step_overhead_us,
+    )

@@ -1,0 +1,67 @@
+"""Steps with and without a trace, by turns, so that both meet the same noise.
+
+The trace gives the times of ops; the untraced steps say what the trace itself costs, and what no op
+accounts for. All of it runs in the client process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.cluster import Connection
+from pesto_cli.graph import FloatArray
+from pesto_cli.profile.measured import Measured
+from pesto_cli.profile.measured.copies import device_type
+from pesto_cli.profile.traces import step_stats
+from pesto_cli.runtime.spans import busy_us, idle_us, spans
+from pesto_cli.runtime.step import opened
+
+
+@dataclass(frozen=True, eq=False)
+class Stepped:
+    """What a step in its session gave.
+
+    step_us: `[num_steps]`, untraced. idle_us: `[num_steps]`, between the nodes of a traced step, on
+        the device that was busiest.
+    """
+
+    measured: Measured
+    step_us: FloatArray
+    idle_us: FloatArray
+
+
+def stepped(
+    connection: Connection,
+    meta: Any,
+    place_of: Mapping[str, str],
+    num_steps: int,
+    num_warm_up: int,
+    feeds: str | None,
+) -> Stepped:
+    """Run traced and untraced steps of a placed MetaGraphDef by turns.
+
+    place_of: the kind of each device, by TensorFlow's name.
+    """
+    with opened(connection, meta, feeds) as step:
+        for _ in range(num_warm_up):
+            step.run()
+        untraced_us, traced = [], []
+        for _ in range(num_steps):
+            untraced_us.append(step.run().us)
+            traced.append(step.traced())
+    return Stepped(
+        measured=step_stats.measured(
+            [metadata.step_stats for metadata in traced],
+            lambda name: place_of.get(name, device_type(name)),
+        ),
+        step_us=np.array(untraced_us),
+        idle_us=np.array([_idle_us(metadata, meta) for metadata in traced]),
+    )
+
+
+def _idle_us(traced: Any, meta: Any) -> float:
+    ran = spans(traced, {node.name for node in meta.graph_def.node})
+    busy = busy_us(ran)
+    return idle_us(ran, max(busy, key=busy.__getitem__)) if busy else 0.0

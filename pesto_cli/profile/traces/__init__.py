@@ -1,0 +1,1 @@
+"""Op times of recorded traces: `--source trace:PATH`."""

@@ -1,0 +1,104 @@
+"""Chrome's trace format, as TensorFlow writes it.
+
+`tensorflow.python.client.timeline.Timeline` writes one step, from its step stats: a process named
+`DEVICE Compute` for each device, with events of category `Op` whose `args` have the node's name and
+type. The durations are whole microseconds.
+
+TensorBoard's trace viewer writes all that was traced: a process for each plane, a thread for each
+line. The name of an op is `args.long_name`, or one of `stackFrames`, by number.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.profile.traces.lines import Event, Line
+from pesto_cli.profile.traces.step_rows import Row
+
+_COMPUTE = " Compute"
+
+
+def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
+    """Return a Chrome trace, or None where a file is no JSON.
+
+    Raises:
+        BadInputError: it is cut short, or some other JSON.
+    """
+    if not data.lstrip().startswith((b"{", b"[")):
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{path} is JSON that is cut short or damaged ({error}); a whole Chrome trace was "
+            "expected: write or copy it again."
+        ) from None
+    trace = value if isinstance(value, dict) else {"traceEvents": value}
+    events = trace.get("traceEvents")
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+        raise BadInputError(
+            f"{path} is JSON without traceEvents; the Chrome trace of a TensorFlow step was "
+            "expected: give the file that Timeline or TensorBoard's trace viewer wrote."
+        )
+    return trace
+
+
+def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a `Timeline`; none where the trace is no such one."""
+    device_of = {
+        process: name.removesuffix(_COMPUTE)
+        for process, name in _process_names(trace).items()
+        if name.endswith(_COMPUTE)
+    }
+    return [
+        Row(device_of[event["pid"]], str(args["name"]), str(args["op"]), float(event["dur"]))
+        for event, args in _complete(trace)
+        if event.get("cat") == "Op" and event["pid"] in device_of and {"name", "op"} <= args.keys()
+    ]
+
+
+def viewer_lines(trace: Mapping[str, Any]) -> list[Line]:
+    """Return the lines of TensorBoard's trace viewer."""
+    planes = _process_names(trace)
+    names = {
+        (event.get("pid"), event.get("tid")): str(_args(event).get("name", ""))
+        for event in trace["traceEvents"]
+        if event.get("name") == "thread_name"
+    }
+    frames = _table(trace.get("stackFrames"))
+    events: dict[tuple[Any, Any], list[Event]] = {}
+    for event, args in _complete(trace):
+        frame = _table(frames.get(str(event.get("sf")))).get("name")
+        name = str(args.get("long_name") or frame or event.get("name", ""))
+        found = Event(name, float(event["ts"]), float(event["dur"]), args)
+        events.setdefault((event["pid"], event.get("tid")), []).append(found)
+    return [
+        Line(planes.get(process, ""), names.get((process, thread), ""), tuple(found))
+        for (process, thread), found in events.items()
+    ]
+
+
+def _process_names(trace: Mapping[str, Any]) -> dict[Any, str]:
+    return {
+        event.get("pid"): str(_args(event).get("name", ""))
+        for event in trace["traceEvents"]
+        if event.get("name") == "process_name"
+    }
+
+
+def _complete(trace: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield the events that have a start and a duration, with their args."""
+    for event in trace["traceEvents"]:
+        timed = all(isinstance(event.get(key), int | float) for key in ("ts", "dur"))
+        if event.get("ph") == "X" and "pid" in event and timed:
+            yield event, _args(event)
+
+
+def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _table(event.get("args"))
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,147 @@
+"""What TensorFlow's profiler traced: lines of events on the planes of the host and of GPUs.
+
+    /host:CPU       a line for each thread. Events `node:Op` lie within an `ExecutorState::Process`
+                    whose `id` is that of the step; what ends on another thread than it began on
+                    (While, If) is a pair of `ExecutorState::ProcessAsync::Start` and `::Done`. The
+                    cheapest ops are left out.
+    /device:GPU:0   a line for each stream (`Stream #13(Compute)`), of kernels, with the `node:Op`
+                    that launched them as a stat, and of copies; and what TensorBoard derives from
+                    these: a line of events `node:Op`, and `Steps`.
+
+Names: `xplane_schema.cc`, `cupti_collector.cc` and `derived_timeline.cc` in TensorFlow.
+"""
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pesto_cli.profile.measured import HOST_THREAD, Measured
+from pesto_cli.profile.measured.copies import HOST, TimedTransfer, copied
+from pesto_cli.profile.traces.node_steps import NodeSteps
+from pesto_cli.profile.traces.step_rows import PLUMBING_TYPES
+from pesto_cli.profile.traces.steps import Run, steps_by_number, steps_by_repetition, steps_from
+
+_HOST_PLANE, _GPU_PLANE = re.compile(r"/host:CPU\b"), re.compile(r"/device:GPU:\d+")
+# Derived lines; older TensorFlow has the second name.
+_OPS, _STEPS = ("Framework Ops", "TensorFlow Ops"), "Steps"
+# Stats of a kernel that name what launched it; older TensorFlow has the second.
+_LAUNCHED_BY = ("tf_op", "annotation")
+_PROCESS = "ExecutorState::Process"
+_START, _DONE = f"{_PROCESS}Async::Start", f"{_PROCESS}Async::Done"
+# As `ParseTfOpFullname` in TensorFlow's tf_op_utils.cc has it, behind annotations of an outer scope
+# and before `#attributes#`.
+_NODE = re.compile(r"(?:.*::)?([A-Za-z0-9.][\w./>-]*):([A-Z_]\w*)(?:#.*)?")
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a line shows from `start_us` on for `us`."""
+
+    name: str
+    start_us: float
+    us: float
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Events of one thread or stream. plane: in some files the host's name stands before it."""
+
+    plane: str
+    name: str
+    events: tuple[Event, ...]
+
+
+def measured(lines: Sequence[Line]) -> Measured | None:
+    """Return what was traced, or None where no line is of the host or a GPU."""
+    gpus: dict[str, list[Line]] = defaultdict(list)
+    host = []
+    for line in lines:
+        gpu = _GPU_PLANE.search(line.plane)
+        if gpu:
+            gpus[gpu[0]].append(line)
+        elif _HOST_PLANE.search(line.plane):
+            host.append(line)
+    if not gpus and not host:
+        return None
+    # What the host does for a GPU looks like what it does itself.
+    place = HOST_THREAD if gpus else "CPU"
+    traced = [(HOST, place, _host_steps(host))]
+    traced += [(gpu, "GPU", _gpu_steps(on_gpu)) for gpu, on_gpu in gpus.items()]
+    times = NodeSteps(max(len(steps) for _, _, steps in traced))
+    device = {}
+    for name, place, steps in traced:
+        for number, runs in enumerate(steps):
+            for run in runs:
+                times.add(number, run.node, place, run.us)
+                device[run.node] = name
+    copies = (copy for gpu, on_gpu in gpus.items() for copy in _copies(gpu, on_gpu))
+    return Measured(times.num_steps, times.columns(), transfers=tuple(copies), device=device)
+
+
+def _gpu_steps(lines: Sequence[Line]) -> list[list[Run]]:
+    """Return the runs of a GPU's nodes in each step: its kernels, or if nameless, its ops."""
+    kernels = (event for line in lines for event in line.events if "kernel_details" in event.stats)
+    ops = (event for line in lines if line.name in _OPS for event in line.events)
+    runs = list(_runs((event, _launched_by(event)) for event in kernels))
+    runs = runs or list(_runs((event, event.name) for event in ops))
+    starts = [event.start_us for line in lines if line.name == _STEPS for event in line.events]
+    return steps_from(starts, runs) if starts else steps_by_repetition(runs)
+
+
+def _launched_by(kernel: Event) -> str:
+    return next((str(kernel.stats[stat]) for stat in _LAUNCHED_BY if kernel.stats.get(stat)), "")
+
+
+def _copies(gpu: str, lines: Sequence[Line]) -> Iterator[TimedTransfer]:
+    for line in lines:
+        for event in line.events:
+            details = event.stats.get("memcpy_details")
+            copy = copied(f"{event.name} {details}", gpu, event.us) if details else None
+            if copy is not None:
+                yield copy
+
+
+def _host_steps(lines: Sequence[Line]) -> list[list[Run]]:
+    runs = [run for line in lines for run in _thread_runs(line)]
+    runs += _asynchronous_runs([event for line in lines for event in line.events])
+    if any(run.step is not None for run in runs):
+        return steps_by_number(runs)
+    return steps_by_repetition(runs)
+
+
+def _thread_runs(line: Line) -> Iterator[Run]:
+    """Yield the nodes that a thread ran, each with the step of the executor around it."""
+    executors: list[Event] = []
+    for event in sorted(line.events, key=lambda event: (event.start_us, -event.us)):
+        while executors and executors[-1].start_us + executors[-1].us < event.start_us:
+            executors.pop()
+        if event.name == _PROCESS:
+            executors.append(event)
+        else:
+            step = executors[-1].stats.get("id") if executors else None
+            yield from _runs([(event, event.name)], step)
+
+
+def _asynchronous_runs(events: Iterable[Event]) -> Iterator[Run]:
+    """Yield the nodes that began on one thread and ended on another, with their step."""
+    began: dict[tuple[object, object], deque[float]] = defaultdict(deque)
+    for event in sorted(events, key=lambda event: event.start_us):
+        key = event.stats.get("step_id"), event.stats.get("name")
+        if event.stats.get("kernel_type") in PLUMBING_TYPES or None in key:
+            continue
+        if event.name == _START:
+            began[key].append(event.start_us)
+        elif event.name == _DONE and began[key]:
+            start_us = began[key].popleft()
+            yield Run(str(key[1]), start_us, event.start_us - start_us, key[0])
+
+
+def _runs(named: Iterable[tuple[Event, str]], step: object = None) -> Iterator[Run]:
+    """Yield the events whose name is that of a node."""
+    for event, name in named:
+        node = _NODE.fullmatch(name)
+        if node and node[2] not in PLUMBING_TYPES:
+            yield Run(node[1], event.start_us, event.us, step)

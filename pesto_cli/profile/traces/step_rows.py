@@ -1,0 +1,71 @@
+"""One recorded step as TensorFlow's executors and GPU streams tell it, row by row.
+
+Devices of a step, by the name that TensorFlow gives their rows:
+    /job:localhost/replica:0/task:0/device:CPU:0   the executor's account: every node that ran there
+    /device:GPU:0/stream:all                       kernels, as `node:Op`
+    /device:GPU:0/memcpy                           copies
+An op of a GPU is launched by the executor and runs as kernels: it takes what its kernels take, and
+what the executor says where it has none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pesto_cli.profile.measured import Measured
+from pesto_cli.profile.measured.copies import TimedTransfer, device_type
+from pesto_cli.profile.traces.node_steps import NodeSteps
+
+KERNELS, COPIES = "/stream:all", "/memcpy"
+# Rows of what carries data between devices, and into and out of the step.
+PLUMBING_TYPES = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of a node, or of one of its kernels.
+
+    device: as TensorFlow names it. output_bytes: number of an output -> bytes.
+    """
+
+    device: str
+    node: str
+    op_type: str
+    us: float
+    output_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """One step, as its rows and what was copied between devices."""
+
+    rows: Sequence[Row]
+    transfers: Sequence[TimedTransfer] = ()
+
+
+def measured_steps(
+    steps: Sequence[RecordedStep], place_of: Callable[[str], str] = device_type
+) -> Measured:
+    """Return what the rows of each step have seen. place_of: the place of a device by its name."""
+    times = NodeSteps(len(steps))
+    device: dict[str, str] = {}
+    output_bytes: dict[str, dict[int, int]] = {}
+    for number, step in enumerate(steps):
+        nodes = [row for row in step.rows if row.op_type not in PLUMBING_TYPES]
+        kernels = [row for row in nodes if row.device.endswith(KERNELS)]
+        launched = {row.node for row in kernels}
+        for row in kernels:
+            times.add(number, row.node, place_of(row.device), row.us)
+        for row in nodes:
+            if _is_executor(row.device):
+                device[row.node] = row.device
+                sizes = output_bytes.setdefault(row.node, {})
+                for slot, size in row.output_bytes.items():
+                    sizes[slot] = max(size, sizes.get(slot, 0))
+                if row.node not in launched:
+                    times.add(number, row.node, place_of(row.device), row.us)
+    transfers = tuple(copy for step in steps for copy in step.transfers)
+    return Measured(len(steps), times.columns(), output_bytes, transfers, device)
+
+
+def _is_executor(device: str) -> bool:
+    return "/stream:" not in device and not device.endswith((COPIES, "/sync"))

@@ -1,0 +1,84 @@
+"""TensorFlow's step stats (`RunMetadata.step_stats`), one for each recorded step."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.measured import Measured
+from pesto_cli.profile.measured.copies import TimedTransfer, copied, device_type
+from pesto_cli.profile.traces.step_rows import COPIES, KERNELS, RecordedStep, Row, measured_steps
+
+# `name = Type(inputs)`, behind the memory that a worker writes in front.
+_LABEL = re.compile(r"(?:^|\] )\S+ = (\w+)\(")
+_RECEIVED = "RecvTensor"
+# `[0.2MB] [6.9Gb/s] edge_9_dense/MatMul from /job:worker/... to /job:worker/...`
+_TENSOR = re.compile(r"\[([\d.]+)Gb/s\] edge_\d+_(\S+) from (\S+) to (\S+)")
+
+
+def measured(steps: Sequence[Any], place_of: Callable[[str], str] = device_type) -> Measured:
+    """Return what a StepStats for each step has seen; `place_of`: the place of a device's name."""
+    return measured_steps([recorded_step(step) for step in steps], place_of)
+
+
+def recorded_step(step: Any) -> RecordedStep:
+    """Return the rows and copies of a StepStats."""
+    rows = list(_rows(step))
+    sizes = {row.node: row.output_bytes for row in rows if row.output_bytes}
+    return RecordedStep(rows, [*_copies(step), *_received(step, sizes)])
+
+
+def _rows(step: Any) -> Iterator[Row]:
+    for device in step.dev_stats:
+        for stats in device.node_stats:
+            label = _LABEL.search(stats.timeline_label)
+            if device.device.endswith(KERNELS) and ":" in stats.node_name:
+                node, op_type = stats.node_name.split(":")[:2]
+                yield Row(device.device, node, op_type, _us(stats))
+            elif label is not None:
+                yield Row(device.device, stats.node_name, label[1], _us(stats), _sizes(stats))
+
+
+def _copies(step: Any) -> Iterator[TimedTransfer]:
+    for device in step.dev_stats:
+        if device.device.endswith(COPIES):
+            gpu = device.device.removesuffix(COPIES)
+            copies = (copied(row.timeline_label, gpu, _us(row)) for row in device.node_stats)
+            yield from (copy for copy in copies if copy is not None)
+
+
+def _received(step: Any, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[TimedTransfer]:
+    """Yield what workers received from others.
+
+    The label has rounded figures: of the outputs of the tensor's node, that which comes nearest.
+    """
+    for device in step.dev_stats:
+        for stats in device.node_stats:
+            label = _TENSOR.search(stats.timeline_label)
+            if stats.node_name == _RECEIVED and label is not None:
+                us = _us(stats)
+                rounded = float(label[1]) * 1e3 / 8 * us
+                outputs = sizes.get(label[2], {}).values()
+                nearest = min(outputs, key=lambda size: abs(size - rounded), default=round(rounded))
+                yield TimedTransfer(label[3], label[4], nearest, us)
+
+
+def _us(stats: Any) -> float:
+    """Return what a row took; TensorFlow before 1.12, and the rows of GPUs, have whole us alone."""
+    nanos: int = stats.op_end_rel_nanos - stats.op_start_rel_nanos
+    micros: int = stats.op_end_rel_micros - stats.op_start_rel_micros
+    return nanos / 1e3 if nanos > 0 else float(max(micros, 0))
+
+
+def _sizes(stats: Any) -> dict[int, int]:
+    """Return the bytes of the outputs of a row; those of handles and texts say nothing."""
+    sizes = {}
+    for output in stats.output:
+        tensor = output.tensor_description
+        dtype = tensorflow().as_dtype(tensor.dtype).base_dtype if tensor.dtype else None
+        if dtype is not None and dtype.name not in BYTES_OF_HANDLES:
+            dims: list[int] = [dim.size for dim in tensor.shape.dim]
+            sizes[output.slot] = dtype.size * math.prod(dims)
+    return sizes
