@@ -110,6 +110,7 @@ def comm(
     from pesto_cli.profile.comm import fit, read_samples
     from pesto_cli.profile.comm.transfers import timed_transfers
     from pesto_cli.report.charts import check_chart_path, write_chart
+    from pesto_cli.report.comm_checks import comm_checks
     from pesto_cli.report.comm_plot import comm_chart
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.tables import comm_table
@@ -136,3 +137,5 @@ def comm(
         echo_json([asdict(row) for row in fits])
     elif not quiet:
         print_layouts([comm_table(samples.name if samples else str(machine), fits)])
+        if checks := comm_checks(fits):
+            click.echo(checks, err=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pesto_cli.apply import Changes
 from pesto_cli.apply.control_inputs import line_of
+from pesto_cli.apply.device_names import is_of
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.frames import EXIT
 from pesto_cli.graphdef.read import read_step
@@ -64,15 +65,6 @@ def on_other_devices(device: Mapping[str, str], ran: Collection[Span]) -> list[D
         for span in ran
         if span.node in device and not is_of(span.device, device[span.node])
     ]
-
-
-def is_of(full: str, name: str) -> bool:
-    """Whether a device, by its full name, is one that a partial name stands for."""
-    return set(_parts(name)) <= set(_parts(full))
-
-
-def _parts(name: str) -> list[str]:
-    return [part.lower() for part in name.split("/") if part]
 
 
 class _Order:
