@@ -252,3 +252,21 @@ def test_checks_say_where_links_keep_to_the_model():
         "has 2 (+60%)",
         "CPU -> CPU (out of a): one each way at once 1.10 times; the model has 1",
     ]
+
+
+def test_the_command_fits_and_draws_a_file_of_samples(tmp_path, pesto):
+    samples, fit_file, plot = (tmp_path / name for name in ("t.csv", "fit.json", "fit.svg"))
+    rows = [f"CPU,GPU,{size},{20 + size / 1e4}" for size in (1, 10**4, 10**6)]
+    samples.write_text("\n".join(["src_kind,dst_kind,bytes,us", *rows]))
+    done = pesto("comm", "--from", samples, "-o", fit_file, "--plot", plot)
+    assert done.code == 0
+    assert "20.000" in done.out
+    assert read_comm(fit_file)[0].comm.latency_us == pytest.approx(20)
+    assert "us per MB" in plot.read_text()
+
+
+def test_the_command_takes_a_machine_or_samples(tmp_path, pesto):
+    for given in ((), ("--from", "a.csv", "--machine", "local-workers:2")):
+        refused = pesto("comm", *given, "-o", tmp_path / "fit.json")
+        assert refused.code == 2
+        assert "one of --machine" in refused.err

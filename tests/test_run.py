@@ -261,3 +261,36 @@ def test_on_two_workers_of_this_host(rnnlm: Any) -> None:
     assert runs[0].times.losses == runs[1].times.losses
     assert min(runs[1].times.busy_us.values()) > 0
     assert [run.verification.departures for run in runs] == [(), ()]
+
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "train_v1.py"
+
+
+def test_a_script_trains_on_two_workers_as_planned(tmp_path: Path, pesto: Pesto) -> None:
+    graph, placement = tmp_path / "towers.meta", tmp_path / "towers.placement.json"
+    assert pesto("export", SCRIPT, "--capture", "-o", graph, "--quiet").code == 0
+    meta = api.read_meta_graph(graph)
+    with api.connected("local-workers:2") as cluster:
+        machine = cluster.machine
+    write_placement(placement, dealt(read_step(meta), machine))
+    run = ("run", SCRIPT, "-m", "local-workers:2", "--placement", placement, "--verify")
+    done = pesto(*run, "--json", "--", "--steps", 4)
+    assert done.code == 0, done.err
+    (record,) = json.loads(done.out)
+    assert len(record["steps_us"][0]) == 2
+    assert min(record["busy_us"].values()) > 0
+    assert record["verification"]["num_ops"] > 50
+
+
+def test_what_a_script_cannot_have_is_refused(tmp_path: Path, pesto: Pesto) -> None:
+    run = ("run", SCRIPT, "-m", "local-workers:2")
+    for options, message in (
+        ((), "without --placement"),
+        (("--placement", SCRIPT, "--compare", "single"), "--compare does not go with a script"),
+        (("--placement", SCRIPT, "--feeds", "a.npz"), "--feeds does not go with a script"),
+    ):
+        refused = pesto(*run, *options)
+        assert refused.code == 2
+        assert message in refused.err
+    refused = pesto("run", "graph.meta", "-m", "local-workers:2", "--", "--steps", "4")
+    assert (refused.code, "are for a script" in refused.err) == (2, True)
