@@ -216,8 +216,8 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path: Path) -> None:
         env=os.environ,
     )
     assert process.stderr is not None
-    first = process.stderr.readline()
-    assert " ms " in first
+    lines = iter(process.stderr.readline, "")
+    assert any(" ms " in line for line in lines)  # the first may tell that kernels are compiled
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
