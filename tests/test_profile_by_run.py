@@ -14,6 +14,7 @@ from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES
 from pesto_cli.profile.run.reconcile import reconciled
+from pesto_cli.report.spread_plot import spread_chart
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,23 @@ def test_the_untraced_step_is_reconciled_and_what_it_costs_beyond_ops_is_the_mac
     api.write_profile(tmp_path / "p.json", profile)
     kept = api.read_profile(tmp_path / "p.json").problem.machine
     assert kept.step_overhead_us == machine.step_overhead_us
+
+
+def test_a_chart_shows_the_share_of_ops_up_to_every_deviation(profile: Profile) -> None:
+    spread = profile.spread
+    assert spread is not None
+    (rows,) = spread_chart(profile, "rnnlm").to_dict()["datasets"].values()
+    assert len(rows) == (spread.mean_us["CPU"] > 0).sum()
+    for name in {row["class"] for row in rows}:
+        of_class = [row for row in rows if row["class"] == name]
+        assert of_class == sorted(of_class, key=lambda row: (row["deviation"], row["share"]))
+        assert of_class[-1]["share"] == 1
+        assert f"({len(of_class)} ops)" in name
+
+
+def test_times_that_nobody_measured_have_no_chart(profile: Profile) -> None:
+    with pytest.raises(BadInputError, match="no op was measured in several steps"):
+        spread_chart(replace(profile, spread=None), "rnnlm")
 
 
 def test_a_prediction_is_the_makespan_and_the_step_overhead(profile: Profile) -> None:

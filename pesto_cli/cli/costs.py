@@ -34,6 +34,7 @@ from pesto_cli.errors import BadInputError
 )
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's.")
 @click.option("--cpu-offload", is_flag=True, help="Price GPU ops on the CPU too.")
+@click.option("--plot", type=PATH, help="Draw how measured times scatter (.svg, .png, .html).")
 @live_options(steps=100)
 @json_option
 @quiet_option()
@@ -44,18 +45,24 @@ def profile(
     source: str | None,
     comm: Path | None,
     cpu_offload: bool,
+    plot: Path | None,
     as_json: bool,
     quiet: bool,
     **live: Any,
 ) -> None:
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
+    from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.spread_plot import spread_chart
     from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import profile_table
     from pesto_cli.runtime.feeds import source_file
 
     check_output(output, graph)
+    if plot is not None:
+        check_chart_path(plot)
+        check_output(plot, graph, output)
     meta = api.read_meta_graph(graph)
     asked: dict[str, Any] = {
         "cpu_offload": cpu_offload,
@@ -71,7 +78,10 @@ def profile(
     else:
         known = api.read_machine(machine)
         priced = api.profile(meta, known, source=source or "analytic", **asked)
+    chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)
+    if plot is not None and chart is not None:
+        write_chart(plot, chart)
     summary = summarize(priced.problem, api.critical_path_us(priced.problem))
     if as_json:
         echo_json(asdict(summary))
