@@ -1,7 +1,7 @@
 """Devices, the links between them, and the machines that are known by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,11 +12,20 @@ from pesto_cli.graph import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class CommModel:
-    """A transfer takes `max(min_us, latency_us + us_per_byte * bytes)` (Pesto, Section 3.1)."""
+    """A transfer takes `max(min_us, latency_us + us_per_byte * bytes)` (Pesto, Section 3.1).
+
+    A device that computes loses `sender_us + sender_us_per_byte * bytes` when it sends, and
+    `receiver_us + receiver_us_per_byte * bytes` when it receives. That is 0 where copy engines do
+    the work, as on GPUs; a CPU serialises and copies on the cores that compute.
+    """
 
     latency_us: float
     us_per_byte: float
     min_us: float = 0.0
+    sender_us: float = 0.0
+    sender_us_per_byte: float = 0.0
+    receiver_us: float = 0.0
+    receiver_us_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,16 @@ class Machine:
         return self._matrix("min_us")
 
     @cached_property
+    def lost_us(self) -> FloatArray:
+        """`[2, 2, num_devices, num_devices]`: what computing devices lose to transfers.
+
+        By sender or receiver; constant or per byte; src; dst.
+        """
+        names = ("sender_us", "sender_us_per_byte", "receiver_us", "receiver_us_per_byte")
+        matrices = np.stack([self._matrix(name) for name in names])
+        return matrices.reshape(2, 2, self.num_devices, self.num_devices)
+
+    @cached_property
     def channel(self) -> IntArray:
         """`[num_devices, num_devices]`: number of the queue from src to dst; -1 on the diagonal."""
         numbers: dict[tuple[str, ...], int] = {}
@@ -197,8 +216,7 @@ def _check_link(link: Link, names: list[str]) -> None:
             )
     if link.src == link.dst:
         raise BadInputError(f"link {link.src} -> {link.dst} joins a device with itself; drop it.")
-    for attribute in ("latency_us", "us_per_byte", "min_us"):
-        value = getattr(link.comm, attribute)
+    for attribute, value in asdict(link.comm).items():
         if not 0 <= value < np.inf:
             raise BadInputError(
                 f"link {link.src} -> {link.dst} has {attribute} {value}; "

@@ -4,7 +4,9 @@ At each instant all ends and arrivals are handled first. Then devices are served
 idle device starts its ready op of highest priority, ties to the lowest op index. Zero-time ops end
 at the instant at which they start, so this repeats until nothing more happens; only then the
 tensors produced at this instant queue on their links, by (producer, tensor, destination). As a
-link is first come first served, a transfer's times are known when it queues.
+link is first come first served, a transfer's times are known when it queues. The op that runs on
+the sender by then, and the one on the receiver when it arrives, ends later by what its device
+loses (`CommModel`).
 """
 
 from typing import Any
@@ -50,6 +52,7 @@ class Simulator:
             machine.min_us,
             machine.channel,
             float(machine.signal_us),
+            machine.lost_us,
         )
 
     def list_schedule(self, device: IntArray, priority: FloatArray) -> Schedule:
@@ -240,7 +243,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     has left to do. What has not started by then keeps rank -1.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    latency, slope, floor, channel, signal_us = machine
+    latency, slope, floor, channel, signal_us, lost = machine
     num_ops, num_devices = duration.shape
     strict = len(queue) > 0
     waiting = waits.copy()
@@ -255,6 +258,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     rank = np.full(num_ops, -1, np.int64)
     # A transfer has at least one consumer of its own.
     tensor_of, dst_of = np.empty(len(consumers), np.int64), np.empty(len(consumers), np.int64)
+    src_of = np.empty(len(consumers), np.int64)
     sent, arrived = np.empty(len(consumers)), np.empty(len(consumers))
     num_sent = 0
     # Codes: row of a transfer, or -1 - (op * num_devices + destination) of a signal.
@@ -335,6 +339,10 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                 if code >= 0:
                     here, tensor = dst_of[code], tensor_of[code]
                     first, last, is_signal = tensor, tensor + 1, False
+                    if running[here] >= 0:
+                        per_byte = lost[1, 1, src_of[code], here]
+                        loss = lost[1, 0, src_of[code], here] + per_byte * num_bytes[tensor]
+                        end[running[here]] += loss
                 else:
                     op, here = divmod(-1 - code, num_devices)
                     first, last, is_signal = op_tensors[op], op_tensors[op + 1], True
@@ -409,6 +417,11 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                         arrived[num_sent] = sent[num_sent] + max(floor[here, where], linear)
                         link_free[link] = arrived[num_sent]
                         tensor_of[num_sent], dst_of[num_sent] = tensor, where
+                        src_of[num_sent] = here
+                        if running[here] >= 0:
+                            per_byte = lost[0, 1, here, where]
+                            loss = lost[0, 0, here, where] + per_byte * num_bytes[tensor]
+                            end[running[here]] += loss
                         num_events = _push_event(
                             times, codes, num_events, arrived[num_sent], num_sent
                         )
@@ -438,7 +451,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
 def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
     """`[num_ops]`: own duration and the longest way to the end behind it."""
     op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    latency, slope, floor, _, signal_us = machine
+    latency, slope, floor, _, signal_us, _ = machine
     tail = np.zeros(len(order))
     for op in order[::-1]:
         here, longest = device[op], 0.0

@@ -7,6 +7,7 @@ import pytest
 from conftest import on_gpus, two_gpus
 from random_problems import random_devices
 
+from pesto_cli.bounds import lower_bound_us
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import CommModel, Link
@@ -239,3 +240,56 @@ def test_transfers_take_the_same_time_in_any_order() -> None:
         transfers = simulator.list_schedule(device, rng.random(problem.num_ops)).transfers
         together = transfers_us(simulator.kernel_graph, simulator.kernel_machine, device)
         assert together == pytest.approx((transfers.end_us - transfers.start_us).sum())
+
+
+def with_losses(problem: Problem, **lost: float) -> Problem:
+    """The same problem where devices lose time to transfers."""
+    machine = problem.machine
+    links = tuple(replace(link, comm=replace(link.comm, **lost)) for link in machine.links)
+    return replace(problem, machine=replace(machine, links=links))
+
+
+LOSSES = {
+    "sender_us": 2.0,
+    "sender_us_per_byte": 0.001,
+    "receiver_us": 3.0,
+    "receiver_us_per_byte": 0.002,
+}
+
+
+def test_a_transfer_prolongs_what_runs_at_both_ends() -> None:
+    # op0 sends 1,000 bytes from GPU:0 to op3 on GPU:1, while op1 and op2 run.
+    graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [3])])
+    times = {"GPU": [10.0, 100.0, 100.0, 5.0]}
+    problem = with_losses(Problem.build(graph, times, two_gpus()), **LOSSES)
+    device, priority = np.array([GPU0, GPU0, GPU1, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
+    schedule = Simulator(problem).list_schedule(device, priority)
+    assert schedule.end_us[1] == pytest.approx(10 + 100 + 2 + 1)
+    assert schedule.end_us[2] == pytest.approx(100 + 3 + 2)
+    assert violations(problem, schedule) == []
+    assert {found.rule for found in violations(with_losses(problem, sender_us=0.0), schedule)} == {
+        "duration"
+    }
+
+
+def test_devices_that_do_nothing_lose_nothing() -> None:
+    graph = OpGraph.build(["op0", "op1"], [Tensor(0, 1000, [1])])
+    plain = Problem.build(graph, {"GPU": [10.0, 5.0]}, two_gpus())
+    device, priority = np.array([GPU0, GPU1]), np.zeros(2)
+    slowed = list_schedule(with_losses(plain, **LOSSES), device, priority)
+    assert (slowed.end_us == list_schedule(plain, device, priority).end_us).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_schedules_with_losses_pass_the_checker_and_replay_exactly(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        problem = with_losses(random_problem(rng), **LOSSES)
+        device = random_devices(problem, rng)
+        simulator = Simulator(problem)
+        schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
+        assert violations(problem, schedule) == []
+        again = simulator.replay(schedule.placement)
+        assert (again.start_us == schedule.start_us).all()
+        assert (again.end_us == schedule.end_us).all()
+        assert schedule.makespan_us >= lower_bound_us(problem) - 1e-6

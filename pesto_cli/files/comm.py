@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -28,6 +28,10 @@ class _CommLinkSchema(Schema):
     latency_us: NonNegative
     us_per_byte: NonNegative
     min_us: NonNegative = 0.0
+    sender_us: NonNegative = 0.0
+    sender_us_per_byte: NonNegative = 0.0
+    receiver_us: NonNegative = 0.0
+    receiver_us_per_byte: NonNegative = 0.0
     channel: str = ""
     r_squared: float | None = None
     num_samples: int | None = None
@@ -77,7 +81,7 @@ def read_comm(path: Path | str) -> list[CommFit]:
         CommFit(
             link.src_kind,
             link.dst_kind,
-            CommModel(link.latency_us, link.us_per_byte, link.min_us),
+            CommModel(**{each.name: getattr(link, each.name) for each in fields(CommModel)}),
             link.r_squared,
             link.num_samples,
             link.channel,

@@ -27,6 +27,10 @@ class _LinkSchema(Schema):
     latency_us: float
     us_per_byte: float
     min_us: float = 0.0
+    sender_us: float = 0.0
+    sender_us_per_byte: float = 0.0
+    receiver_us: float = 0.0
+    receiver_us_per_byte: float = 0.0
     channel: str | None = None
 
 
@@ -57,7 +61,7 @@ class MachineSchema(Schema):
                 Link(
                     link.src,
                     link.dst,
-                    CommModel(link.latency_us, link.us_per_byte, link.min_us),
+                    CommModel(**link.model_dump(exclude={"src", "dst", "channel"})),
                     link.channel or "",
                 )
                 for link in self.links
