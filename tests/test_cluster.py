@@ -38,7 +38,9 @@ from pesto_cli.cluster.workers import free_ports
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import CommModel, Device
+from pesto_cli.profile.comm import fit_loss
 from pesto_cli.profile.comm.chains import Chains, Move
+from pesto_cli.profile.comm.occupation import Losses, losses
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 
 MARK = "PESTO_TEST_MARK"
@@ -299,11 +301,42 @@ def test_transfers_of_all_sizes_are_timed_both_ways(workers: Cluster) -> None:
     assert sum(sample.us for sample in timed.samples) > 0
 
 
+def losses_both_ways(connection: Connection, transfer_us: dict[int, float]) -> list[Losses]:
+    a, b = connection.device_names.values()
+    return [losses(connection, *ends, transfer_us, num_turns=7) for ends in ((a, b), (b, a))]
+
+
+def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers: Cluster) -> None:
+    both_ways = workers.call(losses_both_ways, {1: 110.0, 2**22: 3000.0})
+    sender_us, sender_us_per_byte = fit_loss(
+        lost for each in both_ways for lost in each.sender_us.items()
+    )
+    receiver_us, receiver_us_per_byte = fit_loss(
+        lost for each in both_ways for lost in each.receiver_us.items()
+    )
+    assert sender_us_per_byte > 0
+    assert receiver_us_per_byte > 0
+    per_byte = sender_us_per_byte + receiver_us_per_byte
+    assert sender_us + receiver_us + per_byte * 2**20 > 50
+
+
+def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
+    us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
+    there = Losses({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
+    back = Losses({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
+    timed = [LinkTimes(us, 140.0, 2.0, 1.5, lost) for lost in (there, back)]
+    (fit,) = TimedTransfers({("CPU", "CPU", ""): timed}).fits()
+    sender = (fit.comm.sender_us, fit.comm.sender_us_per_byte)
+    receiver = (fit.comm.receiver_us, fit.comm.receiver_us_per_byte)
+    assert sender == pytest.approx((40.0, 3e-4), rel=1e-3)
+    assert receiver == pytest.approx((70.0, 4e-4), rel=1e-3)
+
+
 def test_a_fit_has_the_means_of_what_else_was_timed() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
     there, back = LinkTimes(us, 140.0, 2.0, 1.5), LinkTimes(us, 120.0, 2.2, 1.7)
     (fit,) = TimedTransfers({("CPU", "GPU", "out of a"): [there, back]}).fits()
-    assert fit.comm == CommModel(pytest.approx(100.0), pytest.approx(1e-3))
+    assert fit.comm == CommModel(pytest.approx(100.0), pytest.approx(1e-3))  # and nothing is lost
     assert (fit.link_kind, fit.num_samples) == (("CPU", "GPU", "out of a"), 6)
     checked = (fit.signal_us, fit.two_at_once, fit.both_ways)
     assert checked == pytest.approx((130.0, 2.1, 1.6))

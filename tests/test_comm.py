@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pesto_cli.cluster import Connection
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, read_comm, with_comm, write_comm
 from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
-from pesto_cli.profile.comm import Sample, fit, read_samples
+from pesto_cli.profile.comm import Sample, fit, fit_loss, read_samples
+from pesto_cli.profile.comm.occupation import Losses, losses, median_loss_us, num_products
 from pesto_cli.report.charts import write_chart
 from pesto_cli.report.comm_checks import comm_checks
 from pesto_cli.report.comm_plot import comm_chart
@@ -93,6 +95,38 @@ def test_one_size_is_too_few():
 def test_transfers_that_get_faster_with_their_size_are_refused():
     with pytest.raises(BadInputError, match="less the larger they are"):
         fit([Sample("GPU", "GPU", 1000, 10.0), Sample("GPU", "GPU", 2000, 9.0)])
+
+
+def test_losses_on_a_line_give_the_line_of_both_directions():
+    assert fit_loss((size, 40.0 + 3e-4 * size) for size in SIZES) == pytest.approx((40.0, 3e-4))
+    there, back = ([(4, us), (10**6, us + 100)] for us in (30.0, 30.0))
+    assert fit_loss(there + back) == pytest.approx((30.0, 1e-4), rel=1e-3)
+
+
+def test_a_line_of_losses_is_nowhere_below_zero():
+    fixed_us, us_per_byte = fit_loss([(4, 0.0), (2**16, 0.0), (2**20, 400.0)])
+    assert fixed_us == 0.0
+    assert us_per_byte > 0
+    assert fit_loss([(4, 30.0), (2**20, 20.0)]) == (pytest.approx(23.08, abs=0.01), 0.0)
+    assert fit_loss([(4, 0.0), (2**20, 0.0)]) == (0.0, 0.0)
+    assert fit_loss([]) == (0.0, 0.0)
+
+
+def test_a_loss_is_the_median_difference_of_pairs_for_each_transfer():
+    assert median_loss_us([900.0, 5000.0, 1900.0], [700.0, 800.0, 1500.0], count=4) == 100.0
+    assert median_loss_us([700.0], [800.0], count=4) == 0.0
+
+
+def test_products_cover_the_transfers_three_times():
+    transfer_us = {1: 100.0, 2**20: 1100.0, 2**22: 4100.0}
+    assert num_products(2**20, transfer_us, product_us=500.0) == 6 * 3 * 1100 / 500 + 0.4
+    assert num_products(4, {1: 1.0, 2**22: 2.0}, product_us=500.0) == 8
+    assert num_products(2**22, {1: 1e6, 2**22: 1e7}, product_us=500.0) == 2000
+
+
+def test_a_gpu_loses_nothing_to_transfers():
+    nowhere = Connection("", {})
+    assert losses(nowhere, "/device:GPU:0", "/device:CPU:0", {}, num_turns=1) == Losses()
 
 
 def test_fitted_models_survive_their_file_and_reach_the_machine(tmp_path):

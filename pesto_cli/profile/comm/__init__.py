@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 DOUBTFUL_R_SQUARED = 0.9
 # Below this, all times are taken to be equally exact.
 CLOCK_US = 1.0
+# The same for losses, which are differences of steps: they come out alike to some microseconds.
+LOSS_US = 10.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,7 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
             f"{link} were timed with the one size of {num_bytes[0]:.0f} bytes; at least two sizes "
             "were expected: time more, from a few bytes to what the model sends."
         )
-    weight = 1 / np.maximum(us, CLOCK_US) ** 2
-    mean_bytes, mean_us = np.average(num_bytes, weights=weight), np.average(us, weights=weight)
-    deviation = weight * (num_bytes - mean_bytes)
-    us_per_byte = float(deviation @ (us - mean_us) / (deviation @ num_bytes))
-    latency_us = float(mean_us - us_per_byte * mean_bytes)
+    latency_us, us_per_byte = _line(num_bytes, us, CLOCK_US)
     if us_per_byte < 0:
         raise BadInputError(
             f"{link} take {-us_per_byte:.3g} us a byte less the larger they are; a time that grows "
@@ -102,13 +100,50 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
             link,
             latency_us,
         )
-        per_byte = weight * num_bytes
-        us_per_byte, latency_us = float(per_byte @ us / (per_byte @ num_bytes)), 0.0
+        latency_us, us_per_byte = _line_through_origin(num_bytes, us, CLOCK_US)
     r_squared = _r_squared(us, latency_us + us_per_byte * num_bytes)
     if r_squared < DOUBTFUL_R_SQUARED:
         log.warning("%s: the line explains little of the times (R² %.2f).", link, r_squared)
     model = CommModel(latency_us, us_per_byte)
     return CommFit(src_kind, dst_kind, model, r_squared, len(samples), channel)
+
+
+def fit_loss(lost_us: Iterable[tuple[int, float]]) -> tuple[float, float]:
+    """The line, us and us per byte, of what an end of a link loses: by the bytes of a transfer.
+
+    Of the same least squares as transfers. Neither is negative: what would be is 0, and the other
+    is fitted again. Nothing timed is nothing lost.
+    """
+    num_bytes, us = np.array([*lost_us], dtype=np.float64).reshape(-1, 2).T
+    if len(np.unique(num_bytes)) < 2:
+        return 0.0, 0.0
+    fixed_us, us_per_byte = _line(num_bytes, us, LOSS_US)
+    if us_per_byte < 0:
+        return float(np.average(us, weights=_weight(us, LOSS_US))), 0.0
+    if fixed_us < 0:
+        return _line_through_origin(num_bytes, us, LOSS_US)
+    return fixed_us, us_per_byte
+
+
+def _line(num_bytes: FloatArray, us: FloatArray, exact_us: float) -> tuple[float, float]:
+    """Least squares of relative errors: us at no bytes, and us per byte."""
+    weight = _weight(us, exact_us)
+    mean_bytes, mean_us = np.average(num_bytes, weights=weight), np.average(us, weights=weight)
+    deviation = weight * (num_bytes - mean_bytes)
+    us_per_byte = float(deviation @ (us - mean_us) / (deviation @ num_bytes))
+    return float(mean_us - us_per_byte * mean_bytes), us_per_byte
+
+
+def _line_through_origin(
+    num_bytes: FloatArray, us: FloatArray, exact_us: float
+) -> tuple[float, float]:
+    per_byte = _weight(us, exact_us) * num_bytes
+    return 0.0, float(per_byte @ us / (per_byte @ num_bytes))
+
+
+def _weight(us: FloatArray, exact_us: float) -> FloatArray:
+    """Of squared errors, to make them relative; times below `exact_us` count alike."""
+    return 1 / np.maximum(us, exact_us) ** 2
 
 
 def _r_squared(us: FloatArray, fitted_us: FloatArray) -> float:

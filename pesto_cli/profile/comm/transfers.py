@@ -6,10 +6,12 @@ nothing, and a chain of signals alone, there and back, gives the delay of one:
 
     signal_us   = (hop_us(signals) - hop_us(signals that stay)) / 2
     transfer_us = hop_us(tensor that goes) - hop_us(tensor that stays) - signal_us
+
+What a and b lose to it if they compute meanwhile is timed apart (`profile.comm.occupation`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import numpy as np
@@ -17,8 +19,9 @@ import numpy as np
 from pesto_cli.cluster import Cluster, Connection
 from pesto_cli.files import CommFit, LinkKind, link_kinds
 from pesto_cli.machine import Link, Machine
-from pesto_cli.profile.comm import Sample, fit
+from pesto_cli.profile.comm import Sample, fit, fit_loss
 from pesto_cli.profile.comm.chains import Chains, Move
+from pesto_cli.profile.comm.occupation import Losses, losses
 
 # 1 B to 64 MiB.
 SIZES = tuple(4**power for power in range(14))
@@ -32,12 +35,16 @@ CONGESTION_BYTES = 2**24
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """What one link takes. us: of a transfer by its bytes. The others are as in `CommFit`."""
+    """What one link takes.
+
+    us: of a transfer by its bytes. losses: of its ends. The others are as in `CommFit`.
+    """
 
     us: Mapping[int, float]
     signal_us: float
     two_at_once: float
     both_ways: float
+    losses: Losses = field(default_factory=Losses)
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,12 @@ class TimedTransfers:
         ]
 
     def fits(self) -> list[CommFit]:
-        """A line for each kind of link, and the means of what else was measured.
+        """A line for each kind of link, the lines of its losses, and the means of the checks.
 
         Raises:
             BadInputError: larger transfers took less time.
         """
-        return [_with_checks(line, self.links[line.link_kind]) for line in fit(self.samples)]
+        return [_with_the_rest(line, self.links[line.link_kind]) for line in fit(self.samples)]
 
 
 def timed_transfers(
@@ -90,9 +97,23 @@ def _links_to_time(machine: Machine) -> dict[LinkKind, list[Link]]:
     return chosen
 
 
-def _with_checks(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
+def _with_the_rest(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
+    sender_us, sender_us_per_byte = fit_loss(
+        lost for each in times for lost in each.losses.sender_us.items()
+    )
+    receiver_us, receiver_us_per_byte = fit_loss(
+        lost for each in times for lost in each.losses.receiver_us.items()
+    )
+    comm = replace(
+        line.comm,
+        sender_us=sender_us,
+        sender_us_per_byte=sender_us_per_byte,
+        receiver_us=receiver_us,
+        receiver_us_per_byte=receiver_us_per_byte,
+    )
     return replace(
         line,
+        comm=comm,
         signal_us=fmean(each.signal_us for each in times),
         two_at_once=fmean(each.two_at_once for each in times),
         both_ways=fmean(each.both_ways for each in times),
@@ -121,11 +142,13 @@ def _time_link(
     signal_us = max(0.0, hop_us["signals"] - hop_us["signals stay"]) / 2
     beside_us = hop_us["tensor stays"] + signal_us
     one_us = hop_us["one"] - beside_us
+    us = {size: max(0.0, hop_us[size] - beside_us) for size in sizes}
     return LinkTimes(
-        {size: max(0.0, hop_us[size] - beside_us) for size in sizes},
+        us,
         signal_us,
         (hop_us["two"] - beside_us) / one_us,
         (hop_us["both ways"] - beside_us) / one_us,
+        losses(connection, src, dst, us, num_turns),
     )
 
 
