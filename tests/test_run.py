@@ -292,5 +292,8 @@ def test_what_a_script_cannot_have_is_refused(tmp_path: Path, pesto: Pesto) -> N
         refused = pesto(*run, *options)
         assert refused.code == 2
         assert message in refused.err
+    profile = ("profile", "graph.meta", "-m", "local-workers:2", "-o", tmp_path / "p.json")
+    refused = pesto(*profile, "--source", "trace:a.pb")
+    assert (refused.code, "does not go with local-workers:2" in refused.err) == (2, True)
     refused = pesto("run", "graph.meta", "-m", "local-workers:2", "--", "--steps", "4")
     assert (refused.code, "are for a script" in refused.err) == (2, True)

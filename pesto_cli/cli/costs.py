@@ -63,6 +63,11 @@ def profile(
     if plot is not None:
         check_chart_path(plot)
         check_output(plot, graph, output)
+    if source not in (None, "run") and api.is_live(machine):
+        raise BadInputError(
+            f"--source {source} does not go with {machine}, whose devices exist: run was expected, "
+            "or no --source; for other sources name a preset or a machine file."
+        )
     meta = api.read_meta_graph(graph)
     asked: dict[str, Any] = {
         "cpu_offload": cpu_offload,
@@ -138,6 +143,11 @@ def comm(
         fits = fit(rows)
     else:
         with api.connected(str(machine), open_ports=open_ports) as cluster:
+            if not cluster.machine.links:
+                raise BadInputError(
+                    f"machine {machine} has one device, and no link to time; two or more were "
+                    "expected, as in local-workers:2."
+                )
             timed = timed_transfers(cluster)
         rows, fits = timed.samples, timed.fits()
     api.write_comm(output, fits)

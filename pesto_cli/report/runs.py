@@ -47,7 +47,8 @@ def _line(
         cells.append("" if row.error is None else f"{row.error:+.1%}")
     if is_compared:
         faster = speed_up(first.times, times)
-        cells += [f"{faster.times:.3f}", f"{faster.low:.3f} - {faster.high:.3f}"]
+        interval = f"{faster.low:.3f} - {faster.high:.3f}" if len(times.us) > 1 else ""
+        cells += [f"{faster.times:.3f}", interval]
     cells += [f"{busy / times.median_us:.0%}" for busy in times.busy_us.values()]
     if times.losses:
         cells.append(f"{times.losses[0]:.4g} -> {times.losses[-1]:.4g}")
