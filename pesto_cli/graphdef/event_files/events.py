@@ -7,7 +7,6 @@ Graphs come as
     a summary           by `tf.summary.trace_export`: a RunMetadata with the graphs of all functions
 """
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _VERSION = b"brain.Event:"
 # The first record says the version, a few bytes into the file.
 _SNIFFED_BYTES = 64
@@ -74,17 +72,14 @@ def _decoded(path: Path) -> Iterator[None]:
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
     except DecodeError as error:
-        raise BadInputError(
-            f"{path} is a damaged event file ({error}); one by TensorFlow was expected: write or "
-            "copy it again."
-        ) from None
+        raise _damaged(path, error) from None
 
 
 def _events(path: Path) -> Iterator[Any]:
     tensorflow()
     from tensorflow.core.util.event_pb2 import Event
 
-    for record in _records(path.read_bytes()):
+    for record in _records(path):
         yield Event.FromString(record)
 
 
@@ -117,13 +112,25 @@ def _traces(event: Any) -> Iterator[Any]:
                 yield tf1.RunMetadata.FromString(serialized)
 
 
-def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the records that are whole."""
-    offset = 0
-    while offset + _HEADER.size <= len(data):
-        length, _ = _HEADER.unpack_from(data, offset)
-        offset += _HEADER.size
-        if offset + length + _FOOTER.size > len(data):
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the records that are whole; TensorFlow's reader checks their sums."""
+    tf = tensorflow()
+    from tensorflow.python.lib.io._pywrap_record_io import RecordIterator
+
+    records = RecordIterator(str(path), "")
+    while True:
+        try:
+            yield next(records)
+        except StopIteration:
             return
-        yield data[offset : offset + length]
-        offset += length + _FOOTER.size
+        except tf.errors.DataLossError as error:
+            if "truncated" in str(error):
+                return
+            raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> BadInputError:
+    return BadInputError(
+        f"{path} is a damaged event file ({error}); one by TensorFlow was expected: write or copy "
+        "it again."
+    )
