@@ -188,6 +188,12 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
+def _transfer_us(machine, src, dst, num_bytes):  # type: ignore[no-untyped-def]
+    latency, slope, floor = machine[:3]
+    return max(floor[src, dst], latency[src, dst] + slope[src, dst] * num_bytes)
+
+
+@numba.njit(cache=True, nogil=True)
 def _release(op, here, waiting, strict, ready, base, num_ready, key):  # type: ignore[no-untyped-def]
     """One thing that an op waits for is there; after the last, it is ready.
 
@@ -243,7 +249,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     has left to do. What has not started by then keeps rank -1.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    latency, slope, floor, channel, signal_us, lost = machine
+    channel, signal_us, lost = machine[3:]
     num_ops, num_devices = duration.shape
     strict = len(queue) > 0
     waiting = waits.copy()
@@ -412,9 +418,9 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                             continue
                         wanted[where] = False
                         link = channel[here, where]
-                        linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
                         sent[num_sent] = max(now, link_free[link])
-                        arrived[num_sent] = sent[num_sent] + max(floor[here, where], linear)
+                        takes = _transfer_us(machine, here, where, num_bytes[tensor])
+                        arrived[num_sent] = sent[num_sent] + takes
                         link_free[link] = arrived[num_sent]
                         tensor_of[num_sent], dst_of[num_sent] = tensor, where
                         src_of[num_sent] = here
@@ -451,7 +457,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
 def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
     """`[num_ops]`: own duration and the longest way to the end behind it."""
     op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    latency, slope, floor, _, signal_us, _ = machine
+    signal_us = machine[4]
     tail = np.zeros(len(order))
     for op in order[::-1]:
         here, longest = device[op], 0.0
@@ -462,8 +468,7 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
                 if where != here and on_host[entry]:
                     delay = signal_us
                 elif where != here:
-                    linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
-                    delay = max(floor[here, where], linear)
+                    delay = _transfer_us(machine, here, where, num_bytes[tensor])
                 longest = max(longest, delay + tail[consumers[entry]])
         for entry in range(after[op], after[op + 1]):
             delay = 0.0 if device[control[entry]] == here else signal_us
@@ -476,8 +481,7 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
 def transfers_us(graph, machine, device):  # type: ignore[no-untyped-def]
     """How long all transfers of a placement take together, in whatever order."""
     op_tensors, num_bytes, offsets, consumers, on_host = graph[1:6]
-    latency, slope, floor = machine[:3]
-    last_sent = np.full(len(latency), -1, np.int64)  # to each device
+    last_sent = np.full(len(machine[0]), -1, np.int64)  # to each device
     total = 0.0
     for op in range(len(device)):
         here = device[op]
@@ -487,6 +491,5 @@ def transfers_us(graph, machine, device):  # type: ignore[no-untyped-def]
                 if where == here or on_host[entry] or last_sent[where] == tensor:
                     continue
                 last_sent[where] = tensor
-                linear = latency[here, where] + slope[here, where] * num_bytes[tensor]
-                total += max(floor[here, where], linear)
+                total += _transfer_us(machine, here, where, num_bytes[tensor])
     return total

@@ -88,3 +88,18 @@ def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Write:
+    """Write a script and give its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return path
+
+    return write

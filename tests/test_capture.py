@@ -2,12 +2,13 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Write
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.containers import read_meta_graph
@@ -90,18 +91,6 @@ WAYS = {
     "tensor": ("train:0", BESIDES),
     "conditional": ("train", BESIDES),
 }
-
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Write:
-    def write(text: str) -> Path:
-        path = tmp_path / "script.py"
-        path.write_text(text)
-        return path
-
-    return write
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,11 +1,12 @@
 """Unmodified v1 programs run under a placement: results to the bit, devices, and order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import pytest
+from conftest import Write
 from test_apply_in_tensorflow import Model, Training, _spans, dealt, moved, ordered_ops, too_early
 
 from pesto_cli.apply import ProgramReport, run_script
@@ -16,17 +17,6 @@ from pesto_cli.graphdef.programs.run import run_program
 from pesto_cli.graphdef.read import StepGraph, read_step
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Write:
-    def write(text: str) -> Path:
-        path = tmp_path / "script.py"
-        path.write_text(text)
-        return path
-
-    return write
 
 
 def placed_by_dealing(path: Path, argv: Sequence[str] = ()) -> PlacementFile:

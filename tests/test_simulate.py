@@ -205,20 +205,40 @@ def random_problem(rng: np.random.Generator) -> Problem:
     return Problem.build(graph, {"GPU": gpu, "CPU": cpu}, two_gpus())
 
 
+def with_losses(problem: Problem, **lost: float) -> Problem:
+    """The same problem where devices lose time to transfers."""
+    machine = problem.machine
+    links = tuple(replace(link, comm=replace(link.comm, **lost)) for link in machine.links)
+    return replace(problem, machine=replace(machine, links=links))
+
+
+LOSSES = {
+    "sender_us": 2.0,
+    "sender_us_per_byte": 0.001,
+    "receiver_us": 3.0,
+    "receiver_us_per_byte": 0.002,
+}
+
+
+@pytest.mark.parametrize("lost", [{}, LOSSES], ids=["no losses", "losses"])
 @pytest.mark.parametrize("seed", range(10))
-def test_every_schedule_passes_the_checker_and_replays_exactly(seed: int) -> None:
+def test_every_schedule_passes_the_checker_and_replays_exactly(
+    seed: int, lost: dict[str, float]
+) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(40):
-        problem = random_problem(rng)
+        problem = with_losses(random_problem(rng), **lost)
         device = random_devices(problem, rng)
         simulator = Simulator(problem)
         schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
         assert violations(problem, schedule) == []
         again = simulator.replay(schedule.placement)
         assert (again.start_us == schedule.start_us).all()
+        assert (again.end_us == schedule.end_us).all()
         assert (again.rank == schedule.rank).all()
         assert (again.transfers.start_us == schedule.transfers.start_us).all()
         assert (again.peak_bytes == schedule.peak_bytes).all()
+        assert schedule.makespan_us >= lower_bound_us(problem) - 1e-6
 
 
 def test_upward_rank_without_queueing_bounds_the_makespan() -> None:
@@ -242,21 +262,6 @@ def test_transfers_take_the_same_time_in_any_order() -> None:
         assert together == pytest.approx((transfers.end_us - transfers.start_us).sum())
 
 
-def with_losses(problem: Problem, **lost: float) -> Problem:
-    """The same problem where devices lose time to transfers."""
-    machine = problem.machine
-    links = tuple(replace(link, comm=replace(link.comm, **lost)) for link in machine.links)
-    return replace(problem, machine=replace(machine, links=links))
-
-
-LOSSES = {
-    "sender_us": 2.0,
-    "sender_us_per_byte": 0.001,
-    "receiver_us": 3.0,
-    "receiver_us_per_byte": 0.002,
-}
-
-
 def test_a_transfer_prolongs_what_runs_at_both_ends() -> None:
     # op0 sends 1,000 bytes from GPU:0 to op3 on GPU:1, while op1 and op2 run.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [3])])
@@ -278,18 +283,3 @@ def test_devices_that_do_nothing_lose_nothing() -> None:
     device, priority = np.array([GPU0, GPU1]), np.zeros(2)
     slowed = list_schedule(with_losses(plain, **LOSSES), device, priority)
     assert (slowed.end_us == list_schedule(plain, device, priority).end_us).all()
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_schedules_with_losses_pass_the_checker_and_replay_exactly(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for _ in range(40):
-        problem = with_losses(random_problem(rng), **LOSSES)
-        device = random_devices(problem, rng)
-        simulator = Simulator(problem)
-        schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
-        assert violations(problem, schedule) == []
-        again = simulator.replay(schedule.placement)
-        assert (again.start_us == schedule.start_us).all()
-        assert (again.end_us == schedule.end_us).all()
-        assert schedule.makespan_us >= lower_bound_us(problem) - 1e-6

@@ -1,6 +1,6 @@
 """One signature of a SavedModel as a MetaGraphDef, with its functions inlined."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from pesto_cli.graphdef.containers import read_saved_model
 from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
-from pesto_cli.graphdef.structure import ancestors, leave_lost_company
+from pesto_cli.graphdef.structure import ancestors, leave_lost_company, unused_name
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 INTERNAL_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
@@ -73,20 +73,11 @@ def _with_fetches(meta: Any, definition: Any) -> Any:
     copy = type(meta)()
     copy.CopyFrom(meta)
     outputs = sorted({output.name for output in definition.outputs.values()})
-    names = {node.name for node in copy.graph_def.node}
-    name = next(n for n in _numbered(TRAIN_OP) if n not in names)
+    name = unused_name(copy.graph_def, TRAIN_OP)
     inputs = sorted({f"^{node_name(output)}" for output in outputs})
     copy.graph_def.node.add(name=name, op="NoOp", input=inputs)
     copy.collection_def[TRAIN_OP].node_list.value[:] = [name, *outputs]
     return copy
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    count = 0
-    while True:
-        count += 1
-        yield f"{name}_{count}"
 
 
 def _keep_restoring(meta: Any) -> None:
@@ -94,8 +85,7 @@ def _keep_restoring(meta: Any) -> None:
     restore = meta.saver_def.restore_op_name
     meta.ClearField("saver_def")
     if restore:
-        names = {node.name for node in meta.graph_def.node}
-        name = next(n for n in _numbered(RESTORE) if n not in names)
+        name = unused_name(meta.graph_def, RESTORE)
         meta.graph_def.node.add(name=name, op="NoOp", input=[f"^{node_name(restore)}"])
         meta.collection_def[RESTORE].node_list.value.append(name)
 

@@ -4,6 +4,7 @@ TensorFlow's own import ends the process or gives an opaque message on some of t
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, count
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -65,6 +66,13 @@ def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
             seen.add(name)
             waiting.extend(producers(by_name[name]))
     return seen
+
+
+def unused_name(graph_def: Any, name: str) -> str:
+    """Return a name for a new node: this one, or with the first number that makes it one."""
+    names = {node.name for node in graph_def.node}
+    numbered = chain([name], (f"{name}_{number}" for number in count(1)))
+    return next(each for each in numbered if each not in names)
 
 
 def leave_lost_company(node: Any, present: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pesto_cli.graphdef.event_files.handles import handles, is_handle_type
 from pesto_cli.graphdef.event_files.traced_graphs import returned_tensors, with_variables
 from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, Shape, fetch_names, node_name
 from pesto_cli.graphdef.signature import OpDefs
-from pesto_cli.graphdef.structure import producers
+from pesto_cli.graphdef.structure import producers, unused_name
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 SHOWN_FETCHES = 8
@@ -79,8 +79,7 @@ def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
         raise BadInputError(
             f"{what}: nothing in the graph computes anything; a training step was expected."
         )
-    taken = {node.name for node in meta.graph_def.node}
-    train_op = next(name for name in _numbered(TRAIN_OP) if name not in taken)
+    train_op = unused_name(meta.graph_def, TRAIN_OP)
     run = dict.fromkeys([*sinks, *map(node_name, outputs)])
     meta.graph_def.node.add(name=train_op, op="NoOp", input=[f"^{name}" for name in run])
     losses = [f"{name}:0" for name in sinks if _is_loss(meta.graph_def, name)]
@@ -93,14 +92,6 @@ def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
             len(sinks),
             shown,
         )
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    count = 0
-    while True:
-        count += 1
-        yield f"{name}_{count}"
 
 
 def _sinks(graph_def: Any, outputs: Sequence[str]) -> list[str]:
