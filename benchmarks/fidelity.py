@@ -28,6 +28,7 @@ from pesto_cli.files import CommFit, Profile
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result
 from pesto_cli.simulate import Simulator
+from pesto_cli.steps import speed_up
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
@@ -47,6 +48,7 @@ class Row:
 
     explained: the share of the untraced step on one device that op times are.
     measured_ms: median over the steps; low_ms and high_ms enclose the middle half.
+    times: how many times faster it is than the better of single and expert, with its 95 % interval.
     """
 
     model: str
@@ -61,6 +63,9 @@ class Row:
     low_ms: float
     high_ms: float
     min_ms: float
+    times: float
+    times_low: float
+    times_high: float
     departures: int
 
     @property
@@ -111,10 +116,12 @@ def measure(
     placed = [pesto.placement(profile, result) for result in results]
     runs = pesto.run_steps(meta, cluster, placed, steps=steps)
     machine, account = profile.problem.machine, profile.provenance["reconciled"][0]
+    by_hand = min(runs[:2], key=lambda run: run.times.median_us)
     for result, run in zip(results, runs, strict=True):
         transfers = result.schedule.transfers
         sent = profile.problem.graph.tensor_bytes[transfers.tensor]
         low_us, high_us = run.times.quartiles_us
+        faster = speed_up(by_hand.times, run.times)
         yield Row(
             model=model,
             num_ops=profile.problem.num_ops,
@@ -128,6 +135,9 @@ def measure(
             low_ms=low_us / 1e3,
             high_ms=high_us / 1e3,
             min_ms=run.times.min_us / 1e3,
+            times=faster.times,
+            times_low=faster.low,
+            times_high=faster.high,
             departures=len(run.verification.departures),
         )
 
@@ -144,7 +154,7 @@ def exported(model: str) -> Any:
 
 
 def placements(profile: Profile, limits: pesto.Limits) -> Iterator[Result]:
-    """All on one device, by layers as people do, layers at random, and pesto's own."""
+    """All on one device and by layers, as people do by hand; layers at random; and pesto's own."""
     yield from pesto.compare(profile, ["single", "expert"])
     yield random_by_layer(profile.problem, limits.seed)
     yield pesto.solve(profile, "pesto", pesto.Search(limits))
@@ -177,8 +187,8 @@ def conditions(machine: str, steps: int) -> dict[str, object]:
 def markdown(rows: Sequence[Row]) -> str:
     """One line a placement."""
     columns = ["model", "ops", "explained", "placement", "sent", "predicted", "measured"]
-    columns += ["middle half", "error"]
-    lines = [f"| {' | '.join(columns)} |", "|---|--:|--:|---|--:|--:|--:|--:|--:|"]
+    columns += ["middle half", "error", "times by hand", "95 %"]
+    lines = [f"| {' | '.join(columns)} |", "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|"]
     for row in rows:
         cells = [
             row.model,
@@ -190,6 +200,8 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{row.measured_ms:.1f}",
             f"{row.low_ms:.1f} - {row.high_ms:.1f}",
             f"{row.error:+.1%}",
+            f"{row.times:.2f}",
+            f"{row.times_low:.2f} - {row.times_high:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -199,9 +211,11 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Mean and worst error, and how often the faster of two placements was predicted."""
     errors = [abs(row.error) for row in rows]
     worst = max(rows, key=lambda row: abs(row.error))
+    others = [abs(row.error) for row in rows if row.placement != "pesto"]
     yield (
         f"mean absolute error {np.mean(errors):.1%} (target {TARGET_ERROR:.0%}), worst "
-        f"{worst.error:+.1%} ({worst.model}, {worst.placement})"
+        f"{worst.error:+.1%} ({worst.model}, {worst.placement}); {np.mean(others):.1%} without "
+        "pesto's own"
     )
     pairs = [pair for pair in combinations(rows, 2) if pair[0].model == pair[1].model]
     telling = [

@@ -17,7 +17,7 @@ from pesto_cli.zoo.transformer import transformer
 Tensor = Any
 
 
-def chain(*, layers: int = 8, width: int = 768, batch: int = 256) -> dict[str, Any]:
+def chain(*, layers: int = 6, width: int = 1024, batch: int = 512) -> dict[str, Any]:
     """One dense layer after the other: nothing to gain from a second device but its gradients."""
     features = _input(batch, width)
     for layer in range(layers):
@@ -26,7 +26,7 @@ def chain(*, layers: int = 8, width: int = 768, batch: int = 256) -> dict[str, A
 
 
 def towers(
-    *, count: int = 4, layers: int = 3, width: int = 512, batch: int = 256
+    *, count: int = 4, layers: int = 3, width: int = 1024, batch: int = 512
 ) -> dict[str, Any]:
     """Independent towers that meet in a small sum."""
     features = _input(batch, width)
@@ -39,7 +39,7 @@ def towers(
     return _trained(tensorflow().add_n(outputs))
 
 
-def crossed(*, layers: int = 4, width: int = 512, batch: int = 512) -> dict[str, Any]:
+def crossed(*, layers: int = 3, width: int = 1024, batch: int = 512) -> dict[str, Any]:
     """Two towers that take each other's activations, a megabyte, in every layer."""
     left = right = _input(batch, width)
     for layer in range(layers):
@@ -49,7 +49,7 @@ def crossed(*, layers: int = 4, width: int = 512, batch: int = 512) -> dict[str,
     return _trained(left + right)
 
 
-def convolutions(*, layers: int = 4, filters: int = 48, batch: int = 8) -> dict[str, Any]:
+def convolutions(*, layers: int = 4, filters: int = 64, batch: int = 32) -> dict[str, Any]:
     """Two towers of 3 x 3 convolutions on images of 32 x 32 pixels: few ops, all of them long."""
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -95,36 +95,36 @@ MODELS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "towers": towers,
     "crossed": crossed,
     "convolutions": convolutions,
-    "RNNLM": partial(rnnlm, layers=2, hidden=384, batch=128, steps=6, vocabulary=1000),
-    "RNNLM-deep": partial(rnnlm, layers=4, hidden=256, batch=128, steps=8, vocabulary=500),
+    "RNNLM": partial(rnnlm, layers=2, hidden=768, batch=128, steps=4, vocabulary=2000),
+    "RNNLM-deep": partial(rnnlm, layers=4, hidden=512, batch=128, steps=4, vocabulary=1000),
     "NMT": partial(
         nmt,
         layers=2,
-        hidden=256,
-        batch=64,
-        source_length=5,
-        target_length=5,
-        vocabulary=1000,
+        hidden=512,
+        batch=128,
+        source_length=3,
+        target_length=3,
+        vocabulary=2000,
     ),
     "Transformer": partial(
         transformer,
         layers=2,
         heads=4,
-        hidden=256,
-        inner=1024,
+        hidden=512,
+        inner=2048,
         batch=8,
-        length=32,
-        vocabulary=2000,
+        length=64,
+        vocabulary=4000,
     ),
     "Transformer-wide": partial(
         transformer,
         layers=1,
         heads=8,
-        hidden=512,
-        inner=2048,
+        hidden=768,
+        inner=3072,
         batch=8,
-        length=32,
-        vocabulary=4000,
+        length=64,
+        vocabulary=8000,
     ),
-    "NASNet": partial(nasnet, cells=1, filters=32, stacks=1, batch=8, size=64, stem_filters=16),
+    "NASNet": partial(nasnet, cells=1, filters=48, stacks=1, batch=32, size=64, stem_filters=32),
 }

@@ -17,6 +17,10 @@ class CommModel:
     A device that computes loses `sender_us + sender_us_per_byte * bytes` when it sends, and
     `receiver_us + receiver_us_per_byte * bytes` when it receives. That is 0 where copy engines do
     the work, as on GPUs; a CPU serialises and copies on the cores that compute.
+
+    wait_us: for how long an end that computes keeps a tensor waiting, before it goes out and again
+        when it has come in; no longer than it computes. An average, with 0 for copy engines: a CPU
+        has to find time for it between or within ops.
     """
 
     latency_us: float
@@ -26,6 +30,7 @@ class CommModel:
     sender_us_per_byte: float = 0.0
     receiver_us: float = 0.0
     receiver_us_per_byte: float = 0.0
+    wait_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,11 @@ class Machine:
         names = ("sender_us", "sender_us_per_byte", "receiver_us", "receiver_us_per_byte")
         matrices = np.stack([self._matrix(name) for name in names])
         return matrices.reshape(2, 2, self.num_devices, self.num_devices)
+
+    @cached_property
+    def wait_us(self) -> FloatArray:
+        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        return self._matrix("wait_us")
 
     @cached_property
     def channel(self) -> IntArray:

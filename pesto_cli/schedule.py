@@ -167,30 +167,67 @@ def _lost_us(problem: Problem, schedule: Schedule) -> tuple[FloatArray, FloatArr
     machine, transfers = problem.machine, schedule.transfers
     if not machine.lost_us.any():
         return least, most
-    joined = machine.channel >= 0
-    has_rounds = bool((np.maximum(machine.min_us, machine.latency_us)[joined] == 0).any())
-    rows = _by_device(problem, schedule)
-    starts = {device: [schedule.start_us[op] for op in ops] for device, ops in rows.items()}
-    for tensor, dst, arrived_us in zip(
-        transfers.tensor.tolist(), transfers.dst.tolist(), transfers.end_us.tolist(), strict=True
+    devices = _Devices(problem, schedule)
+    for row, (tensor, dst) in enumerate(
+        zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True)
     ):
         producer = int(problem.graph.tensor_producer[tensor])
         src, size = int(schedule.device[producer]), int(problem.graph.tensor_bytes[tensor])
-        for is_receiver, here, at_us in (
-            (False, src, schedule.end_us[producer]),
-            (True, dst, arrived_us),
+        made_us, sent_us = float(schedule.end_us[producer]), float(transfers.start_us[row])
+        # Where ends keep tensors waiting, the times do not tell when one queued.
+        queued_us = (made_us, sent_us) if machine.wait_us[src, dst] > 0 else (made_us, made_us)
+        arrived_us = float(transfers.end_us[row])
+        for is_receiver, here, (from_us, to_us) in (
+            (False, src, queued_us),
+            (True, dst, (arrived_us, arrived_us)),
         ):
-            place = bisect_right(starts.get(here, []), at_us) - 1
-            if place < 0 or schedule.end_us[rows[here][place]] <= at_us:
-                continue
-            op = rows[here][place]
             constant, per_byte = machine.lost_us[int(is_receiver), :, src, dst]
-            is_tied = schedule.start_us[op] == at_us
-            if not is_tied or has_rounds or not is_receiver:
-                most[op] += constant + per_byte * size
-            if not is_tied or not (has_rounds or is_receiver):
-                least[op] += constant + per_byte * size
+            lost_us = constant + per_byte * size
+            for op in devices.running(here, from_us, to_us):
+                is_tied = schedule.start_us[op] == to_us
+                if not is_tied or devices.have_rounds or not is_receiver:
+                    most[op] += lost_us
+                is_sure = from_us == to_us or schedule.start_us[op] <= from_us
+                is_sure &= to_us < schedule.end_us[op]
+                if is_sure and (not is_tied or not (devices.have_rounds or is_receiver)):
+                    least[op] += lost_us
     return least, most
+
+
+class _Devices:
+    """When devices run what.
+
+    have_rounds: transfers may take no time, and several things happen one after the other in an
+        instant.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self._schedule, machine = schedule, problem.machine
+        joined = machine.channel >= 0
+        least_us = np.maximum(machine.min_us, machine.latency_us)[joined]
+        self.have_rounds = bool((least_us == 0).any())
+        self._rows = _by_device(problem, schedule)
+        self._starts = {
+            device: [float(schedule.start_us[op]) for op in ops]
+            for device, ops in self._rows.items()
+        }
+
+    def running(self, device: int, from_us: float, to_us: float) -> list[int]:
+        """The ops that run at some time from the one to the other, both included."""
+        starts = self._starts.get(device, [])
+        first = max(0, bisect_right(starts, from_us) - 1)
+        rows = self._rows.get(device, [])[first : bisect_right(starts, to_us)]
+        return [op for op in rows if self._schedule.end_us[op] > from_us]
+
+    def kept_until_us(self, device: int, at_us: float, wait_us: float, *, tied: bool) -> float:
+        """Until when at least an end keeps a tensor waiting that it has from some instant on.
+
+        tied: whether it computes if it starts an op at that instant.
+        """
+        running = self.running(device, at_us, at_us)
+        if not running or (self._schedule.start_us[running[-1]] == at_us and not tied):
+            return at_us
+        return min(at_us + wait_us, float(self._schedule.end_us[running[-1]]))
 
 
 def _by_device(problem: Problem, schedule: Schedule) -> dict[int, list[int]]:
@@ -237,6 +274,7 @@ def _needed_transfers(problem: Problem, schedule: Schedule) -> set[tuple[int, in
 
 def _transfer(problem: Problem, schedule: Schedule) -> list[Finding]:
     transfers, machine = schedule.transfers, problem.machine
+    devices = _Devices(problem, schedule)
     made = list(zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True))
     found = []
     if len(made) != len(set(made)):
@@ -253,8 +291,16 @@ def _transfer(problem: Problem, schedule: Schedule) -> list[Finding]:
         expected = max(machine.min_us[src, dst], latency + slope * size)
         if not abs(end - start - expected) <= TOLERANCE_US * max(1.0, abs(end)):
             found.append(("transfer", f"tensor {tensor} takes {end - start} us, not {expected}"))
+        kept_until_us = devices.kept_until_us(
+            src,
+            float(schedule.end_us[producer]),
+            float(machine.wait_us[src, dst]),
+            tied=not devices.have_rounds,
+        )
         if _later(schedule.end_us[producer], start):
             found.append(("transfer", f"tensor {tensor} is sent before it is produced"))
+        elif _later(kept_until_us, start):
+            found.append(("transfer", f"tensor {tensor} is sent while its device computes"))
     return found
 
 
@@ -278,9 +324,17 @@ def _link_overlap(problem: Problem, schedule: Schedule) -> list[Finding]:
 
 def _precedence(problem: Problem, schedule: Schedule) -> list[Finding]:
     graph, transfers = problem.graph, schedule.transfers
-    arrival = {
-        (int(tensor), int(dst)): float(end)
-        for tensor, dst, end in zip(transfers.tensor, transfers.dst, transfers.end_us, strict=True)
+    devices, source = _Devices(problem, schedule), schedule.device[graph.tensor_producer]
+    there = {
+        (tensor, dst): devices.kept_until_us(
+            dst, end_us, float(problem.machine.wait_us[source[tensor], dst]), tied=False
+        )
+        for tensor, dst, end_us in zip(
+            transfers.tensor.tolist(),
+            transfers.dst.tolist(),
+            transfers.end_us.tolist(),
+            strict=True,
+        )
     }
     waits = []  # (before, after, when the wait is over)
     for before, after in graph.control_edges.tolist():
@@ -297,7 +351,7 @@ def _precedence(problem: Problem, schedule: Schedule) -> list[Finding]:
         dst = int(schedule.device[consumer])
         over = schedule.end_us[producer]
         if schedule.device[producer] != dst:
-            over = over + problem.machine.signal_us if on_host else arrival.get((tensor, dst), over)
+            over = over + problem.machine.signal_us if on_host else there.get((tensor, dst), over)
         waits.append((producer, consumer, over))
     return [
         (

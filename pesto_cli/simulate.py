@@ -6,7 +6,8 @@ at the instant at which they start, so this repeats until nothing more happens; 
 tensors produced at this instant queue on their links, by (producer, tensor, destination). As a
 link is first come first served, a transfer's times are known when it queues. The op that runs on
 the sender by then, and the one on the receiver when it arrives, ends later by what its device
-loses (`CommModel`).
+loses (`CommModel`). Where the link says that computing ends keep transfers waiting, a tensor queues
+on the link once its device is idle or the wait is over, and is there for its consumers likewise.
 """
 
 from typing import Any
@@ -53,6 +54,7 @@ class Simulator:
             machine.channel,
             float(machine.signal_us),
             machine.lost_us,
+            machine.wait_us,
         )
 
     def list_schedule(self, device: IntArray, priority: FloatArray) -> Schedule:
@@ -153,6 +155,10 @@ def upward_rank(problem: Problem, device: IntArray | None = None) -> FloatArray:
     return Simulator(problem).upward_rank(device)
 
 
+# What happens to a transfer.
+ARRIVED, SENDER_WAITED, RECEIVER_WAITED = 0, 1, 2
+
+
 @numba.njit(cache=True, nogil=True)
 def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     """Binary min-heap of (time, code); events of one instant may leave in any order."""
@@ -249,7 +255,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     has left to do. What has not started by then keeps rank -1.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    channel, signal_us, lost = machine[3:]
+    channel, signal_us, lost, wait = machine[3:]
     num_ops, num_devices = duration.shape
     strict = len(queue) > 0
     waiting = waits.copy()
@@ -266,9 +272,14 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     tensor_of, dst_of = np.empty(len(consumers), np.int64), np.empty(len(consumers), np.int64)
     src_of = np.empty(len(consumers), np.int64)
     sent, arrived = np.empty(len(consumers)), np.empty(len(consumers))
-    num_sent = 0
-    # Codes: row of a transfer, or -1 - (op * num_devices + destination) of a signal.
-    capacity = len(consumers) + len(control) + 1
+    num_sent, num_rows = 0, max(1, len(consumers))
+    # Transfers that queue at this instant, those that an end keeps waiting, and which end that is.
+    leaving, num_leaving = np.empty(len(consumers), np.int64), 0
+    held, num_held = np.empty(len(consumers), np.int64), 0
+    at_end = np.zeros(len(consumers), np.int8)
+    # Codes: what happens * num_rows + row of a transfer; -1 - (op * num_devices + destination) of
+    # a signal.
+    capacity = 3 * len(consumers) + len(control) + 1
     times, codes, num_events = np.empty(capacity), np.empty(capacity, np.int64), 0
     ready, num_ready = np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
     running = np.full(num_devices, -1, np.int64)
@@ -339,16 +350,34 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                 if crosses:
                     produced[num_produced] = op
                     num_produced += 1
-            # Arrivals.
+            # Arrivals, and ends of waits.
             while num_events > 0 and times[0] <= now:
                 code, num_events = _pop_event(times, codes, num_events)
                 if code >= 0:
-                    here, tensor = dst_of[code], tensor_of[code]
+                    what, row = divmod(code, num_rows)
+                    here, tensor = dst_of[row], tensor_of[row]
+                    if what == SENDER_WAITED:
+                        if at_end[row] == SENDER_WAITED:
+                            at_end[row] = 0
+                            leaving[num_leaving] = row
+                            num_leaving += 1
+                        continue
+                    if what == ARRIVED and running[here] >= 0:
+                        src = src_of[row]
+                        per_byte = lost[1, 1, src, here]
+                        end[running[here]] += lost[1, 0, src, here] + per_byte * num_bytes[tensor]
+                        if wait[src, here] > 0:
+                            at_end[row] = RECEIVER_WAITED
+                            held[num_held] = row
+                            num_held += 1
+                            over = now + wait[src, here]
+                            code = RECEIVER_WAITED * num_rows + row
+                            num_events = _push_event(times, codes, num_events, over, code)
+                            continue
+                    if what == RECEIVER_WAITED and at_end[row] != RECEIVER_WAITED:
+                        continue
+                    at_end[row] = 0
                     first, last, is_signal = tensor, tensor + 1, False
-                    if running[here] >= 0:
-                        per_byte = lost[1, 1, src_of[code], here]
-                        loss = lost[1, 0, src_of[code], here] + per_byte * num_bytes[tensor]
-                        end[running[here]] += loss
                 else:
                     op, here = divmod(-1 - code, num_devices)
                     first, last, is_signal = op_tensors[op], op_tensors[op + 1], True
@@ -401,9 +430,17 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                 start[op] = now
                 end[op] = now + duration[op, here]
                 again |= end[op] <= now
-            if again or num_produced == 0:
+            if again or num_produced + num_held + num_leaving == 0:
                 continue
-            # Queue on the links.
+            # An idle receiver keeps nothing waiting; the event for the end of a wait is void then.
+            for row in held[:num_held]:
+                if at_end[row] == RECEIVER_WAITED and running[dst_of[row]] < 0:
+                    code = RECEIVER_WAITED * num_rows + row
+                    num_events = _push_event(times, codes, num_events, now, code)
+            if num_events > 0 and times[0] <= now:
+                again = True
+                continue
+            # New transfers.
             if num_produced > 1:
                 produced[:num_produced].sort()
             for op in produced[:num_produced]:
@@ -417,22 +454,45 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
                         if not wanted[where]:
                             continue
                         wanted[where] = False
-                        link = channel[here, where]
-                        sent[num_sent] = max(now, link_free[link])
-                        takes = _transfer_us(machine, here, where, num_bytes[tensor])
-                        arrived[num_sent] = sent[num_sent] + takes
-                        link_free[link] = arrived[num_sent]
                         tensor_of[num_sent], dst_of[num_sent] = tensor, where
                         src_of[num_sent] = here
-                        if running[here] >= 0:
-                            per_byte = lost[0, 1, here, where]
-                            loss = lost[0, 0, here, where] + per_byte * num_bytes[tensor]
-                            end[running[here]] += loss
-                        num_events = _push_event(
-                            times, codes, num_events, arrived[num_sent], num_sent
-                        )
+                        if running[here] >= 0 and wait[here, where] > 0:
+                            at_end[num_sent] = SENDER_WAITED
+                            held[num_held] = num_sent
+                            num_held += 1
+                            over = now + wait[here, where]
+                            code = SENDER_WAITED * num_rows + num_sent
+                            num_events = _push_event(times, codes, num_events, over, code)
+                        else:
+                            leaving[num_leaving] = num_sent
+                            num_leaving += 1
                         num_sent += 1
             num_produced = 0
+            # Nor does an idle sender.
+            still = 0
+            for row in held[:num_held]:
+                if at_end[row] == SENDER_WAITED and running[src_of[row]] < 0:
+                    at_end[row] = 0
+                    leaving[num_leaving] = row
+                    num_leaving += 1
+                elif at_end[row] != 0:
+                    held[still] = row
+                    still += 1
+            num_held = still
+            # Queue on the links.
+            if num_leaving > 1:
+                leaving[:num_leaving].sort()
+            for row in leaving[:num_leaving]:
+                here, where, tensor = src_of[row], dst_of[row], tensor_of[row]
+                link = channel[here, where]
+                sent[row] = max(now, link_free[link])
+                arrived[row] = sent[row] + _transfer_us(machine, here, where, num_bytes[tensor])
+                link_free[link] = arrived[row]
+                if running[here] >= 0:
+                    per_byte = lost[0, 1, here, where]
+                    end[running[here]] += lost[0, 0, here, where] + per_byte * num_bytes[tensor]
+                num_events = _push_event(times, codes, num_events, arrived[row], row)
+            num_leaving = 0
             again = num_events > 0 and times[0] <= now
         # Advance to the next end or arrival.
         later = times[0] if num_events > 0 else np.inf

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_progress import HIDE_CURSOR, SHOW_CURSOR, run_in_terminal
 
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import (
     Cluster,
     Connection,
     connected,
+    discovery,
     is_live,
     isolation,
     local_workers,
@@ -42,6 +44,8 @@ from pesto_cli.profile.comm import fit_loss
 from pesto_cli.profile.comm.chains import Chains, Move
 from pesto_cli.profile.comm.occupation import Losses, losses
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
+from pesto_cli.profile.comm.waiting import wait_us
+from pesto_cli.runtime.comparison import device_names
 
 MARK = "PESTO_TEST_MARK"
 
@@ -320,6 +324,12 @@ def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers:
     assert sender_us + receiver_us + per_byte * 2**20 > 50
 
 
+def test_the_wait_at_a_worker_that_computes_is_timed_and_a_gpu_has_none(workers: Cluster) -> None:
+    src, dst = workers.call(device_names).values()
+    assert workers.call(wait_us, src, dst, num_turns=3) >= 0  # how long is up to the kernel
+    assert workers.call(wait_us, "/device:GPU:0", dst, num_turns=3) == 0
+
+
 def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
     there = Losses({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
@@ -334,9 +344,11 @@ def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
 
 def test_a_fit_has_the_means_of_what_else_was_timed() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
-    there, back = LinkTimes(us, 140.0, 2.0, 1.5), LinkTimes(us, 120.0, 2.2, 1.7)
+    there = LinkTimes(us, 140.0, 2.0, 1.5, wait_us=3000.0)
+    back = LinkTimes(us, 120.0, 2.2, 1.7, wait_us=2000.0)
     (fit,) = TimedTransfers({("CPU", "GPU", "out of a"): [there, back]}).fits()
-    assert fit.comm == CommModel(pytest.approx(100.0), pytest.approx(1e-3))  # and nothing is lost
+    line = CommModel(pytest.approx(100.0), pytest.approx(1e-3), wait_us=pytest.approx(2500.0))
+    assert fit.comm == line  # and nothing is lost
     assert (fit.link_kind, fit.num_samples) == (("CPU", "GPU", "out of a"), 6)
     checked = (fit.signal_us, fit.two_at_once, fit.both_ways)
     assert checked == pytest.approx((130.0, 2.1, 1.6))
@@ -458,8 +470,16 @@ def test_presets_and_machine_files_are_not_live(tmp_path: Path) -> None:
     assert is_live(str(cluster))
     for spec in ("v100x2-nvlink", str(machine), str(neither), str(tmp_path / "missing")):
         assert not is_live(spec)
-    with pytest.raises(BadInputError, match="nothing to run on"), connected("v100x2-nvlink"):
-        pass
+    for spec, found in (
+        ("v100x2-nvlink", "is a preset, .* nothing to run on"),
+        ("local-worker:2", "nothing to run on"),
+        (str(machine), r"no \[cluster\] in the file \(it describes devices"),
+        (str(neither), "is not TOML"),
+        (str(tmp_path / "missing"), "missing does not exist"),
+        ("missing.toml", "missing.toml does not exist"),
+    ):
+        with pytest.raises(BadInputError, match=found), connected(spec):
+            pass
 
 
 def test_without_a_gpu_the_alternatives_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +495,11 @@ def test_without_a_gpu_the_alternatives_are_named(monkeypatch: pytest.MonkeyPatc
     ("text", "message"),
     [
         ("[cluster]\nworker = []\n", "has no task"),
-        ('[cluster]\nworker = "here:1"\n', "cluster.worker"),
+        ("[cluster]\n", "has no task"),
+        ("[hosts]\n", r"no \[cluster\] in the file \(it has hosts\)"),
+        ("cluster = 3\n", r"\[cluster\] is '3'; a job with a list of addresses"),
+        ('[cluster]\nworker = "here:1"\n', r"\[cluster\] worker is 'here:1'; a job with a list"),
+        ("[cluster]\nworker = [1]\n", r"\[cluster\] worker is '\[1\]'; a job with a list"),
         ('[cluster]\nworker = ["here"]\n', "worker:0 is at 'here'; HOST:PORT was expected"),
         ('[cluster]\nworker = ["here:99999"]\n', "HOST:PORT was expected"),
         ('[cluster]\nworker = ["a:1"]\nps = ["a:1"]\n', "two tasks are at a:1"),
@@ -609,7 +633,9 @@ def test_a_running_cluster_is_found_used_and_missed_when_a_task_dies(
     assert gone(mark)
 
 
-def test_a_cluster_that_is_half_up_is_given_up(tmp_path: Path, mark: str) -> None:
+def test_a_cluster_that_is_half_up_is_waited_for_and_given_up(
+    tmp_path: Path, mark: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "cluster.toml"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -622,12 +648,33 @@ def test_a_cluster_that_is_half_up_is_given_up(tmp_path: Path, mark: str) -> Non
             connected(str(path), start_limit_s=1),
         ):
             pass
+        told = capfd.readouterr().err
+        assert re.search(rf"^worker:1 at 127.0.0.1:{missing} .* waiting up to 1 s", told)
         path.write_text(f'[cluster]\nworker = ["127.0.0.1:{up}"]\n')
         with (
             pytest.raises(EnvironmentFailedError, match=r"opens no session .* no answer in 2 s"),
             connected(str(path), start_limit_s=1),
         ):
             pass
+    assert not marked(mark)
+
+
+def test_a_session_that_does_not_open_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(discovery, "SILENT_S", 0.01)
+    with pytest.raises(EnvironmentFailedError, match="opens no session at grpc://there"):
+        discovery._within(0.02, "grpc://there", threading.Event().wait)
+    assert "no answer yet from TensorFlow at grpc://there" in caplog.text
+
+
+def test_ctrl_c_ends_a_command_and_all_that_it_started(mark: str, open_ports: bool) -> None:
+    argv = ["comm", "-m", "local-workers:2", "-o", os.devnull, *["--open-ports"] * open_ports]
+    code, output = run_in_terminal(*argv, interrupt_at="timing transfers on local-workers:2 ...")
+    assert code == 130
+    assert "starting local-workers:2 ..." in output
+    assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 2
+    assert output.rstrip().endswith("Interrupted.")
     assert not marked(mark)
 
 

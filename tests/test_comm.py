@@ -16,7 +16,10 @@ from pesto_cli.profile.comm.occupation import Losses, losses, median_loss_us, nu
 from pesto_cli.report.charts import write_chart
 from pesto_cli.report.comm_checks import comm_checks
 from pesto_cli.report.comm_plot import comm_chart
+from pesto_cli.report.layouts import plain_text
+from pesto_cli.report.tables import comm_table
 
+NO_LOSS = CommModel(7.0, 1e-4)
 SIZES = (4, 1_000, 50_000, 1_000_000, 20_000_000)
 
 
@@ -288,6 +291,31 @@ def test_checks_say_where_links_keep_to_the_model():
     ]
 
 
+LOSING = CommModel(
+    120.0, 3e-4, 0.0, sender_us=62.0, sender_us_per_byte=3.5e-4, receiver_us=65.0, wait_us=3500.0
+)
+
+
+def test_what_computing_devices_lose_is_in_table_and_words():
+    fits = [CommFit("CPU", "CPU", LOSING, channel="out of a"), CommFit("CPU", "GPU", NO_LOSS)]
+    shown = plain_text(comm_table("links", fits))
+    header, _, there, _ = (line.split() for line in shown.splitlines()[2:6])
+    assert " ".join(header).endswith("sender loses us and per MB receiver loses us and per MB")
+    assert there[-4:] == ["62.000", "350.000", "65.000", "0.000"]
+    assert "CPU -> CPU (out of a)" in shown
+    assert comm_checks(fits) == (
+        "CPU -> CPU (out of a): a transfer of 100 kB costs a sender that computes meanwhile 97 us, "
+        "and a receiver 65 us\n"
+        "CPU -> CPU (out of a): an end that computes keeps a tensor waiting for up to 3.5 ms"
+    )
+
+
+def test_where_nothing_is_lost_nothing_is_said_of_it():
+    fits = [CommFit("CPU", "GPU", NO_LOSS)]
+    assert "loses" not in plain_text(comm_table("links", fits))
+    assert comm_checks(fits) == ""
+
+
 def test_the_command_fits_and_draws_a_file_of_samples(tmp_path, pesto):
     samples, fit_file, plot = (tmp_path / name for name in ("t.csv", "fit.json", "fit.svg"))
     rows = [f"CPU,GPU,{size},{20 + size / 1e4}" for size in (1, 10**4, 10**6)]
@@ -300,7 +328,10 @@ def test_the_command_fits_and_draws_a_file_of_samples(tmp_path, pesto):
 
 
 def test_the_command_takes_a_machine_or_samples(tmp_path, pesto):
-    for given in ((), ("--from", "a.csv", "--machine", "local-workers:2")):
+    for given, found in (
+        ((), "neither --machine nor --from was given"),
+        (("--from", "a.csv", "--machine", "local-workers:2"), "both were given"),
+    ):
         refused = pesto("comm", *given, "-o", tmp_path / "fit.json")
         assert refused.code == 2
-        assert "one of --machine" in refused.err
+        assert found in refused.err

@@ -27,7 +27,7 @@ def profile(rnnlm: Any) -> Profile:
     return api.profile_by_run(rnnlm, two_cpus(), steps=4, warm_up=2)
 
 
-def test_every_op_gets_the_least_of_its_times_in_the_steps(profile: Profile) -> None:
+def test_every_op_gets_the_median_of_its_times_in_the_steps(profile: Profile) -> None:
     problem, spread = profile.problem, profile.spread
     assert spread is not None
     types = np.array(problem.graph.types)
@@ -35,8 +35,12 @@ def test_every_op_gets_the_least_of_its_times_in_the_steps(profile: Profile) -> 
     assert (spread.runs[is_matmul] == 4).all()
     time_us = problem.time_us[is_matmul, 0]
     assert (time_us > 0).all()
-    np.testing.assert_array_equal(time_us, spread.min_us["CPU"][is_matmul])
-    assert (spread.mean_us["CPU"][is_matmul] >= time_us).all()
+    least_us, mean_us, std_us = (
+        by_kind["CPU"][is_matmul] for by_kind in (spread.min_us, spread.mean_us, spread.std_us)
+    )
+    assert (time_us >= least_us).all()
+    assert (time_us > least_us).any()
+    assert (abs(time_us - mean_us) <= std_us + 1e-9).all()  # as of every median
     is_free = np.isin(types, [*FEED_TYPES, *FETCH_TYPES])
     assert not problem.time_us[is_free, 0].any()
 
@@ -47,7 +51,7 @@ def test_the_untraced_step_is_reconciled_and_what_it_costs_beyond_ops_is_the_mac
     machine = profile.problem.machine
     (account,) = profile.provenance["reconciled"]
     assert account["num_devices"] == 1
-    assert 0 < account["ops_us"] < account["median_us"]
+    assert 0 < account["ops_us"] < account["step_us"]
     assert account["dispatch_us"] > 0
     assert {device.op_overhead_us for device in machine.devices} == {account["op_overhead_us"]}
     assert machine.step_overhead_us > 0
@@ -129,7 +133,6 @@ def account(**changes: Any) -> Any:
     given: dict[str, Any] = {
         "device": np.zeros(3, dtype=np.int64),
         "step_us": 100.0,
-        "median_us": 105.0,
         "idle_us": 50.0,
         "dispatch_us": 34.0,
     }
@@ -162,7 +165,6 @@ def test_feeds_and_fetches_do_not_count_as_ops() -> None:
         time_us,
         np.zeros(3, dtype=np.int64),
         step_us=50.0,
-        median_us=50.0,
         idle_us=10.0,
         dispatch_us=0.0,
     )

@@ -218,9 +218,12 @@ LOSSES = {
     "receiver_us": 3.0,
     "receiver_us_per_byte": 0.002,
 }
+WAITS = {"wait_us": 7.0}
 
 
-@pytest.mark.parametrize("lost", [{}, LOSSES], ids=["no losses", "losses"])
+@pytest.mark.parametrize(
+    "lost", [{}, LOSSES, WAITS, LOSSES | WAITS], ids=["plain", "losses", "waits", "both"]
+)
 @pytest.mark.parametrize("seed", range(10))
 def test_every_schedule_passes_the_checker_and_replays_exactly(
     seed: int, lost: dict[str, float]
@@ -275,6 +278,47 @@ def test_a_transfer_prolongs_what_runs_at_both_ends() -> None:
     assert {found.rule for found in violations(with_losses(problem, sender_us=0.0), schedule)} == {
         "duration"
     }
+
+
+@pytest.mark.parametrize(
+    ("beside_us", "waits_us"), [(0.0, 0.0), (3.0, 3.0), (5.0, 4.0), (50.0, 4.0)]
+)
+def test_an_end_that_computes_keeps_a_tensor_waiting_until_it_is_idle(
+    beside_us: float, waits_us: float
+) -> None:
+    # op0 sends to op1 on GPU:1; either device computes beside: GPU:0 from 10 us on, when the tensor
+    # is there, GPU:1 when it arrives. op1 is next on GPU:1, and could go on at once.
+    graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [1])])
+    beside, none = {"wait_us": 4.0}, np.array([4.0, 1.0, 3.0, 3.0])
+
+    def scheduled(at_sender_us: float, at_receiver_us: float) -> Schedule:
+        times = {"GPU": [10.0, 5.0, at_sender_us, at_receiver_us]}
+        problem = with_losses(Problem.build(graph, times, two_gpus()), **beside)
+        device = np.array([GPU0, GPU1, GPU0, GPU1])
+        schedule = Simulator(problem).list_schedule(device, none)
+        assert violations(problem, schedule) == []
+        longer = with_losses(problem, wait_us=1000.0)
+        kept = min(at_sender_us, 1000.0) > waits_us
+        broken = {"transfer"} if kept else set()
+        assert {found.rule for found in violations(longer, schedule)} == broken
+        return schedule
+
+    sent_us = scheduled(beside_us, 0.0).transfers.start_us
+    assert sent_us == pytest.approx([10 + waits_us])
+    # What runs at the receiver ends `beside_us` after the tensor has arrived, at 12 us.
+    schedule = scheduled(0.0, 12.0 + beside_us)
+    assert schedule.transfers.end_us == pytest.approx([12.0])
+    assert schedule.start_us[1] == pytest.approx(12.0 + beside_us)
+
+
+def test_a_tensor_that_a_receiver_keeps_waiting_is_not_there_for_the_next_op() -> None:
+    # It arrives at 12 us, while GPU:1 runs op2 to 13 us and then op3: op1 comes after both.
+    graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [1]), Tensor(2, 0, [3])])
+    problem = Problem.build(graph, {"GPU": [10.0, 5.0, 13.0, 20.0]}, two_gpus())
+    device, priority = np.array([GPU0, GPU1, GPU1, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
+    first = list_schedule(problem, device, priority)
+    later = list_schedule(with_losses(problem, wait_us=4.0), device, priority)
+    assert (first.start_us[1], later.start_us[1]) == (13.0, 33.0)
 
 
 def test_devices_that_do_nothing_lose_nothing() -> None:

@@ -158,7 +158,7 @@ def test_a_trace_of_any_form_has_the_times_of_the_graph(recorded, form, lacking)
     cpu_us = times(found)
     for op in ("product", "loss", "loop/LoopCond", "gradients/product_grad/MatMul_1"):
         assert cpu_us[op] > 0
-    assert "ops that compute" in note_on(found, "measured:")
+    assert note_on(found, "ops that compute were measured")
 
 
 def taken_us(stats, nodes):
@@ -175,14 +175,15 @@ def taken_us(stats, nodes):
     ]
 
 
-def test_an_op_takes_the_least_of_its_times_on_a_cpu_and_a_loop_all_of_its_nodes(recorded):
+def test_an_op_takes_the_median_of_its_times_and_a_loop_all_of_its_nodes(recorded):
     found = traced(recorded, "steps")
     step = read_step(recorded.meta)
     loop = step.nodes[step.graph.index_of["loop/LoopCond"]]
     assert {"inner", "loop/LoopCond"} <= {name.split("/")[-1] for name in loop} | set(loop)
     cpu_us = times(found)
-    assert cpu_us["product"] == pytest.approx(min(taken_us(recorded.stats, {"product"})))
-    assert cpu_us["loop/LoopCond"] == pytest.approx(min(taken_us(recorded.stats, set(loop))))
+    assert cpu_us["product"] == pytest.approx(np.median(taken_us(recorded.stats, {"product"})))
+    loop_us = np.median(taken_us(recorded.stats, set(loop)))
+    assert cpu_us["loop/LoopCond"] == pytest.approx(loop_us)
 
 
 def test_the_spread_of_the_times_is_kept_with_them(tmp_path, recorded):
@@ -490,11 +491,11 @@ def op_us(found, meta, kind, name):
     return found.time_us[kind][read_step(meta).graph.index_of[name]]
 
 
-def test_the_least_counts_on_a_cpu_and_the_median_on_a_gpu(gpu_meta):
+def test_the_median_counts_over_the_steps_in_which_an_op_ran(gpu_meta):
     found = of_times(gpu_meta, SERVER, ON_GPU)
     assert op_us(found, gpu_meta, "GPU", "product") == 8
     assert op_us(found, gpu_meta, "GPU", "total") == 1
-    assert op_us(found, gpu_meta, "CPU", "text") == 2
+    assert op_us(found, gpu_meta, "CPU", "text") == 3
     runs = dict(zip(read_step(gpu_meta).graph.names, found.spread.runs.tolist(), strict=True))
     assert (runs["product"], runs["total"], runs["weights"]) == (3, 2, 0)
 
@@ -505,7 +506,7 @@ def test_with_offload_an_op_keeps_both_places_that_it_was_measured_on(gpu_meta):
         of_times(gpu_meta, SERVER, both, cpu_offload=flag) for flag in (False, True)
     )
     assert np.isnan(op_us(by_default, gpu_meta, "CPU", "product"))
-    assert op_us(offloaded, gpu_meta, "CPU", "product") == 70
+    assert op_us(offloaded, gpu_meta, "CPU", "product") == 80
     assert op_us(offloaded, gpu_meta, "GPU", "product") == 8
 
 

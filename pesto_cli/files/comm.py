@@ -32,6 +32,7 @@ class _CommLinkSchema(Schema):
     sender_us_per_byte: NonNegative = 0.0
     receiver_us: NonNegative = 0.0
     receiver_us_per_byte: NonNegative = 0.0
+    wait_us: NonNegative = 0.0
     channel: str = ""
     r_squared: float | None = None
     num_samples: int | None = None
@@ -65,6 +66,13 @@ class CommFit:
     def link_kind(self) -> "LinkKind":
         """What it was fitted for."""
         return self.src_kind, self.dst_kind, self.channel
+
+    @property
+    def ends_lose(self) -> bool:
+        """Whether a device that computes is done later for a transfer at its end."""
+        comm = self.comm
+        fixed_us = comm.sender_us + comm.receiver_us
+        return fixed_us + comm.sender_us_per_byte + comm.receiver_us_per_byte > 0
 
     @property
     def directions_wait(self) -> bool:

@@ -31,6 +31,7 @@ class _LinkSchema(Schema):
     sender_us_per_byte: float = 0.0
     receiver_us: float = 0.0
     receiver_us_per_byte: float = 0.0
+    wait_us: float = 0.0
     channel: str | None = None
 
 

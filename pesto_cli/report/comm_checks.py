@@ -6,6 +6,8 @@ from pesto_cli.files import CommFit
 
 # Where the model is further off, it is said by how much.
 TOLERANCE = 0.25
+# What a transfer costs the devices at its ends is said for one of this size.
+LOSS_AT_BYTES = 100_000
 
 
 def comm_checks(fits: Sequence[CommFit]) -> str:
@@ -17,6 +19,17 @@ def _lines(fit: CommFit) -> Iterator[str]:
     link = f"{fit.src_kind} -> {fit.dst_kind}" + (f" ({fit.channel})" if fit.channel else "")
     if fit.signal_us is not None:
         yield f"{link}: a control edge takes {fit.signal_us:.1f} us"
+    if fit.ends_lose:
+        sender, receiver = (f"{lost_us:.0f} us" for lost_us in _lost_us(fit))
+        yield (
+            f"{link}: a transfer of {LOSS_AT_BYTES // 1000} kB costs a sender that computes "
+            f"meanwhile {sender}, and a receiver {receiver}"
+        )
+    if fit.comm.wait_us > 0:
+        yield (
+            f"{link}: an end that computes keeps a tensor waiting for up to "
+            f"{fit.comm.wait_us / 1e3:.1f} ms"
+        )
     if fit.two_at_once is not None:
         yield (
             f"{link}: two transfers at once take {fit.two_at_once:.2f} times as long as one; "
@@ -30,6 +43,15 @@ def _lines(fit: CommFit) -> Iterator[str]:
             yield f"{both}, so the two directions share one channel; {_verdict(fit.both_ways, 2)}"
         else:
             yield f"{both}, so each direction has its own channel; {_verdict(fit.both_ways, 1)}"
+
+
+def _lost_us(fit: CommFit) -> tuple[float, float]:
+    """By how much later a computing sender, and receiver, is done, in us."""
+    comm = fit.comm
+    return (
+        comm.sender_us + comm.sender_us_per_byte * LOSS_AT_BYTES,
+        comm.receiver_us + comm.receiver_us_per_byte * LOSS_AT_BYTES,
+    )
 
 
 def _verdict(measured: float, modelled: int) -> str:

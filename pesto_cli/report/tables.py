@@ -98,18 +98,28 @@ def profile_table(title: str, summary: Summary) -> Layouts:
 
 
 def comm_table(title: str, fits: Sequence[CommFit]) -> Layouts:
-    """One row a kind of link."""
-    rows = [
-        [
-            f"{fit.src_kind} -> {fit.dst_kind}",
-            f"{fit.comm.latency_us:.3f}",
-            f"{fit.comm.us_per_byte * 1e6:.3f}",
-            "" if fit.r_squared is None else f"{fit.r_squared:.4f}",
-            "" if fit.num_samples is None else str(fit.num_samples),
-        ]
-        for fit in fits
+    """One row a kind of link, with what computing devices at its ends lose, where any does."""
+    columns = ["link", "latency us", "us per MB", "R²", "samples"]
+    have_losses = any(fit.ends_lose for fit in fits)
+    if have_losses:
+        columns += ["sender loses us", "and per MB", "receiver loses us", "and per MB"]
+    rows = [_comm_row(fit, have_losses) for fit in fits]
+    return layouts(title, columns, rows)
+
+
+def _comm_row(fit: CommFit, have_losses: bool) -> list[str]:
+    comm = fit.comm
+    row = [
+        f"{fit.src_kind} -> {fit.dst_kind}" + (f" ({fit.channel})" if fit.channel else ""),
+        f"{comm.latency_us:.3f}",
+        f"{comm.us_per_byte * 1e6:.3f}",
+        "" if fit.r_squared is None else f"{fit.r_squared:.4f}",
+        "" if fit.num_samples is None else str(fit.num_samples),
     ]
-    return layouts(title, ["link", "latency us", "us per MB", "R²", "samples"], rows)
+    if have_losses:
+        row += [f"{comm.sender_us:.3f}", f"{comm.sender_us_per_byte * 1e6:.3f}"]
+        row += [f"{comm.receiver_us:.3f}", f"{comm.receiver_us_per_byte * 1e6:.3f}"]
+    return row
 
 
 def _status(problem: Problem, result: Result, between: str) -> str:

@@ -8,7 +8,7 @@ with T_k the time of the step with k hops
 
 A tensor comes from a variable, as TensorFlow copies small constants to every device; grappler is
 off, and nothing is fetched. All chains of a graph take turns, so that a disturbance hits all alike,
-and of each the robust estimate of op times counts: a machine is measured with one ruler.
+and of each the median counts, as for op times: a machine is measured with one ruler.
 """
 
 import time
@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.apply import session_config
-from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.measured import robust
 
 NUM_WARM_UP = 2
 # After so long there are no more turns than these.
@@ -50,7 +48,6 @@ class Chains:
         self.assignments: list[Any] = []
         self.ends: dict[tuple[int | str, int], Any] = {}
         self._connection, self._home = connection, home
-        self._devices = {home}
 
     def variable(self, device: str, num_bytes: int) -> Any:
         """A tensor that is there before the step."""
@@ -65,7 +62,6 @@ class Chains:
 
     def add(self, name: int | str, num_hops: int, *moves: Move) -> None:
         """Add chains of one hop and of `num_hops`, in each hop these moves at once."""
-        self._devices |= {move.dst for move in moves}
         for count in (1, num_hops):
             end: list[Any] = []
             for _ in range(count):
@@ -106,10 +102,9 @@ class Chains:
                     began = time.perf_counter()
                     step()
                     us[key].append((time.perf_counter() - began) * 1e6)
-        slowest = max(map(device_type, self._devices))  # GPU, if there is one
-        best = {key: robust(np.array([row[NUM_WARM_UP:]]), slowest)[0] for key, row in us.items()}
+        usual = {key: np.median(row[NUM_WARM_UP:]) for key, row in us.items()}
         return {
-            name: float(best[name, count] - best[name, 1]) / (count - 1)
-            for name, count in best
+            name: float(usual[name, count] - usual[name, 1]) / (count - 1)
+            for name, count in usual
             if count > 1
         }

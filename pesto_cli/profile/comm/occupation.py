@@ -26,14 +26,13 @@ from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import MIN_TURNS, NUM_WARM_UP
+from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # How many tensors of so many bytes a step sends: enough to lose more than steps differ by anyway.
 COUNTS = {4: 20, 2**16: 20, 2**18: 16, 2**20: 6, 2**22: 2}
 # The computation takes this multiple of the transfers alone, which it slows down, and at least so
 # long; where the link is slow it has no more products than a graph builds in a second.
 COVER, COVER_US, MAX_PRODUCTS = 3.0, 4000.0, 2000
-# Products of square matrices of so many rows; so many are timed to know how long one takes.
-NUM_ROWS, NUM_TRIED = 256, 20
 # Of a link, after which there are no more turns than the fewest; an idle machine takes some 5 s.
 LIMIT_S = 20.0
 
@@ -82,10 +81,10 @@ def _lost_us(
     num_turns: int,
 ) -> dict[int, float]:
     tf1 = tensorflow().compat.v1
-    product_us = _product_us(connection, at)
+    one_us = product_us(connection, at)
     with tf1.Graph().as_default() as graph:
         steps = {
-            size: _pair(size, src, dst, at, num_products(size, transfer_us, product_us))
+            size: _pair(size, src, dst, at, num_products(size, transfer_us, one_us))
             for size in COUNTS
         }
         start = tf1.global_variables_initializer()
@@ -99,7 +98,7 @@ def _lost_us(
                 break
             for size, pair in run.items():
                 for which in (0, 1) if turn % 2 else (1, 0):
-                    us[size][which].append(_timed_us(pair[which]))
+                    us[size][which].append(timed_us(pair[which]))
     return {
         size: median_loss_us(goes[NUM_WARM_UP:], stays[NUM_WARM_UP:], COUNTS[size])
         for size, (goes, stays) in us.items()
@@ -112,10 +111,10 @@ def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tup
     tf1 = tf.compat.v1
     with tf.device(src):
         shape = [num_bytes // 4]
-        read = _variable(f"tensor_{num_bytes}", shape)
+        read = variable(f"tensor_{num_bytes}", shape)
         tensors = [tf.identity(read) for _ in range(COUNTS[num_bytes])]
     after = [tensor.op for tensor in tensors] if at == src else []
-    computed = _products(f"matrix_{num_bytes}", at, num_products, after)
+    computed = products(f"matrix_{num_bytes}", at, num_products, after)
     arrived = {}
     for device in (src, dst):
         with tf.device(device):
@@ -125,42 +124,3 @@ def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tup
         with tf.device(device):
             ends.append(tf1.no_op())
     return ends + arrived[dst], ends + arrived[src]
-
-
-def _products(name: str, device: str, count: int, after: Sequence[Any] = ()) -> Any:
-    """A chain of products on a device."""
-    tf = tensorflow()
-    with tf.device(device):
-        matrix = _variable(name, [NUM_ROWS, NUM_ROWS])
-        with tf.control_dependencies(after):
-            product = tf.identity(matrix)
-        for _ in range(count):
-            product = tf.matmul(product, matrix)
-    return product.op
-
-
-def _variable(name: str, shape: list[int]) -> Any:
-    tf1 = tensorflow().compat.v1
-    zeros = tf1.zeros_initializer()
-    return tf1.get_variable(name, shape, initializer=zeros, use_resource=True).read_value()
-
-
-def _product_us(connection: Connection, device: str) -> float:
-    """What a product takes: the best of a few steps, less what a step without any takes."""
-    tf1 = tensorflow().compat.v1
-    with tf1.Graph().as_default() as graph:
-        ends = [_products(f"matrix_{count}", device, count) for count in (0, NUM_TRIED)]
-        start = tf1.global_variables_initializer()
-    with connection.session(graph, session_config()) as session:
-        session.run(start)
-        none_us, all_us = (
-            min(_timed_us(step) for _ in range(NUM_WARM_UP + MIN_TURNS))
-            for step in map(session.make_callable, ends)
-        )
-    return max(1.0, (all_us - none_us) / NUM_TRIED)
-
-
-def _timed_us(step: Any) -> float:
-    began = time.perf_counter()
-    step()
-    return (time.perf_counter() - began) * 1e6

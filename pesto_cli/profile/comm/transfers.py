@@ -7,7 +7,8 @@ nothing, and a chain of signals alone, there and back, gives the delay of one:
     signal_us   = (hop_us(signals) - hop_us(signals that stay)) / 2
     transfer_us = hop_us(tensor that goes) - hop_us(tensor that stays) - signal_us
 
-What a and b lose to it if they compute meanwhile is timed apart (`profile.comm.occupation`).
+What a and b lose to it if they compute meanwhile is timed apart (`profile.comm.occupation`), and so
+is how long they keep a tensor waiting (`profile.comm.waiting`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from pesto_cli.machine import Link, Machine
 from pesto_cli.profile.comm import Sample, fit, fit_loss
 from pesto_cli.profile.comm.chains import Chains, Move
 from pesto_cli.profile.comm.occupation import Losses, losses
+from pesto_cli.profile.comm.waiting import wait_us
 
 # 1 B to 64 MiB.
 SIZES = tuple(4**power for power in range(14))
@@ -37,7 +39,8 @@ CONGESTION_BYTES = 2**24
 class LinkTimes:
     """What one link takes.
 
-    us: of a transfer by its bytes. losses: of its ends. The others are as in `CommFit`.
+    us: of a transfer by its bytes. losses: of its ends. wait_us: at an end that computes. The
+    others are as in `CommFit`.
     """
 
     us: Mapping[int, float]
@@ -45,6 +48,7 @@ class LinkTimes:
     two_at_once: float
     both_ways: float
     losses: Losses = field(default_factory=Losses)
+    wait_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ def _with_the_rest(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
         sender_us_per_byte=sender_us_per_byte,
         receiver_us=receiver_us,
         receiver_us_per_byte=receiver_us_per_byte,
+        wait_us=fmean(each.wait_us for each in times),
     )
     return replace(
         line,
@@ -149,6 +154,7 @@ def _time_link(
         (hop_us["two"] - beside_us) / one_us,
         (hop_us["both ways"] - beside_us) / one_us,
         losses(connection, src, dst, us, num_turns),
+        wait_us(connection, src, dst, num_turns),
     )
 
 

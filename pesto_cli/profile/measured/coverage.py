@@ -53,9 +53,10 @@ def check(covered: Coverage, found: Attributed, what: str) -> None:
 def coverage_notes(covered: Coverage, found: Attributed, request: Request) -> Iterator[str]:
     """Yield what was measured and what was not."""
     text = (
-        f"measured: {covered.matched_ops} of {covered.num_ops} ops that compute, and "
-        f"{covered.matched_us / 1e3:.3f} of {covered.recorded_us / 1e3:.3f} ms that a "
-        f"measured step adds up to ({_share(covered.matched_us, covered.recorded_us):.1%})"
+        f"{covered.matched_ops} of {covered.num_ops} ops that compute were measured; of what the "
+        f"trace has, {_share(covered.matched_us, covered.recorded_us):.1%} "
+        f"({covered.matched_us / 1e3:.3f} of {covered.recorded_us / 1e3:.3f} ms a step) belongs "
+        "to ops of this graph"
     )
     if found.unmatched:
         names = [name for name, _ in found.unmatched]

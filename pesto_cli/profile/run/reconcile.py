@@ -21,8 +21,8 @@ class Reconciliation:
     """A step on one device, or on several at once, and its op times.
 
     kind: of the device. num_devices: that had ops. num_ops: on the device that was busiest.
-    step_us: untraced, by the estimator that the op times have, and median_us as it is. dispatch_us:
-        of a step that is fed and does nothing. ops_us: sum on the busiest device.
+    step_us: untraced. dispatch_us: of a step that is fed and does nothing. ops_us: sum on the
+        busiest device. All are medians.
     op_overhead_us: what an op costs beyond its time; None where several devices had ops, and
         waited for each other.
     """
@@ -31,7 +31,6 @@ class Reconciliation:
     num_devices: int
     num_ops: int
     step_us: float
-    median_us: float
     dispatch_us: float
     ops_us: float
     op_overhead_us: float | None
@@ -51,10 +50,9 @@ class Reconciliation:
             else f"the executor took {self.op_overhead_us:.3f} us for each of {self.num_ops} ops"
         )
         return (
-            f"an untraced step on {where} took {self.step_us / 1e3:.3f} ms (median "
-            f"{self.median_us / 1e3:.3f}); op times explain {self.ops_us / 1e3:.3f} ms of it "
-            f"({self.explained:.1%}), the dispatch of an empty step {self.dispatch_us / 1e3:.3f} "
-            f"ms; {overhead}."
+            f"an untraced step on {where} took {self.step_us / 1e3:.3f} ms; op times explain "
+            f"{self.ops_us / 1e3:.3f} ms of it ({self.explained:.1%}), the dispatch of an empty "
+            f"step {self.dispatch_us / 1e3:.3f} ms; {overhead}."
         )
 
 
@@ -64,7 +62,6 @@ def reconciled(
     device: IntArray,
     *,
     step_us: float,
-    median_us: float,
     idle_us: float,
     dispatch_us: float,
 ) -> Reconciliation:
@@ -75,8 +72,7 @@ def reconciled(
         time_us: `[num_ops]`, on the device where each op was; NaN for feeds and returns of fetches,
             which are free.
         device: `[num_ops]`, index of that device.
-        step_us: of untraced steps, by the estimator that the op times have.
-        median_us: of the same.
+        step_us: of untraced steps, their median, as all that follows.
         idle_us: between the ops of a traced step.
         dispatch_us: of a step that does nothing on these devices.
     """
@@ -91,7 +87,6 @@ def reconciled(
         num_devices=num_devices,
         num_ops=int(num_ops[busiest]),
         step_us=step_us,
-        median_us=median_us,
         dispatch_us=dispatch_us,
         ops_us=float(sums_us[busiest]),
         op_overhead_us=rest_us / int(num_ops[busiest]) if num_devices == 1 else None,

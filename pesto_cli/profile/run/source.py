@@ -50,7 +50,7 @@ def costs(request: Request) -> Costs:
     empty_us = _empty_step_us(request, live, range(request.machine.num_devices))
     return replace(
         found,
-        machine=_with_overheads(request.machine, accounts, _robust(empty_us, "CPU")),
+        machine=_with_overheads(request.machine, accounts, float(np.median(empty_us))),
         notes=(*(account.text for account in accounts), *found.notes),
         reconciled=tuple(accounts),
     )
@@ -135,21 +135,14 @@ def _account(
     by_device = np.array([found.time_us.get(kind, unknown) for kind in kinds])
     is_op = np.array([name not in FEED_TYPES | FETCH_TYPES for name in types], dtype=np.bool_)
     time_us = np.where(is_op, by_device[device, np.arange(len(device))], np.nan)
-    busiest_type = machine.device_type(kinds[np.bincount(device, np.nan_to_num(time_us)).argmax()])
     return reconciled(
         kinds,
         time_us,
         device,
-        step_us=_robust(run.step_us, busiest_type),
-        median_us=float(np.median(run.step_us)),
-        idle_us=_robust(run.idle_us, busiest_type),
-        dispatch_us=_robust(_empty_step_us(request, live, sorted(set(device.tolist()))), "CPU"),
+        step_us=float(np.median(run.step_us)),
+        idle_us=float(np.median(run.idle_us)),
+        dispatch_us=float(np.median(_empty_step_us(request, live, sorted(set(device.tolist()))))),
     )
-
-
-def _robust(us: FloatArray, on: str) -> float:
-    """By the estimator of op times on a type of device."""
-    return float(measured.robust(us[None, :], on)[0])
 
 
 def _with_overheads(
