@@ -16,6 +16,7 @@ from pesto_cli.cli import placing
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
+from pesto_cli.strategies import STRATEGIES
 
 
 def save(path: Path, problem: Problem) -> Path:
@@ -66,7 +67,7 @@ def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) ->
     for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "GPU:1 GiB"):
         assert word in done.out
     rows = json.loads(pesto("compare", diamond_profile, *QUICK, "--json").out)
-    assert [row["strategy"] for row in rows] == ["single", "round-robin", "expert", "pesto"]
+    assert [row["strategy"] for row in rows] == list(STRATEGIES)
 
 
 def test_compare_shows_what_does_not_fit_and_solve_refuses_it(pesto: Pesto, tmp_path: Path) -> None:
@@ -280,8 +281,37 @@ def test_the_input_is_never_overwritten(pesto: Pesto, diamond_profile: Path) -> 
     for verb in ("solve", "coarsen"):
         refused = pesto(verb, diamond_profile, "-o", diamond_profile)
         assert refused.code == 2
-        assert "is the input, and would be lost" in refused.err
+        assert "is an input or another output too, and would be lost" in refused.err
     assert diamond_profile.read_bytes() == before
+
+
+def test_an_output_that_cannot_be_written_is_found_before_the_work(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    # Devices that would take long, or are not there at all: nobody asks for them.
+    for argv in (
+        ("solve", diamond_profile),
+        ("comm", "--machine", "local-workers:64"),
+        ("profile", tmp_path / "missing.meta", "--machine", "local-workers:64"),
+        ("simulate", diamond_profile, "--placement", "p.json", "--trace"),
+    ):
+        last = () if argv[-1] == "--trace" else ("-o",)
+        refused = pesto(*argv, *last, "/proc/none.json")
+        assert (refused.code, "/proc/none.json cannot be written" in refused.err) == (5, True)
+        refused = pesto(*argv, *last, tmp_path / "none" / "x.json")
+        assert (refused.code, "none does not exist" in refused.err) == (2, True)
+
+
+def test_a_list_has_every_strategy_once(pesto: Pesto, diamond_profile: Path) -> None:
+    for listed, message in (
+        ("single,,expert", "'single,,expert' has an empty entry"),
+        ("", "'' has an empty entry; all, or some of single"),
+        ("single,expert,single", "names single twice"),
+    ):
+        refused = pesto("compare", diamond_profile, "--strategies", listed)
+        assert (refused.code, message in refused.err) == (2, True)
+    spaced = pesto("compare", diamond_profile, "--strategies", "single, expert", *QUICK)
+    assert (spaced.code, "expert" in spaced.out) == (0, True)
 
 
 def test_a_reader_that_leaves_does_not_stop_the_search(

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pesto_cli.files import read_placement, read_profile
 from pesto_cli.graph import OpGraph
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
-from pesto_cli.report.progress import progress_on_stderr
+from pesto_cli.report.progress import activity_on_stderr, progress_on_stderr
 from pesto_cli.result import Progress
 from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
@@ -134,11 +135,15 @@ COLUMNS = 60
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
-def run_in_terminal(*argv: str, interrupt_at: str | None = None) -> tuple[int, str]:
+PESTO = "from pesto_cli.cli import main; main()"
+
+
+def run_in_terminal(
+    *argv: str, interrupt_at: str | None = None, script: str = PESTO
+) -> tuple[int, str]:
     """Run pesto in a terminal, press Ctrl-C when it shows something; exit code and output."""
     terminal, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    script = "from pesto_cli.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", script, *argv],
         stdin=inside,
@@ -179,6 +184,29 @@ def test_a_terminal_has_a_line_a_stage_and_is_left_as_it_was(tmp_path: Path) -> 
     lasting = [line for line in lines if line.endswith(stages) and "/" not in line]
     assert [line.split("%  ")[1] for line in lasting] == list(stages)
     assert all(len(line) <= COLUMNS for line in lines)
+
+
+AT_WORK = """
+import os, signal, time
+from pesto_cli.report.progress import activity_on_stderr
+
+with activity_on_stderr("at work"):
+    os.kill(os.getpid(), {signal})
+"""
+
+
+def test_a_terminal_is_left_as_it_was_by_a_sigterm() -> None:
+    code, output = run_in_terminal(script=AT_WORK.format(signal="signal.SIGTERM"))
+    assert code == 128 + signal.SIGTERM
+    assert "at work ... 0 s" in output
+    assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 1
+
+
+def test_a_log_has_no_word_of_what_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with activity_on_stderr("at work"):
+        pass
+    assert capfd.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_log_has_no_control_codes_even_where_colour_is_forced(

@@ -21,11 +21,17 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
+from pesto_cli.report.explained import explained_notes
+from pesto_cli.report.runs import RunRow, busy_note
 from pesto_cli.runtime import comparison
 from pesto_cli.runtime.interleaved import Turns, interleaved
+from pesto_cli.runtime.scripts import run_script_on
 from pesto_cli.runtime.spans import Span, busy_us, idle_us, spans
 from pesto_cli.runtime.step import opened
 from pesto_cli.runtime.verify import Departure, verified
+from pesto_cli.steps import StepTimes
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "train_v1.py"
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +140,12 @@ def test_time_between_ops_is_idle_but_not_that_before_and_after_them() -> None:
 
 def test_a_placement_for_other_devices_is_refused(rnnlm: Any) -> None:
     other = dealt(read_step(rnnlm), api.read_machine("v100x2-nvlink"))
-    with pytest.raises(BadInputError, match=r"it uses CPU:0, GPU:0, GPU:1, the machine has CPU:0"):
+    found = r"it uses CPU:0, GPU:0, GPU:1, the machine has CPU:0"
+    with pytest.raises(BadInputError, match=rf"{found}.*pesto apply --devices"):
         api.run_steps(rnnlm, two_cpus(), [other])
+    with pytest.raises(BadInputError, match=found) as of_a_script:
+        run_script_on(TwoCpus("", FULL), SCRIPT, [], other)
+    assert "--devices" not in str(of_a_script.value)  # `run` has no such option
 
 
 def test_a_graph_that_is_placed_on_other_devices_is_refused(
@@ -208,6 +218,37 @@ def test_strategies_and_placements_run_beside_each_other(profiled: Path, pesto: 
         assert record["verification"]["departures"] == []
 
 
+def test_a_graph_without_devices_runs_with_a_note_that_it_is_unplaced(
+    files: Path, pesto: Pesto
+) -> None:
+    run = ("run", "graph.meta", "-m", "here", "--steps", 1)
+    done = pesto(*run)
+    assert (done.code, "graph.meta is not placed: TensorFlow put every op" in done.err) == (0, True)
+    assert pesto(*run, "--quiet").err == ""
+    assert "is not placed" not in pesto(*run, "--placement", "placed.json").err
+
+
+def test_a_device_that_was_busy_for_more_than_a_step_is_explained() -> None:
+    def row(busy_us: float) -> RunRow:
+        return RunRow("graph", StepTimes(np.array([[100.0]]), (), {"a": busy_us, "b": 1.0}))
+
+    assert busy_note([row(99.0), row(104.0)]) == ""
+    assert "above 100 % where a device ran several ops at once" in busy_note(
+        [row(99.0), row(160.0)]
+    )
+
+
+def test_op_times_that_explain_little_of_a_step_are_warned_of() -> None:
+    def notes(ops_us: float, num_devices: int = 1) -> list[str]:
+        step = {"kind": "CPU", "num_devices": num_devices, "ops_us": ops_us, "step_us": 200.0}
+        return list(explained_notes({"reconciled": [step]}))
+
+    assert notes(160.0) == notes(100.0, num_devices=2) == []
+    assert list(explained_notes({"source": "analytic"})) == []
+    (note,) = notes(100.0)
+    assert note.startswith("op times are only 50% of an untraced step on one CPU, where 80%")
+
+
 def test_a_placement_brings_its_prediction_with_it(files: Path, pesto: Pesto) -> None:
     run = ("run", "graph.meta", "-m", "here", "--steps", 1, "--json", "--placement", "placed.json")
     (record,) = json.loads(pesto(*run).out)
@@ -240,9 +281,17 @@ def test_what_cannot_be_run_is_refused_clearly(files: Path, profile: Profile, pe
     faster = tuple(replace(device, kind="Xeon") for device in machine.devices)
     elsewhere = replace(profile.problem, machine=replace(machine, devices=faster), kinds=("Xeon",))
     write_profile("other.profile.json", replace(profile, problem=elsewhere))
+    predicted = ("--profile", "other.profile.json")
     for options, message in (
         (("--compare", "single"), "a strategy needs op times"),
-        (("--compare", "singel"), "neither a strategy nor a file"),
+        (("--compare", "singel", *predicted), "neither a strategy nor a file"),
+        (("--compare", "single,,expert", *predicted), "'single,,expert' has an empty entry"),
+        (("--compare", "placed.json,placed.json"), "names placed.json twice"),
+        (
+            ("--compare", "single", "--placement", "placed.json"),
+            "--placement does not go with --compare, which takes placements too: --compare "
+            "single,placed.json",
+        ),
         (("--placement", "placed.json", "--profile", "other.profile.json"), "of another machine"),
         (("--verify", "--steps", 1), "plans no device"),
         (("--feeds", "none.npz"), "none.npz does not exist"),
@@ -261,9 +310,6 @@ def test_on_two_workers_of_this_host(rnnlm: Any) -> None:
     assert runs[0].times.losses == runs[1].times.losses
     assert min(runs[1].times.busy_us.values()) > 0
     assert [run.verification.departures for run in runs] == [(), ()]
-
-
-SCRIPT = Path(__file__).parent.parent / "examples" / "train_v1.py"
 
 
 def test_a_script_trains_on_two_workers_as_planned(tmp_path: Path, pesto: Pesto) -> None:
@@ -292,6 +338,8 @@ def test_what_a_script_cannot_have_is_refused(tmp_path: Path, pesto: Pesto) -> N
         refused = pesto(*run, *options)
         assert refused.code == 2
         assert message in refused.err
+    refused = pesto("run", "none.py", "-m", "local-workers:2", "--placement", SCRIPT)
+    assert (refused.code, "none.py: no such script" in refused.err) == (2, True)
     profile = ("profile", "graph.meta", "-m", "local-workers:2", "-o", tmp_path / "p.json")
     refused = pesto(*profile, "--source", "trace:a.pb")
     assert (refused.code, "does not go with local-workers:2" in refused.err) == (2, True)

@@ -81,9 +81,9 @@ def changes_of_step(
 def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
     if placement.graph_hash not in (None, step.graph_hash):
         raise BadInputError(
-            f"placement of another graph: it is of the one with hash {placement.graph_hash}, this "
-            f"one has {step.graph_hash}; apply it to the graph that was profiled, or profile and "
-            "solve this one."
+            f"placement of another graph: it is of the one with hash {placement.graph_hash[:12]}, "
+            f"this one has {step.graph_hash[:12]}; apply it to the graph that was profiled, or "
+            "profile and solve this one."
         )
     different = set(step.graph.names) ^ set(placement.names)
     if different:

@@ -5,6 +5,7 @@ import sys
 import click
 
 from pesto_cli import __version__
+from pesto_cli.cli.bench import bench
 from pesto_cli.cli.costs import comm, profile
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
@@ -51,5 +52,17 @@ def cli() -> None:
     """  # noqa: D301  click reads the \\b
 
 
-for command in (export, profile, comm, coarsen, solve, simulate, compare, apply, run, worker):
+for command in (
+    export,
+    profile,
+    comm,
+    coarsen,
+    solve,
+    simulate,
+    compare,
+    apply,
+    run,
+    worker,
+    bench,
+):
     cli.add_command(command)

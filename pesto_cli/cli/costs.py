@@ -15,6 +15,7 @@ from pesto_cli.cli.options import (
     output_option,
     quiet_option,
 )
+from pesto_cli.cli.shown import connected, shown
 from pesto_cli.errors import BadInputError
 
 
@@ -24,7 +25,8 @@ from pesto_cli.errors import BadInputError
     "-m",
     "--machine",
     required=True,
-    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus.",
+    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus or "
+    "a cluster file (TOML).",
 )
 @output_option("the profile (.json or .json.gz)")
 @click.option(
@@ -53,22 +55,25 @@ def profile(
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
     from pesto_cli.report.charts import check_chart_path, write_chart
+    from pesto_cli.report.explained import explained_notes
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.spread_plot import spread_chart
     from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import profile_table
     from pesto_cli.runtime.feeds import source_file
 
-    check_output(output, graph)
+    measured = Path(source.partition(":")[2]) if source and ":" in source else None
+    check_output(output, graph, comm, measured)
     if plot is not None:
         check_chart_path(plot)
-        check_output(plot, graph, output)
+        check_output(plot, output, graph, comm, measured)
     if source not in (None, "run") and api.is_live(machine):
         raise BadInputError(
             f"--source {source} does not go with {machine}, whose devices exist: run was expected, "
             "or no --source; for other sources name a preset or a machine file."
         )
-    meta = api.read_meta_graph(graph)
+    with shown(f"reading {graph}", quiet):
+        meta = api.read_meta_graph(graph)
     asked: dict[str, Any] = {
         "cpu_offload": cpu_offload,
         "comm": None if comm is None else api.read_comm(comm),
@@ -78,11 +83,15 @@ def profile(
         if live["feeds"] is not None:
             source_file(live["feeds"])
         open_ports = live.pop("open_ports")
-        with api.connected(machine, open_ports=open_ports) as cluster:
+        running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
+        with connected(machine, open_ports, quiet) as cluster, shown(running, quiet):
             priced = api.profile_by_run(meta, cluster, **live, **asked)
+        for note in explained_notes(priced.provenance):
+            click.echo(note, err=True)
     else:
         known = api.read_machine(machine)
-        priced = api.profile(meta, known, source=source or "analytic", **asked)
+        with shown(f"pricing {graph.name}", quiet):
+            priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)
     if plot is not None and chart is not None:
@@ -131,24 +140,27 @@ def comm(
     from pesto_cli.report.tables import comm_table
 
     if (machine is None) == (samples is None):
+        found = "neither --machine nor --from was" if machine is None else "both were"
         raise BadInputError(
-            "comm: one of --machine (time the transfers) and --from (a CSV file) was expected."
+            f"comm times the transfers of --machine, or takes those of --from, a CSV file: {found} "
+            "given; one of the two was expected."
         )
+    check_output(output, samples)
     if plot is not None:
         check_chart_path(plot)
-        check_output(plot)
-    check_output(output, *([] if samples is None else [samples]))
+        check_output(plot, output, samples)
     if samples is not None:
         rows = read_samples(samples)
         fits = fit(rows)
     else:
-        with api.connected(str(machine), open_ports=open_ports) as cluster:
+        with connected(str(machine), open_ports, quiet) as cluster:
             if not cluster.machine.links:
                 raise BadInputError(
                     f"machine {machine} has one device, and no link to time; two or more were "
                     "expected, as in local-workers:2."
                 )
-            timed = timed_transfers(cluster)
+            with shown(f"timing transfers on {machine}", quiet):
+                timed = timed_transfers(cluster)
         rows, fits = timed.samples, timed.fits()
     api.write_comm(output, fits)
     if plot is not None:

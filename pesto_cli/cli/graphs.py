@@ -123,6 +123,9 @@ def apply(
     from pesto_cli.apply import parse_devices, planned_changes, with_changes, write_tf_pesto
 
     check_output(output, graph, placement)
+    if tf_pesto is not None:
+        for name in ("part.json", "cdep.json"):
+            check_output(tf_pesto / name, output, graph, placement)
     meta, placed = api.read_meta_graph(graph), api.read_placement(placement)
     changes = planned_changes(
         meta,

@@ -1,13 +1,14 @@
 """Options and checks that several commands share."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
@@ -94,14 +95,41 @@ def live_options(*, steps: int) -> Callable[[Command], Command]:
     return decorate
 
 
-def check_output(output: Path, *inputs: Path) -> None:
-    """Find out before the work, not after it, that its result has nowhere to go."""
+def check_output(output: Path, *others: Path | None) -> None:
+    """Find out before the work, not after it, that its result has nowhere to go.
+
+    others: what else the command reads or writes.
+    """
     if not output.parent.is_dir():
         raise BadInputError(f"{output}: folder {output.parent} does not exist; create it first.")
     if output.is_dir():
         raise BadInputError(f"{output} is a folder; a file name was expected.")
-    if output.resolve() in [path.resolve() for path in inputs]:
-        raise BadInputError(f"{output} is the input, and would be lost; choose another output.")
+    if output.resolve() in [path.resolve() for path in others if path is not None]:
+        raise BadInputError(
+            f"{output} is an input or another output too, and would be lost; choose another name."
+        )
+    if output.exists() and not output.is_file():  # a pipe or a device
+        return
+    try:
+        tempfile.TemporaryFile(dir=output.resolve().parent).close()  # as files are written
+    except OSError as error:
+        raise EnvironmentFailedError(
+            f"{output} cannot be written: {error.strerror}; free space or choose another path."
+        ) from error
+
+
+def listed(option: str, text: str, expected: str) -> list[str]:
+    """The entries of `A,B,...`, each of which is there once.
+
+    Raises:
+        BadInputError: one is empty or there twice.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise BadInputError(f"{option} {text!r} has an empty entry; {expected} were expected.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadInputError(f"{option} {text!r} names {twice[0]} twice; name it once.")
+    return names
 
 
 def echo_json(value: Any) -> None:

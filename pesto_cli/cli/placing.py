@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from pesto_cli.cli.options import (
     check_output,
     echo_json,
     json_option,
+    listed,
     output_option,
     quiet_option,
     search_options,
 )
+from pesto_cli.cli.shown import searching
 from pesto_cli.errors import INTERRUPTED, BadInputError, about
 
 
@@ -91,7 +93,7 @@ def solve(
         start = api.read_placement(warm_start).match(priced.problem)
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet, warm_start=start)
-        with _progress(strategy, search, quiet) as watched:
+        with searching(strategy, search, quiet) as watched:
             result = api.solve(priced, strategy, watched)
     if options["deterministic"]:
         options["workers"] = 1
@@ -140,6 +142,8 @@ def simulate(
     from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace
 
+    if trace is not None:
+        check_output(trace, profile, placement)
     priced = api.read_profile(profile)
     placed = api.read_placement(placement)
     result = api.simulate(priced, placed)
@@ -174,13 +178,15 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison
 
-    names = list(api.STRATEGIES) if strategies == "all" else strategies.split(",")
+    names = list(api.STRATEGIES)
+    if strategies != "all":
+        names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
     priced = _constrained(profile, options.pop("constraints"))
     results = []
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
         for name in names:
-            with _progress(name, search, quiet) as watched:
+            with searching(name, search, quiet) as watched:
                 results += api.compare(priced, [name], watched)
     if as_json:
         echo_json([result_json(priced.problem, result) for result in results])
@@ -237,18 +243,6 @@ def _search_from(
         balance=options["balance"],
         warm_start=warm_start,
     )
-
-
-@contextmanager
-def _progress(strategy: str, search: Any, quiet: bool) -> Iterator[Any]:
-    """The same search, with progress on stderr unless quiet."""
-    from pesto_cli.report.progress import progress_on_stderr
-
-    if quiet:
-        yield search
-        return
-    with progress_on_stderr(strategy, search.limits) as tell:
-        yield replace(search, on_progress=tell)
 
 
 @contextmanager

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from pesto_cli.cli.options import PATH, echo_json, json_option, live_options, quiet_option
+from pesto_cli.cli.options import (
+    PATH,
+    echo_json,
+    json_option,
+    listed,
+    live_options,
+    quiet_option,
+)
+from pesto_cli.cli.shown import connected, searching, shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 
 SHOWN_DEPARTURES = 50
@@ -17,7 +25,7 @@ SHOWN_DEPARTURES = 50
 @click.argument("graph", type=PATH)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @click.option(
-    "-m", "--machine", required=True, help="local-workers:N, local-gpus, or a cluster file (TOML)."
+    "-m", "--machine", required=True, help="local-workers:N, local-gpus or a cluster file (TOML)."
 )
 @click.option("--placement", type=PATH, help="Run GRAPH under it.")
 @click.option("--compare", metavar="A,B,...", help="Strategies and placements, run by turns.")
@@ -59,40 +67,44 @@ def run(
     """
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
-    from pesto_cli.report.runs import RunRow, runs_json, runs_table
+    from pesto_cli.report.runs import RunRow, busy_note, runs_json, runs_table
     from pesto_cli.runtime.comparison import devices_in_graph
     from pesto_cli.runtime.feeds import source_file
     from pesto_cli.runtime.scripts import run_script_on
 
     if graph.suffix == ".py":
-        _check_script(placement, compare, profile, feeds)
+        _check_script(graph, placement, compare, profile, feeds)
     elif arguments:
         raise BadInputError(f"arguments ({' '.join(arguments)}) are for a script; {graph} is none.")
-    names = [name for name in (compare or "").split(",") if name]
-    names += [] if placement is None else [str(placement)]
-    for name in names:
-        if name not in api.STRATEGIES and not Path(name).exists():
-            raise BadInputError(
-                f"--compare {name!r}: neither a strategy nor a file; one of "
-                f"{', '.join(api.STRATEGIES)}, or a placement, was expected."
-            )
+    names = _names(compare, placement, profile)
     if feeds is not None:
         source_file(feeds)
-    meta = None if graph.suffix == ".py" else api.read_meta_graph(graph)
-    if verify and not names and not devices_in_graph(meta):
+    meta = None
+    if graph.suffix != ".py":
+        with shown(f"reading {graph}", quiet):
+            meta = api.read_meta_graph(graph)
+    is_unplaced = meta is not None and not names and not devices_in_graph(meta)
+    if verify and is_unplaced:
         raise BadInputError(
             f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."
         )
     priced = None if profile is None else api.read_profile(profile)
-    with api.connected(machine, open_ports=open_ports) as cluster:
+    given = {name: api.read_placement(name) for name in names if name not in api.STRATEGIES}
+    with connected(machine, open_ports, quiet) as cluster:
         if priced is not None:
             api.check_same_machine(priced, cluster.machine)
         limits = api.Limits(time_limit_s=time_limit, seed=seed, workers=os.cpu_count() or 1)
-        placed = [_placed(name, priced, limits) for name in names] or [None]
+        placed = [given.get(name) or _solved(name, priced, limits, quiet) for name in names]
+        placed = placed or [None]
         if meta is None:
-            found = [cluster.call(run_script_on, graph, arguments, placed[0])]
+            with shown(f"running {graph}", quiet):
+                found = [cluster.call(run_script_on, graph, arguments, placed[0])]
         else:
-            found = api.run_steps(meta, cluster, placed, steps=steps, warm_up=warm_up, feeds=feeds)
+            times = "" if len(placed) == 1 else f"of each of {len(placed)} placements, by turns"
+            with shown(f"running {steps} steps of {graph.name} {times}".rstrip(), quiet):
+                found = api.run_steps(
+                    meta, cluster, placed, steps=steps, warm_up=warm_up, feeds=feeds
+                )
     rows = [
         RunRow(name, real.times, None if plan is None else api.predicted_us(plan, priced))
         for name, plan, real in zip(names or [graph.name], placed, found, strict=True)
@@ -105,14 +117,59 @@ def run(
     elif not quiet:
         num_steps = found[0].times.us.size
         print_layouts([runs_table(f"{graph.name} on {machine}, {num_steps} steps", rows)])
+        if is_unplaced:
+            click.echo(
+                f"{graph} is not placed: TensorFlow put every op where it liked, and ran them in "
+                "any order, several at once. --placement or --compare runs it under a plan.",
+                err=True,
+            )
+        if note := busy_note(rows):
+            click.echo(note, err=True)
     if verify:
         for row, real in zip(rows, found, strict=True):
             _check(row.name, real.verification, quiet)
 
 
+def _names(compare: str | None, placement: Path | None, profile: Path | None) -> list[str]:
+    """Strategies and placement files to run, in the order of the table; none for the graph alone.
+
+    Raises:
+        BadInputError: one is neither, or a strategy has no op times to go by.
+    """
+    from pesto_cli import api
+
+    if compare is None:
+        return [] if placement is None else [str(placement)]
+    if placement is not None:
+        raise BadInputError(
+            f"--placement does not go with --compare, which takes placements too: --compare "
+            f"{compare},{placement}."
+        )
+    strategies = ", ".join(api.STRATEGIES)
+    names = listed("--compare", compare, f"some of {strategies}, and placement files")
+    for name in names:
+        if name not in api.STRATEGIES and not Path(name).exists():
+            raise BadInputError(
+                f"--compare {name!r}: neither a strategy nor a file; one of {strategies}, or a "
+                "placement, was expected."
+            )
+        if name in api.STRATEGIES and profile is None:
+            raise BadInputError(
+                f"--compare {name}: a strategy needs op times to solve; a profile of the graph on "
+                "this machine was expected: --profile PROFILE."
+            )
+    return names
+
+
 def _check_script(
-    placement: Path | None, compare: str | None, profile: Path | None, feeds: str | None
+    script: Path,
+    placement: Path | None,
+    compare: str | None,
+    profile: Path | None,
+    feeds: str | None,
 ) -> None:
+    if not script.is_file():
+        raise BadInputError(f"{script}: no such script. Check the path.")
     if placement is None:
         raise BadInputError("a script was given without --placement; the placement was expected.")
     given = {"--compare": compare, "--profile": profile, "--feeds": feeds}
@@ -138,18 +195,12 @@ def worker(cluster: Path, task: int, job: str) -> None:
     serve(cluster, task, job)
 
 
-def _placed(name: str, priced: Any, limits: Any) -> Any:
-    """The placement that a name stands for: what a strategy finds, or a file."""
+def _solved(strategy: str, priced: Any, limits: Any, quiet: bool) -> Any:
+    """The placement that a strategy finds."""
     from pesto_cli import api
 
-    if name not in api.STRATEGIES:
-        return api.read_placement(name)
-    if priced is None:
-        raise BadInputError(
-            f"--compare {name}: a strategy needs op times to solve; a profile of the graph on this "
-            "machine was expected: --profile PROFILE."
-        )
-    return api.placement(priced, api.solve(priced, name, api.Search(limits=limits)))
+    with searching(strategy, api.Search(limits=limits), quiet) as search:
+        return api.placement(priced, api.solve(priced, strategy, search))
 
 
 def _check(name: str, verification: Any, quiet: bool) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from pesto_cli.cluster.client_process import ClientProcess
@@ -14,7 +15,7 @@ from pesto_cli.cluster.messages import Request
 from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.running_cluster import RunningCluster
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
-from pesto_cli.machine import Machine
+from pesto_cli.machine import PRESETS, Machine
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +90,11 @@ def _kind(spec: str, open_ports: bool) -> Kind:
     for kind in KINDS:
         if kind.recognises(spec):
             return kind.parse(spec, open_ports=open_ports)
+    path = Path(spec)
+    if spec not in PRESETS and (path.suffix or len(path.parts) > 1 or path.exists()):
+        return RunningCluster.parse(spec, open_ports=open_ports)  # which says what it lacks
+    found = "is a preset, which describes devices, and" if spec in PRESETS else "is"
     raise BadInputError(
-        f"machine {spec!r} is nothing to run on; local-workers:N, local-gpus or the path of a "
+        f"machine {spec!r} {found} nothing to run on; local-workers:N, local-gpus or the path of a "
         "cluster file (TOML with [cluster]) was expected."
     )

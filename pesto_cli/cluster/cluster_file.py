@@ -11,15 +11,16 @@ right = ["worker:1"]
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import Field
+from typing import Any
 
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.storage import Schema, read_toml, validate
 
+EXAMPLE = 'worker = ["10.0.0.1:2222", "10.0.0.2:2222"]'
+
 
 class _ClusterSchema(Schema):
-    cluster: dict[str, list[str]] = Field(min_length=1)
+    cluster: dict[str, list[str]]
     hosts: dict[str, list[str]] = {}
 
 
@@ -54,7 +55,10 @@ def read_cluster_file(path: Path | str) -> ClusterFile:
     Raises:
         BadInputError: it cannot be read, or its entries do not fit each other.
     """
-    parsed = validate(path, read_toml(path), _ClusterSchema)
+    content = read_toml(path)
+    with about(path):
+        _check_jobs(content)
+    parsed = validate(path, content, _ClusterSchema)
     with about(path):
         jobs = {job: tuple(addresses) for job, addresses in parsed.cluster.items()}
         tasks = ClusterFile(jobs, {}).address_of
@@ -70,6 +74,27 @@ def split(address: str) -> tuple[str, int]:
     """Host and port."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def _check_jobs(content: Mapping[str, Any]) -> None:
+    if "cluster" not in content:
+        found = (
+            "it describes devices, as a machine file does, and names no servers"
+            if "devices" in content
+            else f"it has {', '.join(content) or 'nothing'}"
+        )
+        raise BadInputError(
+            f"there is no [cluster] in the file ({found}); a cluster file was expected, with the "
+            f"addresses of TensorFlow servers: [cluster] {EXAMPLE}."
+        )
+    jobs = content["cluster"]
+    for job, addresses in jobs.items() if isinstance(jobs, dict) else [("", jobs)]:
+        if not isinstance(addresses, list) or not all(isinstance(at, str) for at in addresses):
+            where = f"[cluster] {job}".rstrip()
+            raise BadInputError(
+                f"{where} is {str(addresses)[:60]!r}; a job with a list of addresses was "
+                f"expected, as in {EXAMPLE}."
+            )
 
 
 def _check_address(task: str, address: str, all_addresses: list[str]) -> None:

@@ -1,5 +1,6 @@
 """Devices that a session lists, and the machine that they are."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,11 @@ from pesto_cli.cluster.names import number_parts, pesto_name, task_of
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Device, Machine
+
+log = logging.getLogger(__name__)
+
+# After which it is said what is waited for; a session takes less than a second to open.
+SILENT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,11 @@ def _within(limit_s: float, target: str, first_call: Callable[[], Any]) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(limit_s)
+    thread.join(min(SILENT_S, limit_s))
+    if thread.is_alive() and limit_s > SILENT_S:
+        left_s = limit_s - SILENT_S
+        log.warning("no answer yet from TensorFlow at %s: waiting up to %.0f s.", target, left_s)
+        thread.join(left_s)
     if thread.is_alive() or failures:
         said = str(failures[0]).splitlines()[0] if failures else f"no answer in {limit_s:.0f} s"
         raise EnvironmentFailedError(

@@ -3,6 +3,7 @@
 Sessions go to the first task of the first job.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.task_watch import ATTEMPT_S, TaskWatch, unreachable
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
+
+log = logging.getLogger(__name__)
 
 # Between two attempts to reach the tasks: they may be starting.
 RETRY_S = 0.5
@@ -48,8 +51,12 @@ class RunningCluster:
     def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
         """Wait until all tasks answer and find their devices; see `Kind`."""
         deadline = time.monotonic() + limit_s
-        address_of = self.file.address_of
+        address_of, told = self.file.address_of, ""
         while (missing := unreachable(address_of)) and time.monotonic() + RETRY_S < deadline:
+            if missing != told:
+                left_s = deadline - time.monotonic()
+                log.warning("%s; waiting up to %.0f s (Ctrl-C ends it).", missing, left_s)
+            told = missing
             time.sleep(RETRY_S)
         if missing:
             raise EnvironmentFailedError(

@@ -4,6 +4,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 from pesto_cli.cluster.cluster_file import split
@@ -16,14 +17,21 @@ KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT
 
 
 def unreachable(address_of: Mapping[str, str]) -> str | None:
-    """Words for the tasks that cannot be reached, if there are any."""
-    words = []
-    for task, address in address_of.items():
-        try:
-            _connect(address).close()
-        except OSError as error:
-            words.append(f"{task} at {address} cannot be reached ({error.strerror or error})")
-    return "; ".join(words) or None
+    """Words for the tasks that cannot be reached, if there are any.
+
+    All are tried at once: each host that is gone takes the whole time of an attempt.
+    """
+    with ThreadPoolExecutor(len(address_of)) as attempts:
+        words = attempts.map(_why_unreachable, address_of, address_of.values())
+        return "; ".join(filter(None, words)) or None
+
+
+def _why_unreachable(task: str, address: str) -> str:
+    try:
+        _connect(address).close()
+    except OSError as error:
+        return f"{task} at {address} cannot be reached ({error.strerror or error})"
+    return ""
 
 
 class TaskWatch:

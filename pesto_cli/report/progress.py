@@ -1,10 +1,13 @@
-"""How a search gets on, on stderr: a line that changes in place, or a log."""
+"""How a search, or other work, gets on, on stderr: a line that changes in place, or a log."""
 
 import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -33,8 +36,7 @@ def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress
         limits: of the search.
     """
     console = Console(stderr=True, highlight=False)
-    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
-    if not (sys.stderr.isatty() and console.is_interactive):
+    if not _is_terminal(console):
         log = _Log()
         try:
             yield log.tell
@@ -42,11 +44,58 @@ def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress
             log.close()
         return
     line = _Line(name, limits, console)
-    with Live(get_renderable=line.render, console=console, transient=True, refresh_per_second=8):
+    with _in_place(line.render, console):
         try:
             yield line.tell
         finally:
             line.close()
+
+
+@contextmanager
+def activity_on_stderr(what: str) -> Iterator[None]:
+    """Show on a terminal what is going on, and for how long, while the context lasts.
+
+    A log has no word of it: there nobody waits.
+    """
+    console = Console(stderr=True, highlight=False)
+    if not _is_terminal(console):
+        yield
+        return
+    began, spinner = time.monotonic(), Spinner("dots", style="cyan")
+
+    def render() -> Table:
+        line = Table.grid(padding=(0, 1))
+        text = f"{what} ... {time.monotonic() - began:.0f} s"
+        line.add_row(spinner, Text(text, no_wrap=True, overflow="ellipsis"))
+        return line
+
+    with _in_place(render, console):
+        yield
+
+
+def _is_terminal(console: Console) -> bool:
+    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+    return sys.stderr.isatty() and console.is_interactive
+
+
+@contextmanager
+def _in_place(render: Callable[[], Table], console: Console) -> Iterator[None]:
+    """A line that changes in place and is gone in the end, also if that is a SIGTERM.
+
+    rich hides the cursor meanwhile, and would leave a killed process's terminal without one.
+    """
+
+    def end(signum: int, frame: Any) -> None:
+        raise SystemExit(128 + signum)
+
+    is_main = threading.current_thread() is threading.main_thread()  # which alone gets signals
+    before = signal.signal(signal.SIGTERM, end) if is_main else None
+    try:
+        with Live(get_renderable=render, console=console, transient=True, refresh_per_second=8):
+            yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 class _Log:

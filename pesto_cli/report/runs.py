@@ -8,6 +8,9 @@ from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 from pesto_cli.steps import StepTimes, speed_up
 
+# Of a step; a little more is how steps differ from each other.
+MOST_BUSY = 1.05
+
 
 @dataclass(frozen=True, eq=False)
 class RunRow:
@@ -53,6 +56,18 @@ def _line(
     if times.losses:
         cells.append(f"{times.losses[0]:.4g} -> {times.losses[-1]:.4g}")
     return cells
+
+
+def busy_note(rows: Sequence[RunRow]) -> str:
+    """What a device that was busy for more than a step means, if there is one; else nothing."""
+    busy = [us / row.times.median_us for row in rows for us in row.times.busy_us.values()]
+    if max(busy, default=0.0) <= MOST_BUSY:
+        return ""
+    return (
+        "busy is what the ops of one more, traced step took together, as a share of the median "
+        "step. It is above 100 % where a device ran several ops at once (without a placement it "
+        "does), or where the traced step was slower than the others."
+    )
 
 
 def runs_json(rows: Sequence[RunRow]) -> list[dict[str, Any]]:

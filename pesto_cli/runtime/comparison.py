@@ -1,6 +1,6 @@
 """A training step under several placements, run on a cluster beside each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,20 @@ def devices_in_graph(meta: Any) -> dict[str, str]:
     return {node.name: node.device for node in nodes if node.device and node.name in step}
 
 
+def check_devices_here(placement: PlacementFile, there: Collection[str], remedy: str) -> None:
+    """Refuse a placement that puts ops on devices that a machine has not.
+
+    Raises:
+        BadInputError: with the remedy.
+    """
+    used = [placement.devices[index] for index in sorted(set(placement.device))]
+    if not set(used) <= set(there):
+        raise BadInputError(
+            f"the placement is for other devices: it uses {', '.join(used)}, the machine has "
+            f"{', '.join(there)}; {remedy}."
+        )
+
+
 @dataclass(frozen=True)
 class _Plan:
     """A graph to run. placement, changes: what was planned, None where the graph itself says so."""
@@ -73,14 +87,12 @@ def _plan(meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]
         device = devices_in_graph(meta)
         _check_placed_here(device, devices)
         return _Plan(meta, None, Changes(device, {}))
-    used = [placement.devices[index] for index in sorted(set(placement.device))]
-    unknown = [name for name in used if name not in devices]
-    if unknown:
-        raise BadInputError(
-            f"the placement is for other devices: it uses {', '.join(used)}, the machine has "
-            f"{', '.join(devices)}; solve a profile of this machine, or write the placement into "
-            "the graph for the devices at hand (pesto apply --devices), and run that."
-        )
+    check_devices_here(
+        placement,
+        devices,
+        "solve a profile of the graph on this machine, or write the placement into the graph for "
+        "the devices at hand (pesto apply --devices), and run that",
+    )
     planned = {name: devices[name] for name in placement.devices if name in devices}
     changes = planned_changes(meta, placement, devices=planned)
     return _Plan(with_changes(meta, changes), placement, changes)

@@ -8,7 +8,7 @@ import numpy as np
 from pesto_cli.apply import run_script
 from pesto_cli.cluster import Connection
 from pesto_cli.files import PlacementFile
-from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.comparison import RealRun, check_devices_here
 from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import verified
 from pesto_cli.steps import StepTimes
@@ -20,7 +20,16 @@ WARM_UP = 2
 def run_script_on(
     connection: Connection, path: Path, argv: Sequence[str], placement: PlacementFile
 ) -> RealRun:
-    """Run a script in the client process, its sessions on the cluster; see `run_script`."""
+    """Run a script in the client process, its sessions on the cluster; see `run_script`.
+
+    Raises:
+        BadInputError: the placement is for other devices, or as of `run_script`.
+    """
+    check_devices_here(
+        placement,
+        connection.device_names,
+        "solve a profile on this machine of the script's graph (pesto export --capture)",
+    )
     names = {name: connection.device_names.get(name, name) for name in placement.devices}
     report = run_script(path, argv, placement, connection.target, names, trace=True)
     ran = spans(report.traced, {node.name for node in report.meta.graph_def.node})

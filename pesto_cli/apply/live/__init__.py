@@ -191,7 +191,7 @@ class Program:
         """
         closest = min(self._graphs.values(), key=_distance, default=None)
         if closest is None or closest.placed is None or not self._step_us:
-            raise self._not_trained(closest)
+            raise self._not_trained(closest, has_trained=False)
         return ProgramReport(
             meta=closest.placed.meta,
             changes=closest.placed.changes,
@@ -278,7 +278,7 @@ class Program:
     def _way(self, run: SessionRun, known: _Graph) -> _Way:
         if known.placed is None:
             if trains(run):
-                self._stop(self._not_trained(known))
+                self._stop(self._not_trained(known, has_trained=True))
             return _Way(is_step=False)
         added = known.placed.added
         needed = needed_operations(run, without=added)
@@ -295,9 +295,11 @@ class Program:
         self.failure = failure
         raise ProgramStopped
 
-    def _not_trained(self, known: _Graph | None) -> BadInputError:
+    def _not_trained(self, known: _Graph | None, *, has_trained: bool) -> BadInputError:
         if known is None:
             found = "the script ran no session, where a TF1-style program"
+        elif not has_trained and known.placed is None:
+            found = "no session of the script ran a training step, where a program"
         elif known.placed is not None:
             found = "the script did not run the step that was placed, where a program"
         else:

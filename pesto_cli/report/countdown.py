@@ -1,0 +1,57 @@
+"""How many of many runs are over, on stderr: a bar on a terminal, else a line a run."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+# What has ended, how many are over, how many there are, and whether it took time at all.
+Tick = Callable[[str, int, int, bool], None]
+
+
+@contextmanager
+def countdown_on_stderr(what: str) -> Iterator[Tick]:
+    """Show what is left, for as long as the context lasts."""
+    console = Console(stderr=True, highlight=False)
+    left = _Left()
+    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+    if not (sys.stderr.isatty() and console.is_interactive):
+        yield (
+            lambda ended, over, count, is_new: (
+                print(
+                    f"{over}/{count} {what}: {ended}{left.text(over, count, is_new)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                if is_new
+                else None
+            )
+        )
+        return
+    columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def tick(ended: str, over: int, count: int, is_new: bool) -> None:
+            rest = left.text(over, count, is_new)
+            bar.update(task, completed=over, total=count, description=f"{ended}{rest}")
+
+        yield tick
+
+
+class _Left:
+    """Guesses the rest by the mean of the runs that took time."""
+
+    def __init__(self) -> None:
+        self._began, self._num_new = time.monotonic(), 0
+
+    def text(self, over: int, count: int, is_new: bool) -> str:
+        """Nothing before a run took time."""
+        self._num_new += is_new
+        if not self._num_new:
+            return ""
+        left_s = (time.monotonic() - self._began) / self._num_new * (count - over)
+        return f", about {left_s / 60:.0f} min left" if left_s >= 60 else f", {left_s:.0f} s left"
