@@ -1,4 +1,10 @@
-"""From a device for every op to a schedule: the order in which devices run their ops."""
+"""From a device for every op to a schedule: the order in which devices run their ops.
+
+`ORDERS` has those that are published or that TensorFlow has, by name, to tell what order alone is
+worth; strategies use `ordered`.
+"""
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -6,6 +12,12 @@ from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator
+
+# Of the draws of `random_order`, as many on either side of its median.
+NUM_RANDOM_ORDERS = 21
+
+# A schedule for a device for every op, `[num_ops]`.
+Order = Callable[[Simulator, IntArray], Schedule]
 
 
 def ordered(simulator: Simulator, device: IntArray) -> Schedule:
@@ -46,6 +58,31 @@ def first_ready_first(simulator: Simulator, device: IntArray) -> Schedule:
         before_us, ready_us = ready_us, _ready_us(simulator.problem, schedule)
         if (ready_us == before_us).all():
             return schedule
+
+
+def highest_rank_first(simulator: Simulator, device: IntArray) -> Schedule:
+    """HeteroG's order (Yi et al., CoNEXT '20, Section 4.2): rank_i = p_i + max over j of rank_j.
+
+    j are the successors of i, transfers among them, p_i the time of i where it is placed. A device
+    takes its ready op of highest rank. Departure: HeteroG serves links by rank too, here they are
+    first come first served, as the execution model has it.
+    """
+    return simulator.list_schedule(device, simulator.upward_rank(device))
+
+
+def random_order(simulator: Simulator, device: IntArray) -> Schedule:
+    """The order by chance of the median makespan, of `NUM_RANDOM_ORDERS`."""
+    priorities = np.random.default_rng(0).random((NUM_RANDOM_ORDERS, simulator.problem.num_ops))
+    makespans_us = [simulator.makespan_us(device, priority) for priority in priorities]
+    median = np.argsort(makespans_us, kind="stable")[NUM_RANDOM_ORDERS // 2]
+    return simulator.list_schedule(device, priorities[median])
+
+
+ORDERS: Mapping[str, Order] = {
+    "rank": highest_rank_first,
+    "fifo": first_ready_first,
+    "random": random_order,
+}
 
 
 def _ready_us(problem: Problem, schedule: Schedule) -> FloatArray:

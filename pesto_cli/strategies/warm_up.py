@@ -12,6 +12,10 @@ from pesto_cli.machine import PRESETS
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
 from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.baechi.m_etf import m_etf
+from pesto_cli.strategies.heft import heft_schedule
+from pesto_cli.strategies.need import need_bytes
+from pesto_cli.strategies.search import Search
 
 
 @cache
@@ -29,4 +33,6 @@ def warm_up() -> None:
     simulator.replay(start.placement)
     lower_bound_us(problem)
     coarsen(problem, 3)
+    m_etf(simulator, Search())
+    heft_schedule(problem, need_bytes(problem, 0.0))
     refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))

@@ -1,0 +1,80 @@
+"""From Baechi's placement to a schedule, and what happens when that does not fit into memory.
+
+Baechi places; TensorFlow then starts ops as they become ready. Here each placement gets the best of
+the orders at hand: by upward rank with and without transfers (`ordered`), and, where every op has a
+time in Baechi's own schedule, by that. Of what a rival lacks, nothing but its placement is left to
+compare.
+
+Baechi's model of memory is not ours, and with forward ops alone it does not see what gradients
+need. So when a schedule does not fit, the placer plans again, with its own means: less memory
+(`memory_fraction`), memory reserved by group, then without co-placement, then with all ops and not
+the forward ones alone, until one fits. The paper places forward ops alone where memory suffices;
+the program fails where it does not.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule, goodness
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.baechi.placement_graph import PlacementGraph, prepared
+from pesto_cli.strategies.baechi.settings import Settings
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.search import Answer
+
+TIGHTER = (1.0, 0.85, 0.7, 0.55, 0.4)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """`device`: `[num_nodes]`. `start_us`: `[num_nodes]`, if the algorithm has times."""
+
+    device: IntArray
+    start_us: FloatArray | None = None
+
+
+Place = Callable[[Problem, PlacementGraph, Settings], Placed]
+
+
+def best_fitting(simulator: Simulator, settings: Settings, place: Place) -> Answer:
+    """The first schedule that fits into memory, or that which exceeds it least."""
+    problem = simulator.problem
+    found: list[Schedule] = []
+    graphs: dict[tuple[str, bool], PlacementGraph] = {}
+    for attempt in _attempts(settings):
+        key = (attempt.gradients, attempt.co_placement)
+        if key not in graphs:
+            graphs[key] = prepared(problem, attempt)
+        found.append(_scheduled(simulator, graphs[key], place(problem, graphs[key], attempt)))
+        if goodness(problem, found[-1])[0] == 0:
+            break
+    return Answer(min(found, key=lambda schedule: goodness(problem, schedule)))
+
+
+def _attempts(settings: Settings) -> Iterator[Settings]:
+    alone = replace(settings, co_placement=False)
+    whole = (replace(alone, gradients="colocated"), replace(alone, gradients="free"))
+    for graph in dict.fromkeys((settings, alone, *whole)):
+        for share in TIGHTER:
+            for reserve in dict.fromkeys((settings.reserve_memory, True)):
+                yield replace(
+                    graph, reserve_memory=reserve, memory_fraction=share * settings.memory_fraction
+                )
+
+
+def _scheduled(simulator: Simulator, graph: PlacementGraph, placed: Placed) -> Schedule:
+    problem = simulator.problem
+    device = graph.device_of_ops(problem, placed.device)
+    schedules = [ordered(simulator, device)]
+    if placed.start_us is not None and (graph.node_of_op[~problem.is_fetch] >= 0).all():
+        position = np.empty(problem.num_ops)
+        position[problem.graph.topological_order] = np.arange(problem.num_ops)
+        start_us = np.where(graph.node_of_op >= 0, placed.start_us[graph.node_of_op], np.inf)
+        priority = np.empty(problem.num_ops)
+        priority[np.lexsort((position, start_us))] = -np.arange(problem.num_ops)
+        schedules.append(simulator.list_schedule(device, priority))
+    return min(schedules, key=lambda schedule: goodness(problem, schedule))

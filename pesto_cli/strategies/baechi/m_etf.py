@@ -1,0 +1,27 @@
+"""`m-etf`: the op that can start earliest, where it can (Jeon et al., SoCC '20, Section 3.2).
+
+Earliest task first (Hwang et al., SIAM J. Comput. 1989) with memory and communication in sequence:
+see `earliest.py`. Departure: on devices of unequal speed, an op that may start at once on several
+goes to that which runs it fastest; on equal ones to the first, as in the program.
+"""
+
+import numpy as np
+
+from pesto_cli.problem import Problem
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.baechi.answer import Placed, best_fitting
+from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
+from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
+from pesto_cli.strategies.baechi.settings import RECIPE, Settings
+from pesto_cli.strategies.search import Answer, Search
+
+
+def m_etf(simulator: Simulator, search: Search, settings: Settings = RECIPE) -> Answer:
+    """Place by earliest start."""
+    return best_fitting(simulator, settings, _place)
+
+
+def _place(problem: Problem, graph: PlacementGraph, settings: Settings) -> Placed:
+    nobody = np.full(graph.num_nodes, NONE, dtype=np.int64)
+    plan = earliest_first(problem, graph, settings, nobody)
+    return Placed(plan.device, plan.start_us)

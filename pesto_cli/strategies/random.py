@@ -1,0 +1,39 @@
+"""`random`: colocation groups on accelerators at random, each as likely as the others.
+
+What no accelerator may run goes where it is fastest. A placement that does not fit into memory is
+thrown again a few times.
+"""
+
+import numpy as np
+
+from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.devices import accelerators, fastest_device
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.search import Answer, Search
+
+MAX_THROWS = 10
+
+
+def random(simulator: Simulator, search: Search) -> Answer:
+    """Throw by the seed, then order; the first placement that fits."""
+    problem = simulator.problem
+    dice = np.random.default_rng(search.limits.seed)
+    found: list[Schedule] = []
+    for _ in range(MAX_THROWS):
+        found.append(ordered(simulator, thrown(problem, dice)))
+        if not shortfall_bytes(problem, found[-1]).any():
+            break
+    return Answer(min(found, key=lambda schedule: goodness(problem, schedule)))
+
+
+def thrown(problem: Problem, dice: np.random.Generator) -> IntArray:
+    """`[num_ops]`: for every group one of the accelerators that may run it."""
+    hands = np.array(accelerators(problem))
+    allowed = problem.group_allowed[:, hands]
+    luck = np.where(allowed, dice.random(allowed.shape), -1.0)
+    group = np.where(allowed.any(axis=1), hands[luck.argmax(axis=1)], fastest_device(problem))
+    device: IntArray = group[problem.graph.colocation_group]
+    return device
