@@ -1,8 +1,8 @@
 """`pesto`: coarsen, solve the coarse graph as a 0-1 ILP, expand to op level, refine.
 
 Pesto, Section 3, with two additions: as a coarse optimum can be worse at op level than a cheap
-strategy's answer, the search starts from the best of these and never returns less; and what the ILP
-finds is refined op by op, where most of the improvement is.
+strategy's answer, the search starts from these, the rivals that there is time for among them, and
+never returns less; and what the ILP finds is refined op by op, where most of the improvement is.
 """
 
 import logging
@@ -18,7 +18,10 @@ from pesto_cli.refine import refine
 from pesto_cli.result import Progress
 from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
 from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.baechi.m_etf import m_etf
+from pesto_cli.strategies.dpos import dpos
 from pesto_cli.strategies.expert import expert
+from pesto_cli.strategies.metis import metis
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.single import single
@@ -28,11 +31,17 @@ from pesto_cli.strategies.single import single
 ILP_SHARE = 0.15
 COARSE_ILP_SHARE = 0.05
 
+# Rivals in the order of their worth as starts. Each may take so long for an op, by which it is told
+# how many of them fit into this share of the time limit: the same in every run.
+RIVALS = (("metis", metis), ("m-etf", m_etf), ("fastt", dpos))
+RIVAL_US_PER_OP = 150.0
+RIVALS_SHARE = 0.15
+
 _log = logging.getLogger(__name__)
 
 
 def pesto(simulator: Simulator, search: Search) -> Answer:
-    """Improve on the warm start, or on the best of `single` and `expert`."""
+    """Improve on the warm start, or on what `single`, `expert` and some rivals find."""
     began = time.monotonic()
 
     def share(of: float) -> Limits:
@@ -50,6 +59,11 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             "single": single(simulator, search).schedule,
             "expert": expert(simulator, search).schedule,
         }
+        rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
+        num_rivals = int(RIVALS_SHARE * search.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
+        for name, rival in RIVALS[:num_rivals]:
+            if not search.limits.stop.is_set():
+                starts[name] = rival(simulator, search).schedule
     is_coarse = simulator.problem.num_ops > search.num_nodes
     ilp_share = COARSE_ILP_SHARE if is_coarse else ILP_SHARE
     incumbent = Incumbent(simulator, search)
