@@ -27,7 +27,7 @@ DATA = [
 ]
 ALGORITHMS = ["bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
-ABOVE = ["report", "strategies"]
+ABOVE = ["report", "strategies", "bench"]
 
 # What each room may import; `cli` and `api` see everything.
 MAY_IMPORT = {room: [*DATA] for room in DATA}
@@ -41,6 +41,7 @@ MAY_IMPORT |= {
     "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
     "strategies": DATA + ALGORITHMS + ["strategies"],
     "report": [*DATA, "report"],
+    "bench": [*DATA, *ALGORITHMS, "strategies", "report", "bench"],
 }
 
 FILES = sorted(

@@ -1,0 +1,182 @@
+"""Pesto's Figure 7: the step time of every strategy on the eleven variants."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pesto_cli.bench.bars import chart
+from pesto_cli.bench.change import Change
+from pesto_cli.bench.contenders import FROM_SINGLE, PESTO, RIVALS
+from pesto_cli.bench.experiment import (
+    Asked,
+    Experiment,
+    Report,
+    figure,
+    gib,
+    ms,
+    ms_or_oom,
+    percent,
+)
+from pesto_cli.bench.published import family, paper_models, published
+from pesto_cli.bench.runs import Job, Records
+from pesto_cli.bench.standing import Best, Standing, Standings, mean, num_settings, tuned_names
+from pesto_cli.report.markdown import markdown_table
+
+# Those that are shown one by one; of settings, the best is shown.
+SHOWN = (*RIVALS, PESTO, FROM_SINGLE)
+
+
+def matrix(asked: Asked, names: Sequence[str] = SHOWN) -> list[Job]:
+    """Everyone on every model and size of memory."""
+    return [
+        Job(model, name, Change(memory_gib=size), asked.effort, with_orders=name in SHOWN)
+        for size in asked.memory_gib
+        for model in asked.models
+        for name in names
+    ]
+
+
+def standings(asked: Asked, records: Records, memory_gib: float, names: Sequence[str]) -> Standings:
+    """What of the matrix is of one size of memory."""
+    jobs = matrix(Asked(asked.models, (memory_gib,), asked.effort), names)
+    return {
+        model.name: Standing({job.contender: records[job] for job in jobs if job.model == model})
+        for model in asked.models
+    }
+
+
+def _jobs(asked: Asked) -> list[Job]:
+    return matrix(asked, (*SHOWN, *tuned_names()))
+
+
+def _report(asked: Asked, records: Records) -> Report:
+    parts, data, charts = [], {}, {}
+    for size in asked.memory_gib:
+        found = standings(asked, records, size, (*SHOWN, *tuned_names()))
+        title = gib(size)
+        parts += [f"## GPUs of {title}", _times(found), _reductions(found, size)]
+        data[title] = {name: _data(standing) for name, standing in found.items()}
+        charts[title.replace(" ", "")] = chart(found, f"Step time in ms, GPUs of {title}")
+    notes = (
+        f"Rivals run by their recipes; *best of N* takes the best of all settings of a rival "
+        f"(Baechi: {len(tuned_names())}; of all rivals: N = {num_settings()}), picked by the step "
+        "time that is compared here. heft, fastt and metis are the best of several tries by "
+        "themselves. OOM: the schedule exceeds a GPU's memory, its time in brackets. *order is "
+        "worth*: by how much pesto's step is shorter than that of its devices in an order by "
+        "chance (median)."
+    )
+    return Report(data, "\n\n".join([notes, *parts]), charts)
+
+
+def _times(found: Standings) -> str:
+    """Step times in ms."""
+    columns = ["model", "ops", "bound", *RIVALS, "Baechi, best of N", PESTO, FROM_SINGLE]
+    rows = []
+    for name, standing in found.items():
+        records = standing.records
+        rows.append(
+            [
+                name,
+                f"{records[PESTO].num_ops:,}",
+                ms(standing.bound_us),
+                *(ms_or_oom(records[rival]) for rival in RIVALS),
+                _named(standing.best(tuned_names())),
+                ms_or_oom(records[PESTO]),
+                ms_or_oom(records[FROM_SINGLE]),
+            ]
+        )
+    return "### Step time, ms\n\n" + markdown_table(columns, rows)
+
+
+def _named(best: Best | None) -> str:
+    return "OOM" if best is None else f"{ms(best.step_us)} ({best.contender})"
+
+
+def _gains(standing: Standing) -> dict[str, float | None]:
+    """What pesto gains, by the column's name."""
+    order_us = standing.records[PESTO].orders_us.get("random")
+    own = standing.best([PESTO])
+    return {
+        "over expert": standing.reduction(standing.best(["expert"])),
+        "over Baechi's recipes": standing.reduction(standing.baechi),
+        "over Baechi, best of N": standing.reduction(standing.best(tuned_names())),
+        "over rivals' recipes": standing.reduction(standing.rival),
+        "over rivals, best of N": standing.reduction(standing.tuned_rival),
+        "gap to bound closed": standing.share_closed(standing.rival),
+        "from single, over rivals, best of N": standing.reduction(
+            standing.tuned_rival, FROM_SINGLE
+        ),
+        "order is worth": None if own is None or not order_us else 1 - own.step_us / order_us,
+    }
+
+
+PAPER_OF = {
+    "over expert": "expert",
+    "over Baechi's recipes": "baechi",
+    "over rivals' recipes": "best rival",
+}
+
+
+def _reductions(found: Standings, memory_gib: float) -> str:
+    """By how much pesto is shorter than others, beside the paper's figures."""
+    paper = published("reduction")
+    gains = {name: _gains(standing) for name, standing in found.items()}
+    names = list(next(iter(gains.values())))
+    columns = ["model"]
+    for name in names:
+        columns += [name, "paper"] if name in PAPER_OF else [name]
+    columns.insert(columns.index("over rivals' recipes"), "best recipe")
+
+    def line(
+        title: str, row: Mapping[str, float | None], of: Mapping[str, float], best: str
+    ) -> list[str]:
+        cells = [title]
+        for name in names:
+            if name == "over rivals' recipes":
+                cells.append(best)
+            cells.append(percent(row[name], "-"))
+            if name in PAPER_OF:
+                cells.append(figure(of.get(PAPER_OF[name]), ".0%" if title != "mean" else ".1%"))
+        return cells
+
+    rows = []
+    for name, row in gains.items():
+        rival = found[name].rival
+        of_model = dict(paper["model"].get(name, {}))
+        if memory_gib == paper["out_of_memory_gib"] and name in paper["expert_out_of_memory"]:
+            of_model.pop("expert", None)
+        rows.append(line(name, row, of_model, "none" if rival is None else rival.contender))
+    for kind in dict.fromkeys(map(family, found)):
+        own = [row for name, row in gains.items() if family(name) == kind]
+        means = {name: mean(row[name] for row in own) for name in names}
+        rows.append(line(f"*{kind}, mean*", means, paper["family"].get(kind, {}), ""))
+    means = {name: mean(row[name] for row in gains.values()) for name in names}
+    rows.append(line("mean", means, paper["mean"], ""))
+    said = (
+        "### By how much pesto's step is shorter\n\nMeans are over the models where both fit. The "
+        f"paper ran GPUs of {paper['out_of_memory_gib']} GB, on which the expert ran out of memory "
+        f"on {' and '.join(paper['expert_out_of_memory'])}."
+    )
+    return f"{said}\n\n{markdown_table(columns, rows)}"
+
+
+def _data(standing: Standing) -> dict[str, Any]:
+    rival, tuned = standing.rival, standing.tuned_rival
+    return {
+        "bound_us": standing.bound_us,
+        "contenders": {
+            name: record.model_dump(exclude={"key", "timeline"})
+            for name, record in standing.records.items()
+        },
+        "best_rival": None if rival is None else rival.contender,
+        "best_rival_of_n": None if tuned is None else tuned.contender,
+        "n": num_settings(),
+        **_gains(standing),
+    }
+
+
+FIGURE7 = Experiment(
+    title="Figure 7: step time by strategy",
+    models=paper_models(),
+    jobs=_jobs,
+    report=_report,
+)

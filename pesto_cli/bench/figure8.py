@@ -1,0 +1,158 @@
+"""Pesto's Figure 8: faster devices, and slower or faster links."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pesto_cli.bench.change import Change
+from pesto_cli.bench.contenders import PESTO, RIVALS
+from pesto_cli.bench.experiment import Asked, Experiment, Report, gib, ms, ms_or_oom, percent
+from pesto_cli.bench.published import published
+from pesto_cli.bench.runs import Job, Records
+from pesto_cli.bench.standing import Standing
+from pesto_cli.report.markdown import markdown_table
+
+if TYPE_CHECKING:
+    import altair as alt
+
+COMPUTE_SPEEDS = (0.5, 1.0, 2.0, 4.0)
+INTERCONNECT_SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+NAMES = (*RIVALS, PESTO)
+# The lines of the chart.
+DRAWN = ("expert", "Baechi's best recipe", "best rival", PESTO)
+
+
+def _compute(asked: Asked) -> list[Change]:
+    return [replace(asked.first, compute_speed=speed) for speed in COMPUTE_SPEEDS]
+
+
+def _interconnect(asked: Asked) -> list[Change]:
+    return [replace(asked.first, interconnect_speed=speed) for speed in INTERCONNECT_SPEEDS]
+
+
+def _runs(asked: Asked, changes: Sequence[Change]) -> list[Job]:
+    return [
+        Job(model, name, change, asked.effort, with_orders=True)  # 1x is that of Figure 7
+        for model in asked.models
+        for change in changes
+        for name in NAMES
+    ]
+
+
+def _jobs_a(asked: Asked) -> list[Job]:
+    return _runs(asked, _compute(asked))
+
+
+def _jobs_b(asked: Asked) -> list[Job]:
+    return _runs(asked, _interconnect(asked))
+
+
+def _report_a(asked: Asked, records: Records) -> Report:
+    said = "All devices compute this much faster, links stay as they are."
+    return _report(asked, records, _compute(asked), "compute_speed", said)
+
+
+def _report_b(asked: Asked, records: Records) -> Report:
+    said = (
+        "All links are this much faster, latency included; devices stay as they are. The paper's "
+        "expert does not look at links; ours shifts its cuts to what is simulated."
+    )
+    return _report(asked, records, _interconnect(asked), "interconnect_speed", said)
+
+
+def _report(
+    asked: Asked, records: Records, changes: Sequence[Change], axis: str, said: str
+) -> Report:
+    by_job = {
+        (job.model.name, getattr(job.machine, axis), job.contender): records[job]
+        for job in _runs(asked, changes)
+    }
+    rows, points = [], []
+    for model in asked.models:
+        for change in changes:
+            speed = getattr(change, axis)
+            standing = Standing({name: by_job[model.name, speed, name] for name in NAMES})
+            best = {
+                "expert": standing.best(["expert"]),
+                "Baechi's best recipe": standing.baechi,
+                "best rival": standing.rival,
+                PESTO: standing.best([PESTO]),
+            }
+            over = [standing.reduction(best[name]) for name in DRAWN[:-1]]
+            rows.append(
+                [
+                    model.name,
+                    f"{speed:g}x",
+                    ms(standing.bound_us),
+                    *(ms_or_oom(standing.records[name]) for name in NAMES),
+                    *(percent(share, "-") for share in over),
+                ]
+            )
+            points.append(
+                {
+                    "model": model.name,
+                    "speed": speed,
+                    "step_us": {
+                        name: record.step_us if record.fits else None
+                        for name, record in standing.records.items()
+                    },
+                    "drawn_us": {name: each and each.step_us for name, each in best.items()},
+                    "reduction": dict(zip(DRAWN[:-1], over, strict=True)),
+                }
+            )
+    columns = ["model", "speed", "bound", *NAMES]
+    columns += [f"pesto over {name}" for name in DRAWN[:-1]]
+    about = (
+        f"Step times in ms, GPUs of {gib(asked.memory_gib[0])}. {said} The paper gives this as a "
+        "curve only."
+    )
+    text = f"{about}\n\n{markdown_table(columns, rows, num_text=2)}"
+    return Report(points, text, {"": _chart(points, axis.replace("_", " "))})
+
+
+def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
+    """A panel a model: step time against speed, both logarithmic."""
+    import altair as alt
+
+    panels = []
+    for model in dict.fromkeys(point["model"] for point in points):
+        own = [point for point in points if point["model"] == model]
+        rows = [
+            {"speed": point["speed"], "ms": point["drawn_us"][name] / 1e3, "strategy": name}
+            for point in own
+            for name in DRAWN
+            if point["drawn_us"][name] is not None
+        ]
+        speeds = [point["speed"] for point in own]
+        lines = (
+            alt.Chart(alt.InlineData(values=rows))
+            .mark_line(point=True)
+            .encode(
+                x=alt.X(
+                    "speed:Q",
+                    title=f"{axis}, times",
+                    scale=alt.Scale(type="log", nice=False),
+                    axis=alt.Axis(values=speeds, format="~g"),
+                ),
+                y=alt.Y("ms:Q", title="step time, ms", scale=alt.Scale(zero=True)),
+                color=alt.Color("strategy:N", title=None, scale=alt.Scale(domain=list(DRAWN))),
+            )
+            .properties(width=260, height=180, title=model)
+        )
+        panels.append(lines)
+    whole: alt.ConcatChart = alt.concat(*panels, columns=2)
+    return whole
+
+
+FIGURE8A = Experiment(
+    title="Figure 8(a): compute speed",
+    models=tuple(published("ops_by_duration")["rows"]),  # one a family
+    jobs=_jobs_a,
+    report=_report_a,
+)
+FIGURE8B = Experiment(
+    title="Figure 8(b): interconnect speed",
+    models=(published("hardware")["interconnect_model"],),
+    jobs=_jobs_b,
+    report=_report_b,
+)

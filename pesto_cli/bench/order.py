@@ -1,0 +1,87 @@
+"""What order alone is worth: FastT's Figure 2 and HeteroG's Table 7, on the same placements."""
+
+from pesto_cli.bench.contenders import PESTO, RIVALS
+from pesto_cli.bench.experiment import Asked, Experiment, Report, gib, ms, percent
+from pesto_cli.bench.figure7 import matrix
+from pesto_cli.bench.published import paper_models, published
+from pesto_cli.bench.record import Record
+from pesto_cli.bench.runs import Job, Records
+from pesto_cli.report.markdown import markdown_table
+from pesto_cli.strategies.order import ORDERS
+
+NAMES = (*RIVALS, PESTO)
+
+
+def _jobs(asked: Asked) -> list[Job]:
+    return matrix(Asked(asked.models, asked.memory_gib[:1], asked.effort), NAMES)
+
+
+def reduction(record: Record, order: str, other: str) -> float:
+    """By which share the same devices are faster in one order than in another."""
+    return 1 - record.orders_us[order] / record.orders_us[other]
+
+
+def speed_up(record: Record, order: str, other: str) -> float:
+    """How much longer the same devices take in another order, as HeteroG counts."""
+    return record.orders_us[other] / record.orders_us[order] - 1
+
+
+def _report(asked: Asked, records: Records) -> Report:
+    rows, data = [], []
+    for job in _jobs(asked):
+        record = records[job]
+        if record.refused:
+            continue
+        others = [1 - record.step_us / record.orders_us[name] for name in ORDERS]
+        rows.append(
+            [
+                job.model.name,
+                job.contender,
+                ms(record.step_us),
+                *(ms(record.orders_us[name]) for name in ORDERS),
+                *(percent(other) for other in others),
+                percent(speed_up(record, "rank", "fifo")),
+            ]
+        )
+        orders = {"own": record.step_us, **record.orders_us}
+        data.append({"model": job.model.name, "contender": job.contender, "orders_us": orders})
+    columns = ["model", "placement of", "own order", *ORDERS]
+    columns += [f"own under {name}" for name in ORDERS] + ["speed-up of rank over fifo"]
+    text = "\n\n".join(
+        [
+            f"Step times in ms of the same devices in other orders, GPUs of "
+            f"{gib(asked.memory_gib[0])}. *own*: the order of the strategy. *rank*: HeteroG's "
+            "scheduler, highest upward rank first. *fifo*: what has been ready for longest. "
+            "*random*: the median of orders by chance, which is what TensorFlow does with devices "
+            "alone.",
+            markdown_table(columns, rows, num_text=2),
+            _paper(),
+        ]
+    )
+    return Report(data, text)
+
+
+def _paper() -> str:
+    """What the papers state, of their own models and machines."""
+    fastt, heterog = published("fastt_order"), published("heterog_order")
+    rows = [
+        [model, f"{ours:.3f}", f"{fifo:.3f}", f"{said:.1%}", f"{fifo / ours - 1:.1%}"]
+        for model, (ours, fifo, said) in heterog["rows"].items()
+    ]
+    table = markdown_table(
+        ["model (batch)", "HeteroG s", "FIFO s", "speed-up as printed", "of the two times"], rows
+    )
+    return (
+        f"## In the papers\n\nFastT enforces its order on two GPUs and takes up to "
+        f"{fastt['largest_reduction']:.1%} less time than by FIFO ({fastt['source']}). "
+        f"{heterog['source']}, eight GPUs with data parallelism, where there is more to order:"
+        f"\n\n{table}"
+    )
+
+
+ORDER = Experiment(
+    title="Order alone: FastT's Figure 2 and HeteroG's Table 7",
+    models=paper_models(),
+    jobs=_jobs,
+    report=_report,
+)

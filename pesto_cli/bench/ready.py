@@ -1,0 +1,23 @@
+"""What a contender does once in a process, before its time is taken: compile kernels, import."""
+
+from functools import cache
+
+from pesto_cli.bench.contenders import CONTENDERS
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.limits import Limits
+from pesto_cli.machine import PRESETS
+from pesto_cli.problem import Problem
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import Search
+from pesto_cli.strategies.warm_up import warm_up
+
+
+@cache
+def made_ready(contender: str) -> None:
+    """Let it solve a problem of a few ops."""
+    warm_up()
+    names = [f"layer_{index // 2}/op_{index}" for index in range(4)]
+    graph = OpGraph.build(names, [Tensor(op, 2**20, [op + 1]) for op in range(3)])
+    problem = Problem.build(graph, {"GPU": [10.0] * 4}, PRESETS["v100x2-nvlink"])
+    limits = Limits(time_limit_s=0.01, deterministic=True)
+    CONTENDERS[contender].strategy(Simulator(problem), Search(limits))

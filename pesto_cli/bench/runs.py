@@ -1,0 +1,205 @@
+"""Runs that are made once: a file each, by all that the result depends on.
+
+A file is written whole when its run ends. So what was interrupted goes on where it stopped, and
+experiments share what they have in common.
+"""
+
+import ast
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pesto_cli
+from pesto_cli.bench.change import Change
+from pesto_cli.bench.contenders import CONTENDERS
+from pesto_cli.bench.models import Model
+from pesto_cli.bench.ready import made_ready
+from pesto_cli.bench.record import FORMAT, Record
+from pesto_cli.bench.timeline import timeline
+from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.files import read_bytes, sha256
+from pesto_cli.files.storage import parse_json, write_json
+from pesto_cli.limits import Limits
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule, shortfall_bytes
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import Search
+from pesto_cli.strategies.order import ORDERS
+from pesto_cli.strategies.run import judged
+
+# What a result depends on beside its input.
+DECIDING = (
+    *("graph", "machine", "problem", "schedule", "limits"),
+    *("bounds", "memory", "simulate", "coarsen", "ilp", "refine", "strategies"),
+    *("bench/change", "bench/contenders"),
+)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """As `limits.Limits`, of every search."""
+
+    time_limit_s: float = 60.0
+    seed: int = 0
+    workers: int = 1
+    deterministic: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. with_orders, with_timeline: fill these fields of the record."""
+
+    model: Model
+    contender: str
+    machine: Change
+    effort: Effort
+    num_nodes: int = 200
+    congestion: bool = True
+    with_orders: bool = False
+    with_timeline: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.model.name} {self.contender}"
+
+
+Records = Mapping[Job, Record]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run has ended: how many are over and how many there are; was_kept: no need to make it."""
+
+    job: Job
+    record: Record
+    num_over: int
+    num_jobs: int
+    was_kept: bool
+
+
+def key_of(job: Job, pesto: str) -> dict[str, Any]:
+    """All that a run's result depends on; `pesto` is the version, as `pesto_version` has it."""
+    effort = asdict(job.effort)
+    if not CONTENDERS[job.contender].uses_time:
+        effort = {"seed": job.effort.seed}
+    return {
+        "pesto": pesto,
+        "model": job.model.name,
+        "profile": job.model.content_hash,
+        "machine": asdict(job.machine),
+        "contender": job.contender,
+        "effort": effort,
+        "num_nodes": job.num_nodes,
+        "congestion": job.congestion,
+        "with_orders": job.with_orders,
+        "with_timeline": job.with_timeline,
+    }
+
+
+@cache
+def pesto_version() -> str:
+    """The version, and a hash of the code that decides on results, comments aside."""
+    root = Path(pesto_cli.__file__).parent
+    paths = [
+        path
+        for name in DECIDING
+        for path in sorted([root / f"{name}.py", *(root / name).rglob("*.py")])
+        if path.exists()
+    ]
+    code = "".join(ast.dump(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
+    return f"{pesto_cli.__version__}+{sha256(code.encode())[:12]}"
+
+
+def made(
+    jobs: Iterable[Job],
+    folder: Path,
+    processes: int = 1,
+    tell: Callable[[Told], None] = lambda told: None,
+) -> Records:
+    """The record of every job, from the folder if it is there, else made and kept there."""
+    from joblib import Parallel, delayed
+
+    version = pesto_version()
+    keys = {job: key_of(job, version) for job in dict.fromkeys(jobs)}
+    records: dict[Job, Record] = {}
+
+    def over(job: Job, record: Record, was_kept: bool) -> None:
+        records[job] = record
+        tell(Told(job, record, len(records), len(keys), was_kept))
+
+    left = []
+    for job, key in keys.items():
+        record = kept(folder, key)
+        if record is None:
+            left.append(job)
+        else:
+            over(job, record, True)
+    tasks = (delayed(make_and_keep)(job, keys[job], folder) for job in left)
+    for job, record in Parallel(n_jobs=processes, return_as="generator_unordered")(tasks):
+        over(job, record, False)
+    return records
+
+
+def path_of(folder: Path, key: Mapping[str, Any]) -> Path:
+    """The file of a run, by what it depends on; the first words are for people."""
+    words = re.sub(r"[^A-Za-z0-9-]+", "_", f"{key['model']}.{key['contender']}")
+    return folder / f"{words}.{sha256(json.dumps(key, sort_keys=True).encode())[:16]}.json"
+
+
+def kept(folder: Path, key: Mapping[str, Any]) -> Record | None:
+    """The record with this key; none if there is no such file, or one that is damaged."""
+    path = path_of(folder, key)
+    if not path.exists():
+        return None
+    try:
+        record = parse_json(path, read_bytes(path), FORMAT, "run of pesto bench", Record)
+    except BadInputError:
+        return None
+    return record if record.key == key else None
+
+
+def make_and_keep(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, Record]:
+    """Run a job, and write its file."""
+    record = make(job, key)
+    value = {"format": FORMAT, "version": 1, **record.model_dump(mode="json")}
+    write_json(path_of(folder, key), value)
+    return job, record
+
+
+def make(job: Job, key: Mapping[str, Any]) -> Record:
+    """Let a contender solve its problem, and note the result."""
+    made_ready(job.contender)
+    problem = job.machine.applied(job.model.profile().problem)
+    about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
+    search = Search(
+        limits=Limits(**asdict(job.effort)), num_nodes=job.num_nodes, congestion=job.congestion
+    )
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    try:
+        answer = CONTENDERS[job.contender].strategy(Simulator(problem), search)
+    except PestoError as error:
+        return Record(**about, refused=str(error))
+    took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    result = judged(problem, job.contender, answer, took_s)
+    schedule = result.schedule
+    peaks = zip(problem.machine.devices, schedule.peak_bytes.tolist(), strict=True)
+    return Record(
+        **about,
+        step_us=result.makespan_us,
+        bound_us=result.lower_bound_us,
+        shortfall_bytes=int(shortfall_bytes(problem, schedule).sum()),
+        peak_bytes={device.name: peak for device, peak in peaks},
+        took_s=took_s,
+        cpu_s=cpu_s,
+        orders_us=_orders_us(problem, schedule) if job.with_orders else {},
+        timeline=timeline(problem, schedule) if job.with_timeline else {},
+    )
+
+
+def _orders_us(problem: Problem, schedule: Schedule) -> dict[str, float]:
+    simulator = Simulator(problem)
+    return {name: order(simulator, schedule.device).makespan_us for name, order in ORDERS.items()}

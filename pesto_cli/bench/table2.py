@@ -1,0 +1,85 @@
+"""Pesto's Table 2: how long it takes to find a placement."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
+from pesto_cli.bench.experiment import Asked, Experiment, Report, gib
+from pesto_cli.bench.figure7 import matrix, standings
+from pesto_cli.bench.published import paper_models, published
+from pesto_cli.bench.record import Record
+from pesto_cli.bench.runs import Job, Records
+from pesto_cli.bench.standing import Standings
+from pesto_cli.report.markdown import markdown_table
+
+NAMES = (*RIVALS, PESTO)
+
+
+def _jobs(asked: Asked) -> list[Job]:
+    return matrix(asked, NAMES)
+
+
+def _report(asked: Asked, records: Records) -> Report:
+    of_size = {size: standings(asked, records, size, NAMES) for size in asked.memory_gib}
+    parts = [
+        "From a profile that is read to a placement with its order, for all alike; kernels are "
+        "compiled before. pesto searches for as long as it may, see the head. Where a run took "
+        "far longer than it computed, the machine was busy with something else.",
+        _minutes(of_size[asked.memory_gib[0]]),
+    ]
+    for size, found in of_size.items():
+        parts += [
+            f"## GPUs of {gib(size)}",
+            "### Seconds",
+            _seconds(found, lambda record: record.took_s),
+            "### Seconds of computing, all threads of the process",
+            _seconds(found, lambda record: record.cpu_s),
+        ]
+    data = {gib(size): _data(found) for size, found in of_size.items()}
+    return Report(data, "\n\n".join(parts))
+
+
+def _seconds(found: Standings, of: Callable[[Record], float]) -> str:
+    rows = [
+        [model, *(f"{of(standing.records[name]):.2f}" for name in NAMES)]
+        for model, standing in found.items()
+    ]
+    return markdown_table(["model", *NAMES], rows)
+
+
+def _data(found: Standings) -> dict[str, Any]:
+    paper = published("placement_minutes")["rows"]
+    return {
+        model: {
+            "paper_minutes": paper.get(model),
+            **{
+                name: {"took_s": record.took_s, "cpu_s": record.cpu_s}
+                for name, record in standing.records.items()
+            },
+        }
+        for model, standing in found.items()
+    }
+
+
+def _minutes(found: Standings) -> str:
+    """The paper's table, with ours beside it; Baechi is that of its three that takes longest."""
+    rows = []
+    for model, paper in published("placement_minutes")["rows"].items():
+        baechi = pesto = ""
+        if model in found:
+            of = found[model].records
+            baechi = f"{max(of[name].took_s for name in BAECHI) / 60:.2f}"
+            pesto = f"{of[PESTO].took_s / 60:.2f}"
+        theirs = {name: str(minutes) for name, minutes in paper.items()}
+        rows.append([model, baechi, theirs["baechi"], pesto, theirs["pesto"]])
+        rows[-1] += [theirs["rnn-based"], theirs["placeto"]]
+    columns = ["model", "Baechi", "paper", "pesto", "paper", "RNN-based, paper", "Placeto, paper"]
+    return f"## Minutes, beside the paper's\n\n{markdown_table(columns, rows)}"
+
+
+TABLE2 = Experiment(
+    title="Table 2: placement time",
+    models=paper_models(),
+    jobs=_jobs,
+    report=_report,
+)

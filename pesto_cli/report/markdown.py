@@ -1,0 +1,16 @@
+"""Tables as Markdown, for files."""
+
+from collections.abc import Iterable, Sequence
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1
+) -> str:
+    """A table whose first columns are text and whose others are numbers."""
+    rules = ["---"] * num_text + ["--:"] * (len(columns) - num_text)
+    lines = [_line(columns), f"|{'|'.join(rules)}|", *map(_line, rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

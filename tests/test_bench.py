@@ -1,0 +1,348 @@
+"""`pesto bench`: runs are made once and kept whole, and what is said of them is right."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Pesto, on_gpus, two_gpus
+
+from pesto_cli.bench import EXPERIMENTS, runs
+from pesto_cli.bench.change import GIB, Change
+from pesto_cli.bench.contenders import BAECHI, CONTENDERS, FROM_SINGLE, PESTO, RIVALS, TUNED
+from pesto_cli.bench.experiment import Asked, ms_or_oom
+from pesto_cli.bench.figure7 import FIGURE7, matrix
+from pesto_cli.bench.models import Model, Models
+from pesto_cli.bench.order import reduction, speed_up
+from pesto_cli.bench.published import paper_models, published
+from pesto_cli.bench.record import Record
+from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made, pesto_version
+from pesto_cli.bench.standing import Standing, num_settings, tuned_names
+from pesto_cli.bench.table3 import effort_s
+from pesto_cli.bench.timeline import joined
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import Profile, write_profile
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.problem import Problem
+from pesto_cli.strategies import STRATEGIES
+from pesto_cli.strategies.baechi import SETTINGS
+from pesto_cli.strategies.order import ORDERS
+from pesto_cli.zoo import PAPER_MODELS
+
+QUICK = Effort(time_limit_s=0.05, deterministic=True)
+FAST = ("--time-limit", "0.05", "--deterministic")
+
+
+@pytest.fixture
+def model(diamond_profile: Path, tmp_path: Path) -> Model:
+    return Models(tmp_path, never).model(str(diamond_profile))
+
+
+def never(name: str) -> Profile:
+    raise AssertionError(f"no profile of {name} was to be made")
+
+
+def jobs_of(model: Model, names: tuple[str, ...] = ("single", "expert", PESTO)) -> list[Job]:
+    return [Job(model, name, Change(), QUICK) for name in names]
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The contenders that were really run, in this process."""
+    ran: list[str] = []
+    make = runs.make
+
+    def counted(job: Job, key: dict[str, object]) -> Record:
+        ran.append(job.contender)
+        return make(job, key)
+
+    monkeypatch.setattr(runs, "make", counted)
+    return ran
+
+
+# Runs
+
+
+def test_a_run_is_made_once(model: Model, tmp_path: Path, count: list[str]) -> None:
+    jobs = jobs_of(model)
+    first = made([*jobs, jobs[0]], tmp_path)
+    assert count == ["single", "expert", PESTO]
+    told: list[Told] = []
+    again = made(jobs, tmp_path, tell=told.append)
+    assert count == ["single", "expert", PESTO]
+    assert again == first
+    assert [each.was_kept for each in told] == [True] * 3
+    assert [(each.num_over, each.num_jobs) for each in told] == [(1, 3), (2, 3), (3, 3)]
+    # 22 us on one device, 14 us at best: see conftest.
+    assert first[jobs[0]].step_us == 22
+    assert first[jobs[2]].step_us == 14
+
+
+def test_what_was_interrupted_leaves_whole_files_and_goes_on(
+    model: Model, tmp_path: Path, count: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    counted = runs.make
+
+    def interrupted(job: Job, key: dict[str, object]) -> Record:
+        if job.contender == PESTO:
+            raise KeyboardInterrupt
+        return counted(job, key)
+
+    monkeypatch.setattr(runs, "make", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made(jobs_of(model), folder)
+    files = list(folder.iterdir())
+    assert [json.loads(path.read_text())["format"] for path in files] == ["pesto-bench-run"] * 2
+    monkeypatch.setattr(runs, "make", counted)
+    assert len(made(jobs_of(model), folder)) == 3
+    assert count == ["single", "expert", PESTO]
+
+
+def test_a_damaged_file_is_made_again(model: Model, tmp_path: Path, count: list[str]) -> None:
+    (job,) = jobs_of(model, ("single",))
+    key = key_of(job, pesto_version())
+    found = made([job], tmp_path)[job]
+    path = runs.path_of(tmp_path, key)
+    for content in ("", "{", path.read_text().replace('"single"', '"expert"')):
+        path.write_text(content)
+        assert kept(tmp_path, key) is None
+    assert made([job], tmp_path)[job].step_us == found.step_us
+    assert count == ["single", "single"]
+
+
+def test_several_processes_find_what_one_does(model: Model, tmp_path: Path) -> None:
+    jobs = jobs_of(model, ("single", "expert"))
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for folder in (alone, together):
+        folder.mkdir()
+    one, two = made(jobs, alone), made(jobs, together, processes=2)
+    assert {job: record.step_us for job, record in one.items()} == {
+        job: record.step_us for job, record in two.items()
+    }
+    assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
+
+
+def test_a_key_has_what_a_result_depends_on_and_no_more(model: Model) -> None:
+    def key(contender: str, effort: Effort = QUICK, change: Change = Change()) -> object:  # noqa: B008
+        return key_of(Job(model, contender, change, effort), "0")
+
+    longer = Effort(time_limit_s=9, deterministic=True)
+    assert key("single") == key("single", longer)
+    assert key(PESTO) != key(PESTO, longer)
+    assert key("random") != key("random", Effort(seed=1))
+    assert key("single") != key("single", change=Change(memory_gib=1))
+    assert key("single") != key("expert")
+    other = Model(model.name, model.path, "0" * 64)
+    assert key_of(Job(other, "single", Change(), QUICK), "0") != key("single")
+    assert key_of(Job(model, "single", Change(), QUICK), "1") != key("single")
+
+
+def test_a_profile_that_changes_meanwhile_is_refused(model: Model, diamond: Problem) -> None:
+    write_profile(model.path, Profile(diamond, {"graph_hash": "1" * 64}))
+    with pytest.raises(BadInputError, match="has changed since"):
+        model.profile()
+
+
+def test_a_profile_is_made_once(tmp_path: Path, diamond: Problem) -> None:
+    asked: list[str] = []
+
+    def make(name: str) -> Profile:
+        asked.append(name)
+        return Profile(diamond)
+
+    hashes = {Models(tmp_path, make).model("some-model").content_hash for _ in range(2)}
+    assert asked == ["some-model"]
+    assert len(hashes) == 1
+
+
+def test_every_contender_solves_a_problem(model: Model, tmp_path: Path) -> None:
+    found = made(jobs_of(model, tuple(CONTENDERS)), tmp_path)
+    assert {record.fits for record in found.values()} == {True}
+    assert {record.num_ops for record in found.values()} == {4}
+    assert min(record.step_us for record in found.values()) == 14
+
+
+def test_every_strategy_takes_part_and_every_placer_in_all_settings() -> None:
+    assert {*RIVALS, PESTO} == STRATEGIES.keys()
+    assert set(BAECHI) == TUNED.keys() < set(RIVALS)
+    assert len(tuned_names()) == len(BAECHI) * len(SETTINGS)
+    # Settings take the place of the three recipes, which are not counted twice.
+    assert num_settings() == len(RIVALS) - 3 + 36
+
+
+# Machines
+
+
+def test_a_change_of_the_machine() -> None:
+    problem = on_gpus(OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])]), [8, 8])
+    changed = Change(memory_gib=2, compute_speed=4, interconnect_speed=0.5).applied(problem)
+    assert changed.duration_us[0, 1:].tolist() == [2, 2]
+    # 1 us + 1 us per 1000 bytes, at half the speed.
+    assert changed.machine.transfer_us(1000, 1, 2) == 4
+    assert [device.memory_bytes for device in changed.machine.devices] == [10**9, *[2 * GIB] * 2]
+    assert Change().applied(problem).machine.devices == problem.machine.devices
+
+
+def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
+    graph = OpGraph.build(
+        ["a", "b"], [Tensor(0, 1000, [1])], resident_bytes=[GIB, GIB], colocation_group=[0, 0]
+    )
+    path = tmp_path / "wide.profile.json"
+    write_profile(path, Profile(on_gpus(graph, [1, 1], two_gpus(memory_bytes=4 * GIB))))
+    wide = Models(tmp_path, never).model(str(path))
+    asked = Asked((wide,), (1.0, 4.0), Effort(time_limit_s=0.05))
+    records = made(FIGURE7.jobs(asked), tmp_path)
+    job = next(job for job in matrix(asked) if job.contender == "single")
+    assert ms_or_oom(records[job]) == "OOM (0.00200)"
+    report = FIGURE7.report(asked, records)
+    small, large = report.text.split("## GPUs of 4 GB")
+    assert "OOM (0.00200)" in small
+    assert "OOM" not in large
+    assert report.data["1 GB"]["wide"]["over expert"] is None
+    assert report.data["4 GB"]["wide"]["over expert"] == 0
+
+
+# What is said of runs
+
+
+def record(step_us: float, *, bound_us: float = 40, short: int = 0, took_s: float = 0) -> Record:
+    return Record(
+        key={},
+        num_ops=1,
+        step_us=step_us,
+        bound_us=bound_us,
+        shortfall_bytes=short,
+        took_s=took_s,
+        orders_us={"rank": 80.0, "fifo": 100.0, "random": 120.0},
+    )
+
+
+def standing(**steps: Record) -> Standing:
+    others = dict.fromkeys((*RIVALS, *tuned_names()), record(200))
+    return Standing({**others, **{name.replace("_", "-"): each for name, each in steps.items()}})
+
+
+def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
+    found = standing(pesto=record(60, bound_us=50), expert=record(80), m_etf=record(100))
+    assert found.rival is not None
+    assert found.rival.contender == "expert"
+    assert found.bound_us == 50
+    assert found.reduction(found.rival) == 1 - 60 / 80
+    assert found.reduction(found.baechi) == 1 - 60 / 100
+    # 20 of the 30 us between the expert and the bound.
+    assert found.share_closed(found.rival) == pytest.approx(20 / 30)
+    tuned = TUNED["m-sct"][3]
+    better = Standing({**found.records, tuned: record(64)})
+    assert better.tuned_rival is not None
+    assert better.tuned_rival.contender == tuned
+    assert better.reduction(better.tuned_rival) == 1 - 60 / 64
+    assert better.rival == found.rival
+
+
+def test_a_rival_that_does_not_fit_is_no_rival() -> None:
+    found = standing(pesto=record(60), expert=record(50, short=1), metis=record(75))
+    assert found.rival is not None
+    assert found.rival.contender == "metis"
+    assert found.reduction(found.best(["expert"])) is None
+    short = standing(pesto=record(60, short=1))
+    assert short.reduction(short.rival) is None
+    assert short.share_closed(short.rival) is None
+
+
+def test_there_is_no_gap_to_close_where_the_bound_is_met() -> None:
+    found = standing(pesto=record(40), expert=record(40))
+    assert found.share_closed(found.rival) is None
+
+
+def test_the_effort_of_a_training() -> None:
+    # 100 us a step.
+    assert effort_s(record(100, took_s=5), 350_000) == 5 + 35
+    assert effort_s(record(100, took_s=5), 350_000, placement_is_known=True) == 35
+    assert effort_s(record(100, short=1), 350_000) is None
+
+
+def test_what_order_is_worth() -> None:
+    assert reduction(record(0), "rank", "fifo") == pytest.approx(0.2)
+    assert speed_up(record(0), "rank", "fifo") == 0.25
+
+
+def test_busy_times_that_nearly_touch_are_one() -> None:
+    spans = [(5.0, 6.0), (0.0, 1.0), (1.05, 2.0), (3.0, 3.0), (5.5, 5.8)]
+    assert list(joined(spans, 0.1)) == [(0.0, 2.0), (5.0, 6.0)]
+    assert list(joined([], 0.1)) == []
+
+
+def test_the_figures_that_the_papers_state() -> None:
+    assert paper_models() == PAPER_MODELS
+    assert published("ops_by_duration")["rows"]["RNNLM-2-2048"] == [3401, 973, 240]
+    assert published("placement_minutes")["rows"]["NMT-4-1024"]["placeto"] == 4120
+    assert published("training_effort")["rows"]["NASNet-6-148"]["placeto"] == 1.0008
+    assert published("reduction")["mean"] == {
+        "expert": 0.155,
+        "baechi": 0.234,
+        "best rival": 0.14,
+    }
+    assert published("heterog_order")["rows"]["ResNet200 (192)"] == [0.693, 0.761, 0.098]
+    text = json.dumps([published(name) for name in ("congestion", "coarse_size", "fastt_order")])
+    for figure in ("3.0", "171", "1440", "0.269"):
+        assert figure in text
+
+
+# The command
+
+
+def test_everything_is_written_and_nothing_is_made_twice(
+    pesto: Pesto, diamond_profile: Path, tmp_path: Path, count: list[str]
+) -> None:
+    folder = tmp_path / "results"
+    argv = ("bench", "paper", "--models", diamond_profile, "-o", folder, *FAST)
+    outcome = pesto(*argv)
+    assert outcome.code == 0, outcome.err
+    num_runs = len(count)
+    assert len(list((folder / "runs").iterdir())) == num_runs
+    assert f"{num_runs}/{num_runs} runs: " in outcome.err
+    for name in EXPERIMENTS:
+        written = json.loads((folder / f"{name}.json").read_text())
+        assert written["conditions"]["time_limit_s"] == 0.05
+        text = (folder / f"{name}.md").read_text()
+        assert text.index("The cost models differ") < text.index(
+            "diamond" if name != "table3" else "##"
+        )
+    for chart in ("fig5", "fig7-80GB", "fig7-16GB", "fig8a", "fig8b"):
+        assert (folder / f"{chart}.svg").read_text().startswith("<svg")
+        assert (folder / f"{chart}.png").read_bytes().startswith(b"\x89PNG")
+    results = json.loads((folder / "fig7.json").read_text())["results"]["80 GB"]["diamond"]
+    assert results["contenders"][FROM_SINGLE]["step_us"] == 14
+    assert results["contenders"][PESTO]["orders_us"].keys() == ORDERS.keys()
+    again = pesto(*argv, "--only", "fig7,order")
+    assert again.code == 0
+    assert again.err == ""
+    assert len(count) == num_runs
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--only", "fig7,fig9"), "--only names 'fig9', which is no experiment; some of table1"),
+        (("--only", "fig7,fig7"), "names fig7 twice"),
+        (("--memory", "16"), "--memory names '16'; a size above 0 with its unit was expected"),
+        (("--memory", "0GB"), "--memory names '0GB'"),
+        (("--models", "no-such.profile.json"), "no-such.profile.json does not exist"),
+        (("--models", "RNN-2-2"), "zoo model 'rnn-2-2': not in the zoo"),
+        (("--time-limit", "nan"), "--time-limit is nan"),
+    ],
+)
+def test_bad_input_is_named(
+    pesto: Pesto, tmp_path: Path, argv: tuple[str, ...], message: str
+) -> None:
+    outcome = pesto("bench", "paper", "-o", tmp_path / "results", "--quiet", *argv)
+    assert outcome.code == 2
+    assert message.lower() in outcome.err.lower()
+
+
+def test_an_output_that_is_no_folder_is_refused(pesto: Pesto, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert "is a file; a folder was expected" in pesto("bench", "paper", "-o", file).err
+    assert "does not exist" in pesto("bench", "paper", "-o", tmp_path / "no" / "such").err
