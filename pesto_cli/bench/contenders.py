@@ -8,6 +8,7 @@ from pesto_cli.schedule import goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES, Answer, Search, Strategy
 from pesto_cli.strategies.baechi import SETTINGS, m_etf, m_sct, m_topo
+from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.pesto import pesto, solve_coarsely
 from pesto_cli.strategies.single import single
 
@@ -40,13 +41,13 @@ def pesto_from_single(simulator: Simulator, search: Search) -> Answer:
 
 
 def ilp_alone(simulator: Simulator, search: Search) -> Answer:
-    """The paper's Pesto: coarsen, solve the ILP, expand; no other start and no refinement.
+    """The paper's Pesto: coarsen, solve the ILP, expand, and no refinement.
 
-    If the ILP finds nothing in its time, what is left is its start, one device.
+    The ILP gets the starts that it gets in `pesto`. If it finds nothing, the best of these is left.
     """
-    start = single(simulator, search).schedule
-    found = solve_coarsely(simulator, search, search.limits, [start])
-    schedules = found.schedules or [start]
+    starts = [single(simulator, search).schedule, expert(simulator, search).schedule]
+    found = solve_coarsely(simulator, search, search.limits, starts)
+    schedules = found.schedules or starts
     best = min(schedules, key=lambda schedule: goodness(simulator.problem, schedule))
     return Answer(best, found.lower_bound_us)
 
