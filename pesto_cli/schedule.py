@@ -95,15 +95,16 @@ def violations(problem: Problem, schedule: Schedule) -> list[Violation]:
     Written for clarity from the execution model alone, and shares no code with the simulator.
     Rules: affinity, colocation, duration, order, overlap, precedence, transfer, peak, memory.
     """
+    devices = _Devices(problem, schedule)
     found = [
         *_affinity(problem, schedule),
         *_colocation(problem, schedule),
-        *_duration(problem, schedule),
-        *_order(problem, schedule),
-        *_device_overlap(problem, schedule),
-        *_transfer(problem, schedule),
+        *_duration(problem, schedule, devices),
+        *_order(problem, schedule, devices),
+        *_device_overlap(problem, schedule, devices),
+        *_transfer(problem, schedule, devices),
         *_link_overlap(problem, schedule),
-        *_precedence(problem, schedule),
+        *_precedence(problem, schedule, devices),
         *_memory(problem, schedule),
     ]
     return [Violation(rule, message) for rule, message in found]
@@ -139,9 +140,9 @@ def _colocation(problem: Problem, schedule: Schedule) -> list[Finding]:
     ]
 
 
-def _duration(problem: Problem, schedule: Schedule) -> list[Finding]:
+def _duration(problem: Problem, schedule: Schedule, devices: "_Devices") -> list[Finding]:
     found = []
-    lost = _lost_us(problem, schedule)
+    lost = _lost_us(problem, schedule, devices)
     for op, device in enumerate(schedule.device):
         start, end = schedule.start_us[op], schedule.end_us[op]
         least, most = (float(problem.duration_us[op, device] + us[op]) for us in lost)
@@ -156,7 +157,9 @@ def _duration(problem: Problem, schedule: Schedule) -> list[Finding]:
     return found
 
 
-def _lost_us(problem: Problem, schedule: Schedule) -> tuple[FloatArray, FloatArray]:
+def _lost_us(
+    problem: Problem, schedule: Schedule, devices: "_Devices"
+) -> tuple[FloatArray, FloatArray]:
     """What each op loses to transfers, `[num_ops]` at least and at most.
 
     To one that queues at t loses the op of the sender with start <= t < end; to one that arrives at
@@ -167,7 +170,6 @@ def _lost_us(problem: Problem, schedule: Schedule) -> tuple[FloatArray, FloatArr
     machine, transfers = problem.machine, schedule.transfers
     if not machine.lost_us.any():
         return least, most
-    devices = _Devices(problem, schedule)
     for row, (tensor, dst) in enumerate(
         zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True)
     ):
@@ -197,6 +199,7 @@ def _lost_us(problem: Problem, schedule: Schedule) -> tuple[FloatArray, FloatArr
 class _Devices:
     """When devices run what.
 
+    rows: device -> its ops by rank.
     have_rounds: transfers may take no time, and several things happen one after the other in an
         instant.
     """
@@ -206,17 +209,17 @@ class _Devices:
         joined = machine.channel >= 0
         least_us = np.maximum(machine.min_us, machine.latency_us)[joined]
         self.have_rounds = bool((least_us == 0).any())
-        self._rows = _by_device(problem, schedule)
+        self.rows = _by_device(problem, schedule)
         self._starts = {
             device: [float(schedule.start_us[op]) for op in ops]
-            for device, ops in self._rows.items()
+            for device, ops in self.rows.items()
         }
 
     def running(self, device: int, from_us: float, to_us: float) -> list[int]:
         """The ops that run at some time from the one to the other, both included."""
         starts = self._starts.get(device, [])
         first = max(0, bisect_right(starts, from_us) - 1)
-        rows = self._rows.get(device, [])[first : bisect_right(starts, to_us)]
+        rows = self.rows.get(device, [])[first : bisect_right(starts, to_us)]
         return [op for op in rows if self._schedule.end_us[op] > from_us]
 
     def kept_until_us(self, device: int, at_us: float, wait_us: float, *, tied: bool) -> float:
@@ -237,17 +240,17 @@ def _by_device(problem: Problem, schedule: Schedule) -> dict[int, list[int]]:
     return rows
 
 
-def _order(problem: Problem, schedule: Schedule) -> list[Finding]:
+def _order(problem: Problem, schedule: Schedule, devices: "_Devices") -> list[Finding]:
     found = []
-    for device, ops in _by_device(problem, schedule).items():
+    for device, ops in devices.rows.items():
         if [int(schedule.rank[op]) for op in ops] != list(range(len(ops))):
             found.append(("order", f"ranks on device {device} are not 0 to {len(ops) - 1}"))
     return found
 
 
-def _device_overlap(problem: Problem, schedule: Schedule) -> list[Finding]:
+def _device_overlap(problem: Problem, schedule: Schedule, devices: "_Devices") -> list[Finding]:
     found = []
-    for device, ops in _by_device(problem, schedule).items():
+    for device, ops in devices.rows.items():
         for before, after in pairwise(ops):
             if _later(schedule.end_us[before], schedule.start_us[after]):
                 names = f"{_name(problem, before)} and {_name(problem, after)}"
@@ -272,9 +275,8 @@ def _needed_transfers(problem: Problem, schedule: Schedule) -> set[tuple[int, in
     return needed
 
 
-def _transfer(problem: Problem, schedule: Schedule) -> list[Finding]:
+def _transfer(problem: Problem, schedule: Schedule, devices: "_Devices") -> list[Finding]:
     transfers, machine = schedule.transfers, problem.machine
-    devices = _Devices(problem, schedule)
     made = list(zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True))
     found = []
     if len(made) != len(set(made)):
@@ -322,9 +324,9 @@ def _link_overlap(problem: Problem, schedule: Schedule) -> list[Finding]:
     return found
 
 
-def _precedence(problem: Problem, schedule: Schedule) -> list[Finding]:
+def _precedence(problem: Problem, schedule: Schedule, devices: "_Devices") -> list[Finding]:
     graph, transfers = problem.graph, schedule.transfers
-    devices, source = _Devices(problem, schedule), schedule.device[graph.tensor_producer]
+    source = schedule.device[graph.tensor_producer]
     there = {
         (tensor, dst): devices.kept_until_us(
             dst, end_us, float(problem.machine.wait_us[source[tensor], dst]), tied=False

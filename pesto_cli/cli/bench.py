@@ -10,7 +10,14 @@ from typing import Any
 
 import click
 
-from pesto_cli.cli.options import PATH, listed, quiet_option
+from pesto_cli.cli.options import (
+    PATH,
+    deterministic_option,
+    listed,
+    quiet_option,
+    seed_option,
+    time_limit_option,
+)
 from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError
 
@@ -43,15 +50,8 @@ def bench() -> None:
     metavar="A,B,...",
     help="Of a GPU. Experiments that need one size take the first.",
 )
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True, max=10**7),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For each search of pesto; rivals take what they take.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@time_limit_option("For each search of pesto; rivals take what they take.")
+@seed_option
 @click.option(
     "--jobs",
     type=click.IntRange(1, 256),
@@ -59,11 +59,7 @@ def bench() -> None:
     show_default=True,
     help="Runs at once; they share the cores. More than one falsifies placement times.",
 )
-@click.option(
-    "--deterministic",
-    is_flag=True,
-    help="The same answer twice: one thread, work counted instead of seconds.",
-)
+@deterministic_option
 @click.option(
     "--profiles",
     type=PATH,

@@ -29,16 +29,36 @@ def quiet_option(what: str = "neither progress nor summary") -> Callable[[Comman
     return click.option("--quiet", is_flag=True, help=f"Print {what}.")
 
 
+def time_limit_option(what: str | None = None) -> Callable[[Command], Command]:
+    """`--time-limit`."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True, max=10**7),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help=what,
+    )
+
+
+def seed_option(command: Command) -> Command:
+    """`--seed`."""
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)(command)
+
+
+def deterministic_option(command: Command) -> Command:
+    """`--deterministic`."""
+    return click.option(
+        "--deterministic",
+        is_flag=True,
+        help="The same answer twice: one thread, work counted instead of seconds.",
+    )(command)
+
+
 def search_options(command: Command) -> Command:
     """Options that every search takes."""
-    options = [
-        click.option(
-            "--time-limit",
-            type=click.FloatRange(min=0, min_open=True, max=10**7),
-            default=60.0,
-            show_default=True,
-            metavar="SECONDS",
-        ),
+    options: list[Callable[[Command], Command]] = [
+        time_limit_option(),
         click.option("--solver", default="cpsat", show_default=True, help="cpsat, cbc or highs."),
         click.option(
             "-n",
@@ -56,15 +76,11 @@ def search_options(command: Command) -> Command:
             type=click.FloatRange(0, 1),
             help="Share by which the outputs on two devices may differ in the ILP.",
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+        seed_option,
         click.option(
             "--workers", type=click.IntRange(1, 256), help="Threads; all cores unless given."
         ),
-        click.option(
-            "--deterministic",
-            is_flag=True,
-            help="The same answer twice: one thread, work counted instead of seconds.",
-        ),
+        deterministic_option,
         click.option(
             "--constraints", type=PATH, help="TOML with pin, forbid, together and headroom."
         ),

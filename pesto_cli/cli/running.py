@@ -14,6 +14,8 @@ from pesto_cli.cli.options import (
     listed,
     live_options,
     quiet_option,
+    seed_option,
+    time_limit_option,
 )
 from pesto_cli.cli.shown import connected, searching, shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError
@@ -32,15 +34,8 @@ SHOWN_DEPARTURES = 50
 @click.option("--profile", type=PATH, help="Of GRAPH on this machine: to predict and to solve.")
 @live_options(steps=50)
 @click.option("--verify", is_flag=True, help="Fail if TensorFlow departed from the placement.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True, max=10**7),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For each strategy to solve.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@time_limit_option("For each strategy to solve.")
+@seed_option
 @json_option
 @quiet_option()
 def run(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pesto_cli.report.progress import is_terminal
+
 # What has ended, how many are over, how many there are, and whether it took time at all.
 Tick = Callable[[str, int, int, bool], None]
 
@@ -17,19 +19,14 @@ def countdown_on_stderr(what: str) -> Iterator[Tick]:
     """Show what is left, for as long as the context lasts."""
     console = Console(stderr=True, highlight=False)
     left = _Left()
-    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
-    if not (sys.stderr.isatty() and console.is_interactive):
-        yield (
-            lambda ended, over, count, is_new: (
-                print(
-                    f"{over}/{count} {what}: {ended}{left.text(over, count, is_new)}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                if is_new
-                else None
-            )
-        )
+    if not is_terminal(console):
+
+        def log(ended: str, over: int, count: int, is_new: bool) -> None:
+            rest = left.text(over, count, is_new)
+            if is_new:
+                print(f"{over}/{count} {what}: {ended}{rest}", file=sys.stderr, flush=True)
+
+        yield log
         return
     columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:

@@ -36,7 +36,7 @@ def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress
         limits: of the search.
     """
     console = Console(stderr=True, highlight=False)
-    if not _is_terminal(console):
+    if not is_terminal(console):
         log = _Log()
         try:
             yield log.tell
@@ -58,7 +58,7 @@ def activity_on_stderr(what: str) -> Iterator[None]:
     A log has no word of it: there nobody waits.
     """
     console = Console(stderr=True, highlight=False)
-    if not _is_terminal(console):
+    if not is_terminal(console):
         yield
         return
     began, spinner = time.monotonic(), Spinner("dots", style="cyan")
@@ -73,8 +73,8 @@ def activity_on_stderr(what: str) -> Iterator[None]:
         yield
 
 
-def _is_terminal(console: Console) -> bool:
-    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+def is_terminal(console: Console) -> bool:
+    """Whether stderr is one; not by rich's word alone: FORCE_COLOR makes a terminal of any file."""
     return sys.stderr.isatty() and console.is_interactive
 
 

@@ -24,7 +24,7 @@ UPDATE = "update_"  # what v1 optimisers put before a variable's name
 
 _NUMBERED = re.compile(r"^(?P<stem>.*?)_?(?P<number>\d+)$")
 _TIME = re.compile(r"^(time_?step|step|time|t)_?\d+$")
-_GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
+GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
     split = [_path(name, roots) for name in graph.names]
     paths = [path for _, path in split]
     own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
-    forward = own_scope & ~_behind_gradients(graph)
+    forward = own_scope & ~behind_gradients(graph)
     height = _heights(graph)
     scopes = _forward_scopes(_layer_scopes(paths, forward, work_us), paths, own_scope, forward)
     if len(scopes) < 2:
@@ -113,7 +113,7 @@ def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
     parts = name.split("/")
     wrapped = False
     for place, part in enumerate(name.split("/")):
-        if _GRADIENTS.match(part):
+        if GRADIENTS.match(part):
             wrapped, parts = True, name.split("/")[place + 1 :]
         elif part.startswith(UPDATE) and part.removeprefix(UPDATE) in roots:
             wrapped, parts = True, name.split("/")[place:]
@@ -121,10 +121,10 @@ def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
     return wrapped, tuple(part for part in parts if not _TIME.match(part))
 
 
-def _behind_gradients(graph: OpGraph) -> BoolArray:
+def behind_gradients(graph: OpGraph) -> BoolArray:
     """`[num_ops]`: a gradient, or behind one."""
     behind = np.array(
-        [any(map(_GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
+        [any(map(GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
     )
     for op in graph.topological_order:
         if behind[op]:

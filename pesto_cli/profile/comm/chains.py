@@ -12,7 +12,7 @@ and of each the median counts, as for op times: a machine is measured with one r
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,15 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 NUM_WARM_UP = 2
 # After so long there are no more turns than these.
 LIMIT_S, MIN_TURNS = 40.0, 3
+
+
+def turns(count: int, limit_s: float) -> Iterator[int]:
+    """Number the turns, those of the warm-up first; past the limit there are only the fewest."""
+    deadline = time.monotonic() + limit_s
+    for turn in range(NUM_WARM_UP + count):
+        if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
+            return
+        yield turn
 
 
 @dataclass(frozen=True)
@@ -94,10 +103,7 @@ class Chains:
         with self._connection.session(self.graph, session_config()) as session:
             session.run(self.assignments)
             steps = {key: session.make_callable(end) for key, end in self.ends.items()}
-            deadline = time.monotonic() + LIMIT_S
-            for turn in range(NUM_WARM_UP + num_turns):
-                if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
-                    break
+            for _ in turns(num_turns, LIMIT_S):
                 for key, step in steps.items():
                     began = time.perf_counter()
                     step()

@@ -14,7 +14,6 @@ times of each step, as in `chains`, would lack the switches of threads that are 
 A GPU copies with engines of its own: there is nothing to measure.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +24,7 @@ from pesto_cli.apply import session_config
 from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.chains import MIN_TURNS, NUM_WARM_UP
+from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # How many tensors of so many bytes a step sends: enough to lose more than steps differ by anyway.
@@ -92,10 +91,7 @@ def _lost_us(
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = {size: [session.make_callable(step) for step in pair] for size, pair in steps.items()}
-        deadline = time.monotonic() + LIMIT_S / 2
-        for turn in range(NUM_WARM_UP + num_turns):
-            if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
-                break
+        for turn in turns(num_turns, LIMIT_S / 2):
             for size, pair in run.items():
                 for which in (0, 1) if turn % 2 else (1, 0):
                     us[size][which].append(timed_us(pair[which]))

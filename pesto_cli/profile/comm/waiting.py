@@ -13,14 +13,13 @@ the mean that counts. A receiver is taken to be like the sender.
 """
 
 import math
-import time
 from typing import Any
 
 from pesto_cli.apply import session_config
 from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.chains import MIN_TURNS, NUM_WARM_UP
+from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # Longer than a wait by far, and in a ratio to each other that keeps the receiver the last.
@@ -49,10 +48,7 @@ def wait_us(connection: Connection, src: str, dst: str, num_turns: int) -> float
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = [session.make_callable(step) for step in (idle, computes)]
-        deadline = time.monotonic() + LIMIT_S
-        for turn in range(NUM_WARM_UP + PAIRS_A_TURN * num_turns):
-            if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
-                break
+        for _ in turns(PAIRS_A_TURN * num_turns, LIMIT_S):
             idle_us, computes_us = (timed_us(step) for step in run)
             later_us.append(computes_us - idle_us)
     return max(0.0, float(trim_mean(later_us[NUM_WARM_UP:], TRIMMED)))

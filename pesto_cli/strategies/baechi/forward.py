@@ -12,8 +12,8 @@ import re
 import numpy as np
 
 from pesto_cli.graph import BoolArray, IntArray, OpGraph
+from pesto_cli.strategies.layers import GRADIENTS, behind_gradients
 
-_GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
 _GRAD_SUFFIX = re.compile(r"_grad(_\d+)?$")
 
 
@@ -23,7 +23,7 @@ def forward_op(graph: OpGraph) -> IntArray:
     Forward is what neither carries a gradient's scope nor comes after what does. In a graph without
     such scopes, or with nothing else, all ops are.
     """
-    is_forward = ~_behind_gradients(graph)
+    is_forward = ~behind_gradients(graph)
     if not is_forward.any():
         is_forward = ~is_forward
     owner = np.where(is_forward, np.arange(graph.num_ops), -1)
@@ -43,20 +43,10 @@ def forward_op(graph: OpGraph) -> IntArray:
     return owner
 
 
-def _behind_gradients(graph: OpGraph) -> BoolArray:
-    behind = np.array(
-        [any(map(_GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
-    )
-    for op in graph.topological_order:
-        if behind[op]:
-            behind[graph.successors[op]] = True
-    return behind
-
-
 def _by_name(graph: OpGraph, is_forward: BoolArray, op: int) -> int:
     """The forward op whose name follows the scope of gradients, the longest that there is."""
     parts = graph.names[op].split("/")
-    scopes = [place for place, part in enumerate(parts) if _GRADIENTS.match(part)]
+    scopes = [place for place, part in enumerate(parts) if GRADIENTS.match(part)]
     rest = parts[scopes[0] + 1 :] if scopes else []
     for end in range(len(rest), 0, -1):
         name = "/".join(rest[:end])
