@@ -38,5 +38,5 @@ clean: clean-kernels
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[dev,highs]"
+	$(BIN)/pip install --quiet --editable ".[dev,docs,highs,notebooks]"
 	touch $@

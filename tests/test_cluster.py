@@ -187,8 +187,21 @@ def kill_soon(pid: int) -> None:
 @pytest.fixture(scope="module")
 def open_ports() -> bool:
     """Whether this system gives no network namespace, so that tests have to do without."""
-    probe = "from pesto_cli.cluster.isolation import leave_network; leave_network()"
-    return subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode != 0
+    return leaving_the_network().returncode != 0
+
+
+def leaving_the_network(first: str = "pass") -> subprocess.CompletedProcess[str]:
+    """A process that leaves the network after `first`, and prints its user and its interfaces."""
+    probe = (
+        "import os, socket; from pesto_cli.cluster.isolation import leave_network; "
+        f"{first}; leave_network(); print(os.getuid(), *dict(socket.if_nameindex()).values())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", probe],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **LocalWorkers(1).environ},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +276,20 @@ def test_workers_are_out_of_reach_for_others(workers: Cluster, open_ports: bool)
     assert workers.call(reach, port) == ["lo"]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_an_ordinary_user_leaves_the_network_as_well(open_ports: bool) -> None:
+    if open_ports:
+        pytest.skip("this system gives no network namespace")
+    if os.getuid() != 0:
+        pytest.skip("the fixture has seen an ordinary user do so")
+    nobody = 65534
+    become = f"os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})"
+    own_proc = "import ctypes; ctypes.CDLL(None).prctl(4, 1)"  # PR_SET_DUMPABLE, as after a login
+    left = leaving_the_network(f"{become}; {own_proc}")
+    if "does not let a user" in left.stderr:
+        pytest.skip("this system gives network namespaces to root only")
+    assert left.stdout.split() == [str(nobody), "lo"], left.stderr
 
 
 def test_without_a_namespace_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

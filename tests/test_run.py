@@ -328,7 +328,7 @@ def test_a_script_trains_on_two_workers_as_planned(tmp_path: Path, pesto: Pesto)
     assert record["verification"]["num_ops"] > 50
 
 
-def test_what_a_script_cannot_have_is_refused(tmp_path: Path, pesto: Pesto) -> None:
+def test_what_a_script_cannot_have_is_refused(pesto: Pesto) -> None:
     run = ("run", SCRIPT, "-m", "local-workers:2")
     for options, message in (
         ((), "without --placement"),
@@ -340,8 +340,5 @@ def test_what_a_script_cannot_have_is_refused(tmp_path: Path, pesto: Pesto) -> N
         assert message in refused.err
     refused = pesto("run", "none.py", "-m", "local-workers:2", "--placement", SCRIPT)
     assert (refused.code, "none.py: no such script" in refused.err) == (2, True)
-    profile = ("profile", "graph.meta", "-m", "local-workers:2", "-o", tmp_path / "p.json")
-    refused = pesto(*profile, "--source", "trace:a.pb")
-    assert (refused.code, "does not go with local-workers:2" in refused.err) == (2, True)
     refused = pesto("run", "graph.meta", "-m", "local-workers:2", "--", "--steps", "4")
     assert (refused.code, "are for a script" in refused.err) == (2, True)

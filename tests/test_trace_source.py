@@ -15,6 +15,7 @@ from training_graphs import convnet, exported
 from pesto_cli.apply import session_config
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_profile, write_profile
+from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
@@ -159,6 +160,18 @@ def test_a_trace_of_any_form_has_the_times_of_the_graph(recorded, form, lacking)
     for op in ("product", "loss", "loop/LoopCond", "gradients/product_grad/MatMul_1"):
         assert cpu_us[op] > 0
     assert note_on(found, "ops that compute were measured")
+
+
+def test_a_trace_prices_the_graph_on_devices_that_exist(tmp_path, recorded, pesto):
+    graph, priced = tmp_path / "step.meta", tmp_path / "step.profile.json"
+    write_meta_graph(graph, recorded.meta)
+    source = f"trace:{recorded.folder / 'steps'}"
+    done = pesto("profile", graph, "-m", "local-workers:2", "--source", source, "-o", priced)
+    assert done.code == 0, done.err
+    found = read_profile(priced)
+    names = [device.name for device in found.problem.machine.devices]
+    assert names == ["worker:0/CPU:0", "worker:1/CPU:0"]
+    assert times(found) == times(traced(recorded, "steps"))
 
 
 def taken_us(stats, nodes):

@@ -67,11 +67,6 @@ def profile(
     if plot is not None:
         check_chart_path(plot)
         check_output(plot, output, graph, comm, measured)
-    if source not in (None, "run") and api.is_live(machine):
-        raise BadInputError(
-            f"--source {source} does not go with {machine}, whose devices exist: run was expected, "
-            "or no --source; for other sources name a preset or a machine file."
-        )
     with shown(f"reading {graph}", quiet):
         meta = api.read_meta_graph(graph)
     asked: dict[str, Any] = {
@@ -79,17 +74,21 @@ def profile(
         "comm": None if comm is None else api.read_comm(comm),
         "what": str(graph),
     }
-    if source == "run" or (source is None and api.is_live(machine)):
+    is_live, open_ports = api.is_live(machine), live.pop("open_ports")
+    if source == "run" or (source is None and is_live):
         if live["feeds"] is not None:
             source_file(live["feeds"])
-        open_ports = live.pop("open_ports")
         running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
         with connected(machine, open_ports, quiet) as cluster, shown(running, quiet):
             priced = api.profile_by_run(meta, cluster, **live, **asked)
         for note in explained_notes(priced.provenance):
             click.echo(note, err=True)
     else:
-        known = api.read_machine(machine)
+        if is_live:
+            with connected(machine, open_ports, quiet) as cluster:
+                known = cluster.machine
+        else:
+            known = api.read_machine(machine)
         with shown(f"pricing {graph.name}", quiet):
             priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)
