@@ -158,7 +158,8 @@ class Problem:
         )
 
     def _check_times(self) -> None:
-        bad = (self.time_us < 0) | (self.time_us > MAX_TIME_US)
+        most_us = MAX_TIME_US * self.graph.num_members[:, None]
+        bad = (self.time_us < 0) | (self.time_us > most_us)
         if bad.any():
             op, kind = np.argwhere(bad)[0]
             raise BadInputError(

@@ -1,9 +1,11 @@
 """What a strategy answers, and what it tells on the way."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
 
 # Sums of doubles in another order differ by rounding, and solvers round more: CP-SAT's whole units
@@ -88,6 +90,23 @@ class Result:
     def gap(self) -> float:
         """How far the optimum can be, as a share of the makespan."""
         return gap(self.makespan_us, self.lower_bound_us)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What several strategies answer to one problem."""
+
+    problem: Problem
+    results: tuple[Result, ...]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: int) -> Result:
+        return self.results[index]
 
 
 @dataclass(frozen=True, eq=False)

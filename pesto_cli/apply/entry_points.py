@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pesto_cli.graphdef.nodes import needed_nodes
+from pesto_cli.graphdef.structure import variable_defs
 
 # Collections of ops that start a session: TensorFlow's, and pesto's `init_op`.
 _STARTING = (
@@ -14,15 +15,6 @@ _STARTING = (
     "table_initializer",
     "saved_model_main_op",
     "legacy_init_op",
-)
-# Collections of VariableDef.
-_VARIABLES = (
-    "variables",
-    "trainable_variables",
-    "local_variables",
-    "model_variables",
-    "moving_average_variables",
-    "metric_variables",
 )
 
 
@@ -38,15 +30,10 @@ def run_alone(meta: Any) -> set[str]:
 
 
 def _entry_points(meta: Any) -> Iterator[str]:
-    from tensorflow.core.framework.variable_pb2 import VariableDef
-
     for key in _STARTING:
         yield from meta.collection_def[key].node_list.value if key in meta.collection_def else ()
-    for key in _VARIABLES:
-        if key in meta.collection_def:
-            for data in meta.collection_def[key].bytes_list.value:
-                variable = VariableDef.FromString(data)
-                yield variable.initializer_name
-                yield variable.snapshot_name
+    for variable in variable_defs(meta):
+        yield variable.initializer_name
+        yield variable.snapshot_name
     yield meta.saver_def.save_tensor_name
     yield meta.saver_def.restore_op_name

@@ -92,8 +92,12 @@ def machine_json(machine: Machine) -> dict[str, Any]:
     }
 
 
-def read_machine(name: str) -> Machine:
+def read_machine(name: str, *others: str) -> Machine:
     """A preset by name, or a machine file (TOML with the fields of a profile's `machine`).
+
+    Args:
+        name: of either.
+        others: what a user could name beside these, for the message.
 
     Raises:
         BadInputError: neither a preset nor a readable machine file.
@@ -103,8 +107,8 @@ def read_machine(name: str) -> Machine:
     path = Path(name)
     if not path.exists():
         raise BadInputError(
-            f"machine {name!r} is no preset and no file; one of {', '.join(PRESETS)}, or the path "
-            "of a TOML file, was expected."
+            f"machine {name!r} is no preset and no file; one of {', '.join([*PRESETS, *others])}, "
+            "or the path of a TOML file, was expected."
         )
     parsed = validate(path, read_toml(path), MachineSchema)
     with about(path):

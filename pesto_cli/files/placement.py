@@ -2,21 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from pesto_cli import __version__
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.profile import Profile
-from pesto_cli.files.storage import Extensible, Schema, parse_json, read_bytes, write_json
+from pesto_cli.files.storage import Extensible, Schema, parse_json, read_bytes, sha256, write_json
 from pesto_cli.graph import IntArray, OpGraph
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result
-from pesto_cli.schedule import Placement
+from pesto_cli.schedule import Placement, sent_bytes
 
 
 class _PlacedOpsSchema(Schema):
@@ -25,12 +26,27 @@ class _PlacedOpsSchema(Schema):
     rank: list[int]
 
 
+_Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Bytes = Annotated[int, Field(ge=0)]
+
+
+class _PredictedSchema(BaseModel):
+    """Other figures are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    makespan_us: _Us | None = None
+    step_us: _Us | None = None
+    peak_bytes: list[_Bytes] = []
+    sent_bytes: list[list[_Bytes]] = []
+
+
 class _PlacementSchema(Extensible):
     provenance: dict[str, Any] = {}
     devices: list[str]
     ops: _PlacedOpsSchema
     fingerprint: list[str] = []
-    predicted: dict[str, Any] = {}
+    predicted: _PredictedSchema = _PredictedSchema()
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,7 @@ class PlacementFile:
     """A placement by name, as it stands in a file; `match` gives it op by op of a problem.
 
     names, device, rank: one entry an op; device indexes `devices`.
+    file_hash: SHA-256 of the unpacked file, empty unless it was read from one.
     """
 
     devices: list[str]
@@ -47,6 +64,7 @@ class PlacementFile:
     fingerprint: list[str]
     provenance: Mapping[str, Any]
     predicted: Mapping[str, Any]
+    file_hash: str = ""
 
     @property
     def graph_hash(self) -> str | None:
@@ -113,9 +131,10 @@ def read_placement(path: Path | str) -> PlacementFile:
     Raises:
         BadInputError: the file is missing or damaged, or its columns do not fit each other.
     """
+    data = read_bytes(path)
     parsed = parse_json(
         path,
-        read_bytes(path),
+        data,
         "pesto-placement",
         "placement (pesto solve PROFILE -o PLACEMENT)",
         _PlacementSchema,
@@ -126,6 +145,7 @@ def read_placement(path: Path | str) -> PlacementFile:
             f"{path}: ops.name, device and rank have {len(ops.name)}, {len(ops.device)} and "
             f"{len(ops.rank)} entries; one of each for every op, names unique, was expected."
         )
+    _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
     for device, rank in zip(ops.device, ops.rank, strict=True):
         if not 0 <= device < len(parsed.devices):
@@ -146,8 +166,30 @@ def read_placement(path: Path | str) -> PlacementFile:
         rank=ops.rank,
         fingerprint=parsed.fingerprint,
         provenance=parsed.provenance,
-        predicted=parsed.predicted,
+        predicted=parsed.predicted.model_dump(exclude_unset=True),
+        file_hash=sha256(data),
     )
+
+
+def _check_lengths(path: Path | str, parsed: _PlacementSchema) -> None:
+    num_ops, num_devices = len(parsed.ops.name), len(parsed.devices)
+    if len(parsed.fingerprint) not in (0, num_ops):
+        raise BadInputError(
+            f"{path}: fingerprint has {len(parsed.fingerprint)} entries; one for each of the "
+            f"{num_ops} ops, or none, was expected."
+        )
+    predicted = parsed.predicted
+    rows: list[Sequence[object]] = [
+        predicted.peak_bytes,
+        predicted.sent_bytes,
+        *predicted.sent_bytes,
+    ]
+    for row in rows:
+        if len(row) not in (0, num_devices):
+            raise BadInputError(
+                f"{path}: a row of predicted.peak_bytes or sent_bytes has {len(row)} entries; one "
+                f"for each of the {num_devices} devices was expected."
+            )
 
 
 def placement(
@@ -173,6 +215,7 @@ def placement(
             "step_us": result.makespan_us + profile.problem.machine.step_overhead_us,
             "lower_bound_us": result.lower_bound_us,
             "peak_bytes": schedule.peak_bytes.tolist(),
+            "sent_bytes": sent_bytes(profile.problem, schedule).tolist(),
         },
     )
 

@@ -1,10 +1,12 @@
 """Reading and writing files whole: bytes, JSON and TOML with one clear message for a bad one."""
 
 import contextlib
+import glob
 import gzip
 import hashlib
 import json
 import os
+import platform
 import tempfile
 import tomllib
 import zlib
@@ -14,6 +16,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
+
+# Of a name of up to 255 bytes, as many characters as leave room for the rest of a temporary one.
+NAMED_CHARACTERS = 25
 
 
 def atomic_write(path: Path | str, data: bytes) -> None:
@@ -33,7 +38,9 @@ def atomic_write(path: Path | str, data: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        _sweep(path)
+        prefix = f"{_temporaries(path)}{os.getpid()}."
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.chmod(temporary, 0o666 & ~_umask())
@@ -46,6 +53,19 @@ def atomic_write(path: Path | str, data: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+def _temporaries(path: Path) -> str:
+    """How the names of files begin that this host writes in place of one, until they are whole."""
+    return f".{path.name[:NAMED_CHARACTERS]}.{platform.node()[:NAMED_CHARACTERS]}."
+
+
+def _sweep(path: Path) -> None:
+    """Remove what processes left behind that were killed as they wrote this file."""
+    for left in path.parent.glob(f"{glob.escape(_temporaries(path))}*.*"):
+        pid = left.name.removeprefix(_temporaries(path)).partition(".")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            left.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.graphdef.fetches import FEEDS, INIT_OP, TRAIN_OP
+from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 VARIABLES = "variables"
@@ -22,9 +23,10 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
     """
     tf1 = tensorflow().compat.v1
     if VARIABLES not in meta.collection_def:
-        register_variables(meta)
+        with about(what):
+            register_variables(meta)
     with tf1.Graph().as_default() as graph:
-        saver = _import(meta, what)
+        saver = imported(meta, what)
         _set_collection(graph, TRAIN_OP, fetches)
         _set_collection(graph, FEEDS, feeds)
         if not graph.get_collection(INIT_OP):
@@ -49,7 +51,6 @@ def register_variables(meta: Any) -> None:
 
 def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
     """Yield a VariableDef for each variable among the nodes of a GraphDef, given by name."""
-    tf = tensorflow()
     from tensorflow.core.framework.variable_pb2 import VariableDef
 
     for name, node in nodes.items():
@@ -66,17 +67,20 @@ def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
                 initial_value_name=value if ":" in value else f"{value}:0",
                 snapshot_name=f"{read.name}:0",
                 is_resource=is_resource,
-                trainable=tf.as_dtype(node.attr["dtype"].type).is_floating,
+                trainable=node_type(node, "dtype").is_floating,
             )
 
 
-def _import(meta: Any, what: str) -> Any:
-    """Import into the default graph and return its saver: the one in `meta`, or a new one."""
+def imported(meta: Any, what: str) -> Any:
+    """Import into the default graph and return its saver: the one in `meta`, or a new one.
+
+    Raises BadInputError when TensorFlow refuses the graph.
+    """
     tf = tensorflow()
     try:
         return tf.compat.v1.train.import_meta_graph(meta)
-    except (ValueError, TypeError, KeyError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # of many kinds, by what is wrong with the graph
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInputError(
             f"{what}: TensorFlow {tf.__version__} cannot import the graph: {reason}"
             " Export it with the TensorFlow that made it, or mend the graph."

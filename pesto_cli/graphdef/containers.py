@@ -7,6 +7,7 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
 from pesto_cli.graphdef.event_files.events import is_event_file
+from pesto_cli.graphdef.structure import check_contents
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 EXPECTED = (
@@ -40,6 +41,12 @@ def read_meta_graph(path: Path | str) -> Any:
     Raises BadInputError when nothing is there, or nothing that holds a graph.
     """
     path = Path(path)
+    meta = _meta_graph(path)
+    check_contents(meta, str(path))
+    return meta
+
+
+def _meta_graph(path: Path) -> Any:
     if path.is_dir():
         return _only_meta_graph(path, read_saved_model(path))
     data = _read_file(path)

@@ -1,23 +1,19 @@
 """TensorFlow's graph optimiser, run once at export: function inlining, and its default passes."""
 
+import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.fetches import TRAIN_OP, node_name
+from pesto_cli.errors import BadInputError, about
+from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, node_name
+from pesto_cli.graphdef.signature import node_type
+from pesto_cli.graphdef.structure import variable_defs
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient")
 FUNCTIONAL_CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
-VARIABLE_COLLECTIONS = (
-    "variables",
-    "local_variables",
-    "trainable_variables",
-    "model_variables",
-    "moving_average_variables",
-    "global_step",
-)
+MAX_FEED_BYTES = 2**30
 CONTEXT_COLLECTIONS = ("while_context", "cond_context")
 """Needed to build more gradients only, and they name nodes that a rewritten graph lacks."""
 
@@ -38,7 +34,32 @@ def inline_functions(meta: Any, what: str) -> Any:
     rewrites.optimizers.append("function")
     rewrites.function_optimization = rewrites.AGGRESSIVE
     rewrites.meta_optimizer_iterations = rewrites.ONE
-    return _rewritten(kept_whole, config, what)
+    with about(what):
+        placeholders = _open_shapes(kept_whole.graph_def)
+    rewritten = _rewritten(kept_whole, config, what)
+    for node in rewritten.graph_def.node:
+        if node.name in placeholders:
+            node.attr["shape"].CopyFrom(placeholders[node.name])
+    return rewritten
+
+
+def _open_shapes(graph_def: Any) -> dict[str, Any]:
+    """Forget the shapes of placeholders, in place; return them, by node.
+
+    The optimiser makes a tensor for each of them, however large, and none for an open shape. To
+    replace calls, it needs no shape.
+    """
+    shapes = {}
+    for node in graph_def.node:
+        if node.op in FED_TYPES:
+            node_type(node, "dtype")  # for want of which the optimiser ends the process
+            node.attr.pop("_output_shapes", None)
+            if "shape" in node.attr:
+                shapes[node.name] = type(node.attr["shape"])()
+                shapes[node.name].CopyFrom(node.attr["shape"])
+            node.attr["shape"].shape.Clear()
+            node.attr["shape"].shape.unknown_rank = True
+    return shapes
 
 
 def forbid_lowering(graph_def: Any) -> None:
@@ -55,6 +76,7 @@ def optimize(meta: Any, what: str) -> Any:
     Passes that suit the graph to the devices at hand (layout, fused CPU kernels, pinning to the
     host) are off: the devices are chosen later.
     """
+    _check_feeds(meta.graph_def, what)
     config = _config()
     rewrites = config.graph_options.rewrite_options
     rewrites.layout_optimizer = rewrites.OFF
@@ -64,6 +86,22 @@ def optimize(meta: Any, what: str) -> Any:
     rewrites.scoped_allocator_optimization = rewrites.OFF
     rewrites.memory_optimization = rewrites.NO_MEM_OPT
     return _rewritten(meta, config, what)
+
+
+def _check_feeds(graph_def: Any, what: str) -> None:
+    """Raise BadInputError where the optimiser would make larger tensors for placeholders."""
+    for node in graph_def.node:
+        if node.op in FED_TYPES:
+            with about(what):
+                element_bytes = node_type(node, "dtype").size
+            sizes = [max(dim.size, 1) for dim in node.attr["shape"].shape.dim]
+            num_bytes = element_bytes * math.prod(sizes)
+            if num_bytes > MAX_FEED_BYTES:
+                raise BadInputError(
+                    f"{what}: --optimize: input {node.name!r} has {num_bytes:,} bytes, and the"
+                    f" optimiser makes such a tensor; at most {MAX_FEED_BYTES:,} were expected:"
+                    " leave --optimize out, or give a smaller shape (--feed)."
+                )
 
 
 def _config() -> Any:
@@ -79,6 +117,7 @@ def _rewritten(meta: Any, config: Any, what: str) -> Any:
 
     kept = sorted(_kept_nodes(meta))
     request = _copied(meta)
+    request.ClearField("signature_def")  # of whose inputs the optimiser makes tensors
     fetches = request.collection_def[TRAIN_OP].node_list.value
     fetches.extend(name for name in kept if name not in {node_name(fetch) for fetch in fetches})
     try:
@@ -103,23 +142,13 @@ def _kept_nodes(meta: Any) -> set[str]:
     names = set(_saver_names(meta))
     for collection in meta.collection_def.values():
         names.update(collection.node_list.value)
-    for key in VARIABLE_COLLECTIONS:
-        if key in meta.collection_def:
-            for value in meta.collection_def[key].bytes_list.value:
-                names.update(_variable_names(value))
+    for variable in variable_defs(meta):
+        names.add(variable.variable_name)
+        names.add(variable.initializer_name)
+        names.add(variable.snapshot_name)
+        names.add(variable.initial_value_name)
     present = {node.name for node in meta.graph_def.node}
     return {node_name(name) for name in names} & present
-
-
-def _variable_names(serialized: bytes) -> Iterator[str]:
-    tensorflow()
-    from tensorflow.core.framework.variable_pb2 import VariableDef
-
-    variable = VariableDef.FromString(serialized)
-    yield variable.variable_name
-    yield variable.initializer_name
-    yield variable.snapshot_name
-    yield variable.initial_value_name
 
 
 def _saver_names(meta: Any) -> Iterator[str]:

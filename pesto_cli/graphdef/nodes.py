@@ -97,6 +97,11 @@ def _wired(proto: Any, position: Mapping[str, int]) -> tuple[list[tuple[int, int
         else:
             name, _, output = text.partition(":")
             source = _position(name, position, f"is an input of node {proto.name!r}")
+            if output and not output.isdecimal():
+                raise BadInputError(
+                    f"node {proto.name!r} has the input {text!r}; NODE or NODE:NUMBER was expected:"
+                    " export the graph again."
+                )
             inputs.append((source, int(output or 0)))
     return inputs, controls
 

@@ -5,12 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.completion import MAIN_OP
+from pesto_cli.graphdef.completion import MAIN_OP, imported
 from pesto_cli.graphdef.containers import read_saved_model
 from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
-from pesto_cli.graphdef.structure import ancestors, leave_lost_company, unused_name
+from pesto_cli.graphdef.signature import constant_value
+from pesto_cli.graphdef.structure import (
+    ancestors,
+    check_contents,
+    check_structure,
+    leave_lost_company,
+    unused_name,
+)
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 INTERNAL_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
@@ -31,7 +38,9 @@ def signature_graph(path: Path, signature: str | None) -> Any:
     if chosen is None:
         return saved_model.meta_graphs[0]
     meta, definition = chosen
+    check_contents(meta, str(path))
     fetched = _with_fetches(meta, definition)
+    check_structure(fetched.graph_def, str(path))
     if not _is_functional(meta):
         return fetched
     _keep_restoring(fetched)
@@ -102,12 +111,25 @@ def _with_saved_values(meta: Any, path: Path) -> Any:
             f"{path}: no saved value for variable {missing[0]!r}. Save the model again with"
             " tf.saved_model.save."
         )
-    checkpoint = tensorflow().train.load_checkpoint(str(path / "variables" / "variables"))
-    values = {name: checkpoint.get_tensor(keys[name]) for name in variables}
+    values = _saved_values(path / "variables" / "variables", {n: keys[n] for n in variables})
     with tf1.Graph().as_default() as graph:
-        tf1.train.import_meta_graph(signature)
+        imported(signature, str(path))
         add_initialisers(graph, initial_values(values))
         return tf1.train.export_meta_graph(graph=graph)
+
+
+def _saved_values(prefix: Path, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the value of each variable from a checkpoint, in which it has a key."""
+    tf = tensorflow()
+    try:
+        checkpoint = tf.train.load_checkpoint(str(prefix))
+        return {name: checkpoint.get_tensor(key) for name, key in keys.items()}
+    except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInputError(
+            f"{prefix}: the saved values cannot be read ({reason}); those of a SavedModel were"
+            " expected. Copy the whole directory again, or save the model again."
+        ) from error
 
 
 def _pruned(meta: Any) -> Any:
@@ -146,9 +168,8 @@ def _checkpoint_keys(graph_def: Any) -> dict[str, str]:
 
 
 def _restored_key(nodes: Mapping[str, Any], restore: Any, index: int) -> str:
-    tf = tensorflow()
     names = nodes[node_name(_through_identities(nodes, restore.input[1]))]
-    key: bytes = tf.make_ndarray(names.attr["value"].tensor).flatten()[index]
+    key: bytes = constant_value(names).flatten()[index]
     return key.decode()
 
 

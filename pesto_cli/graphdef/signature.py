@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pesto_cli.errors import InfeasibleError
+from pesto_cli.errors import BadInputError, InfeasibleError
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class OpDefs:
         if node.op not in self._sized_by:
             self._sized_by[node.op] = _argument_attributes(op_def)
         sized_by = self._sized_by[node.op]
-        key = (node.op, *(values(self.attribute(node, name)) for name in sized_by))
+        key = (node.op, *(self._sizes(node, name) for name in sized_by))
         if key not in self._signatures:
             attributes = dict(zip(sized_by, key[1:], strict=True))
             self._signatures[key] = Signature(
@@ -70,6 +70,16 @@ class OpDefs:
             if attr.name == name and attr.HasField("default_value"):
                 return attr.default_value
         return None
+
+    def _sizes(self, node: Any, name: str) -> tuple[Any, ...] | None:
+        """Return an attribute that says how many tensors a node has, or of which types: numbers."""
+        found = values(self.attribute(node, name))
+        if found is not None and not all(isinstance(number, int) for number in found):
+            raise BadInputError(
+                f"node {node.name!r} ({node.op}) has an attribute {name} of another kind than its "
+                "op has; a type of data, or a number, was expected: export the graph again."
+            )
+        return found
 
     def _find(self, node: Any) -> Any:
         from tensorflow.python.framework import op_def_registry
@@ -123,7 +133,52 @@ def _arguments(op_def_arguments: Sequence[Any], attributes: dict[str, Any]) -> t
 
 def dtype_names(tensors: Sequence[Argument]) -> str:
     """Return the types of some tensors as a message shows them."""
+
+    def name(tensor: Argument) -> str:
+        dtype = data_type(tensor.dtype)
+        return f"no type ({tensor.dtype})" if dtype is None else str(dtype.name)
+
+    return ", ".join(name(tensor) if tensor.dtype else "any" for tensor in tensors) or "none"
+
+
+def data_type(number: int) -> Any:
+    """Return TensorFlow's type with a number of `DataType`; None where there is none."""
     from tensorflow.dtypes import as_dtype
 
-    names = (as_dtype(tensor.dtype).name if tensor.dtype else "any" for tensor in tensors)
-    return ", ".join(names) or "none"
+    try:
+        return as_dtype(number)
+    except TypeError:
+        return None
+
+
+def constant_value(node: Any) -> Any:
+    """Return the numpy array of a Const node.
+
+    Raises:
+        BadInputError: it is damaged.
+    """
+    from tensorflow import make_ndarray
+
+    try:
+        return make_ndarray(node.attr["value"].tensor)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(
+            f"the value of constant {node.name!r} is damaged ({error}); one as TensorFlow writes "
+            "it was expected: export the graph again."
+        ) from error
+
+
+def node_type(node: Any, attribute: str) -> Any:
+    """Return the type that an attribute of a NodeDef states.
+
+    Raises:
+        BadInputError: it states none.
+    """
+    number = node.attr[attribute].type if attribute in node.attr else 0
+    dtype = data_type(number)
+    if dtype is None:
+        raise BadInputError(
+            f"node {node.name!r} ({node.op}) has {number or 'nothing'} as its {attribute}, where a "
+            "type of data was expected: export the graph again."
+        )
+    return dtype

@@ -4,12 +4,25 @@ TensorFlow's own import ends the process or gives an opaque message on some of t
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count
 from typing import Any
 
 from pesto_cli.errors import BadInputError
 
 SHOWN_OF_A_CYCLE = 8
+VARIABLE_COLLECTIONS = (
+    "variables",
+    "local_variables",
+    "trainable_variables",
+    "model_variables",
+    "moving_average_variables",
+    "metric_variables",
+    "global_step",
+)
+"""Collections of VariableDef."""
+TEXTS = frozenset({"_class", "_kernel", "frame_name"})
+"""Attributes of nodes that are read as text."""
 MERGES = ("Merge", "RefMerge")
 NEXT_ITERATIONS = ("NextIteration", "RefNextIteration")
 
@@ -17,6 +30,7 @@ NEXT_ITERATIONS = ("NextIteration", "RefNextIteration")
 def check_structure(graph_def: Any, what: str) -> None:
     """Raise BadInputError when node names repeat, an input is missing or nodes form a cycle.
 
+    Also where functions call themselves, which TensorFlow inlines until the memory is full.
     `what` names the graph in the message. A v1 while loop is no cycle: its way back leads from a
     NextIteration to a Merge.
     """
@@ -39,6 +53,70 @@ def check_structure(graph_def: Any, what: str) -> None:
             f"{what}: {cycle_text(cycle)}, where a graph without cycles was expected."
             " Remove one of these edges."
         )
+    _check_calls(graph_def.library, what)
+
+
+def _check_calls(library: Any, what: str) -> None:
+    calls = {
+        function.signature.name: [
+            name for node in function.node_def for name in called_functions(node)
+        ]
+        for function in library.function
+    }
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        raise BadInputError(
+            f"{what}: function {error.args[1][0]!r} calls itself, maybe through others; a graph"
+            " without recursion was expected. Write it as a loop."
+        ) from None
+
+
+def called_functions(node: Any) -> Iterator[str]:
+    """Yield the names of the functions that a NodeDef calls: its type, and those in attributes."""
+    yield node.op
+    for attribute in node.attr.values():
+        if attribute.HasField("func"):
+            yield attribute.func.name
+        yield from (function.name for function in attribute.list.func)
+
+
+def check_contents(meta: Any, what: str) -> None:
+    """Raise BadInputError when texts or messages within a MetaGraphDef are damaged.
+
+    Protocol buffers keep both as bytes, which nothing checks as a file is read.
+    """
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    functions = (function.node_def for function in meta.graph_def.library.function)
+    for node in chain(meta.graph_def.node, *functions):
+        for name in TEXTS & node.attr.keys():
+            try:
+                for text in (node.attr[name].s, *node.attr[name].list.s):
+                    text.decode()
+            except UnicodeDecodeError as error:
+                raise _damaged(what, f"{name} of node {node.name!r}", error) from None
+    try:
+        for _ in variable_defs(meta):
+            pass
+    except DecodeError as error:
+        raise _damaged(what, "a variable", error) from None
+
+
+def variable_defs(meta: Any) -> Iterator[Any]:
+    """Yield the VariableDef of every variable that a MetaGraphDef has in its collections."""
+    from tensorflow.core.framework.variable_pb2 import VariableDef
+
+    for key in VARIABLE_COLLECTIONS:
+        if key in meta.collection_def:
+            yield from map(VariableDef.FromString, meta.collection_def[key].bytes_list.value)
+
+
+def _damaged(what: str, part: str, error: Exception) -> BadInputError:
+    return BadInputError(
+        f"{what}: {part} is damaged ({error}); a graph as TensorFlow writes it was expected."
+        " Write or copy the file again."
+    )
 
 
 def cycle_text(names: Sequence[str]) -> str:
@@ -56,7 +134,10 @@ def producers(node: Any) -> Iterator[str]:
 
 
 def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
-    """Return `names` and every node that they need."""
+    """Return `names` and every node that they need.
+
+    Raises BadInputError when one of these is not in the graph.
+    """
     by_name = {node.name: node for node in graph_def.node}
     seen: set[str] = set()
     waiting = list(names)
@@ -64,6 +145,11 @@ def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
+            if name not in by_name:
+                raise BadInputError(
+                    f"node {name!r} is needed, but not in the graph; a complete one was expected:"
+                    " export it again."
+                )
             waiting.extend(producers(by_name[name]))
     return seen
 

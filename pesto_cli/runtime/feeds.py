@@ -6,7 +6,6 @@ Data by default is the same in every step: 0 for integers, so that every index i
 normal for floating point; False; empty strings.
 """
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -24,6 +23,7 @@ from pesto_cli.graphdef.fetches import (
     suggestion,
 )
 from pesto_cli.graphdef.scripts import script_failed, script_function
+from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 Batch = Mapping[str, Any]
@@ -80,8 +80,7 @@ def _input(node: Any) -> Input:
     declared = node.attr["shape"].shape
     known = "shape" in node.attr and not declared.unknown_rank
     sizes = [None if dim.size < 0 else dim.size for dim in declared.dim]
-    dtype = tensorflow().as_dtype(node.attr["dtype"].type)
-    return Input(node.name, dtype, sizes if known else None)
+    return Input(node.name, node_type(node, "dtype"), sizes if known else None)
 
 
 def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, source: str) -> Batch:
@@ -160,9 +159,10 @@ def _read(path: Path) -> Batch:
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
         raise BadInputError(
-            f"{path} cannot be read ({error}); a file by numpy.savez was expected."
+            f"{path} cannot be read ({type(error).__name__}: {error}); a file by numpy.savez was "
+            "expected."
         ) from None
 
 

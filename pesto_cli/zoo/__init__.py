@@ -108,6 +108,11 @@ def build(name: str) -> dict[str, Any]:
     return builder(**arguments)
 
 
+def check_name(name: str) -> None:
+    """Raise BadInputError when the zoo has no model `name`."""
+    _known(name)
+
+
 def _known(name: str) -> tuple[Callable[..., dict[str, Any]], Mapping[str, int]]:
     """The builder of a model, and its arguments."""
     families = {known.lower(): family for known, family in FAMILIES.items()}

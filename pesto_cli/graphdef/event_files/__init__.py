@@ -11,9 +11,13 @@ from pesto_cli.graphdef.event_files.events import event_files, graphs
 from pesto_cli.graphdef.event_files.handles import handles, is_handle_type
 from pesto_cli.graphdef.event_files.traced_graphs import returned_tensors, with_variables
 from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, Shape, fetch_names, node_name
-from pesto_cli.graphdef.signature import OpDefs
-from pesto_cli.graphdef.structure import producers, unused_name
-from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.signature import OpDefs, node_type
+from pesto_cli.graphdef.structure import (
+    check_contents,
+    check_structure,
+    producers,
+    unused_name,
+)
 
 SHOWN_FETCHES = 8
 # A sink that needs one of these saves or restores.
@@ -41,7 +45,10 @@ def event_graph(path: Path, feeds: Mapping[str, Shape]) -> Any:
         BadInputError: no graph is there, it uses a resource that is no variable, or a variable's
             shape stays open.
     """
-    meta, outputs = returned_tensors(_largest(path))
+    largest = _largest(path)
+    check_contents(largest, str(path))
+    check_structure(largest.graph_def, str(path))
+    meta, outputs = returned_tensors(largest)
     if not fetch_names(meta):
         _fetch_every_sink(meta, outputs, str(path))
     return with_variables(meta, feeds, str(path))
@@ -152,4 +159,4 @@ def _is_loss(graph_def: Any, name: str) -> bool:
         return False
     shapes = node.attr["_output_shapes"].list.shape
     is_scalar = len(shapes) == 1 and not shapes[0].unknown_rank and not shapes[0].dim
-    return is_scalar and bool(tensorflow().as_dtype(node.attr["T"].type).is_floating)
+    return is_scalar and bool(node_type(node, "T").is_floating)

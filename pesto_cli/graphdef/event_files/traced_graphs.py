@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.completion import imported
 from pesto_cli.graphdef.event_files.events import HANDLE_SHAPES, HANDLE_TYPES
 from pesto_cli.graphdef.event_files.fed_iterators import feed_iterators
 from pesto_cli.graphdef.event_files.handles import handles, is_handle_type
 from pesto_cli.graphdef.fetches import Shape, forget_inferred_shapes
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, drawn_values
-from pesto_cli.graphdef.signature import OpDefs
+from pesto_cli.graphdef.signature import OpDefs, data_type, node_type
 from pesto_cli.graphdef.structure import leave_lost_company
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -77,7 +78,7 @@ def with_variables(meta: Any, shapes: Mapping[str, Shape], what: str) -> Any:
     _place_variables(flat.graph_def, variables)
     forget_inferred_shapes(flat.graph_def)
     with tf1.Graph().as_default() as graph:
-        tf1.train.import_meta_graph(flat)
+        imported(flat, what)
         add_initialisers(graph, drawn_values(variables))
         return tf1.train.export_meta_graph(graph=graph)
 
@@ -164,23 +165,23 @@ def _within(use: _Use, functions: Mapping[str, Any]) -> Iterator[_Use]:
 def _noted_shape(attributes: Any, given: Shape | None) -> Any:
     """Return the shape that was given or that TensorFlow noted, else an open one."""
     tf = tensorflow()
-    if given is None and HANDLE_SHAPES in attributes:
-        return tf.TensorShape(attributes[HANDLE_SHAPES].list.shape[0])
-    return tf.TensorShape(given)
+    noted = attributes[HANDLE_SHAPES].list.shape if HANDLE_SHAPES in attributes else ()
+    return tf.TensorShape(noted[0] if given is None and noted else given)
 
 
 def _dtype(name: str, attributes: Any, uses: Sequence[_Use], what: str) -> Any:
     """Return the type of a variable, as TensorFlow noted it or by what is done with it."""
-    if HANDLE_TYPES in attributes:
-        return tensorflow().as_dtype(attributes[HANDLE_TYPES].list.type[0])
+    noted = attributes[HANDLE_TYPES].list.type if HANDLE_TYPES in attributes else ()
+    if noted and (dtype := data_type(noted[0])) is not None:
+        return dtype
     for use in uses:
         if use.node.op in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd"):
-            return tensorflow().as_dtype(use.node.attr["dtype"].type)
+            return node_type(use.node, "dtype")
         if use.node.op.startswith(("Assign", "ResourceScatter", "ResourceStridedSlice")):
             attribute = "dtype" if "dtype" in use.node.attr else "T"
-            return tensorflow().as_dtype(use.node.attr[attribute].type)
+            return node_type(use.node, attribute)
         if use.node.op.startswith(("ResourceApply", "ResourceSparseApply")):
-            return tensorflow().as_dtype(use.node.attr["T"].type)
+            return node_type(use.node, "T")
     raise BadInputError(
         f"{what}: {name!r} is a resource that {uses[0].node.name!r} ({uses[0].node.op}) takes,"
         " where a variable was expected. Record a step without it, such as a lookup table or a"

@@ -6,7 +6,7 @@ from functools import cache
 
 from pesto_cli.graphdef.frames import ENTER, EXIT
 from pesto_cli.graphdef.nodes import MERGE, NEXT_ITERATION, Node
-from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.signature import constant_value
 
 Frame = tuple[str, ...]
 """The names of a loop and of those around it, outermost first."""
@@ -141,7 +141,7 @@ def _frames(nodes: Sequence[Node], order: Sequence[int]) -> list[Frame]:
 
 def _constant(node: Node) -> int | None:
     """The value of an integer scalar constant."""
-    if node.type != "Const":
+    if node.type != "Const" or node.proto.attr["value"].tensor.tensor_shape.dim:
         return None
-    array = tensorflow().make_ndarray(node.proto.attr["value"].tensor)
-    return int(array) if array.ndim == 0 and array.dtype.kind == "i" else None
+    array = constant_value(node.proto)
+    return int(array) if array.dtype.kind == "i" else None

@@ -37,12 +37,19 @@ def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
         ) from None
     trace = value if isinstance(value, dict) else {"traceEvents": value}
     events = trace.get("traceEvents")
-    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+    if not isinstance(events, list) or not all(map(_is_event, events)):
         raise BadInputError(
             f"{path} is JSON without traceEvents; the Chrome trace of a TensorFlow step was "
             "expected: give the file that Timeline or TensorBoard's trace viewer wrote."
         )
     return trace
+
+
+def _is_event(value: Any) -> bool:
+    """Whether a value is an event, of a process and thread that can be told from others."""
+    return isinstance(value, dict) and not any(
+        isinstance(value.get(key), list | dict) for key in ("pid", "tid")
+    )
 
 
 def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pesto_cli.graphdef.signature import data_type
 from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
-from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import TimedTransfer, copied, device_type
 from pesto_cli.profile.traces.step_rows import COPIES, KERNELS, RecordedStep, Row, measured_steps
@@ -77,8 +77,8 @@ def _sizes(stats: Any) -> dict[int, int]:
     sizes = {}
     for output in stats.output:
         tensor = output.tensor_description
-        dtype = tensorflow().as_dtype(tensor.dtype).base_dtype if tensor.dtype else None
-        if dtype is not None and dtype.name not in BYTES_OF_HANDLES:
+        dtype = data_type(tensor.dtype)
+        if dtype is not None and dtype.base_dtype.name not in BYTES_OF_HANDLES:
             dims: list[int] = [dim.size for dim in tensor.shape.dim]
-            sizes[output.slot] = dtype.size * math.prod(dims)
+            sizes[output.slot] = dtype.base_dtype.size * math.prod(dims)
     return sizes

@@ -1,0 +1,72 @@
+"""pesto's command line within a process that has everything loaded."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from pesto_cli import api, cli
+from pesto_cli.cluster import Connection
+from pesto_cli.cluster.cluster import _kind
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.machine import Device, Machine
+from pesto_cli.profile.analytic import virtual_cluster
+
+LAZY = (
+    *("altair", "scipy.optimize", "vl_convert", "pesto_cli.ilp.cpsat"),
+    *("pesto_cli.report.layouts", "pesto_cli.report.progress", "pesto_cli.report.tables"),
+)
+
+
+def load() -> None:
+    """Import and compile what commands need, and start no thread that a fork would lack."""
+    tensorflow()
+    for name in LAZY:
+        import_module(name)
+    api.warm_up()
+    virtual_cluster.subprocess = _Forks  # type: ignore[attr-defined]
+    api.connected = _in_this_process  # type: ignore[assignment]
+
+
+def run(argv: Sequence[str]) -> None:
+    """As a shell does: raises SystemExit."""
+    sys.argv = ["pesto", *argv]
+    cli.main()
+
+
+class _Forks:
+    """Stands for `subprocess`: TensorFlow need not be imported once more."""
+
+    @staticmethod
+    def run(command: Sequence[str], **options: Any) -> Any:
+        from pathlib import Path
+
+        from fuzz.forked import all_of
+
+        request, response = command[3:]
+        folder = Path(request).parent
+        job: tuple[None, Path, Callable[[], None]] = (
+            None,
+            folder,
+            lambda: virtual_cluster.serve(request, response),
+        )
+        ((_, ended),) = all_of([job], processes=1, limit_s=60, limit_bytes=2**31)
+        return subprocess.CompletedProcess(command, ended.code, ended.out, ended.err)
+
+
+class _ThisProcess:
+    """Stands for a cluster: sessions on the CPU of this process."""
+
+    machine = Machine((Device("CPU:0", "CPU", 10**9),), ())
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        device = "/job:localhost/replica:0/task:0/device:CPU:0"
+        return function(Connection("", {"CPU:0": device}), *arguments, **options)
+
+
+@contextmanager
+def _in_this_process(spec: str, *, open_ports: bool = False) -> Iterator[_ThisProcess]:
+    _kind(spec, open_ports)  # which checks it
+    yield _ThisProcess()

@@ -1,0 +1,70 @@
+"""Values that no writer gives, and bytes that no writer wrote."""
+
+import random
+from typing import Any
+
+TEXTS = (
+    "",
+    " ",
+    "x" * 100_000,
+    "nul\0in it",
+    "Größe/日本語 \U0001f355",
+    "\ud800",  # half of a pair: no UTF-8 has it
+    "../../etc/passwd",
+    "/job:worker/task:99/device:TPU:7",
+    "*[",
+    "-1",
+    "nan",
+    "^",
+    ":0",
+    "a:b:c",
+)
+NUMBERS = (
+    *(0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 10**400),
+    *(0.5, -0.0, 5e-324, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
+)
+
+
+def value(rng: random.Random) -> Any:
+    """Of any type that JSON has."""
+    nested: Any = 1
+    for _ in range(rng.choice((1, 3, 90))):
+        nested = [nested]
+    other = (None, True, False, [], {}, {"": None}, nested, [[], {}], list(range(50)))
+    return rng.choice((rng.choice(NUMBERS), rng.choice(TEXTS), rng.choice(other)))
+
+
+def changed_bytes(rng: random.Random, data: bytes) -> bytes:
+    """What transport and disks do to a file, and people who give another one."""
+    length = len(data)
+    start = rng.randrange(length + 1)
+    stop = min(length, start + rng.choice((1, 8, 64, 4096)))
+
+    def flipped() -> bytes:
+        changed = bytearray(data)
+        for _ in range(rng.choice((1, 4, 32))):
+            if changed:
+                changed[rng.randrange(length)] ^= 1 << rng.randrange(8)
+        return bytes(changed)
+
+    return rng.choice(
+        (
+            flipped,
+            flipped,
+            lambda: data[:start],
+            lambda: data[start:],
+            lambda: data[:start] + data[stop:],
+            lambda: data[:stop] + data[start:],
+            lambda: data[:start] + bytes(stop - start) + data[stop:],
+            lambda: data[:start] + rng.randbytes(stop - start) + data[stop:],
+            lambda: data + data,
+            lambda: b"",
+            lambda: rng.randbytes(200),
+            lambda: "größe\n".encode("latin-1") * 3,
+            lambda: data.decode("latin-1").encode("utf-16"),
+            lambda: b"\xef\xbb\xbf" + data,
+            lambda: b"\x1f\x8b" + data,
+            lambda: b"[" * 100_000,
+            lambda: b'{"a":' * 100_000,
+        )
+    )()

@@ -1,0 +1,127 @@
+"""What is around pesto fails: a clear word, the right exit code, and nothing half done."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Pesto
+from without_comforts import COMMANDS, MOUNTS
+
+from pesto_cli.cli import numba_cache
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import STRATEGIES, Answer, Search
+
+PESTO = (sys.executable, "-c", "from pesto_cli.cli import main; main()")
+TESTS = Path(__file__).parent
+PLACES = tuple(f"{name}/" for name, _ in MOUNTS)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What became of the pipeline without network, home, input and a proper terminal."""
+    folder = tmp_path_factory.mktemp("my mödels 日本")
+    own_world = ["unshare", "--map-root-user", "--mount", "--net"]
+    if not shutil.which("unshare") or subprocess.run([*own_world, "true"]).returncode:
+        pytest.skip("namespaces (unshare --map-root-user --mount --net) are not permitted here")
+    environ = {name: value for name, value in os.environ.items() if name != "HOME"}
+    environ |= {"LC_ALL": "C", "TERM": "dumb", "COLUMNS": "40"}
+    script = str(TESTS / "without_comforts.py")
+    subprocess.run([*own_world, sys.executable, script, str(folder)], env=environ, check=True)
+    found: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())
+    return found
+
+
+def outcome(bare: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """Of the command that writes to a file system that refuses it."""
+    if bare["failure"]:
+        pytest.skip(f"no file system could be mounted: {bare['failure']}")
+    (found,) = [each for each in bare["outcomes"] if any(place in word for word in each["argv"])]
+    return dict(found)
+
+
+def test_nothing_is_fetched_and_nothing_but_files_is_needed(bare: Mapping[str, Any]) -> None:
+    ended = {
+        " ".join(each["argv"]): (each["code"], each["err"])
+        for each in bare["outcomes"]
+        if not any(word.startswith(PLACES) for word in each["argv"])
+    }
+    assert len(ended) == len(COMMANDS) - len(MOUNTS)
+    assert {name: word for name, (code, word) in ended.items() if code} == {}
+
+
+def test_a_full_disk_is_told_and_nothing_is_left_there(bare: Mapping[str, Any]) -> None:
+    found = outcome(bare, "full/")
+    assert found["code"] == 5
+    assert "could not be written: No space left on device; free space" in found["err"]
+    assert bare["left"] == []
+
+
+def test_a_read_only_folder_is_told_before_the_work(bare: Mapping[str, Any]) -> None:
+    found = outcome(bare, "read only/")
+    assert found["code"] == 5
+    assert "cannot be written: Read-only file system; free space" in found["err"]
+
+
+def test_a_device_without_space_is_told(pesto: Pesto, diamond_profile: Path) -> None:
+    refused = pesto("solve", diamond_profile, "-o", "/dev/full", "--strategy", "single")
+    assert refused.code == 5
+    assert "/dev/full could not be written: No space left on device" in refused.err
+
+
+def test_a_reader_that_leaves_ends_a_command_without_a_word(diamond_profile: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = ("compare", str(diamond_profile), "--strategies", "single", "--quiet")
+    done = subprocess.run([*PESTO, *argv], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_ends_a_comparison_with_what_was_found(
+    pesto: Pesto, monkeypatch: pytest.MonkeyPatch, diamond_profile: Path
+) -> None:
+    heft = STRATEGIES["heft"]
+
+    def interrupted(simulator: Simulator, search: Search) -> Answer:
+        os.kill(os.getpid(), signal.SIGINT)
+        return heft(simulator, search)
+
+    monkeypatch.setitem(STRATEGIES, "heft", interrupted)  # type: ignore[arg-type]
+    done = pesto("compare", diamond_profile, "--strategies", "heft,single", "--json", "--quiet")
+    assert done.code == 130
+    assert [row["strategy"] for row in json.loads(done.out)] == ["heft", "single"]
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    placement = tmp_path / "p.json"
+    write = (
+        "import os, tempfile, sys\n"
+        "from pesto_cli.files import atomic_write\n"
+        "os.chmod = lambda *args: os._exit(9)\n"  # between the temporary file and its new name
+        f"atomic_write({str(placement)!r}, b'half')"
+    )
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", write]).returncode == 9
+        assert len([path for path in tmp_path.iterdir() if path.name.startswith(".p.json")]) == 1
+    assert pesto("solve", diamond_profile, "-o", placement, "--strategy", "single").code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"p.json", diamond_profile.name}
+
+
+def test_a_read_only_installation_without_a_home_compiles_for_one_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(numba_cache, "_is_writable", lambda folder: False)
+    with numba_cache.kernel_cache():
+        folder = Path(os.environ["NUMBA_CACHE_DIR"])
+        assert folder.is_dir()
+    assert not folder.exists()
