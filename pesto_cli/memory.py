@@ -43,21 +43,12 @@ def peak_bytes(
 def memory_peak(problem: Problem, schedule: Schedule, device: int) -> MemoryPeak:
     """What a device holds at the first instant at which it holds most."""
     graph, transfers = problem.graph, schedule.transfers
-    size, where, begin_us, until_us = held_copies(
-        memory_columns(graph),
-        np.ascontiguousarray(schedule.device, dtype=np.int64),
-        schedule.start_us,
-        schedule.end_us,
-        transfers.tensor,
-        transfers.dst,
-        transfers.start_us,
-        transfers.end_us,
-    )
-    here = np.flatnonzero((where == device) & (size > 0) & (until_us > begin_us))
-    at_us = _fullest_us(size[here], begin_us[here], until_us[here])
-    alive = here[(begin_us[here] <= at_us) & (at_us < until_us[here])]
+    size, where, begin_us, until_us = _copies(problem, schedule)
+    since_us, num_bytes = _held(problem, schedule, device, (size, where, begin_us, until_us))
+    at_us = float(since_us[num_bytes.argmax()])
+    is_held = (where == device) & (size > 0) & (begin_us <= at_us) & (at_us < until_us)
     held = []
-    for copy in alive.tolist():
+    for copy in np.flatnonzero(is_held).tolist():
         is_copy = copy >= graph.num_tensors
         tensor = int(transfers.tensor[copy - graph.num_tensors]) if is_copy else copy
         op = graph.names[graph.tensor_producer[tensor]]
@@ -73,16 +64,47 @@ def memory_peak(problem: Problem, schedule: Schedule, device: int) -> MemoryPeak
     )
 
 
-def _fullest_us(size: IntArray, begin_us: FloatArray, until_us: FloatArray) -> float:
-    """The first instant at which most bytes are held; what ends then is held no more."""
-    opened, closed = np.argsort(begin_us), np.argsort(until_us)
-    instants = np.unique(np.append(begin_us, 0.0))
-    taken, freed = (np.append(0, np.cumsum(size[order])) for order in (opened, closed))
-    held = (
-        taken[np.searchsorted(begin_us[opened], instants, side="right")]
-        - freed[np.searchsorted(until_us[closed], instants, side="right")]
+def held_over_time(problem: Problem, schedule: Schedule) -> list[tuple[FloatArray, IntArray]]:
+    """Of every device: since when, ascending from 0, it holds how many bytes.
+
+    The most of it is the schedule's `peak_bytes`.
+    """
+    copies = _copies(problem, schedule)
+    return [_held(problem, schedule, device, copies) for device in range(problem.num_devices)]
+
+
+_Copies = tuple[IntArray, IntArray, FloatArray, FloatArray]
+
+
+def _copies(problem: Problem, schedule: Schedule) -> _Copies:
+    """As `held_copies` has them."""
+    transfers = schedule.transfers
+    copies: _Copies = held_copies(
+        memory_columns(problem.graph),
+        np.ascontiguousarray(schedule.device, dtype=np.int64),
+        schedule.start_us,
+        schedule.end_us,
+        transfers.tensor,
+        transfers.dst,
+        transfers.start_us,
+        transfers.end_us,
     )
-    return float(instants[held.argmax()])
+    return copies
+
+
+def _held(
+    problem: Problem, schedule: Schedule, device: int, copies: _Copies
+) -> tuple[FloatArray, IntArray]:
+    """What a device holds over time; what ends at an instant is held no more then."""
+    size, where, begin_us, until_us = copies
+    here = np.flatnonzero((where == device) & (size > 0) & (until_us > begin_us))
+    since_us, instant = np.unique(
+        np.concatenate(([0.0], begin_us[here], until_us[here])), return_inverse=True
+    )
+    change = np.zeros(len(since_us), dtype=np.int64)
+    np.add.at(change, instant[1:], np.concatenate((size[here], -size[here])))
+    change[0] += problem.graph.resident_bytes[schedule.device == device].sum()
+    return since_us, np.cumsum(change)
 
 
 def unavoidable_shortfall(problem: Problem) -> str | None:

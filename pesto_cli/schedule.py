@@ -72,6 +72,15 @@ def shortfall_bytes(problem: Problem, schedule: Schedule) -> IntArray:
     return np.maximum(missing, 0).astype(np.int64)
 
 
+def sent_bytes(problem: Problem, schedule: Schedule) -> IntArray:
+    """`[num_devices, num_devices]`: what the transfers of a step carry, from row to column."""
+    graph, transfers = problem.graph, schedule.transfers
+    sent = np.zeros((problem.num_devices, problem.num_devices), dtype=np.int64)
+    src = schedule.device[graph.tensor_producer[transfers.tensor]]
+    np.add.at(sent, (src, transfers.dst), graph.tensor_bytes[transfers.tensor])
+    return sent
+
+
 def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
     """Sort key, the lower the better: first what fits into memory, then the makespan."""
     return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us

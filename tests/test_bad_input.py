@@ -280,3 +280,11 @@ def test_an_unknown_cost_source_lists_those_that_exist(
     refused = pesto("profile", small["graph.meta"], *MACHINE, *source)
     assert refused.code == 2
     assert "analytic, csv" in refused.err
+
+
+def test_a_machine_that_is_not_there_lists_what_could_be_named(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    refused = pesto("profile", small["graph.meta"], "-m", "my.toml", "-o", tmp_path / "new.json")
+    assert refused.code == 2
+    assert "v100x2-pcie, local-workers:N, local-gpus, or the path of a TOML" in refused.err

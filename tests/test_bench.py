@@ -329,7 +329,7 @@ def test_everything_is_written_and_nothing_is_made_twice(
         (("--memory", "16"), "--memory names '16'; a size above 0 with its unit was expected"),
         (("--memory", "0GB"), "--memory names '0GB'"),
         (("--models", "no-such.profile.json"), "no-such.profile.json does not exist"),
-        (("--models", "RNN-2-2"), "zoo model 'rnn-2-2': not in the zoo"),
+        (("--models", "RNNLM-tiny,RNN-2-2"), "zoo model 'rnn-2-2': not in the zoo"),
         (("--time-limit", "nan"), "--time-limit is nan"),
     ],
 )
@@ -339,6 +339,7 @@ def test_bad_input_is_named(
     outcome = pesto("bench", "paper", "-o", tmp_path / "results", "--quiet", *argv)
     assert outcome.code == 2
     assert message.lower() in outcome.err.lower()
+    assert list((tmp_path / "results").rglob("*.json")) == []  # not even of what could be made
 
 
 def test_an_output_that_is_no_folder_is_refused(pesto: Pesto, tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from random_problems import random_placement, random_problem
 
 from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.coarsen import Coarsening, coarsen
-from pesto_cli.coarsen.batch import matching, mergeable_edges, siblings
+from pesto_cli.coarsen.batch import mergeable_edges, siblings, verdicts
 from pesto_cli.coarsen.coarsening import MERGINGS
+from pesto_cli.coarsen.considered import considered
 from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient
+from pesto_cli.coarsen.rounds import Round, Verdict
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
@@ -68,7 +70,7 @@ def as_edges(pairs: Pairs) -> list[Edge]:
 def batch_in_random_order(num_ops: int, edges: Sequence[Edge], seed: int) -> list[Edge]:
     quotient, height, pairs = candidates(dag(num_ops, edges))
     pairs = pairs[np.random.default_rng(seed).permutation(len(pairs))]
-    return as_edges(pairs[matching(quotient, height, pairs)])
+    return as_edges(pairs[verdicts(quotient, height, pairs) == Verdict.MERGED])
 
 
 @settings(max_examples=1000, deadline=None)
@@ -384,3 +386,64 @@ def test_values_of_nodes_expand_to_their_ops(diamond: Problem) -> None:
 def test_bad_arguments_are_refused(diamond: Problem, num_nodes: int, merging: str) -> None:
     with pytest.raises(BadInputError, match="was expected"):
         coarsen(diamond, num_nodes, merging=merging)
+
+
+def rounds_of(problem: Problem, num_nodes: int, merging: str) -> tuple[list[Round], Coarsening]:
+    rounds: list[Round] = []
+    return rounds, coarsen(problem, num_nodes, merging=merging, on_round=rounds.append)
+
+
+def test_a_round_says_by_hand_why_and_what() -> None:
+    # Figure 6 of the paper, as above: 0 -> 2 is taken first.
+    problem = dag(4, [(0, 2), (1, 3), (0, 3), (1, 2)])
+    (only,), _ = rounds_of(problem, 3, "plain")
+    found = {(pair.first, pair.second): pair for pair in considered(problem, only)}
+    assert {ends: pair.verdict for ends, pair in found.items()} == {
+        ("op0", "op2"): "merged",
+        ("op1", "op3"): "barred",
+        ("op0", "op3"): "taken",
+        ("op1", "op2"): "taken",
+    }
+    assert {pair.why for pair in found.values()} == {("next height",)}
+    # A second path 0 -> 1 -> 2 beside 0 -> 2.
+    problem = dag(3, [(0, 1), (1, 2), (0, 2)])
+    (only,), _ = rounds_of(problem, 2, "plain")
+    found = {(pair.first, pair.second): pair for pair in considered(problem, only)}
+    assert (found["op0", "op2"].verdict, found["op0", "op2"].why) == ("may close a cycle", ())
+    assert found["op0", "op1"].why == ("only predecessor", "next height", "others above")
+    assert found["op1", "op2"].why == ("only successor", "next height")
+
+
+@pytest.mark.parametrize("merging", MERGINGS)
+def test_rounds_lead_from_the_ops_to_the_nodes(merging: str) -> None:
+    for seed in range(40):
+        problem = random_problem(seed, 30)
+        rounds, coarse = rounds_of(problem, 8, merging)
+        before = problem.num_ops
+        for each in rounds:
+            assert each.quotient.num_nodes == before
+            before -= len(each.batch)
+            assert each.merged.num_nodes == before
+        assert coarse.num_nodes == before
+        if rounds:
+            assert rounds[-1].merged.node_of_op.tolist() == coarse.node_of_op.tolist()
+
+
+@pytest.mark.parametrize("merging", MERGINGS)
+def test_what_is_considered_is_every_edge_once_and_safe_where_it_says_why(merging: str) -> None:
+    for seed in range(60):
+        num_ops, edges = random_dag(seed)
+        problem = dag(num_ops, edges)
+        rounds, _ = rounds_of(problem, num_ops - 1, merging)
+        for each in rounds[:1]:  # whose nodes are the ops
+            index = problem.graph.index_of
+            found = {
+                (index[pair.first], index[pair.second]): pair for pair in considered(problem, each)
+            }
+            assert len(found) == len(considered(problem, each))
+            assert set(edges) <= found.keys()
+            for ends, pair in found.items():
+                if pair.why:
+                    assert is_acyclic_once_merged(num_ops, edges, [ends])
+                else:
+                    assert pair.verdict == "may close a cycle"

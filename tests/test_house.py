@@ -19,10 +19,13 @@ DATA = [
     "machine",
     "problem",
     "schedule",
+    "causes",
+    "changes",
     "result",
     "steps",
     "limits",
     "constraints",
+    "graph_networkx",
     "files",
 ]
 ALGORITHMS = ["bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
@@ -41,6 +44,7 @@ MAY_IMPORT |= {
     "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
     "strategies": DATA + ALGORITHMS + ["strategies"],
     "report": [*DATA, "report"],
+    "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],
     "bench": [*DATA, *ALGORITHMS, "strategies", "report", "bench"],
 }
 

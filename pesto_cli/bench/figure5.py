@@ -1,9 +1,11 @@
 """Pesto's Figure 5: what the integer program's congestion constraints are worth."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pesto_cli.bench.contenders import ILP_ALONE, PESTO
+from pesto_cli.bench.contenders import ILP_ALONE
 from pesto_cli.bench.experiment import Asked, Experiment, Report, figure, gib, ms, ms_or_oom
+from pesto_cli.bench.models import Model
 from pesto_cli.bench.published import published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
@@ -12,67 +14,79 @@ from pesto_cli.report.markdown import markdown_table
 if TYPE_CHECKING:
     import altair as alt
 
-NAMES = (ILP_ALONE, PESTO)
+# (speed of the links, nodes): NVLink and about PCIe; a program as large as the paper's, and one
+# that is solved to the end.
+CASES = ((1.0, 200), (1.0, 40), (0.1, 200), (0.1, 40))
+DRAWN = (0.1, 40)
+
+
+def _pair(asked: Asked, model: Model, speed: float, num_nodes: int) -> tuple[Job, Job]:
+    """Without the constraints, and with them."""
+    machine = replace(asked.first, interconnect_speed=speed)
+    without, with_ = (
+        Job(
+            model,
+            ILP_ALONE,
+            machine,
+            asked.effort,
+            num_nodes,
+            congestion=congestion,
+            with_timeline=True,
+        )
+        for congestion in (False, True)
+    )
+    return without, with_
 
 
 def _jobs(asked: Asked) -> list[Job]:
-    return [
-        Job(model, name, asked.first, asked.effort, congestion=congestion, with_timeline=True)
-        for model in asked.models
-        for name in NAMES
-        for congestion in (False, True)
-    ]
+    return [job for model in asked.models for case in CASES for job in _pair(asked, model, *case)]
 
 
 def _report(asked: Asked, records: Records) -> Report:
     paper = published("congestion")
     rows, data, charts = [], [], {}
     for model in asked.models:
-        for name in NAMES:
-            without, with_ = (
-                next(
-                    records[job]
-                    for job in _jobs(asked)
-                    if (job.model, job.contender, job.congestion) == (model, name, congestion)
-                )
-                for congestion in (False, True)
-            )
+        for speed, num_nodes in CASES:
+            without, with_ = (records[job] for job in _pair(asked, model, speed, num_nodes))
             ratio = without.step_us / with_.step_us if with_.step_us else None
-            is_papers = model.name == paper["model"] and name == ILP_ALONE
+            is_papers = (model.name, speed, num_nodes) == (paper["model"], *CASES[0])
             theirs = paper["step_without_over_with"] if is_papers else None
             rows.append(
                 [
                     model.name,
-                    name,
+                    f"{speed:g}x",
+                    str(num_nodes),
                     ms_or_oom(without),
                     ms_or_oom(with_),
-                    figure(ratio, ".3f", "-"),
+                    figure(ratio, ".2f", "-"),
                     figure(theirs, ".0f"),
                 ]
             )
             found = {"without_us": without.step_us, "with_us": with_.step_us, "ratio": ratio}
-            data.append({"model": model.name, "search": name, **found, "paper": theirs})
-            if name == ILP_ALONE:
-                charts[model.name] = _chart(model.name, without, with_)
+            case = {"model": model.name, "interconnect_speed": speed, "num_nodes": num_nodes}
+            data.append({**case, **found, "paper": theirs})
+            if (speed, num_nodes) == DRAWN:
+                title = f"{model.name}, links {speed:g}x, {num_nodes} nodes"
+                charts[model.name] = _chart(title, without, with_)
     if len(charts) == 1:
         charts = {"": charts.popitem()[1]}
     said = (
-        f"Step times in ms, GPUs of {gib(asked.memory_gib[0])}: the program does not know, or "
-        "knows, that a link carries one transfer at a time; the simulator knows it in both cases. "
-        f"*{ILP_ALONE}* is what the paper's figure shows: the program's placement and order, "
-        f"expanded. *{PESTO}* refines both, so that little of the difference is left."
+        f"Step times in ms, GPUs of {gib(asked.memory_gib[0])}, of *{ILP_ALONE}*: the placement "
+        "and order that the program finds for the coarse graph, expanded, not refined. The program "
+        "does not know, or knows, that a link carries one transfer at a time; the simulator knows "
+        "it in both cases."
     )
-    columns = ["model", "search", "without", "with", "without / with", "paper"]
-    return Report(data, f"{said}\n\n{markdown_table(columns, rows, num_text=2)}", charts)
+    columns = ["model", "links", "nodes", "without", "with", "without / with", "paper"]
+    return Report(data, f"{said}\n\n{markdown_table(columns, rows, num_text=1)}", charts)
 
 
-def _chart(model: str, without: Record, with_: Record) -> "alt.LayerChart | alt.VConcatChart":
+def _chart(title: str, without: Record, with_: Record) -> "alt.LayerChart | alt.VConcatChart":
     """Busy times of devices and links, one below the other on one scale of time."""
     import altair as alt
 
     longest_ms = max(without.step_us, with_.step_us) / 1e3
     panels = []
-    for title, record in (("without", without), ("with", with_)):
+    for which, record in (("without", without), ("with", with_)):
         rows = [
             {"row": row, "from": start / 1e3, "to": end / 1e3, "link": "->" in row}
             for row, spans in record.timeline.items()
@@ -94,7 +108,7 @@ def _chart(model: str, without: Record, with_: Record) -> "alt.LayerChart | alt.
             .properties(
                 width=640,
                 height=alt.Step(18),
-                title=f"{model}, {title} congestion constraints: {ms(record.step_us)} ms",
+                title=f"{title}, {which} congestion constraints: {ms(record.step_us)} ms",
             )
         )
         panels.append(bars)

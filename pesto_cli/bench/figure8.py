@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pesto_cli.bench.bars import KINDS
 from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import PESTO, RIVALS
 from pesto_cli.bench.experiment import Asked, Experiment, Report, gib, ms, ms_or_oom, percent
@@ -19,7 +20,13 @@ COMPUTE_SPEEDS = (0.5, 1.0, 2.0, 4.0)
 INTERCONNECT_SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 NAMES = (*RIVALS, PESTO)
 # The lines of the chart.
-DRAWN = ("expert", "Baechi's best recipe", "best rival", PESTO)
+COLOURS = {
+    "expert": "#9aa5b1",
+    "Baechi's best recipe": KINDS["Baechi"],
+    "best rival": "#4b5563",
+    PESTO: KINDS["pesto"],
+}
+DRAWN = tuple(COLOURS)
 
 
 def _compute(asked: Asked) -> list[Change]:
@@ -92,6 +99,7 @@ def _report(
                 {
                     "model": model.name,
                     "speed": speed,
+                    "bound_us": standing.bound_us,
                     "step_us": {
                         name: record.step_us if record.fits else None
                         for name, record in standing.records.items()
@@ -111,14 +119,19 @@ def _report(
 
 
 def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
-    """A panel a model: step time against speed, both logarithmic."""
+    """A panel a model: step time over its lower bound, against speed."""
     import altair as alt
 
+    colours = alt.Scale(domain=list(DRAWN), range=list(COLOURS.values()))
     panels = []
     for model in dict.fromkeys(point["model"] for point in points):
         own = [point for point in points if point["model"] == model]
         rows = [
-            {"speed": point["speed"], "ms": point["drawn_us"][name] / 1e3, "strategy": name}
+            {
+                "speed": point["speed"],
+                "ratio": point["drawn_us"][name] / point["bound_us"],
+                "strategy": name,
+            }
             for point in own
             for name in DRAWN
             if point["drawn_us"][name] is not None
@@ -132,10 +145,14 @@ def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
                     "speed:Q",
                     title=f"{axis}, times",
                     scale=alt.Scale(type="log", nice=False),
-                    axis=alt.Axis(values=speeds, format="~g"),
+                    axis=alt.Axis(values=speeds, format="~g", labelFlush=False),
                 ),
-                y=alt.Y("ms:Q", title="step time, ms", scale=alt.Scale(zero=True)),
-                color=alt.Color("strategy:N", title=None, scale=alt.Scale(domain=list(DRAWN))),
+                y=alt.Y(
+                    "ratio:Q",
+                    title="step time over lower bound",
+                    scale=alt.Scale(zero=False, domainMin=1.0),
+                ),
+                color=alt.Color("strategy:N", title=None, scale=colours),
             )
             .properties(width=260, height=180, title=model)
         )

@@ -6,10 +6,11 @@ experiments share what they have in common.
 
 import ast
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -175,9 +176,10 @@ def make(job: Job, key: Mapping[str, Any]) -> Record:
     made_ready(job.contender)
     problem = job.machine.applied(job.model.profile().problem)
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
-    search = Search(
-        limits=Limits(**asdict(job.effort)), num_nodes=job.num_nodes, congestion=job.congestion
-    )
+    limits = Limits(**asdict(job.effort))
+    if not CONTENDERS[job.contender].uses_time:
+        limits = replace(limits, time_limit_s=math.inf)  # rivals take what they take
+    search = Search(limits=limits, num_nodes=job.num_nodes, congestion=job.congestion)
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     try:
         answer = CONTENDERS[job.contender].strategy(Simulator(problem), search)

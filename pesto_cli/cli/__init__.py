@@ -1,22 +1,35 @@
 """The command line: each command reads, calls, writes and echoes."""
 
+import io
+import os
 import sys
 
 import click
 
 from pesto_cli import __version__
 from pesto_cli.cli.bench import bench
+from pesto_cli.cli.checking import check, diff
+from pesto_cli.cli.completing import offer
 from pesto_cli.cli.costs import comm, profile
+from pesto_cli.cli.doctor import completion, doctor
+from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
+from pesto_cli.cli.numba_cache import kernel_cache
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
+from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
-from pesto_cli.errors import BUG, INTERRUPTED, EnvironmentFailedError, PestoError
+from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedError, PestoError
 
 
 def main() -> None:
     """Run the command line, and turn every outcome into its exit code."""
+    stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")  # a locale may lack the characters of a table
     try:
-        cli(standalone_mode=False)
+        with kernel_cache():
+            cli(standalone_mode=False)
+        click.echo(nl=False)  # flushes, where there is a stdout
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
@@ -28,6 +41,17 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # As of `| head`: nobody wants to know more, and the interpreter is to flush no more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(READER_LEFT)
+    except SystemExit:
+        if sys.stdout is not stdout:  # click has seen a broken pipe, and exits with 1
+            sys.exit(READER_LEFT)
+        raise
+    except MemoryError as error:
+        click.echo(f"Error: the memory is full ({error}); use a machine with more.", err=True)
+        sys.exit(EnvironmentFailedError.exit_code)
     except OSError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
@@ -60,9 +84,16 @@ for command in (
     solve,
     simulate,
     compare,
+    report,
+    explain,
+    check,
+    diff,
     apply,
     run,
     worker,
     bench,
+    doctor,
+    completion,
 ):
     cli.add_command(command)
+offer(cli)

@@ -13,13 +13,15 @@ import click
 from pesto_cli.cli.options import (
     PATH,
     deterministic_option,
+    echo_json,
+    json_option,
     listed,
     quiet_option,
     seed_option,
     time_limit_option,
 )
 from pesto_cli.cli.shown import shown
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 
 MACHINE = "v100x2-nvlink"
 
@@ -66,7 +68,8 @@ def bench() -> None:
     help="A folder of profiles, NAME.profile.json; what it lacks is made.  [default: profiles in "
     "the output]",
 )
-@quiet_option()
+@json_option
+@quiet_option("no progress, only what was written")
 def paper(
     output: Path,
     only: str | None,
@@ -77,6 +80,7 @@ def paper(
     jobs: int,
     deterministic: bool,
     profiles: Path | None,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Make the tables and figures of the Pesto paper again (Middleware '21).
@@ -113,12 +117,28 @@ def paper(
             return api.profile(graph, api.read_machine(MACHINE))
 
     source = experiments.Models(_folder(profiles or folder / "profiles"), made)
+    for name in named:
+        _check_model(name, source)
     with _telling(quiet) as tell:
         written = experiments.paper(
             names, source, named, Asked((), sizes, effort), folder, jobs, tell
         )
-    for path in written:
-        click.echo(path)
+    if as_json:
+        echo_json({"written": list(map(str, written))})
+    else:
+        click.echo("\n".join(map(str, written)))
+
+
+def _check_model(name: str, source: Any) -> None:
+    """Refuse a model of `--models` that is not there, before hours of runs, not after them."""
+    from pesto_cli.zoo import check_name
+
+    if source.is_made(name):
+        return
+    if name.endswith((".json", ".json.gz")):
+        raise BadInputError(f"--models: {name} does not exist; check the path.")
+    with about("--models"):
+        check_name(name)
 
 
 def _gib(size: str) -> float:

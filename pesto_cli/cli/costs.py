@@ -88,7 +88,7 @@ def profile(
             with connected(machine, open_ports, quiet) as cluster:
                 known = cluster.machine
         else:
-            known = api.read_machine(machine)
+            known = api.read_machine(machine, "local-workers:N", "local-gpus")
         with shown(f"pricing {graph.name}", quiet):
             priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)

@@ -1,10 +1,18 @@
 """`export` and `apply`: a graph in, and a placement back into it."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from pesto_cli.cli.options import PATH, check_output, output_option, quiet_option
+from pesto_cli.cli.options import (
+    PATH,
+    check_output,
+    echo_json,
+    json_option,
+    output_option,
+    quiet_option,
+)
 from pesto_cli.errors import BadInputError
 
 
@@ -24,6 +32,7 @@ from pesto_cli.errors import BadInputError
     type=PATH,
     help="Where --capture writes what that step is fed.  [default: the graph's, as .feeds.npz]",
 )
+@json_option
 @quiet_option()
 def export(
     source: str,
@@ -35,6 +44,7 @@ def export(
     optimize: bool,
     capture: bool,
     feeds_output: Path | None,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Write a flat training-step graph.
@@ -64,15 +74,23 @@ def export(
         )
         data = {}
     api.write_meta_graph(output, graph)
-    if not quiet:
-        fetched = ", ".join(fetch_names(graph))
-        click.echo(f"{output}: {len(graph.graph_def.node)} nodes; fetches {fetched}", err=True)
+    fetched = fetch_names(graph)
+    record: dict[str, Any] = {
+        "output": str(output),
+        "num_nodes": len(graph.graph_def.node),
+        "fetches": fetched,
+    }
+    told = [f"{output}: {record['num_nodes']} nodes; fetches {', '.join(fetched)}"]
     if data or feeds_output is not None:
         write_feeds(feeds_path, data)
-        if not quiet:
-            shapes = (f"{name} {list(value.shape)}" for name, value in data.items())
-            what = ", ".join(shapes) or "nothing"
-            click.echo(f"{feeds_path}: what the step is fed: {what}", err=True)
+        shapes = {name: list(value.shape) for name, value in data.items()}
+        record["feeds"] = {"output": str(feeds_path), "shapes": shapes}
+        what = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "nothing"
+        told.append(f"{feeds_path}: what the step is fed: {what}")
+    if as_json:
+        echo_json(record)
+    elif not quiet:
+        click.echo("\n".join(told), err=True)
 
 
 def _check_capture(
@@ -108,6 +126,7 @@ def _check_capture(
 )
 @click.option("--devices", default="", metavar="GPU:0=/device:CPU:0,...", help="Devices at hand.")
 @click.option("--tf-pesto", type=PATH, metavar="DIR", help="Also write part.json and cdep.json.")
+@json_option
 @quiet_option()
 def apply(
     graph: Path,
@@ -116,6 +135,7 @@ def apply(
     order: str,
     devices: str,
     tf_pesto: Path | None,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Write PLACEMENT into GRAPH: devices and control dependencies."""
@@ -137,10 +157,16 @@ def apply(
     if tf_pesto is not None:
         write_tf_pesto(tf_pesto, changes)
     api.write_meta_graph(output, with_changes(meta, changes))
-    if not quiet:
+    num_edges = sum(map(len, changes.waits_for.values()))
+    if as_json:
+        num_nodes = len(changes.device)
+        echo_json(
+            {"output": str(output), "num_nodes_placed": num_nodes, "num_control_edges": num_edges}
+        )
+    elif not quiet:
         click.echo(
-            f"{output}: {len(changes.device)} nodes placed, "
-            f"{sum(map(len, changes.waits_for.values()))} control dependencies added. Run it with "
-            "pesto_cli.apply.session_config(), or TensorFlow may move ops or lose their order.",
+            f"{output}: {len(changes.device)} nodes placed, {num_edges} control dependencies "
+            "added. Run it with pesto_cli.apply.session_config(), or TensorFlow may move ops or "
+            "lose their order.",
             err=True,
         )

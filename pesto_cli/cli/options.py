@@ -1,6 +1,7 @@
 """Options and checks that several commands share."""
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,29 @@ def json_option(command: Command) -> Command:
 def quiet_option(what: str = "neither progress nor summary") -> Callable[[Command], Command]:
     """`--quiet`."""
     return click.option("--quiet", is_flag=True, help=f"Print {what}.")
+
+
+def summary_option(command: Command) -> Command:
+    """`--summary`."""
+    return click.option(
+        "--summary", type=PATH, help="Append Markdown, as to the file of GITHUB_STEP_SUMMARY."
+    )(command)
+
+
+def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """What share a text such as `2%` stands for."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\d{1,6}(\.\d+)?%", value) is None:
+        raise click.BadParameter(
+            f"{value!r} is no percentage; one such as 2% or 0.5% was expected."
+        )
+    return float(value[:-1]) / 100
+
+
+def max_regression_option(what: str) -> Callable[[Command], Command]:
+    """`--max-regression`."""
+    return click.option("--max-regression", callback=_share, metavar="PERCENT", help=what)
 
 
 def time_limit_option(what: str | None = None) -> Callable[[Command], Command]:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pesto_cli.cli.options import (
     output_option,
     quiet_option,
     search_options,
+    summary_option,
 )
 from pesto_cli.cli.shown import searching
 from pesto_cli.errors import INTERRUPTED, BadInputError, about
@@ -65,7 +66,10 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
 @output_option("the placement")
 @click.option("--strategy", default="pesto", show_default=True)
 @search_options
-@click.option("--warm-start", type=PATH, help="A placement to start from.")
+@click.option(
+    "--warm-start", type=PATH, help="A placement to start from, also of an earlier graph."
+)
+@summary_option
 @json_option
 @quiet_option()
 def solve(
@@ -73,32 +77,44 @@ def solve(
     output: Path,
     strategy: str,
     warm_start: Path | None,
+    summary: Path | None,
     as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
+    from pesto_cli.files.job_summary import append_summary
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
+    from pesto_cli.report.sections import sections_markdown
+    from pesto_cli.report.solved import solved_section
     from pesto_cli.report.tables import comparison
     from pesto_cli.result import SolveStatus
 
     check_output(output, profile)
+    if summary is not None:
+        check_output(summary, output, profile, warm_start)
     priced = _constrained(profile, options.pop("constraints"))
     start = None
     if warm_start is not None and strategy != "pesto":
         raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
     if warm_start is not None:
-        start = api.read_placement(warm_start).match(priced.problem)
+        start = _carried_over(warm_start, priced, quiet)
     with _stoppable() as stop:
-        search = _search_from(options, stop, quiet, warm_start=start)
+        search = _search_from(options, stop, quiet)
+        if start is not None:
+            too = not start.is_whole
+            search = replace(search, warm_start=start.placement, cheap_starts_too=too)
         with searching(strategy, search, quiet) as watched:
             result = api.solve(priced, strategy, watched)
     if options["deterministic"]:
         options["workers"] = 1
     placed = api.placement(priced, result, options)
     api.write_placement(output, placed)
+    if summary is not None:
+        section = solved_section(priced.problem, result)
+        append_summary(summary, sections_markdown(f"{output.name}: solved", [section]))
     if as_json:
         echo_json(result_json(priced.problem, result))
     elif not quiet:
@@ -135,6 +151,7 @@ def simulate(
     """Replay a placement of PROFILE and check it against every rule of the execution model."""
     from pesto_cli import api
     from pesto_cli.files import atomic_write
+    from pesto_cli.memory import held_over_time
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.memory import memory_text
     from pesto_cli.report.orders import chance, chance_table
@@ -155,7 +172,8 @@ def simulate(
         record["random_orders"] = {"seed": seed, "makespan_us": random_us.tolist(), **asdict(found)}
         tables.append(chance_table(result.makespan_us, found))
     if trace is not None:
-        value = chrome_trace(priced.problem, result.schedule)
+        held = held_over_time(priced.problem, result.schedule)
+        value = chrome_trace(priced.problem, result.schedule, held)
         atomic_write(trace, json.dumps(value).encode())
     if as_json:
         echo_json(record)
@@ -182,12 +200,12 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
     priced = _constrained(profile, options.pop("constraints"))
-    results = []
+    results: list[Any] = []
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
         for name in names:
             with searching(name, search, quiet) as watched:
-                results += api.compare(priced, [name], watched)
+                results.extend(api.compare(priced, [name], watched))
     if as_json:
         echo_json([result_json(priced.problem, result) for result in results])
     else:
@@ -208,9 +226,21 @@ def _constrained(profile: Path, constraints: Path | None) -> Any:
         return api.constrain(priced, rules)
 
 
-def _search_from(
-    options: dict[str, Any], stop: threading.Event, quiet: bool, warm_start: Any = None
-) -> Any:
+def _carried_over(path: Path, priced: Any, quiet: bool) -> Any:
+    """A placement to start from, and word on stderr of how it fits."""
+    from pesto_cli import api
+    from pesto_cli.report.solved import carried_text, carried_warnings
+
+    placed = api.read_placement(path)
+    with about(path):
+        carried = api.carry_over(priced, placed)
+    if not quiet:
+        for text in (carried_text(carried), *carried_warnings(carried)):
+            click.echo(f"{path}: {text}", err=True)
+    return carried
+
+
+def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
     """The search that the command's options ask for."""
     from pesto_cli import api, ilp
 
@@ -241,7 +271,6 @@ def _search_from(
         num_nodes=options["num_nodes"],
         congestion=not options["no_congestion"],
         balance=options["balance"],
-        warm_start=warm_start,
     )
 
 

@@ -18,7 +18,7 @@ from pesto_cli.cli.options import (
     time_limit_option,
 )
 from pesto_cli.cli.shown import connected, searching, shown
-from pesto_cli.errors import BadInputError, NotAsPlannedError
+from pesto_cli.errors import BadInputError, NotAsPlannedError, about
 
 SHOWN_DEPARTURES = 50
 
@@ -78,7 +78,8 @@ def run(
     if graph.suffix != ".py":
         with shown(f"reading {graph}", quiet):
             meta = api.read_meta_graph(graph)
-    is_unplaced = meta is not None and not names and not devices_in_graph(meta)
+    with about(graph):
+        is_unplaced = meta is not None and not names and not devices_in_graph(meta)
     if verify and is_unplaced:
         raise BadInputError(
             f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."

@@ -1,28 +1,48 @@
 """Which pairs of nodes may be merged in one batch without closing a cycle (Theorem 3.5)."""
 
+from enum import IntFlag
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
-from pesto_cli.graph import BoolArray, IntArray
+from pesto_cli.coarsen.rounds import Verdict
+from pesto_cli.graph import IntArray
 
 
-def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
-    """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device.
+class NoCycle(IntFlag):
+    """Why merging u and v, and nothing else, closes no cycle: any one of these is enough."""
+
+    ONLY_SUCCESSOR = 1
+    ONLY_PREDECESSOR = 2
+    NEXT_HEIGHT = 4
+    OTHERS_ABOVE = 8
+    SAME_HEIGHT = 16
+
+
+def condition_ii(quotient: Quotient, height: IntArray, edges: Pairs) -> IntArray:
+    """`[num_pairs]`: why an edge (u, v) meets condition (ii) of Theorem 3.5, in `NoCycle`, or 0.
 
     |succ(u)| = 1  or  |prec(v)| = 1  or  H(v) = H(u) + 1
     or  H(w) > H(v) for every other successor w of u
     """
-    tails, heads = quotient.edges
+    u, v = edges.first, edges.second
     other = _second_lowest(quotient.out_offsets, quotient.heads, height)  # inf where |succ| = 1
-    fits = (
-        (height[heads] < other[tails])
-        | (quotient.in_degree[heads] == 1)
-        | (height[heads] == height[tails] + 1)
+    is_only = quotient.out_degree[u] == 1
+    flags: IntArray = (
+        NoCycle.ONLY_SUCCESSOR * is_only
+        | NoCycle.ONLY_PREDECESSOR * (quotient.in_degree[v] == 1)
+        | NoCycle.NEXT_HEIGHT * (height[v] == height[u] + 1)
+        | NoCycle.OTHERS_ABOVE * (~is_only & (height[v] < other[u]))
     )
-    return _compatible(quotient, Pairs(tails, heads, quotient.weight_bytes)[fits])
+    return flags
+
+
+def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
+    """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device."""
+    edges = Pairs(*quotient.edges, quotient.weight_bytes)
+    return _compatible(quotient, edges[condition_ii(quotient, height, edges) != 0])
 
 
 def siblings(quotient: Quotient, height: IntArray) -> Pairs:
@@ -64,16 +84,16 @@ def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
     return pairs[same_role & (allowed[one] & allowed[other]).any(axis=1)]
 
 
-def matching(
+def verdicts(
     quotient: Quotient, height: IntArray, pairs: Pairs, cap_us: float = np.inf
-) -> BoolArray:
-    """`[num_pairs]`: the batch, taken greedily from pairs in order of preference.
+) -> IntArray:
+    """`[num_pairs]`: the `Verdict` on each, taken greedily from pairs in order of preference.
 
     The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is
     taken, no other predecessor of v at u's height starts a pair along an edge. Groups that it joins
     keep a common device and have at most `cap_us` of work.
     """
-    batch: BoolArray = _matching(
+    verdict: IntArray = _matching(
         pairs.first,
         pairs.second,
         height,
@@ -84,7 +104,7 @@ def matching(
         quotient.group_allowed,
         cap_us,
     )
-    return batch
+    return verdict
 
 
 @njit(cache=True)
@@ -119,22 +139,31 @@ def _matching(
     parent = np.arange(len(group_work))
     work = group_work.copy()
     allowed = group_allowed.copy()
-    batch = np.zeros(len(first), dtype=np.bool_)
+    verdict = np.empty(len(first), dtype=np.int64)
     for pair in range(len(first)):
         u, v = first[pair], second[pair]
         along_edge = height[u] != height[v]
-        if taken[u] or taken[v] or (along_edge and barred[u]):
+        if taken[u] or taken[v]:
+            verdict[pair] = Verdict.TAKEN
+            continue
+        if along_edge and barred[u]:
+            verdict[pair] = Verdict.BARRED
             continue
         one, other = root(parent, group[u]), root(parent, group[v])
         if one != other:
-            if work[one] + work[other] > cap or not (allowed[one] & allowed[other]).any():
+            if not (allowed[one] & allowed[other]).any():
+                verdict[pair] = Verdict.NO_DEVICE
+                continue
+            if work[one] + work[other] > cap:
+                verdict[pair] = Verdict.CAPPED
                 continue
             parent[other] = one
             work[one] += work[other]
             allowed[one] &= allowed[other]
-        batch[pair] = taken[u] = taken[v] = True
+        verdict[pair] = Verdict.MERGED
+        taken[u] = taken[v] = True
         if along_edge:
             for edge in range(in_offsets[v], in_offsets[v + 1]):
                 if height[tails[edge]] == height[u]:
                     barred[tails[edge]] = True
-    return batch
+    return verdict

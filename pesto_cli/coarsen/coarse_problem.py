@@ -16,11 +16,11 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
     when all of it ends. That and the merging of tensors (`_tensors`) is what a coarse model loses.
     """
     graph, node_of_op = problem.graph, quotient.node_of_op
-    heaviest = _heaviest(problem, quotient)
+    named_after = heaviest(problem, quotient)
     tensors = _tensors(graph, node_of_op)
     coarse = OpGraph(
-        names=tuple(graph.names[op] for op in heaviest),
-        types=tuple(graph.types[op] for op in heaviest),
+        names=tuple(graph.names[op] for op in named_after),
+        types=tuple(graph.types[op] for op in named_after),
         colocation_group=quotient.group,
         resident_bytes=_sums(node_of_op, graph.resident_bytes, quotient.num_nodes),
         alias_of=_alias_of(graph, node_of_op, quotient.num_nodes),
@@ -44,7 +44,7 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
     )
 
 
-def _heaviest(problem: Problem, quotient: Quotient) -> list[int]:
+def heaviest(problem: Problem, quotient: Quotient) -> list[int]:
     """The member of most work of every node, the first of equals: it names the node."""
     order = np.lexsort((-problem.min_duration_us, quotient.node_of_op))
     _, first = np.unique(quotient.node_of_op[order], return_index=True)

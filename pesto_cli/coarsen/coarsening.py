@@ -12,6 +12,7 @@ from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.parallel import merge_keeping_parallel
 from pesto_cli.coarsen.plain import merge_plainly
 from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.coarsen.rounds import OnRound, unheard
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import Adjacency, FloatArray, IntArray
 from pesto_cli.problem import Problem
@@ -69,7 +70,7 @@ class Coarsening:
         return priority
 
 
-Merging = Callable[[Problem, int], Quotient]
+Merging = Callable[[Problem, int, OnRound], Quotient]
 
 MERGINGS: Mapping[str, Merging] = {
     "parallel": merge_keeping_parallel,
@@ -77,11 +78,18 @@ MERGINGS: Mapping[str, Merging] = {
 }
 
 
-def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "parallel") -> Coarsening:
+def coarsen(
+    problem: Problem,
+    num_nodes: int = 200,
+    *,
+    merging: str = "parallel",
+    on_round: OnRound = unheard,
+) -> Coarsening:
     """Merge ops into nodes until `num_nodes` are left; a problem that is no larger stays as it is.
 
     merging: a name in `MERGINGS`. "parallel" gives more nodes than asked for only where no two can
     be merged: every two that may share a device have a third one between them.
+    on_round: told of every batch of merges.
 
     Raises:
         BadInputError: `num_nodes` is below 1, or the merging is unknown.
@@ -92,5 +100,5 @@ def coarsen(problem: Problem, num_nodes: int = 200, *, merging: str = "parallel"
         raise BadInputError(f"merging is {merging!r}; one of {', '.join(MERGINGS)} was expected.")
     if problem.num_ops <= num_nodes:
         return Coarsening(problem, np.arange(problem.num_ops, dtype=np.int64))
-    quotient = MERGINGS[merging](problem, num_nodes)
+    quotient = MERGINGS[merging](problem, num_nodes, on_round)
     return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)

@@ -3,11 +3,12 @@
 import numpy as np
 
 from pesto_cli.bounds import critical_path_us, load_us
-from pesto_cli.coarsen.batch import matching, mergeable_edges, siblings
+from pesto_cli.coarsen.batch import mergeable_edges, siblings, verdicts
 from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.pressure import joint_work_us, pressure_us, within
 from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.coarsen.rounds import OnRound, Round, Verdict, unheard
 from pesto_cli.graph import FloatArray
 from pesto_cli.problem import Problem
 
@@ -19,7 +20,9 @@ MAX_ROUNDS_LEFT = 25  # a round that merges less than this share of what is miss
 ROUNDING = 1e-9  # sums of doubles in another order differ
 
 
-def merge_keeping_parallel(problem: Problem, num_nodes: int) -> Quotient:
+def merge_keeping_parallel(
+    problem: Problem, num_nodes: int, on_round: OnRound = unheard
+) -> Quotient:
     """Merge batches by Theorem 3.5 until `num_nodes` are left, larger tensors first.
 
     What may be merged at a time are
@@ -44,19 +47,29 @@ def merge_keeping_parallel(problem: Problem, num_nodes: int) -> Quotient:
             work = joint_work_us(quotient, pairs)
             while not (fits := (pressure <= limit_us) & (work <= cap_us)).any():
                 limit_us, cap_us = _relaxed(limit_us, cap_us, float(pressure.min()))
+            allowed_us = limit_us, cap_us
+            verdict = np.where(pressure <= limit_us, Verdict.CAPPED, Verdict.TOO_LONG)
             through = np.maximum(paths.through[pairs.first], paths.through[pairs.second])
             lengthening = pressure - through
             order = np.flatnonzero(fits)
             order = order[np.lexsort((pressure[order], -pairs.weight_bytes[order]))]
-            order = order[matching(quotient, height, pairs[order], cap_us)]
-            batch = within(quotient, pairs[order], lengthening[order], limit_us)
-            if len(batch) < missing / MAX_ROUNDS_LEFT:
+            verdict[order] = verdicts(quotient, height, pairs[order], cap_us)
+            order = order[verdict[order] == Verdict.MERGED]
+            verdict[order] = Verdict.TOO_LONG_TOGETHER
+            order = order[within(quotient, pairs[order], lengthening[order], limit_us)]
+            if len(order) < missing / MAX_ROUNDS_LEFT:
                 limit_us, cap_us = _relaxed(limit_us, cap_us)
         else:
-            batch = leftover_pairs(quotient, height, paths)
-        if len(batch) == 0:
+            pairs = leftover_pairs(quotient, height, paths)
+            order = np.arange(len(pairs))
+            verdict, allowed_us = np.empty_like(order), (np.inf, np.inf)
+        if len(order) == 0:
             break
-        quotient = quotient.merged(batch[:missing])
+        verdict[order] = Verdict.NOT_NEEDED
+        verdict[order[:missing]] = Verdict.MERGED
+        merged = quotient.merged(pairs[order[:missing]])
+        on_round(Round(quotient, height, pairs, verdict, *allowed_us, merged))
+        quotient = merged
     return quotient
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from pesto_cli.coarsen.batch import matching, mergeable_edges
+from pesto_cli.coarsen.batch import mergeable_edges, verdicts
 from pesto_cli.coarsen.paths import heights
 from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.coarsen.rounds import OnRound, Round, Verdict, unheard
 from pesto_cli.problem import Problem
 
 # What a node may grow to, and by how much that is raised when nothing fits: the authors' program.
@@ -12,7 +13,7 @@ MAX_WORK_US, MAX_MEMBERS = 12_000.0, 80
 WORK_STEP_US, MEMBERS_STEP = 1_000.0, 1
 
 
-def merge_plainly(problem: Problem, num_nodes: int) -> Quotient:
+def merge_plainly(problem: Problem, num_nodes: int, on_round: OnRound = unheard) -> Quotient:
     """Merge batches of edges by Theorem 3.5 until `num_nodes` are left (Pesto, Section 3.3).
 
     Stops early where no edge meets the theorem's conditions or joins ops that may share a device.
@@ -30,8 +31,15 @@ def merge_plainly(problem: Problem, num_nodes: int) -> Quotient:
         members = quotient.num_members[pairs.first] + quotient.num_members[pairs.second]
         while not (fits := (work_us < max_work_us) & (members < max_members)).any():
             max_work_us, max_members = max_work_us + WORK_STEP_US, max_members + MEMBERS_STEP
-        pairs = pairs[fits]
-        pairs = pairs[np.argsort(-pairs.weight_bytes, kind="stable")]
-        batch = pairs[matching(quotient, height, pairs)]
-        quotient = quotient.merged(batch[: quotient.num_nodes - num_nodes])
+        verdict = np.full(len(pairs), Verdict.CAPPED, dtype=np.int64)
+        order = np.flatnonzero(fits)
+        order = order[np.argsort(-pairs.weight_bytes[order], kind="stable")]
+        verdict[order] = verdicts(quotient, height, pairs[order])
+        order = order[verdict[order] == Verdict.MERGED]
+        verdict[order] = Verdict.NOT_NEEDED
+        order = order[: quotient.num_nodes - num_nodes]
+        verdict[order] = Verdict.MERGED
+        merged = quotient.merged(pairs[order])
+        on_round(Round(quotient, height, pairs, verdict, np.inf, max_work_us, merged))
+        quotient = merged
     return quotient

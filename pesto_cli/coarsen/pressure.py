@@ -51,23 +51,24 @@ def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
     return np.where(one == other, node_us, np.where(ties, TIE * group_us, group_us))
 
 
-def within(quotient: Quotient, batch: Pairs, lengthening_us: FloatArray, limit_us: float) -> Pairs:
-    """Those of a batch that together leave no path longer than `limit_us`.
+def within(
+    quotient: Quotient, batch: Pairs, lengthening_us: FloatArray, limit_us: float
+) -> IntArray:
+    """Rows of a batch that together leave no path longer than `limit_us`.
 
     Pairs that each stay within the limit can exceed it together. While they do, of those on too
     long a path the half that lengthens most is put off. A single one is within the limit.
 
     lengthening_us: `[num_pairs]`, by how much each exceeds the longest path through its nodes.
     """
+    rows = np.arange(len(batch))
     while True:
-        through = longest_paths(quotient, batch).through
-        too_long = np.flatnonzero(through[batch.first] > limit_us)
+        through = longest_paths(quotient, batch[rows]).through
+        too_long = np.flatnonzero(through[batch.first[rows]] > limit_us)
         if len(too_long) <= 1:
-            return batch
-        by_lengthening = too_long[np.argsort(lengthening_us[too_long], kind="stable")]
-        kept = np.ones(len(batch), dtype=np.bool_)
-        kept[by_lengthening[len(too_long) // 2 :]] = False
-        batch, lengthening_us = batch[kept], lengthening_us[kept]
+            return rows
+        by_lengthening = too_long[np.argsort(lengthening_us[rows[too_long]], kind="stable")]
+        rows = np.delete(rows, by_lengthening[len(too_long) // 2 :])
 
 
 def _without(

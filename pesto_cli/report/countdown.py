@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pesto_cli.report.progress import is_terminal
+from pesto_cli.report.progress import is_terminal, unwound_by_sigterm
 
 # What has ended, how many are over, how many there are, and whether it took time at all.
 Tick = Callable[[str, int, int, bool], None]
@@ -29,7 +29,8 @@ def countdown_on_stderr(what: str) -> Iterator[Tick]:
         yield log
         return
     columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+    with unwound_by_sigterm(), bar:
         task = bar.add_task(what, total=None)
 
         def tick(ended: str, over: int, count: int, is_new: bool) -> None:

@@ -76,7 +76,8 @@ def print_layouts(shown: Iterable[Layouts]) -> None:
 
 def plain_text(shown: Layouts) -> str:
     """A table as text for stderr, without bold headers."""
-    return _rendered(shown, Console(stderr=True, color_system=None, highlight=False))
+    console = Console(stderr=True, color_system=None, highlight=False, force_jupyter=False)
+    return _rendered(shown, console)
 
 
 def _rendered(shown: Layouts, console: Console) -> str:

@@ -80,9 +80,17 @@ def is_terminal(console: Console) -> bool:
 
 @contextmanager
 def _in_place(render: Callable[[], Table], console: Console) -> Iterator[None]:
-    """A line that changes in place and is gone in the end, also if that is a SIGTERM.
+    """A line that changes in place and is gone in the end."""
+    live = Live(get_renderable=render, console=console, transient=True, refresh_per_second=8)
+    with unwound_by_sigterm(), live:
+        yield
 
-    rich hides the cursor meanwhile, and would leave a killed process's terminal without one.
+
+@contextmanager
+def unwound_by_sigterm() -> Iterator[None]:
+    """Have a SIGTERM leave all contexts, where it would end the process on the spot.
+
+    rich hides the cursor, and a terminal would be left without one.
     """
 
     def end(signum: int, frame: Any) -> None:
@@ -91,8 +99,7 @@ def _in_place(render: Callable[[], Table], console: Console) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()  # which alone gets signals
     before = signal.signal(signal.SIGTERM, end) if is_main else None
     try:
-        with Live(get_renderable=render, console=console, transient=True, refresh_per_second=8):
-            yield
+        yield
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, before)

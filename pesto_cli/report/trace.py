@@ -1,49 +1,156 @@
-"""A schedule as a Chrome trace: opens in Perfetto or chrome://tracing."""
+"""A schedule as a Chrome trace: opens in Perfetto or chrome://tracing.
 
+The format is Google's "Trace Event Format": `X` is a slice of a row, `C` the value of a counter
+from then on, `s` and `f` the two ends of an arrow, `M` what processes and rows are called.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
 
+# Processes.
+DEVICES, LINKS = 1, 2
 
-def chrome_trace(problem: Problem, schedule: Schedule) -> dict[str, Any]:
-    """One row for each device and each link channel; times in us, as the format has them."""
-    graph, machine = problem.graph, problem.machine
-    rows = [device.name for device in machine.devices] + list(machine.channel_names)
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
-        for row, name in enumerate(rows)
+# Of a device: since when, ascending from 0, it holds how many bytes.
+Held = tuple[FloatArray, IntArray]
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A rectangle of the picture: an op or a transfer."""
+
+    process: int
+    row: int
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+def chrome_trace(problem: Problem, schedule: Schedule, held: Sequence[Held]) -> dict[str, Any]:
+    """A row for each device and each channel, and a counter of the memory of each device.
+
+    Arrows run from the op that makes a tensor to its transfer, and on to the ops that take it
+    there. Times are in us, as the format has them.
+    """
+    machine = problem.machine
+    ops = [_op_slice(problem, schedule, op) for op in range(problem.num_ops)]
+    sent = [_transfer_slice(problem, schedule, row) for row in range(len(schedule.transfers))]
+    events = [
+        *_names(DEVICES, "devices", [device.name for device in machine.devices]),
+        *_names(LINKS, "links", machine.channel_names),
+        *(_complete(each, {"type": problem.graph.types[op]}) for op, each in enumerate(ops)),
+        *(
+            _complete(each, _transfer_details(problem, schedule, row))
+            for row, each in enumerate(sent)
+        ),
+        *_counters(problem, held),
+        *_arrows(problem, schedule, ops, sent),
     ]
-    for op, name in enumerate(graph.names):
-        start_us, end_us = float(schedule.start_us[op]), float(schedule.end_us[op])
-        events.append(
-            _event(int(schedule.device[op]), name, start_us, end_us, {"type": graph.types[op]})
-        )
-    transfers = schedule.transfers
-    for tensor, dst, start_us, end_us in zip(
-        transfers.tensor.tolist(),
-        transfers.dst.tolist(),
-        transfers.start_us.tolist(),
-        transfers.end_us.tolist(),
-        strict=True,
-    ):
-        producer = int(graph.tensor_producer[tensor])
-        channel = int(machine.channel[schedule.device[producer], dst])
-        details = {"bytes": int(graph.tensor_bytes[tensor]), "to": machine.devices[dst].name}
-        row = machine.num_devices + channel
-        events.append(_event(row, graph.names[producer], start_us, end_us, details))
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
-def _event(
-    row: int, name: str, start_us: float, end_us: float, details: dict[str, Any]
-) -> dict[str, Any]:
+def _names(process: int, name: str, rows: Sequence[str]) -> Iterator[Event]:
+    """What a process and its rows are called, and where they come."""
+    about: Event = {"ph": "M", "pid": process, "tid": 0}
+    yield {**about, "name": "process_name", "args": {"name": name}}
+    yield {**about, "name": "process_sort_index", "args": {"sort_index": process}}
+    for row, row_name in enumerate(rows):
+        yield {**about, "tid": row, "name": "thread_name", "args": {"name": row_name}}
+        yield {**about, "tid": row, "name": "thread_sort_index", "args": {"sort_index": row}}
+
+
+def _op_slice(problem: Problem, schedule: Schedule, op: int) -> _Slice:
+    times = _ns(schedule.start_us[op]), _ns(schedule.end_us[op])
+    return _Slice(DEVICES, int(schedule.device[op]), problem.graph.names[op], *times)
+
+
+def _transfer_slice(problem: Problem, schedule: Schedule, row: int) -> _Slice:
+    transfers = schedule.transfers
+    producer = int(problem.graph.tensor_producer[transfers.tensor[row]])
+    channel = int(problem.machine.channel[schedule.device[producer], transfers.dst[row]])
+    times = _ns(transfers.start_us[row]), _ns(transfers.end_us[row])
+    return _Slice(LINKS, channel, problem.graph.names[producer], *times)
+
+
+def _transfer_details(problem: Problem, schedule: Schedule, row: int) -> Event:
+    transfers, machine = schedule.transfers, problem.machine
+    size = int(problem.graph.tensor_bytes[transfers.tensor[row]])
+    return {"bytes": size, "to": machine.devices[int(transfers.dst[row])].name}
+
+
+def _complete(slice_: _Slice, details: Event) -> Event:
     return {
         "ph": "X",
-        "pid": 0,
-        "tid": row,
-        "name": name,
-        "ts": start_us,
-        "dur": end_us - start_us,
+        "pid": slice_.process,
+        "tid": slice_.row,
+        "name": slice_.name,
+        "cat": "op" if slice_.process == DEVICES else "transfer",
+        "ts": on_grid_us(slice_.start_ns),
+        "dur": on_grid_us(slice_.end_ns - slice_.start_ns),
         "args": details,
+    }
+
+
+def _ns(time_us: float) -> int:
+    return round(float(time_us) * 1000)
+
+
+def on_grid_us(time_ns: int) -> float:
+    """A time such that a reader of whole ns has the same, be it that it rounds or cuts.
+
+    Else slices that follow each other would overlap by 1 ns now and then, which Perfetto takes for
+    one within the other.
+    """
+    time_us = time_ns / 1000
+    return time_us if int(time_us * 1000) == time_ns else math.nextafter(time_us, math.inf)
+
+
+def _counters(problem: Problem, held: Sequence[Held]) -> Iterator[Event]:
+    for device, (since_us, num_bytes) in zip(problem.machine.devices, held, strict=True):
+        for at_us, size in zip(since_us.tolist(), num_bytes.tolist(), strict=True):
+            name, ts, value = f"{device.name} memory", on_grid_us(_ns(at_us)), {"bytes": size}
+            yield {"ph": "C", "pid": DEVICES, "name": name, "ts": ts, "args": value}
+
+
+def _arrows(
+    problem: Problem, schedule: Schedule, ops: Sequence[_Slice], sent: Sequence[_Slice]
+) -> Iterator[Event]:
+    graph, transfers = problem.graph, schedule.transfers
+    number = 0
+    for row, (tensor, dst) in enumerate(
+        zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True)
+    ):
+        entries = range(
+            int(graph.consumer_offsets[tensor]), int(graph.consumer_offsets[tensor + 1])
+        )
+        takers = [
+            int(graph.consumers[entry])
+            for entry in entries
+            if schedule.device[graph.consumers[entry]] == dst and not graph.consumer_on_host[entry]
+        ]
+        pairs = [(ops[int(graph.tensor_producer[tensor])], sent[row])]
+        pairs += [(sent[row], ops[taker]) for taker in takers]
+        for tail, head in pairs:
+            # An end is found by its time within a slice, and nothing is within one of no length.
+            if tail.end_ns > tail.start_ns and head.end_ns > head.start_ns:
+                number += 1
+                yield _end("s", number, tail, (tail.start_ns + tail.end_ns) // 2)
+                yield {**_end("f", number, head, head.start_ns), "bp": "e"}
+
+
+def _end(phase: str, number: int, slice_: _Slice, at_ns: int) -> Event:
+    return {
+        "ph": phase,
+        "id": number,
+        "pid": slice_.process,
+        "tid": slice_.row,
+        "name": "transfer",
+        "cat": "transfer",
+        "ts": on_grid_us(at_ns),
     }

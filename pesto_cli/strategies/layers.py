@@ -58,7 +58,8 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
     height = _heights(graph)
     scopes = _forward_scopes(_layer_scopes(paths, forward, work_us), paths, own_scope, forward)
     if len(scopes) < 2:
-        slices = height * min(MAX_SLICES, int(height.max())) // (int(height.max()) + 1)
+        tallest = int(height.max(initial=0))
+        slices = height * min(MAX_SLICES, tallest) // (tallest + 1)
         names = [f"slice {index}" for index in range(int(slices.max(initial=0)) + 1)]
         of_group = _by_group(graph, slices, work_us)
         return Layers(names, of_group, of_group, np.ones(len(names)))

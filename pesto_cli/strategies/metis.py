@@ -60,11 +60,11 @@ SETTINGS = tuple(
 
 def metis(simulator: Simulator, search: Search) -> Answer:
     """The best of all settings."""
-    problem = simulator.problem
+    problem, is_over = simulator.problem, search.limits.begin()
     found: dict[bytes, Schedule] = {}
     graphs = {name: weighted(problem, name) for name in EDGE_WEIGHTS}
     for setting in SETTINGS:
-        if found and search.limits.stop.is_set():
+        if found and is_over():
             break
         device = placed(problem, graphs[setting.edge_weight], setting, search.limits.seed)
         if device.tobytes() not in found:
@@ -177,7 +177,10 @@ class Cut:
         if last - first == 1:
             return np.full(len(vertices), first, dtype=np.int64)
         middle = (first + last) // 2
-        share = float(self.target[first:middle].sum() / self.target[first:last].sum())
+        wanted = self.target[first:last]
+        # Where they are to have nothing, such as no memory, every part counts the same.
+        wanted = wanted if wanted.any() else np.ones_like(wanted)
+        share = float(wanted[: middle - first].sum() / wanted.sum())
         is_upper = self._halves(vertices, share)
         here = self.towards[vertices]
         lower, upper = here[:, first:middle].sum(axis=1), here[:, middle:last].sum(axis=1)

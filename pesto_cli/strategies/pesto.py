@@ -51,19 +51,18 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             return replace(search.limits, time_limit_s=of * limit_s)
         return replace(search.limits, time_limit_s=max(0.0, of * limit_s - spent_s))
 
+    starts: dict[str, Schedule] = {}
     if search.warm_start is not None:
-        starts = {"warm start": simulator.replay(search.warm_start)}
+        starts["warm start"] = simulator.replay(search.warm_start)
         _note_what_is_short(simulator.problem, starts["warm start"])
-    else:
-        starts = {
-            "single": single(simulator, search).schedule,
-            "expert": expert(simulator, search).schedule,
-        }
+    if search.warm_start is None or search.cheap_starts_too:
+        starts["single"] = single(simulator, search).schedule
+        starts["expert"] = expert(simulator, search).schedule
         rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
         num_rivals = int(RIVALS_SHARE * search.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
         for name, rival in RIVALS[:num_rivals]:
             if not search.limits.stop.is_set():
-                starts[name] = rival(simulator, search).schedule
+                starts[name] = rival(simulator, replace(search, limits=share(1.0))).schedule
     is_coarse = simulator.problem.num_ops > search.num_nodes
     ilp_share = COARSE_ILP_SHARE if is_coarse else ILP_SHARE
     incumbent = Incumbent(simulator, search)

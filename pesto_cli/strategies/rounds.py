@@ -39,12 +39,12 @@ Notes = dict[tuple[int, int], tuple[FloatArray, FloatArray]]
 
 def best_of_rounds(simulator: Simulator, search: Search, place: Place) -> Schedule:
     """The best of `NUM_ROUNDS` placements; one that exceeds the memory only if none fits."""
-    problem = simulator.problem
+    problem, is_over = simulator.problem, search.limits.begin()
     found: list[Schedule] = []
     for fill in FILLS:
         need, believed, notes = filled_bytes(problem, fill), problem, Notes()
         for _ in range(NUM_ROUNDS):
-            if found and search.limits.stop.is_set():
+            if found and is_over():
                 break
             found.append(judged(simulator, place(believed, need)))
             if len(found[-1].transfers) == 0:

@@ -17,6 +17,7 @@ class Search:
     solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
     congestion, balance: as `ilp.solve` takes them.
     warm_start: a placement to start from, instead of the cheap strategies' own.
+    cheap_starts_too: from these as well, as where the warm start is of an earlier graph.
     on_progress: called at each stage, better schedule and higher bound.
     """
 
@@ -26,6 +27,7 @@ class Search:
     congestion: bool = True
     balance: float | None = None
     warm_start: Placement | None = None
+    cheap_starts_too: bool = False
     on_progress: Callable[[Progress], None] = lambda progress: None
 
 

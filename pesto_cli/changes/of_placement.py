@@ -1,0 +1,104 @@
+"""What one placement has otherwise than another."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.files import PlacementFile
+
+
+@dataclass(frozen=True)
+class Move:
+    """An op on another device; both by their names in the second placement."""
+
+    op: str
+    src: str
+    dst: str
+
+
+@dataclass(frozen=True)
+class PlacementChanges:
+    """How a second placement differs from a first.
+
+    renamed: device of the first -> the one of the second that took its part, where names differ.
+    num_common: ops in both. moved: of these, those on another device, renaming aside.
+    reordered: device of the second -> of the ops on it in both, the fewest without which their
+        order is the same.
+    """
+
+    renamed: Mapping[str, str]
+    num_common: int
+    moved: tuple[Move, ...]
+    only_in_first: tuple[str, ...]
+    only_in_second: tuple[str, ...]
+    reordered: Mapping[str, int]
+
+
+def placement_changes(first: PlacementFile, second: PlacementFile) -> PlacementChanges:
+    """Compare two placements op by op."""
+    row_of = {name: row for row, name in enumerate(first.names)}
+    pairs = [(row_of[name], row) for row, name in enumerate(second.names) if name in row_of]
+    named = _part_of(first, second, pairs)
+    moved = tuple(
+        Move(second.names[after], named[first.device[before]], second.devices[second.device[after]])
+        for before, after in pairs
+        if named[first.device[before]] != second.devices[second.device[after]]
+    )
+    gone_elsewhere = {move.op for move in moved}
+    reordered = {}
+    for index, device in enumerate(second.devices):
+        stayed = [
+            (second.rank[after], first.rank[before])
+            for before, after in pairs
+            if second.device[after] == index and second.names[after] not in gone_elsewhere
+        ]
+        in_both = [rank for _, rank in sorted(stayed)]
+        reordered[device] = len(in_both) - _longest_ascent(in_both)
+    common = {second.names[after] for _, after in pairs}
+    return PlacementChanges(
+        renamed={name: new for name, new in zip(first.devices, named, strict=True) if name != new},
+        num_common=len(pairs),
+        moved=moved,
+        only_in_first=tuple(name for name in first.names if name not in common),
+        only_in_second=tuple(name for name in second.names if name not in common),
+        reordered=reordered,
+    )
+
+
+def _part_of(
+    first: PlacementFile, second: PlacementFile, pairs: Sequence[tuple[int, int]]
+) -> list[str]:
+    """For every device of the first placement, the name of the one that took its part.
+
+    Devices of one kind (what comes before the colon) may change places where that leaves fewer ops
+    moved: the assignment with most ops in common; among equals, the one with most names kept.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    shared = np.zeros((len(first.devices), len(second.devices)))
+    for before, after in pairs:
+        shared[first.device[before], second.device[after]] += 1
+    is_same = np.array([[a == b for b in second.devices] for a in first.devices])
+    is_alike = np.array([[_kind(a) == _kind(b) for b in second.devices] for a in first.devices])
+    tie = 1 / (1 + len(first.devices))
+    worth = np.where(is_alike, shared + tie * is_same, -len(pairs) - 1.0)
+    part_of = list(first.devices)
+    for before, after in zip(*linear_sum_assignment(worth, maximize=True), strict=True):
+        if shared[before, after] and is_alike[before, after]:
+            part_of[before] = second.devices[after]
+    return part_of
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _longest_ascent(values: Sequence[int]) -> int:
+    """Length of the longest increasing subsequence (Schensted, 1961)."""
+    tails: list[int] = []
+    for value in values:
+        place = bisect_left(tails, value)
+        tails[place : place + 1] = [value]
+    return len(tails)

@@ -1,0 +1,133 @@
+"""`check` and `diff`: is a placement still the one to use, and what has another one otherwise."""
+
+from pathlib import Path
+
+import click
+
+from pesto_cli.cli.options import (
+    PATH,
+    check_output,
+    echo_json,
+    json_option,
+    max_regression_option,
+    quiet_option,
+    summary_option,
+)
+from pesto_cli.cli.shown import shown
+from pesto_cli.errors import BadInputError, NotAsPlannedError
+
+
+@click.command()
+@click.argument("graph")
+@click.argument("placement", type=PATH)
+@click.option("--profile", type=PATH, help="Of GRAPH: predict the step time, and the memory.")
+@max_regression_option("Fail if the step is predicted slower than promised by more.")
+@summary_option
+@json_option
+@quiet_option("nothing but an error")
+def check(
+    graph: str,
+    placement: Path,
+    profile: Path | None,
+    max_regression: float | None,
+    summary: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Tell whether PLACEMENT is fresh, stale or regressed; nothing is solved.
+
+    Fresh: GRAPH, and the profile if there is one, are those that it was solved for. Stale: one of
+    them has changed. Regressed: by the profile, the step is slower than promised or exceeds the
+    memory. GRAPH is what export takes, or what it wrote. Exit code 1 unless fresh.
+    """
+    from pesto_cli import api
+    from pesto_cli.changes import Freshness
+    from pesto_cli.files.job_summary import append_summary
+    from pesto_cli.report.changes import check_json, check_reasons, check_sections
+    from pesto_cli.report.sections import print_sections, sections_markdown
+
+    if max_regression is not None and profile is None:
+        raise BadInputError("--max-regression needs predictions; --profile was expected with it.")
+    if summary is not None:
+        check_output(summary, Path(graph), placement, profile)
+    placed = api.read_placement(placement)
+    priced = None if profile is None else api.read_profile(profile)
+    with shown(f"reading {graph}", quiet):
+        meta = api.read_graph(graph)
+    found = api.check(meta, placed, priced, max_regression=max_regression, what=graph)
+    title, sections = f"{placement.name}: {found.freshness}", check_sections(found)
+    if summary is not None:
+        append_summary(summary, sections_markdown(title, sections))
+    if as_json:
+        echo_json(check_json(found))
+    elif not quiet:
+        print_sections(title, sections)
+    if found.freshness is not Freshness.FRESH:
+        reasons = "; ".join(check_reasons(found))
+        raise NotAsPlannedError(
+            f"{placement} is {found.freshness}: {reasons}; solve a profile of {graph} "
+            f"(pesto solve ... --warm-start {placement})."
+        )
+
+
+@click.command()
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
+@click.option("--profile", type=PATH, help="Tell the work that moves, and predict both by it.")
+@max_regression_option("Fail if the second is predicted slower by more.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md"]),
+    default="text",
+    show_default=True,
+    help="md is for a comment on a pull request.",
+)
+@summary_option
+@json_option
+@quiet_option("nothing but an error")
+def diff(
+    first: Path,
+    second: Path,
+    profile: Path | None,
+    max_regression: float | None,
+    form: str,
+    summary: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Tell what the SECOND placement has otherwise than the FIRST.
+
+    Ops that moved by scope, and step time, peak memory and bytes sent of both. Devices that have
+    only changed names are recognised.
+    """
+    from pesto_cli import api
+    from pesto_cli.files.job_summary import append_summary
+    from pesto_cli.report.changes import difference_json, difference_sections, slower_text
+    from pesto_cli.report.sections import print_sections, sections_markdown
+
+    if summary is not None:
+        check_output(summary, first, second, profile)
+    priced = None if profile is None else api.read_profile(profile)
+    found = api.diff(api.read_placement(first), api.read_placement(second), priced)
+    names = (str(first), str(second)) if first.name == second.name else (first.name, second.name)
+    title, sections = " -> ".join(names), difference_sections(found, names)
+    if summary is not None:
+        append_summary(summary, sections_markdown(title, sections))
+    if as_json or form == "json":
+        echo_json(difference_json(found))
+    elif form == "md":
+        click.echo(sections_markdown(title, sections), nl=False)
+    elif not quiet:
+        print_sections(title, sections)
+    slower_by = found.slower_by
+    if max_regression is not None and slower_by is None:
+        raise BadInputError(
+            f"--max-regression: {first} or {second} has no predicted step time; placements by "
+            "pesto solve, or --profile, were expected."
+        )
+    if max_regression is not None and slower_by is not None and slower_by > max_regression:
+        raise NotAsPlannedError(
+            f"by {second} the step is {slower_text(slower_by)} than by {first}; "
+            f"{max_regression:.1%} was accepted (--max-regression)."
+        )

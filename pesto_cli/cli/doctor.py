@@ -1,0 +1,53 @@
+"""`doctor` and `completion`: about pesto itself."""
+
+from dataclasses import asdict
+
+import click
+from click.shell_completion import get_completion_class
+
+from pesto_cli.cli.options import echo_json, json_option, quiet_option
+from pesto_cli.cli.shown import shown
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+
+
+@click.command()
+@json_option
+@quiet_option("only what does not work")
+def doctor(as_json: bool, quiet: bool) -> None:
+    """Check the installation: versions, solvers, devices, and what limits them.
+
+    Exits 5 if something does not work that pesto needs.
+    """
+    from pesto_cli.doctor import Verdict, checks
+    from pesto_cli.report.checks import checks_table
+    from pesto_cli.report.layouts import print_layouts
+
+    with shown("looking at solvers and devices", quiet):
+        found = checks()
+    told = [check for check in found if not quiet or check.verdict is not Verdict.OK]
+    if as_json:
+        echo_json([asdict(check) for check in told])
+    elif told:
+        print_layouts([checks_table(told)])
+    failed = [check.name for check in found if check.verdict is Verdict.FAIL]
+    if failed:
+        raise EnvironmentFailedError(
+            f"pesto needs what does not work here: {', '.join(failed)}; see above what to do."
+        )
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what SHELL needs to complete pesto's commands, options, names and files at TAB.
+
+    \b
+    bash: pesto completion bash > ~/.local/share/bash-completion/completions/pesto
+    zsh:  pesto completion zsh > ~/.zfunc/_pesto, with ~/.zfunc in fpath before compinit
+    fish: pesto completion fish > ~/.config/fish/completions/pesto.fish
+    """  # noqa: D301  click reads the \\b
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise BadInputError(f"shell {shell!r} is unknown; bash, zsh or fish was expected.")
+    click.echo(kind(context.find_root().command, {}, "pesto", "_PESTO_COMPLETE").source().strip())

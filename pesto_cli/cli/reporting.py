@@ -1,0 +1,53 @@
+"""`report`: placements as a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pesto_cli.cli.options import PATH, check_output, echo_json, json_option, quiet_option
+from pesto_cli.cli.shown import shown
+from pesto_cli.errors import BadInputError
+
+
+@click.command()
+@click.argument("profile", type=PATH)
+@click.argument("placements", type=PATH, nargs=-1, required=True, metavar="PLACEMENT...")
+@click.option("-o", "--output", type=PATH, required=True, help="Where to write the page (.html).")
+@json_option
+@quiet_option()
+def report(
+    profile: Path, placements: tuple[Path, ...], output: Path, as_json: bool, quiet: bool
+) -> None:
+    """Show placements of PROFILE in one page of HTML that works offline.
+
+    It has what runs when, the critical chain, memory over time, how busy devices and links are, and
+    the coarse graph; several placements are compared.
+    """
+    from pesto_cli import api
+    from pesto_cli.files import atomic_write
+
+    check_output(output, profile, *placements)
+    names = _names(placements)
+    priced = api.read_profile(profile)
+    placed = {name: api.read_placement(path) for name, path in zip(names, placements, strict=True)}
+    with shown(f"writing {output.name}", quiet):
+        page = api.report(priced, placed, profile.name).encode()
+    atomic_write(output, page)
+    if as_json:
+        echo_json({"output": str(output), "bytes": len(page), "placements": names})
+    elif not quiet:
+        click.echo(f"{output}: {len(page) / 1e6:.2f} MB")
+
+
+def _names(placements: Sequence[Path]) -> list[str]:
+    """What to call them: file names where these differ, else paths.
+
+    Raises:
+        BadInputError: one is given twice.
+    """
+    if len(set(placements)) < len(placements):
+        twice = next(path for path in placements if placements.count(path) > 1)
+        raise BadInputError(f"{twice} is given twice; give every placement once.")
+    names = [path.name.removesuffix(".json").removesuffix(".placement") for path in placements]
+    return names if len(set(names)) == len(names) else [str(path) for path in placements]

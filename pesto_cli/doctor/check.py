@@ -1,0 +1,44 @@
+"""A check, what it found, and what it means if it fails."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """FAIL is of something that is needed, WARN of something that one may do without."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. remedy: empty where it works."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How to look at something.
+
+    look: gives what was found, or raises in words. verdict, remedy: if it raises.
+    """
+
+    name: str
+    look: Callable[[], str]
+    verdict: Verdict
+    remedy: str
+
+    def __call__(self) -> Check:
+        """Look."""
+        try:
+            return Check(self.name, Verdict.OK, self.look())
+        except Exception as error:
+            words = str(error).splitlines() or [type(error).__name__]
+            return Check(self.name, self.verdict, words[0], self.remedy)

@@ -1,0 +1,73 @@
+"""All checks, in the order in which they are shown."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pesto_cli.doctor import parts, probes
+from pesto_cli.doctor.apart import apart
+from pesto_cli.doctor.check import Check, Probe, Verdict
+
+# The distributions that pesto's own commands import; those of reports and notebooks are not among
+# them.
+NEEDED = ("numpy", "numba", "scipy", "networkx", "pydantic", "pymetis", "click", "rich")
+OPTIONAL = ("altair", "vl-convert-python")
+
+
+def checks() -> list[Check]:
+    """Look at everything, which takes some seconds.
+
+    What loads a library that may crash, or that cannot share a process with another, is looked at
+    in a process of its own; these run beside each other.
+    """
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda probe: probe(), _probes()))
+
+
+def _probes() -> Iterator[Probe]:
+    """Yield them."""
+    needed, optional = Verdict.FAIL, Verdict.WARN
+    yield Probe("pesto", partial(parts.version, "pesto-cli"), needed, "pip install pesto-cli")
+    yield Probe("Python", parts.python, optional, "use Python 3.11 or 3.12")
+    for name in NEEDED:
+        yield Probe(name, partial(parts.version, name), needed, f"pip install {name}")
+    for name in OPTIONAL:
+        yield Probe(name, partial(parts.version, name), optional, f"pip install {name}: for charts")
+    yield Probe("cores", parts.cores, optional, "give pesto two or more")
+    yield Probe("memory", parts.memory, optional, "give it 4 GiB or more; large graphs need them")
+    yield Probe(
+        "TensorFlow",
+        partial(apart, probes.tensorflow_devices),
+        needed,
+        "pip install 'tensorflow>=2.21,<2.22': export, profile, apply and run need it",
+    )
+    yield Probe(
+        "solver cpsat",
+        partial(apart, probes.solved, "cpsat"),
+        needed,
+        "pip install 'ortools>=9.15,<9.16', or use --solver cbc",
+    )
+    yield Probe(
+        "solver cbc",
+        partial(apart, probes.solved, "cbc"),
+        optional,
+        "pip install --force-reinstall 'pulp>=3.3,<4': only --solver cbc needs it",
+    )
+    yield Probe(
+        "solver highs",
+        partial(apart, probes.solved, "highs"),
+        optional,
+        "pip install 'highspy>=1.12,<1.15': only --solver highs needs it",
+    )
+    yield Probe(
+        "kernel cache",
+        partial(apart, probes.kernel_cache),
+        needed,
+        "set NUMBA_CACHE_DIR to a folder that can be written to",
+    )
+    yield Probe(
+        "isolated workers",
+        partial(apart, probes.isolated),
+        optional,
+        "allow namespaces as told, or use --open-ports: only local-workers need them",
+    )

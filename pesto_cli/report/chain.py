@@ -1,0 +1,44 @@
+"""The critical chain, as reports take it from `causes`."""
+
+from typing import Protocol
+
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule
+
+
+class ChainPiece(Protocol):
+    """A part of the critical chain: an op, a transfer or a wait."""
+
+    @property
+    def kind(self) -> str:
+        """`op`, `transfer`, or what else was waited for: `signal`, `sender`."""
+
+    @property
+    def op(self) -> int:
+        """Which one runs, or made what is sent."""
+
+    @property
+    def transfer(self) -> int:
+        """Which one it is, if so."""
+
+    @property
+    def start_us(self) -> float:
+        """When it begins."""
+
+    @property
+    def end_us(self) -> float:
+        """When it ends."""
+
+
+def row_of(problem: Problem, schedule: Schedule, piece: ChainPiece) -> str:
+    """The device or channel that is busy with a piece; for a wait, what for."""
+    device = int(schedule.device[piece.op])
+    if piece.kind == "op":
+        return problem.machine.devices[device].name
+    if piece.kind == "transfer":
+        dst = int(schedule.transfers.dst[piece.transfer])
+        return problem.machine.channel_names[int(problem.machine.channel[device, dst])]
+    return WAITS.get(piece.kind, piece.kind)
+
+
+WAITS = {"signal": "signals between devices", "sender": "senders that compute"}

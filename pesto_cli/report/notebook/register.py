@@ -1,0 +1,45 @@
+"""Tell a running IPython how to show values."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.graph import OpGraph
+from pesto_cli.machine import Machine
+from pesto_cli.problem import Problem
+from pesto_cli.report.notebook import cards
+from pesto_cli.report.notebook.card import Card
+from pesto_cli.result import Comparison, Result
+from pesto_cli.schedule import Placement, Schedule
+
+
+def register(shell: Any, critical_path_us: cards.CriticalPath) -> None:
+    """Show values as cards, in `text/html` and in `text/plain`.
+
+    shell: what IPython's `get_ipython()` gives.
+    """
+    card_of: dict[type, Callable[[Any], Card]] = {
+        OpGraph: cards.graph_card,
+        Problem: partial(cards.problem_card, critical_path_us=critical_path_us),
+        Profile: partial(cards.profile_card, critical_path_us=critical_path_us),
+        Machine: cards.machine_card,
+        PlacementFile: cards.placement_card,
+        Placement: cards.bare_placement_card,
+        Schedule: cards.schedule_card,
+        Result: cards.result_card,
+        Comparison: cards.comparison_card,
+    }
+    formatters = shell.display_formatter.formatters
+    for kind, card in card_of.items():
+        formatters["text/html"].for_type(kind, _html(card))
+        formatters["text/plain"].for_type(kind, _pretty(card))
+
+
+def _html(card: Callable[[Any], Card]) -> Callable[[Any], str]:
+    return lambda value: card(value).html()
+
+
+def _pretty(card: Callable[[Any], Card]) -> Callable[[Any, Any, bool], None]:
+    """As IPython's pretty printer calls it."""
+    return lambda value, printer, cycle: printer.text(card(value).text())

@@ -1,0 +1,1 @@
+"""One schedule or several as a page that needs nothing but a browser."""

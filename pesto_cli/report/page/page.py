@@ -1,0 +1,133 @@
+"""The page: one file without references, with its style, script, charts and data inside."""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.files import Profile
+from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.report.page import sections
+from pesto_cli.report.page.shown import Coarse, Shown
+from pesto_cli.report.pictures.busy import busy_chart
+from pesto_cli.report.pictures.layers import layers_chart
+from pesto_cli.report.pictures.over_time import over_time_chart
+from pesto_cli.report.pictures.timeline import timeline_note
+from pesto_cli.report.times import TimeScale
+from pesto_cli.result import Result
+
+
+def report_page(
+    title: str,
+    profile: Profile,
+    shown: Sequence[Shown],
+    baselines: Sequence[Result],
+    coarse: Coarse,
+) -> str:
+    """The HTML of placements of one profile, that can be switched between.
+
+    title: what the profile is called. baselines: what else to compare with, one a strategy; one of
+        the placements may be among them.
+    """
+    problem = profile.problem
+    results = [each.result for each in shown]
+    others = [result for result in baselines if result not in results]
+    named = [(each.name, each.result) for each in shown]
+    named += [(result.strategy, result) for result in others]
+    return _part("page.html").substitute(
+        title=escape(title),
+        style=_part("page.css").template,
+        script=_part("page.js").template,
+        vega=_vega(),
+        data=_packed(_data(problem, shown, coarse)),
+        switch="".join(
+            f'<label><input type="radio" name="placement" value="{index}"'
+            f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
+            for index, each in enumerate(shown)
+        ),
+        placements="".join(
+            _placement(index, problem, each, baselines) for index, each in enumerate(shown)
+        ),
+        compared=sections.compared(problem, named),
+        provenance=sections.provenance(profile, shown, title),
+    )
+
+
+def _placement(index: int, problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:
+    return _part("placement.html").substitute(
+        index=index,
+        name=escape(shown.name),
+        headline=sections.headline(problem, shown, baselines),
+        note=escape(timeline_note(problem, shown.result.schedule, shown.chain)),
+        step=sections.step_table(problem, shown),
+        devices=sections.devices_table(problem, shown),
+        links=sections.links_table(problem, shown),
+    )
+
+
+@cache
+def _vega() -> str:
+    """What draws the charts: Vega, Vega-Lite and their way into a page."""
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script.replace("</script", "<\\/script")
+
+
+def _part(name: str) -> Template:
+    return Template(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> dict[str, Any]:
+    """What the script draws and searches; times of ops in us."""
+    return {
+        "devices": [device.name for device in problem.machine.devices],
+        "names": problem.graph.names,
+        "types": problem.graph.types,
+        "placements": [_drawn(problem, each, coarse) for each in shown],
+    }
+
+
+def _drawn(problem: Problem, shown: Shown, coarse: Coarse) -> dict[str, Any]:
+    schedule = shown.result.schedule
+    scale = TimeScale.of([schedule.makespan_us])  # as the charts have it
+    device, share = _of_nodes(problem, schedule.device, coarse)
+    notes = [f"{each:.0%} of its time on this device" if each < 1 else "" for each in share]
+    charts = {
+        "busy": busy_chart(problem, schedule, shown.chain),
+        "over_time": over_time_chart(problem, schedule, shown.held, shown.chain),
+        "layers": layers_chart(coarse.problem, device, notes=notes),
+    }
+    critical = {piece.op for piece in shown.chain if piece.kind == "op"}
+    return {
+        **{name: chart.to_dict() for name, chart in charts.items()},
+        "makespan_us": schedule.makespan_us,
+        "unit": scale.unit,
+        "us_per_unit": scale.us_per_unit,
+        "device": schedule.device.tolist(),
+        "start_us": schedule.start_us.round(3).tolist(),
+        "took_us": (schedule.end_us - schedule.start_us).round(3).tolist(),
+        "critical": sorted(critical),
+    }
+
+
+def _of_nodes(problem: Problem, device: IntArray, coarse: Coarse) -> tuple[IntArray, list[float]]:
+    """Of every node, the device on which most of its time is spent, and which share of it."""
+    us = np.zeros((coarse.problem.num_ops, problem.num_devices))
+    # What takes no time counts a little.
+    np.add.at(us, (coarse.node_of_op, device), problem.min_duration_us + 1e-9)
+    return us.argmax(axis=1), (us.max(axis=1) / us.sum(axis=1)).tolist()
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """JSON for a page: small, and without a character that means something in HTML."""
+    data = json.dumps(value, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode()

@@ -1,0 +1,169 @@
+"""What a page says in words and figures."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pesto_cli import __version__
+from pesto_cli.files import Profile
+from pesto_cli.problem import Problem
+from pesto_cli.report.page.markup import Cell, Share, figures, table
+from pesto_cli.report.page.shown import Shown
+from pesto_cli.report.tables import shortfall_text, size_text
+from pesto_cli.report.times import TimeScale, time_text
+from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
+from pesto_cli.result import Result, SolveStatus
+
+
+def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:
+    """Step time, bound and gap, and what other strategies take."""
+    result = shown.result
+    named = [
+        ("predicted step time", time_text(result.makespan_us), _overhead(problem)),
+        (
+            "lower bound",
+            time_text(result.lower_bound_us),
+            f"no placement is faster: at most {result.gap:.1%} can be gained"
+            if result.gap
+            else "reached: no placement is faster",
+        ),
+    ]
+    named += [
+        (
+            f"against {other.strategy}",
+            f"{other.makespan_us / result.makespan_us:.2f} ×",
+            f"as fast as {other.strategy}, which takes {time_text(other.makespan_us)}"
+            + (", but does not fit" if other.status is SolveStatus.OUT_OF_MEMORY else ""),
+        )
+        for other in baselines
+        if result.makespan_us > 0 and other.strategy != result.strategy
+    ]
+    fullest = (result.schedule.peak_bytes / problem.capacity_bytes.clip(1)).max()
+    named.append(("fullest memory", f"{fullest:.0%}", _fits(problem, result)))
+    return figures(named)
+
+
+def _overhead(problem: Problem) -> str:
+    overhead_us = problem.machine.step_overhead_us
+    return f"a real step takes {time_text(overhead_us)} more" if overhead_us else "by the simulator"
+
+
+def _fits(problem: Problem, result: Result) -> str:
+    if result.status is SolveStatus.OUT_OF_MEMORY:
+        return f"does not fit: {shortfall_text(problem, result)}"
+    return "of what may be used: it fits"
+
+
+def compared(problem: Problem, named: Sequence[tuple[str, Result]]) -> str:
+    """A row a placement, and one for each strategy that is there to compare with."""
+    scale = TimeScale.of(result.makespan_us for _, result in named)
+    longest_us = max(result.makespan_us for _, result in named) or 1.0
+    rows: list[list[Cell]] = []
+    for name, result in named:
+        sent = sum(use.num_bytes for use in link_use(problem, result.schedule))
+        peaks = result.schedule.peak_bytes.tolist()
+        step = Share(scale.text(result.makespan_us), result.makespan_us / longest_us)
+        status = "does not fit" if result.status is SolveStatus.OUT_OF_MEMORY else "fits"
+        rows.append(
+            [
+                *(name, result.strategy, step, f"{result.gap:.1%}", size_text(sent)),
+                *map(size_text, peaks),
+                status,
+            ]
+        )
+    columns = ["placement", "strategy", f"step {scale.unit}", "gap", "sent"]
+    columns += [f"peak {device.name}" for device in problem.machine.devices] + ["memory"]
+    return table("Compared", columns, rows, num_text=2)
+
+
+def step_table(problem: Problem, shown: Shown) -> str:
+    """What the critical chain consists of."""
+    makespan_us = shown.result.makespan_us or 1.0
+    parts = step_parts(problem, shown.result.schedule, shown.chain)
+    rows = [
+        (name, time_text(us), Share(f"{us / makespan_us:.1%}", us / makespan_us))
+        for name, us in parts.items()
+    ]
+    return table("What the step time consists of", ["on the critical chain", "time", "share"], rows)
+
+
+def devices_table(problem: Problem, shown: Shown) -> str:
+    """How busy and how full each device is."""
+    result = shown.result
+    rows = [
+        (
+            *_use_cells(use, result.makespan_us),
+            size_text(peak),
+            size_text(int(capacity)),
+            Share(f"{peak / max(1, capacity):.1%}", peak / max(1, capacity)),
+        )
+        for use, peak, capacity in zip(
+            device_use(problem, result.schedule),
+            result.schedule.peak_bytes.tolist(),
+            problem.capacity_bytes.tolist(),
+            strict=True,
+        )
+    ]
+    columns = ["device", "ops", "outputs", "computes", "busy", "peak memory", "usable", "of it"]
+    return table("Devices", columns, rows)
+
+
+def links_table(problem: Problem, shown: Shown) -> str:
+    """How busy each link is, the busiest first."""
+    uses = link_use(problem, shown.result.schedule)
+    rows = [
+        _use_cells(use, shown.result.makespan_us)
+        for use in sorted(uses, key=lambda use: -use.busy_us)
+    ]
+    if not rows:
+        return "<p>Nothing is sent from one device to another.</p>\n"
+    return table("Links", ["link", "transfers", "bytes", "sends", "busy"], rows)
+
+
+def _use_cells(use: Use, makespan_us: float) -> tuple[Cell, ...]:
+    share = use.busy_us / (makespan_us or 1.0)
+    return (
+        use.name,
+        f"{use.count:,}",
+        size_text(use.num_bytes),
+        time_text(use.busy_us) if use.busy_us else "0",
+        Share(f"{share:.1%}", share),
+    )
+
+
+def provenance(profile: Profile, shown: Sequence[Shown], title: str) -> str:
+    """Where everything on the page comes from."""
+    problem = profile.problem
+    graph = problem.graph
+    rows = [
+        ("profile", title),
+        ("profile hash", profile.file_hash or "not from a file"),
+        ("ops, tensors", f"{graph.num_ops:,}, {graph.num_tensors:,}"),
+        ("devices", ", ".join(device.name for device in problem.machine.devices)),
+        *_entries(profile.provenance),
+        ("report made by", f"pesto {__version__}"),
+    ]
+    tables = [table("Profile", ["what", "value"], rows, num_text=2)]
+    for each in shown:
+        made_for = each.provenance.get("profile_hash")
+        is_same = made_for == profile.file_hash
+        rows = [
+            ("placement hash", each.file_hash or "not from a file"),
+            (
+                "made for",
+                "this profile" if is_same else f"another profile: {made_for or 'unknown'}",
+            ),
+            *_entries(each.provenance),
+        ]
+        tables.append(table(each.name, ["what", "value"], rows, num_text=2))
+    return "".join(tables)
+
+
+def _entries(values: Any) -> Iterator[tuple[str, str]]:
+    """Names and values of what may be nested; what is long, None or empty is left out."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _entries(value)
+        elif isinstance(value, str | int | float) and value != "":
+            yield name.replace("_", " "), str(value)
+        elif isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+            yield name.replace("_", " "), "; ".join(value)

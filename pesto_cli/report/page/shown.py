@@ -1,0 +1,35 @@
+"""What a page shows, and is given by `api.report`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pesto_cli.graph import IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.report.chain import ChainPiece
+from pesto_cli.report.pictures.memory import Curves
+from pesto_cli.result import Result
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A placement of the profile, replayed.
+
+    name: unique on the page. held: as of `memory.held_over_time`. chain: the critical one.
+    provenance: the placement's own. file_hash: of the placement, empty if it is in no file.
+    """
+
+    name: str
+    result: Result
+    held: Curves
+    chain: Sequence[ChainPiece]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    file_hash: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """A coarsening of the profile's problem. node_of_op: `[num_ops]`."""
+
+    problem: Problem
+    node_of_op: IntArray

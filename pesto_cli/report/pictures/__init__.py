@@ -1,0 +1,1 @@
+"""Pictures of problems and schedules, as altair charts for pages and notebooks."""

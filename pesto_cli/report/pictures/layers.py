@@ -1,0 +1,169 @@
+"""A small graph by layers: ops by height, coloured by device."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pesto_cli.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.problem import Problem
+from pesto_cli.report.pictures import colours
+from pesto_cli.report.pictures.rows import Row, inline
+from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import time_text
+
+if TYPE_CHECKING:
+    import altair as alt
+
+HEIGHT = 380
+# How often the places within layers are made those of their neighbours.
+SWEEPS = 8
+
+
+def layers_chart(
+    problem: Problem,
+    device: IntArray,
+    *,
+    title: str = "",
+    width: int | str = 900,
+    notes: Sequence[str] | None = None,
+) -> "alt.LayerChart | alt.FacetChart":
+    """Nodes from left to right by height, as large as the time they take; lines are data.
+
+    device: `[num_ops]`. notes: of every op, for its tooltip.
+    """
+    import altair as alt
+
+    graph = problem.graph
+    names = [row.name for row in problem.machine.devices]
+    layer = heights(graph)
+    place = _places(graph, layer, device)
+    us = problem.duration_us[np.arange(problem.num_ops), device]
+    # Most of a node may run where the whole of it could not.
+    us = np.where(np.isfinite(us), us, problem.min_duration_us)
+    nodes = [
+        {
+            "layer": int(layer[op]),
+            "place": float(place[op]),
+            "device": names[device[op]],
+            "name": graph.names[op],
+            "us": float(us[op]),
+            "time": time_text(float(us[op])),
+            "ops": int(graph.num_members[op]),
+            "note": notes[op] if notes else graph.types[op],
+        }
+        for op in range(graph.num_ops)
+    ]
+    x = alt.X(
+        "layer:Q",
+        title="height",
+        axis=alt.Axis(grid=False, tickMinStep=1),
+        scale=alt.Scale(domain=[0.5, int(layer.max()) + 0.5], nice=False),
+    )
+    low, high = float(place.min()) - 0.7, float(place.max()) + 0.7
+    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[low, high], nice=False))
+    ways = list(_lines(graph, layer, place, device, names))
+    largest = max([1.0, *(float(way["bytes"]) for way in ways)])
+    lines = (
+        alt.Chart(inline(ways))
+        .mark_rule()
+        .encode(
+            x=x,
+            x2="layer2:Q",
+            y=y,
+            y2="place2:Q",
+            color=alt.condition(
+                "datum.crosses", alt.value(colours.TRANSFER), alt.value(colours.OTHER)
+            ),
+            opacity=alt.condition("datum.crosses", alt.value(0.45), alt.value(0.25)),
+            strokeWidth=alt.StrokeWidth(
+                "bytes:Q",
+                legend=None,
+                scale=alt.Scale(type="sqrt", domain=[0, largest], range=[0.4, 3]),
+            ),
+            tooltip=[alt.Tooltip("way:N", title="data"), alt.Tooltip("size:N")],
+        )
+    )
+    points = (
+        alt.Chart(inline(nodes))
+        .mark_circle(opacity=1, stroke="white", strokeWidth=0.7)
+        .encode(
+            x=x,
+            y=y,
+            size=alt.Size("us:Q", legend=None, scale=alt.Scale(range=[30, 700])),
+            color=alt.Color(
+                "device:N",
+                title=None,
+                sort=names,
+                scale=alt.Scale(domain=names, range=colours.device_colours(names)),
+                legend=alt.Legend(orient="top", symbolType="circle"),
+            ),
+            tooltip=[
+                alt.Tooltip("name:N", title="op"),
+                alt.Tooltip("ops:Q", title="stands for ops"),
+                alt.Tooltip("device:N"),
+                alt.Tooltip("time:N", title="takes"),
+                alt.Tooltip("note:N", title=" "),
+            ],
+        )
+    )
+    return alt.layer(lines, points).properties(width=width, height=HEIGHT, title=title)
+
+
+def heights(graph: OpGraph) -> IntArray:
+    """`[num_ops]`: ops on the longest path from a root to each, itself included."""
+    height = np.ones(graph.num_ops, dtype=np.int64)
+    for op in graph.topological_order.tolist():
+        before = graph.predecessors[op]
+        if len(before):
+            height[op] = height[before].max() + 1
+    return height
+
+
+def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:
+    """Where each op lies in its layer: near those that it is joined with, at least 1 apart.
+
+    The barycentre heuristic (Sugiyama et al., 1981), back and forth.
+    """
+    layers = [np.flatnonzero(layer == height) for height in range(1, layer.max() + 1)]
+    place = np.zeros(graph.num_ops)
+    for ops in layers:
+        place[ops[np.argsort(device[ops], kind="stable")]] = np.arange(len(ops)) - len(ops) / 2
+    for sweep in range(SWEEPS):
+        is_forth = sweep % 2 == 0
+        neighbours = graph.predecessors if is_forth else graph.successors
+        for ops in layers if is_forth else layers[::-1]:
+            wished = np.array(
+                [
+                    place[neighbours[op]].mean() if len(neighbours[op]) else place[op]
+                    for op in ops.tolist()
+                ]
+            )
+            order = np.lexsort((place[ops], wished))
+            # Apart: no closer than 1 to the one before, and all of them back by what that moved.
+            steps = np.arange(len(ops))
+            apart = np.maximum.accumulate(wished[order] - steps) + steps
+            place[ops[order]] = apart - (apart - wished[order]).mean()
+    return place
+
+
+def _lines(
+    graph: OpGraph, layer: IntArray, place: FloatArray, device: IntArray, names: Sequence[str]
+) -> Iterator[Row]:
+    """Data from op to op; what crosses devices last, as that lies on top."""
+    num_bytes: dict[tuple[int, int], int] = {}
+    for tensor, after in zip(graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True):
+        key = (int(graph.tensor_producer[tensor]), after)
+        num_bytes[key] = num_bytes.get(key, 0) + int(graph.tensor_bytes[tensor])
+    ways = sorted(num_bytes, key=lambda way: bool(device[way[0]] != device[way[1]]))
+    for before, after in ways:
+        yield {
+            "layer": int(layer[before]),
+            "place": float(place[before]),
+            "layer2": int(layer[after]),
+            "place2": float(place[after]),
+            "crosses": int(device[before] != device[after]),
+            "way": f"{names[device[before]]} -> {names[device[after]]}",
+            "bytes": num_bytes[before, after],
+            "size": size_text(num_bytes[before, after]),
+        }

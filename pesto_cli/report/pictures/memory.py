@@ -1,0 +1,117 @@
+"""What devices hold over time, against what they may hold."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.report.pictures import colours
+from pesto_cli.report.pictures.rows import Row, inline
+from pesto_cli.report.pictures.zoom import zoom_along_time
+from pesto_cli.report.times import TimeScale
+from pesto_cli.schedule import Schedule
+
+if TYPE_CHECKING:
+    import altair as alt
+
+GIB = 2**30
+# Of time; of each, the most that is held in it is drawn.
+MOST_STEPS = 1000
+HEIGHT = 180
+
+# Of every device: since when it holds how much.
+Curves = Sequence[tuple[FloatArray, IntArray]]
+
+
+def memory_chart(
+    problem: Problem,
+    schedule: Schedule,
+    held: Curves,
+    *,
+    title: str = "memory held, of what may be used",
+    width: int | str = 900,
+    most_steps: int = MOST_STEPS,
+) -> "alt.LayerChart | alt.FacetChart":
+    """A line a device, as a share of the memory that may be used there.
+
+    held: as `memory.held_over_time` has it.
+    """
+    import altair as alt
+
+    scale = TimeScale.of([schedule.makespan_us])
+    names = [device.name for device in problem.machine.devices]
+    rows = list(_rows(problem, schedule, held, scale, most_steps))
+    highest = max([1.0, *(float(row["share"]) for row in rows)])
+    x = alt.X(
+        "from:Q",
+        title=scale.unit,
+        axis=alt.Axis(tickCount=10),
+        scale=alt.Scale(domain=[0, (schedule.makespan_us or 1.0) / scale.us_per_unit], nice=False),
+    )
+    lines = (
+        alt.Chart(inline(rows))
+        .mark_line(interpolate="step-after", clip=True, strokeWidth=2)
+        .encode(
+            x=x,
+            y=alt.Y(
+                "share:Q",
+                title=None,
+                axis=alt.Axis(format="%", tickCount=5),
+                scale=alt.Scale(domain=[0, 1.05 * highest], nice=False),
+            ),
+            color=alt.Color(
+                "device:N",
+                title=None,
+                sort=names,
+                scale=alt.Scale(domain=names, range=colours.device_colours(names)),
+                legend=alt.Legend(orient="top", symbolType="stroke"),
+            ),
+            tooltip=[
+                alt.Tooltip("device:N"),
+                alt.Tooltip("from:Q", title=f"at ({scale.unit})", format=",.4~f"),
+                alt.Tooltip("gib:Q", title="holds (GiB)", format=",.3f"),
+                alt.Tooltip("share:Q", title="of usable memory", format=".1%"),
+            ],
+        )
+    )
+    capacity = (
+        alt.Chart(inline([{"share": 1}]))
+        .mark_rule(color=colours.CRITICAL, strokeDash=[6, 4])
+        .encode(y="share:Q")
+    )
+    return alt.layer(capacity, lines.add_params(zoom_along_time())).properties(
+        width=width, height=HEIGHT, title=title
+    )
+
+
+def _rows(
+    problem: Problem, schedule: Schedule, held: Curves, scale: TimeScale, most_steps: int
+) -> Iterator[Row]:
+    until_us = schedule.makespan_us
+    for device, (since_us, num_bytes), capacity in zip(
+        problem.machine.devices, held, problem.capacity_bytes.tolist(), strict=True
+    ):
+        at_us, most = _coarser(since_us, num_bytes, until_us / most_steps)
+        for us, size in zip([*at_us, until_us], [*most, int(num_bytes[-1])], strict=True):
+            yield {
+                "device": device.name,
+                "from": round(us / scale.us_per_unit, 6),
+                "gib": round(size / GIB, 6),
+                "share": size / capacity if capacity else float(size > 0),
+            }
+
+
+def _coarser(
+    since_us: FloatArray, num_bytes: IntArray, step_us: float
+) -> tuple[list[float], list[int]]:
+    """The most that is held in each of equal steps of time, where there are more changes."""
+    steps = np.floor(since_us / step_us) if step_us > 0 else np.zeros(len(since_us))
+    _, first = np.unique(steps, return_index=True)
+    if len(first) * 2 > len(since_us):
+        return since_us.tolist(), num_bytes.tolist()
+    # A step begins with what the one before it left.
+    before = num_bytes[np.maximum(first - 1, 0)]
+    most = np.maximum(np.maximum.reduceat(num_bytes, first), before)
+    return (steps[first] * step_us).tolist(), most.tolist()

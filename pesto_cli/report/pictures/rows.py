@@ -1,0 +1,27 @@
+"""Rows of data for a picture."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Row = dict[str, str | float]
+TYPES = {int: "number", float: "number", str: "string"}
+
+
+def inline(rows: Sequence[Row]) -> "alt.InlineData":
+    """Rows as CSV, half the size of objects; and altair checks and copies objects many times."""
+    import altair as alt
+
+    columns = rows[0] if rows else {}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    parse = {name: TYPES[type(value)] for name, value in columns.items()}
+    return alt.InlineData(
+        values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse or None)
+    )

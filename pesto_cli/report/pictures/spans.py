@@ -1,0 +1,147 @@
+"""What runs when on devices and links, as bars: what is too narrow to see is merged."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pesto_cli.problem import Problem
+from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.schedule import Schedule
+
+TRANSFER = "transfer"
+# How many of the ops of a merged bar are named.
+NUM_NAMED = 3
+MOST_LINKS = 12
+# Shorter than this part of the step, bars are merged first.
+FINEST = 2**13
+STEP = 1.2
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An op, a transfer, or several short ones in a row.
+
+    row: device or channel. name: of the op, or of the one that made the tensor.
+    type: of the op, or `TRANSFER`. num_bytes: of its outputs, or of the tensor.
+    count: how many it stands for.
+    """
+
+    row: str
+    from_us: float
+    to_us: float
+    name: str
+    type: str
+    num_bytes: int
+    count: int = 1
+
+    @property
+    def took_us(self) -> float:
+        """From its start to its end."""
+        return self.to_us - self.from_us
+
+
+def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
+    """Every op that takes time."""
+    graph = problem.graph
+    output_bytes = [0] * graph.num_ops
+    for producer, size in zip(
+        graph.tensor_producer.tolist(), graph.tensor_bytes.tolist(), strict=True
+    ):
+        output_bytes[producer] += size
+    for op, (device, start_us, end_us) in enumerate(
+        zip(
+            schedule.device.tolist(),
+            schedule.start_us.tolist(),
+            schedule.end_us.tolist(),
+            strict=True,
+        )
+    ):
+        if end_us > start_us:
+            row, kind = problem.machine.devices[device].name, graph.types[op] or "op"
+            yield Bar(row, start_us, end_us, graph.names[op], kind, output_bytes[op])
+
+
+def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
+    """Every transfer that takes time."""
+    graph, machine, transfers = problem.graph, problem.machine, schedule.transfers
+    for tensor, dst, start_us, end_us in zip(
+        transfers.tensor.tolist(),
+        transfers.dst.tolist(),
+        transfers.start_us.tolist(),
+        transfers.end_us.tolist(),
+        strict=True,
+    ):
+        producer = int(graph.tensor_producer[tensor])
+        row = machine.channel_names[machine.channel[schedule.device[producer], dst]]
+        size = int(graph.tensor_bytes[tensor])
+        if end_us > start_us:
+            yield Bar(row, start_us, end_us, graph.names[producer], TRANSFER, size)
+
+
+def row_names(problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece] = ()) -> list[str]:
+    """Devices; then links, those on the critical chain first and then the busiest, some in all."""
+    critical = {row_of(problem, schedule, piece) for piece in chain}
+    busy_us = busy_us_of_links(problem, schedule)
+    first = sorted(busy_us, key=lambda name: (name not in critical, -busy_us[name]))[:MOST_LINKS]
+    return [device.name for device in problem.machine.devices] + [
+        name for name in problem.machine.channel_names if name in first
+    ]
+
+
+def busy_us_of_links(problem: Problem, schedule: Schedule) -> dict[str, float]:
+    """Of every link that is used."""
+    busy_us: dict[str, float] = {}
+    for bar in transfer_bars(problem, schedule):
+        busy_us[bar.row] = busy_us.get(bar.row, 0.0) + bar.took_us
+    return busy_us
+
+
+def drawn_bars(problem: Problem, schedule: Schedule, rows: Sequence[str]) -> list[Bar]:
+    """Ops and transfers that take time, on these rows."""
+    transfers = (bar for bar in transfer_bars(problem, schedule) if bar.row in rows)
+    return [*op_bars(problem, schedule), *transfers]
+
+
+def few_enough(bars: Sequence[Bar], most: int) -> tuple[list[Bar], float]:
+    """No more bars than `most` or little above, and how long a bar may be that stands for several.
+
+    0 where none does.
+    """
+    ordered = sorted(bars, key=lambda bar: (bar.row, bar.from_us))
+    until_us = max((bar.to_us for bar in bars), default=0.0)
+    groups, narrow_us = [[bar] for bar in ordered], 0.0
+    while len(groups) > most and narrow_us < until_us:
+        narrow_us = STEP * narrow_us or until_us / FINEST
+        groups = _neighbours(ordered, narrow_us)
+    return [_as_one(group) for group in groups], narrow_us
+
+
+def _neighbours(ordered: Iterable[Bar], narrow_us: float) -> list[list[Bar]]:
+    """Bars of a row that end within some time from the start of the first one, together."""
+    groups: list[list[Bar]] = []
+    row, limit_us = "", 0.0
+    for bar in ordered:
+        if groups and bar.row == row and bar.to_us <= limit_us:
+            groups[-1].append(bar)
+        else:
+            groups.append([bar])
+            row, limit_us = bar.row, bar.from_us + narrow_us
+    return groups
+
+
+def _as_one(bars: Sequence[Bar]) -> Bar:
+    if len(bars) == 1:
+        return bars[0]
+    time_us: dict[str, float] = {}
+    for bar in bars:
+        time_us[bar.type] = time_us.get(bar.type, 0.0) + bar.took_us
+    longest = sorted(bars, key=lambda bar: -bar.took_us)[:NUM_NAMED]
+    return Bar(
+        bars[0].row,
+        bars[0].from_us,
+        max(bar.to_us for bar in bars),
+        f"{len(bars)} short ones: {', '.join(bar.name for bar in longest)}"
+        + (", ..." if len(bars) > NUM_NAMED else ""),
+        max(time_us, key=lambda name: time_us[name]),
+        sum(bar.num_bytes for bar in bars),
+        len(bars),
+    )

@@ -1,0 +1,157 @@
+"""Gantt chart: what runs when on devices and links."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pesto_cli.problem import Problem
+from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.report.pictures import colours
+from pesto_cli.report.pictures.rows import Row, inline
+from pesto_cli.report.pictures.spans import (
+    TRANSFER,
+    Bar,
+    busy_us_of_links,
+    drawn_bars,
+    few_enough,
+    row_names,
+)
+from pesto_cli.report.pictures.type_colours import OTHER, type_colours
+from pesto_cli.report.pictures.zoom import zoom_along_time
+from pesto_cli.report.times import TimeScale, time_text
+from pesto_cli.schedule import Schedule
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MOST_BARS = 3500
+CHAIN = "critical chain"
+ROW_PIXELS, BAR_PIXELS = 24, 15
+
+
+def timeline_chart(
+    problem: Problem,
+    schedule: Schedule,
+    chain: Sequence[ChainPiece] = (),
+    *,
+    title: str = "",
+    width: int | str = 900,
+    most_bars: int = MOST_BARS,
+) -> "alt.LayerChart | alt.FacetChart":
+    """Rows of devices and of links that are used, bars coloured by type of op; see `timeline_note`.
+
+    chain: the critical chain, a line from row to row. width: in pixels, or "container".
+    """
+    import altair as alt
+
+    scale = TimeScale.of([schedule.makespan_us])
+    until_us = schedule.makespan_us or 1.0
+    rows = row_names(problem, schedule, chain)
+    every = drawn_bars(problem, schedule, rows)
+    types = type_colours(every)
+    bars, _ = few_enough(every, most_bars)
+    legend = types | ({CHAIN: colours.CRITICAL} if chain else {})
+    x = alt.X(
+        "from:Q",
+        title=scale.unit,
+        axis=alt.Axis(tickCount=10),
+        scale=alt.Scale(domain=[0, until_us / scale.us_per_unit], nice=False),
+    )
+    y = alt.Y("row:N", title=None, scale=alt.Scale(domain=rows))
+    drawn = (
+        alt.Chart(inline(list(_rows(bars, types, scale))))
+        .mark_bar(height=BAR_PIXELS, clip=True)
+        .encode(
+            x=x,
+            x2="to:Q",
+            y=y,
+            color=alt.Color(
+                "colour:N",
+                title=None,
+                scale=alt.Scale(domain=list(legend), range=list(legend.values())),
+                legend=alt.Legend(orient="top", symbolType="square", labelLimit=200),
+            ),
+            # A transfer is often narrower than a pixel.
+            stroke=alt.condition(
+                f"datum.type == '{TRANSFER}'", alt.value(colours.TRANSFER), alt.value(None)
+            ),
+            tooltip=[
+                alt.Tooltip("name:N", title="op"),
+                alt.Tooltip("type:N"),
+                alt.Tooltip("row:N", title="on"),
+                alt.Tooltip("from:Q", title=f"start ({scale.unit})", format=",.4~f"),
+                alt.Tooltip("took:Q", title="takes (us)", format=",.2~f"),
+                alt.Tooltip("bytes:Q", format=","),
+            ],
+        )
+        .add_params(zoom_along_time())
+    )
+    critical = (
+        alt.Chart(inline(list(_corners(problem, schedule, chain, rows, scale))))
+        .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
+        .encode(x=x, y=y, order="number:Q", color=alt.datum(CHAIN))
+    )
+    return alt.layer(drawn, critical).properties(
+        width=width, height=alt.Step(ROW_PIXELS), title=title
+    )
+
+
+def timeline_note(
+    problem: Problem,
+    schedule: Schedule,
+    chain: Sequence[ChainPiece] = (),
+    most_bars: int = MOST_BARS,
+) -> str:
+    """What a timeline leaves out or merges; empty if nothing."""
+    rows = row_names(problem, schedule, chain)
+    bars = drawn_bars(problem, schedule, rows)
+    drawn, narrow_us = few_enough(bars, most_bars)
+    said = []
+    if narrow_us:
+        merged = sum(bar.count for bar in drawn if bar.count > 1)
+        said.append(
+            f"{merged:,} of {len(bars):,} ops and transfers are so short that a bar stands for "
+            f"several, up to {time_text(narrow_us)} long."
+        )
+    no_time = problem.num_ops - sum(bar.type != TRANSFER for bar in bars)
+    if no_time:
+        said.append(f"Ops that take no time are not drawn ({no_time:,}).")
+    left_out = len(busy_us_of_links(problem, schedule)) - (len(rows) - problem.num_devices)
+    if left_out:
+        said.append(f"Other links are not drawn ({left_out}).")
+    return " ".join(said)
+
+
+def _rows(bars: Sequence[Bar], types: dict[str, str], scale: TimeScale) -> Iterator[Row]:
+    for bar in bars:
+        yield {
+            "row": bar.row,
+            "from": round(bar.from_us / scale.us_per_unit, 6),
+            "to": round(bar.to_us / scale.us_per_unit, 6),
+            "took": round(bar.took_us, 3),
+            "name": bar.name,
+            "type": bar.type,
+            "colour": bar.type if bar.type in types else OTHER,
+            "bytes": bar.num_bytes,
+        }
+
+
+def _corners(
+    problem: Problem,
+    schedule: Schedule,
+    chain: Sequence[ChainPiece],
+    rows: Sequence[str],
+    scale: TimeScale,
+) -> Iterator[Row]:
+    """Where the line of the critical chain begins and ends on a row; waits are between rows."""
+    spans: list[tuple[str, float, float]] = []
+    for piece in chain:
+        row = row_of(problem, schedule, piece)
+        if row not in rows:
+            continue
+        if spans and spans[-1][0] == row:
+            spans[-1] = (row, spans[-1][1], piece.end_us)
+        else:
+            spans.append((row, piece.start_us, piece.end_us))
+    for number, (row, start_us, end_us) in enumerate(spans):
+        for end, at_us in enumerate((start_us, end_us)):
+            yield {"row": row, "from": at_us / scale.us_per_unit, "number": 2 * number + end}

@@ -1,0 +1,66 @@
+"""Remarks, tables and lists of ops that go to a terminal or into Markdown."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pesto_cli.report.layouts import layouts, print_layouts
+from pesto_cli.report.markdown import markdown_table
+
+# So many ops of a list are named.
+NAMED_IN_TEXT, NAMED_IN_MARKDOWN = 10, 100
+
+
+@dataclass(frozen=True)
+class Section:
+    """Remarks, then a table whose first `num_text` columns are text, then ops by what they are."""
+
+    title: str = ""
+    remarks: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    num_text: int = 1
+    ops: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def print_sections(title: str, sections: Sequence[Section]) -> None:
+    """Print to stdout."""
+    print(title)
+    for section in sections:
+        for remark in section.remarks:
+            print(remark)
+        if section.rows:
+            print()
+            table = layouts(section.title, section.columns, section.rows, num_text=section.num_text)
+            print_layouts([table])
+        for what, names in section.ops.items():
+            if names:
+                print(f"{what}: {', '.join(_first(names, NAMED_IN_TEXT))}", flush=True)
+
+
+def sections_markdown(title: str, sections: Sequence[Section]) -> str:
+    """The same, for a comment or a job summary; lists are folded."""
+    blocks = [f"### {_escaped(title)}"]
+    for section in sections:
+        blocks += map(_escaped, section.remarks)
+        if section.rows:
+            rows = [list(map(_escaped, row)) for row in section.rows]
+            blocks += [f"**{_escaped(section.title)}**"] if section.title else []
+            blocks.append(markdown_table(section.columns, rows, num_text=section.num_text))
+        for what, names in section.ops.items():
+            if names:
+                listed = "\n".join(f"- {_escaped(n)}" for n in _first(names, NAMED_IN_MARKDOWN))
+                summary = f"<summary>{len(names):,} {_escaped(what)}</summary>"
+                blocks.append(f"<details>{summary}\n\n{listed}\n\n</details>")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _first(names: Sequence[str], most: int) -> list[str]:
+    left_out = len(names) - most
+    return [*names[:most], *([f"{left_out:,} more"] if left_out > 0 else [])]
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown takes as it is."""
+    one_line = html.escape(" ".join(text.split()), quote=False)
+    return "".join(f"\\{letter}" if letter in r"\`*[]|" else letter for letter in one_line)

@@ -1,0 +1,66 @@
+"""How busy devices and links are, and what the step time is made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.problem import Problem
+from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Use:
+    """Of a device or channel: what it does in a step.
+
+    count: ops or transfers. num_bytes: made there, or sent.
+    """
+
+    name: str
+    count: int
+    num_bytes: int
+    busy_us: float
+
+
+def device_use(problem: Problem, schedule: Schedule) -> list[Use]:
+    """One entry a device."""
+    graph, machine = problem.graph, problem.machine
+    names = [device.name for device in machine.devices]
+    made_on = schedule.device[graph.tensor_producer]
+    bytes_made = np.bincount(made_on, graph.tensor_bytes, machine.num_devices)
+    return _uses(names, schedule.device, schedule.end_us - schedule.start_us, bytes_made)
+
+
+def link_use(problem: Problem, schedule: Schedule) -> list[Use]:
+    """One entry a channel that carries something."""
+    machine, transfers = problem.machine, schedule.transfers
+    src = schedule.device[problem.graph.tensor_producer[transfers.tensor]]
+    channel = machine.channel[src, transfers.dst]
+    names = machine.channel_names
+    bytes_sent = np.bincount(channel, problem.graph.tensor_bytes[transfers.tensor], len(names))
+    uses = _uses(names, channel, transfers.end_us - transfers.start_us, bytes_sent)
+    return [use for use in uses if use.count]
+
+
+def _uses(
+    names: Sequence[str], row: IntArray, took_us: FloatArray, num_bytes: IntArray | FloatArray
+) -> list[Use]:
+    count = np.bincount(row, minlength=len(names))
+    busy_us = np.bincount(row, took_us, len(names))
+    return [
+        Use(name, int(count[index]), int(num_bytes[index]), float(busy_us[index]))
+        for index, name in enumerate(names)
+    ]
+
+
+def step_parts(
+    problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece]
+) -> dict[str, float]:
+    """What the critical chain consists of: us by device, link or kind of wait, the most first."""
+    parts: dict[str, float] = {}
+    for piece in chain:
+        name = row_of(problem, schedule, piece)
+        parts[name] = parts.get(name, 0.0) + piece.end_us - piece.start_us
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))

@@ -1,0 +1,147 @@
+"""Where a step's time goes: the critical chain by device and link, by reason and by op type."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pesto_cli.causes import Causes, Piece, PieceKind, Why
+from pesto_cli.report.chain import row_of
+from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.times import TimeScale, time_text
+
+# How many op types and pieces a person is shown.
+NUM_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pieces of the critical chain that have something in common."""
+
+    name: str
+    num_pieces: int
+    time_us: float
+
+
+@dataclass(frozen=True)
+class ChainPiece:
+    """A piece of the critical chain. op: which one runs, made what is sent, or is waited for."""
+
+    kind: PieceKind
+    op: str
+    where: str
+    start_us: float
+    duration_us: float
+    why: Why
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """What the makespan is made of; each of the sums adds up to it, the most first.
+
+    by_place: devices, links and waits. by_cause: what the pieces had waited for. by_type: op
+    types; transfers and waits by their kind. pieces: the chain itself, first to last.
+    """
+
+    makespan_us: float
+    by_place: tuple[Part, ...]
+    by_cause: tuple[Part, ...]
+    by_type: tuple[Part, ...]
+    pieces: tuple[ChainPiece, ...]
+
+
+def step_facts(causes: Causes, chain: Sequence[Piece]) -> StepFacts:
+    """Sum up the chain of a schedule."""
+    problem, schedule = causes.problem, causes.schedule
+    graph = problem.graph
+
+    def place(piece: Piece) -> str:
+        return row_of(problem, schedule, piece)
+
+    def type_of(piece: Piece) -> str:
+        is_op = piece.kind is PieceKind.OP
+        return graph.types[piece.op] or "(no type)" if is_op else f"({piece.kind})"
+
+    return StepFacts(
+        makespan_us=schedule.makespan_us,
+        by_place=_parts(chain, place),
+        by_cause=_parts(chain, _waited_for),
+        by_type=_parts(chain, type_of),
+        pieces=tuple(
+            ChainPiece(
+                piece.kind,
+                graph.names[piece.op],
+                place(piece),
+                piece.start_us,
+                piece.duration_us,
+                piece.cause.why,
+            )
+            for piece in chain
+        ),
+    )
+
+
+def step_text(facts: StepFacts) -> str:
+    """The chain as a whole, in a sentence."""
+    return (
+        f"The last op ends at {time_text(facts.makespan_us)}, after a chain of "
+        f"{len(facts.pieces):,} ops, transfers and waits, each of which held up the next one.\n"
+    )
+
+
+def step_tables(facts: StepFacts) -> list[Layouts]:
+    """What the chain is made of."""
+    scale = TimeScale.of([facts.makespan_us])
+    longest = sorted(facts.pieces, key=lambda piece: -piece.duration_us)[:NUM_SHOWN]
+    columns = ["op", "what", "where", f"at {scale.unit}", f"takes {scale.unit}"]
+    rows = [
+        [piece.op, piece.kind, piece.where, *map(scale.text, (piece.start_us, piece.duration_us))]
+        for piece in longest
+    ]
+    return [
+        _sums("Where they are", facts.by_place, scale),
+        _sums("What they had waited for", facts.by_cause, scale),
+        _sums("What they are", facts.by_type, scale),
+        layouts("The longest", columns, rows, num_text=3),
+    ]
+
+
+def _sums(title: str, parts: Sequence[Part], scale: TimeScale) -> Layouts:
+    total_us = sum(part.time_us for part in parts) or 1.0
+    shown = list(parts[:NUM_SHOWN])
+    if others := parts[NUM_SHOWN:]:
+        count, time_us = sum(p.num_pieces for p in others), sum(p.time_us for p in others)
+        shown.append(Part(f"{len(others)} others", count, time_us))
+    rows = [
+        [
+            part.name,
+            f"{part.num_pieces:,}",
+            scale.text(part.time_us),
+            f"{part.time_us / total_us:.1%}",
+        ]
+        for part in shown
+    ]
+    return layouts(title, ["", "pieces", scale.unit, "share"], rows)
+
+
+def _parts(chain: Sequence[Piece], name_of: Callable[[Piece], str]) -> tuple[Part, ...]:
+    found: dict[str, tuple[int, float]] = {}
+    for piece in chain:
+        name = name_of(piece)
+        count, time_us = found.get(name, (0, 0.0))
+        found[name] = count + 1, time_us + piece.duration_us
+    parts = [Part(name, *numbers) for name, numbers in found.items()]
+    return tuple(sorted(parts, key=lambda part: (-part.time_us, part.name)))
+
+
+def _waited_for(piece: Piece) -> str:
+    if piece.kind not in (PieceKind.OP, PieceKind.TRANSFER):
+        return "(waits themselves)"
+    return {
+        Why.START: "nothing, at the start",
+        Why.PREDECESSOR: "a predecessor on the same device",
+        Why.TRANSFER: "a tensor from another device",
+        Why.SIGNAL: "a signal from another device",
+        Why.DEVICE: "a device that was busy",
+        Why.ORDER: "the order: its device was idle",
+        Why.LINK: "a link that was busy",
+        Why.SENDER: "a sender that computed",
+    }[piece.cause.why]

@@ -1,0 +1,42 @@
+"""Which ops a user means by a name, a pattern or a scope."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import OpGraph
+
+NUM_SUGGESTED = 5
+
+
+def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
+    """The op of this name; or else all that fit a pattern with `*`, or whose names begin so.
+
+    Raises:
+        BadInputError: there is none; with names like it.
+    """
+    if wanted in graph.index_of:
+        return [wanted]
+    is_pattern = any(letter in wanted for letter in "*?[")
+    pattern = wanted if is_pattern else f"{_escaped(wanted)}*"
+    found = [name for name in graph.names if fnmatchcase(name, pattern)]
+    if found:
+        return found
+    alike = _alike(graph.names, wanted)
+    remedy = f"did you mean {', '.join(map(repr, alike))}?" if alike else "see the profile's names."
+    raise BadInputError(
+        f"the profile has no op {wanted!r}; a name, a pattern such as '*/MatMul*' or the beginning "
+        f"of names was expected: {remedy}"
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "[[]")
+
+
+def _alike(names: Sequence[str], wanted: str) -> list[str]:
+    within = [name for name in names if wanted.lower().strip("*") in name.lower()]
+    return sorted(within, key=len)[:NUM_SUGGESTED] or get_close_matches(
+        wanted, names, NUM_SUGGESTED
+    )

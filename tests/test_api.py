@@ -1,0 +1,123 @@
+"""The verbs as functions: files of any kind by one name, charts, and networkx."""
+
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from conftest import two_gpus
+
+from pesto_cli import api as pesto
+from pesto_cli.constraints import Constraints
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import CommFit, PlacementFile, Profile
+from pesto_cli.machine import PRESETS, CommModel, Machine
+from pesto_cli.problem import Problem
+
+VERBS = ("load", "save", "export", "profile", "coarsen", "considered", "solve", "compare")
+VERBS += ("simulate", "timeline", "memory", "layers", "merges", "to_networkx", "from_networkx")
+
+
+@pytest.fixture
+def placed(diamond: Problem) -> tuple[Profile, PlacementFile]:
+    profile = Profile(diamond)
+    return profile, pesto.placement(profile, pesto.solve(profile, "expert"))
+
+
+def test_what_is_saved_is_loaded_by_what_it_holds(
+    tmp_path: Path, placed: tuple[Profile, PlacementFile]
+) -> None:
+    profile, placement = placed
+    fits = [CommFit("GPU", "GPU", CommModel(1.0, 0.001), 0.99, 7)]
+    # No name says what is in its file.
+    for name, value in (("a.json", profile), ("b.json.gz", placement), ("c.json", fits)):
+        pesto.save(tmp_path / name, value)
+    loaded = pesto.load(tmp_path / "a.json")
+    assert isinstance(loaded, Profile)
+    assert loaded.problem.graph.names == profile.problem.graph.names
+    assert replace(pesto.load(str(tmp_path / "b.json.gz")), file_hash="") == placement
+    assert pesto.load(tmp_path / "c.json") == fits
+
+
+def test_machines_and_constraints_are_loaded(tmp_path: Path) -> None:
+    assert pesto.load("v100x2-pcie") is PRESETS["v100x2-pcie"]
+    (tmp_path / "c.toml").write_text('headroom = 0.5\n[[pin]]\nops = "*"\ndevice = "GPU:0"\n')
+    assert isinstance(pesto.load(tmp_path / "c.toml"), Constraints)
+    lines = ['[[devices]]\nname = "CPU:0"\nkind = "CPU"\nmemory_bytes = 8', "links = []"]
+    (tmp_path / "m.toml").write_text("\n".join(reversed(lines)))
+    assert isinstance(pesto.load(tmp_path / "m.toml"), Machine)
+
+
+def test_what_cannot_be_loaded_or_saved_is_named(tmp_path: Path, diamond: Problem) -> None:
+    (tmp_path / "cut.json").write_text('{"format": "pesto-prof')
+    (tmp_path / "other.json").write_text(json.dumps({"format": "onnx"}))
+    result = pesto.solve(Profile(diamond), "single")
+    for attempt, message in (
+        (lambda: pesto.load("h100x2"), "h100x2 is neither a file nor a machine"),
+        (lambda: pesto.load(tmp_path / "cut.json"), "cut.json is cut short or damaged"),
+        (lambda: pesto.load(tmp_path / "other.json"), "has format 'onnx'"),
+        (lambda: pesto.save(tmp_path / "r", result), "saved as placement(profile, result)"),
+        (lambda: pesto.save(tmp_path / "none" / "p.json", Profile(diamond)), "does not exist"),
+    ):
+        with pytest.raises(BadInputError) as refused:
+            attempt()
+        assert message in str(refused.value)
+
+
+def test_limits_are_those_of_the_search(diamond: Problem) -> None:
+    result = pesto.solve(Profile(diamond), time_limit_s=1, deterministic=True)
+    assert result.makespan_us == 14
+    with pytest.raises(TypeError, match="time_limit"):
+        pesto.solve(Profile(diamond), time_limit=1)
+
+
+def test_a_comparison_is_a_sequence_of_results(diamond: Problem) -> None:
+    comparison = pesto.compare(Profile(diamond), ["single", "expert"])
+    assert [each.strategy for each in comparison] == ["single", "expert"]
+    assert (len(comparison), comparison[-1]) == (2, comparison.results[1])
+    assert comparison.problem is diamond
+
+
+def test_charts_draw_results_schedules_and_placements_alike(
+    tmp_path: Path, placed: tuple[Profile, PlacementFile]
+) -> None:
+    profile, placement = placed
+    result = pesto.simulate(profile, placement)
+    for draw in (pesto.timeline, pesto.memory, pesto.layers):
+        charts = [draw(profile, each) for each in (placement, result, result.schedule)]
+        one, *others = ([layer["data"] for layer in chart.to_dict()["layer"]] for chart in charts)
+        assert [one, one] == others
+    pesto.save(tmp_path / "chart.svg", charts[0])
+    assert (tmp_path / "chart.svg").read_text().startswith("<svg")
+
+
+def test_a_round_is_drawn_with_every_pair(diamond: Problem) -> None:
+    rounds: list[pesto.Round] = []
+    profile = Profile(diamond)
+    pesto.coarsen(profile, 3, on_round=rounds.append)
+    drawn = json.dumps(pesto.merges(profile, rounds[0]).to_dict())
+    for pair in pesto.considered(profile, rounds[0]):
+        assert f"{pair.first}, {pair.second}" in drawn
+        assert pair.verdict in drawn
+
+
+def test_networkx_has_devices_and_comes_back(placed: tuple[Profile, PlacementFile]) -> None:
+    profile, placement = placed
+    graph = pesto.to_networkx(profile, placement)
+    index = {name: place for place, name in enumerate(placement.names)}
+    for name, node in graph.nodes.items():
+        assert node["device"] == placement.devices[placement.device[index[name]]]
+    back = pesto.from_networkx(graph)
+    assert pesto.simulate(back, placement).makespan_us == placement.predicted["makespan_us"]
+    assert nx.is_isomorphic(pesto.to_networkx(profile.problem.graph), graph)
+    assert pesto.from_networkx(graph, two_gpus(9.0)).problem.machine.latency_us.max() == 9.0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_documented_with_an_example(verb: str) -> None:
+    text = inspect.getdoc(getattr(pesto, verb)) or ""
+    assert verb in pesto.__all__
+    if getattr(pesto, verb).__module__ == "pesto_cli.api":
+        assert f"{verb}(" in text.partition("Example:")[2]

@@ -1,0 +1,112 @@
+"""What a shell offers at TAB."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Pesto
+
+from pesto_cli import ilp
+from pesto_cli.cli import cli
+from pesto_cli.cli.completing import SOLVERS, STRATEGIES
+from pesto_cli.strategies import STRATEGIES as REGISTERED
+
+# Completes the line that it is given, as bash does at TAB, and prints what is offered.
+TAB = """
+source {script}
+COMP_LINE=$1 COMP_POINT=${{#1}}
+_pesto_completion {pesto}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+PESTO = """#!{python}
+import sys
+from pesto_cli.cli import main
+try:
+    main()
+finally:
+    heavy = sys.modules.keys() & {{"tensorflow", "numba", "ortools", "pulp", "scipy"}}
+    print(*heavy, file=open({loaded!r}, "a"))
+"""
+
+Tab = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def tab(pesto: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
+    """Bash with the script that `pesto completion bash` prints, in a folder of its own."""
+    script, program, loaded = (tmp_path / name for name in ("script.sh", "pesto", "loaded"))
+    script.write_text(pesto("completion", "bash").out)
+    program.write_text(PESTO.format(python=sys.executable, loaded=str(loaded)))
+    program.chmod(0o755)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def complete(line: str) -> list[str]:
+        text = TAB.format(script=script, pesto=program)
+        path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+        done = subprocess.run(
+            ["bash", "--norc", "-c", text, "bash", line],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PATH": path},
+        )
+        assert done.stderr == ""
+        assert set(loaded.read_text()) <= {"\n"}  # nothing heavy
+        return done.stdout.split("\n")[:-1]
+
+    return complete
+
+
+def test_commands_options_and_names_are_offered(tab: Tab) -> None:
+    assert tab("pesto so") == ["solve"]
+    assert tab("pesto solve x --solver ") == [*SOLVERS]
+    assert tab("pesto compare x --strategies single,m-") == [
+        "single,m-topo",
+        "single,m-etf",
+        "single,m-sct",
+    ]
+    # Bash takes `zoo:` for a word of its own, and replaces what is behind it.
+    assert tab("pesto export zoo:RNN") == [
+        "RNNLM-2-2048",
+        "RNNLM-4-2048",
+        "RNNLM-16-1024",
+        "RNNLM-tiny",
+    ]
+
+
+def test_files_are_offered_by_their_endings(tab: Tab) -> None:
+    for name in ("a.profile.json", "a.placement.json", "a b.toml", "a.meta"):
+        Path(name).touch()
+    Path("app").mkdir()
+    assert tab("pesto solve a") == ["a.profile.json", "app/"]
+    assert tab("pesto simulate a.profile.json --placement ") == ["a.placement.json", "app/"]
+    assert tab("pesto profile a.meta -m a") == ["a\\ b.toml", "app/"]
+    assert tab("pesto solve ../work/a") == ["../work/a.profile.json", "../work/app/"]
+    # Where nothing fits, bash offers files of its own.
+    assert tab("pesto solve app/") == [""]
+
+
+def test_ops_of_the_profile_are_offered_scope_by_scope(tab: Tab, diamond_profile: Path) -> None:
+    assert tab(f"pesto explain {diamond_profile} p.json ") == ["a", "b", "c", "d"]
+
+
+def test_names_that_are_offered_are_those_of_the_registries() -> None:
+    assert tuple(REGISTERED) == STRATEGIES
+    assert tuple(ilp.SOLVERS) == SOLVERS
+
+
+@pytest.mark.parametrize(("shell", "word"), [("zsh", "compdef"), ("fish", "--command pesto")])
+def test_other_shells_have_a_script_too(pesto: Pesto, shell: str, word: str) -> None:
+    told = pesto("completion", shell)
+    assert told.code == 0
+    assert word in told.out
+    assert "_PESTO_COMPLETE" in told.out
+
+
+def test_every_command_is_described(tab: Tab) -> None:
+    assert set(tab("pesto ")) == set(cli.commands)

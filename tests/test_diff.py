@@ -1,0 +1,155 @@
+"""`pesto diff`: what one placement has otherwise than another."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Pesto, on_gpus
+
+from pesto_cli.changes import Move, placement_changes
+from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
+from pesto_cli.files.job_summary import MAX_BYTES, append_summary
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.report.scopes import counts_by_scope, scopes_of
+
+DEVICES = ["CPU:0", "GPU:0", "GPU:1"]
+
+
+def placed(*queues: str, devices: list[str] = DEVICES) -> PlacementFile:
+    """Devices with their ops in order, a letter each."""
+    rows = [(op, d, rank) for d, ops in enumerate(queues) for rank, op in enumerate(ops)]
+    names, device, rank = (list(column) for column in zip(*rows, strict=True))
+    return PlacementFile(devices, names, device, rank, [], {}, {})
+
+
+def test_moves_additions_and_order_are_told_apart() -> None:
+    changes = placement_changes(placed("", "abcdef", "uvwx"), placed("", "acbdef", "uvxnw"))
+    assert (changes.moved, changes.renamed) == ((), {})
+    assert changes.reordered == {"CPU:0": 0, "GPU:0": 1, "GPU:1": 1}
+    assert (changes.only_in_first, changes.only_in_second) == ((), ("n",))
+    changes = placement_changes(placed("", "abcdef", "uvwx"), placed("", "abcde", "fuvw"))
+    assert changes.moved == (Move("f", "GPU:0", "GPU:1"),)
+    assert changes.only_in_first == ("x",)
+    assert set(changes.reordered.values()) == {0}
+
+
+def test_devices_that_changed_names_are_no_moves() -> None:
+    changes = placement_changes(placed("r", "abcd", "uvwx"), placed("r", "uvw", "abcdx"))
+    assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
+    assert changes.moved == (Move("x", "GPU:0", "GPU:1"),)
+
+
+def test_a_device_takes_the_part_of_one_of_its_kind_only() -> None:
+    changes = placement_changes(placed("abcd", "", ""), placed("", "abcd", ""))
+    assert not changes.renamed
+    assert len(changes.moved) == 4
+
+
+def test_a_machine_with_more_devices_keeps_those_that_it_had() -> None:
+    after = placed("", "ab", "uv", "w", devices=[*DEVICES, "GPU:2"])
+    changes = placement_changes(placed("", "ab", "uvw"), after)
+    assert not changes.renamed
+    assert changes.moved == (Move("w", "GPU:1", "GPU:2"),)
+
+
+def test_scopes_are_opened_where_most_ops_are_and_never_too_many() -> None:
+    names = [f"gradients/layer_{layer}/op_{op}" for layer in range(3) for op in range(9)]
+    names += ["gradients/add", "loss", *(f"cell/t_{step}/mul" for step in range(20))]
+    scopes = scopes_of(names, most=6)
+    assert scopes["gradients/layer_1/op_0"] == "gradients/layer_1"
+    assert scopes["gradients/add"] == "gradients/*"
+    assert scopes["cell/t_3/mul"] == "cell"
+    assert scopes["loss"] == "*"
+    many = scopes_of([f"scope_{scope}/op" for scope in range(100)], most=6)
+    assert len(set(many.values())) == 6
+    assert counts_by_scope({"new": ["a/x", "a/y"], "gone": ["b/z"]}) == [
+        ("a", [2, 0]),
+        ("b", [0, 1]),
+    ]
+
+
+def three_ops(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A profile of a -> b, c with 1000 bytes, and it on one GPU, and with c on the other."""
+    graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [1, 2])])
+    profile = tmp_path / "profile.json"
+    write_profile(profile, Profile(on_gpus(graph, [1, 10, 10])))
+    paths = [tmp_path / "one.json", tmp_path / "two.json"]
+    for path, placement in zip(paths, (placed("", "abc"), placed("", "ab", "c")), strict=True):
+        write_placement(path, placement)
+    return profile, paths
+
+
+def test_figures_are_by_the_profile(pesto: Pesto, tmp_path: Path) -> None:
+    profile, paths = three_ops(tmp_path)
+    done = pesto("diff", *paths, "--profile", profile, "--format", "json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["moved"] == [{"op": "c", "src": "GPU:0", "dst": "GPU:1", "work_us": 10.0}]
+    # 1 + 10 + 10 us on one device; the transfer takes 1 us and 1 us for 1000 bytes.
+    assert (found["before"]["step_us"], found["after"]["step_us"]) == (21.0, 13.0)
+    assert found["slower_by"] == pytest.approx(13 / 21 - 1)
+    assert found["after"]["sent_bytes"] == [{"src": "GPU:0", "dst": "GPU:1", "bytes": 1000}]
+    assert found["after"]["peak_bytes"] == {"CPU:0": 0, "GPU:0": 1000, "GPU:1": 1000}
+
+
+def test_what_no_file_tells_is_unknown(pesto: Pesto, tmp_path: Path) -> None:
+    _, paths = three_ops(tmp_path)
+    done = pesto("diff", *paths)
+    assert done.code == 0
+    assert "?" in done.out
+    refused = pesto("diff", *paths, "--max-regression", "2%")
+    assert refused.code == 2
+    assert "has no predicted step time" in refused.err
+
+
+def test_a_regression_ends_with_1_and_a_percentage_must_be_one(
+    pesto: Pesto, tmp_path: Path
+) -> None:
+    profile, (one, two) = three_ops(tmp_path)
+    by = ("--profile", profile, "--max-regression")
+    assert pesto("diff", one, two, *by, "2%").code == 0
+    slower = pesto("diff", two, one, *by, "2%", "--quiet")
+    assert (slower.code, slower.out) == (1, "")
+    assert "61.5% slower" in slower.err
+    assert pesto("diff", two, one, *by, "62%").code == 0
+    assert pesto("diff", two, one, *by, "0.02").code == 2
+
+
+def test_a_profile_of_neither_is_refused(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    _, paths = three_ops(tmp_path)
+    done = pesto("diff", *paths, "--profile", diamond_profile)
+    assert done.code == 2
+    assert "other ops than both" in done.err
+
+
+def test_markdown_survives_any_name(pesto: Pesto, tmp_path: Path) -> None:
+    names = ["a|b/`c`", "<b>/x", "n\nl/y"]
+    first = replace(placed("", "abc"), names=names)
+    paths = [tmp_path / "1.json", tmp_path / "2.json"]
+    write_placement(paths[0], first)
+    write_placement(paths[1], replace(first, device=[0, 0, 0]))
+    done = pesto("diff", *paths, "--format", "md")
+    rows = [line for line in done.out.splitlines() if line.startswith("| ")]
+    assert r"| a\|b | GPU:0 | CPU:0 | 1 |" in rows
+    assert "| &lt;b&gt; | GPU:0 | CPU:0 | 1 |" in rows
+    assert "| n l | GPU:0 | CPU:0 | 1 |" in rows
+
+
+def test_summaries_are_appended_and_stop_at_the_limit(pesto: Pesto, tmp_path: Path) -> None:
+    _, paths = three_ops(tmp_path)
+    summary = tmp_path / "summary.md"
+    for _ in range(2):
+        assert pesto("diff", *paths, "--summary", summary, "--quiet").code == 0
+    text = summary.read_text()
+    assert text.count("### one.json -&gt; two.json") == 2
+    append_summary(summary, "<details>\n" + "row\n" * MAX_BYTES + "</details>\n")
+    cut = summary.read_text()
+    assert cut.startswith(text)
+    assert MAX_BYTES - 10 < len(cut) < MAX_BYTES + 300
+    assert cut.count("</details>") == cut.count("<details>")
+    left_out = MAX_BYTES + 2 - cut[len(text) :].count("row\n") - 1
+    assert f"{left_out:,} lines more" in cut
+    assert pesto("diff", *paths, "--summary", tmp_path, "--quiet").code == 2

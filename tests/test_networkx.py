@@ -1,0 +1,167 @@
+"""networkx graphs and back: nothing is lost, and what does not fit is named."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from conftest import two_gpus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_problems import random_placement, random_problem
+
+from pesto_cli.bounds import critical_path_us
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.graph import OpGraph
+from pesto_cli.graph_networkx import from_networkx, problem_from_networkx, to_networkx
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Placement
+
+COLUMNS = (
+    "colocation_group",
+    "resident_bytes",
+    "alias_of",
+    "num_members",
+    "tensor_producer",
+    "tensor_bytes",
+    "consumer_offsets",
+    "consumers",
+    "consumer_on_host",
+    "control_edges",
+)
+
+
+def assert_same(one: OpGraph, other: OpGraph) -> None:
+    assert (one.names, one.types) == (other.names, other.types)
+    for column in COLUMNS:
+        np.testing.assert_array_equal(getattr(one, column), getattr(other, column), column)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Random problems, some with aliases, forbidden devices and less memory."""
+    seed = draw(st.integers(0, 10**6))
+    problem = random_problem(seed, draw(st.integers(1, 12)))
+    rng = np.random.default_rng(seed)
+    graph = problem.graph
+    producer = np.full(graph.num_ops, -1)
+    producer[graph.consumers] = graph.tensor_producer[graph.consumer_tensor]
+    alias_of = np.where(rng.random(graph.num_ops) < 0.3, producer, -1)
+    problem = replace(
+        problem,
+        graph=replace(graph, alias_of=alias_of, num_members=rng.integers(1, 5, graph.num_ops)),
+    )
+    permitted = random_permitted(problem, seed)
+    return problem.constrained(permitted=permitted, headroom=draw(st.sampled_from([0.5, 1.0])))
+
+
+def random_permitted(problem: Problem, seed: int) -> np.ndarray:
+    """What leaves every colocation group its device of a random placement, and maybe others."""
+    device = random_placement(problem, seed)
+    permitted = np.random.default_rng(seed).random(problem.permitted.shape) < 0.8
+    permitted[np.arange(problem.num_ops), device] = True
+    return permitted
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_a_problem_comes_back_as_it_went(problem: Problem) -> None:
+    back = problem_from_networkx(to_networkx(problem))
+    assert_same(problem.graph, back.graph)
+    assert (problem.kinds, problem.headroom) == (back.kinds, back.headroom)
+    assert back.machine is problem.machine
+    np.testing.assert_array_equal(problem.time_us, back.time_us)
+    np.testing.assert_array_equal(problem.permitted, back.permitted)
+
+
+@settings(max_examples=50, deadline=None)
+@given(problems())
+def test_a_graph_comes_back_as_it_went_and_a_second_time_alike(problem: Problem) -> None:
+    there = to_networkx(problem.graph)
+    back = from_networkx(there)
+    assert_same(problem.graph, back)
+    assert nx.utils.graphs_equal(there, to_networkx(back))
+
+
+def test_attributes_are_those_that_are_documented(diamond: Problem) -> None:
+    graph = to_networkx(diamond, Placement(np.array([1, 1, 2, 1]), np.array([0, 1, 0, 2])))
+    assert graph.nodes["b"] == {
+        "type": "MatMul",
+        "time_us": {"GPU": 10.0},
+        "device": "GPU:0",
+        "rank": 1,
+        "resident_bytes": 0,
+        "alias_of": None,
+        "num_members": 1,
+        "output_bytes": (1000,),
+    }
+    assert graph.edges["a", "b", 0] == {"bytes": 1000, "output": 0, "on_host": False}
+    assert graph.nodes["c"]["device"] == "GPU:1"
+
+
+def test_networkx_agrees_on_the_critical_path(diamond: Problem) -> None:
+    graph = to_networkx(diamond)
+    for tail, _, edge in graph.edges(data=True):
+        edge["us"] = graph.nodes[tail]["time_us"]["GPU"]
+    last_us = graph.nodes["d"]["time_us"]["GPU"]
+    assert nx.dag_longest_path_length(nx.DiGraph(graph), "us") + last_us == critical_path_us(
+        diamond
+    )
+
+
+def test_a_plain_digraph_needs_times_and_bytes_alone() -> None:
+    graph = nx.DiGraph()
+    graph.add_node("a", time_us=3)
+    graph.add_node("b", time_us={"CPU": 2.0, "GPU": 1.0})
+    graph.add_edge("a", "b", bytes=8)
+    problem = problem_from_networkx(graph, two_gpus())
+    on = dict(zip(problem.kinds, problem.time_us.T.tolist(), strict=True))
+    assert on["GPU"] == [3.0, 1.0]
+    assert np.isnan(on["CPU"][0])
+    assert problem.graph.tensor_bytes.tolist() == [8]
+
+
+def edged(**attributes: object) -> nx.MultiDiGraph:
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(["a", "b"], time_us=1.0)
+    graph.add_edge("a", "b", **attributes)
+    return graph
+
+
+def test_what_does_not_fit_is_named() -> None:
+    cyclic = edged(bytes=1)
+    cyclic.add_edge("b", "a", control=True)
+    split = edged(bytes=1, output=0)
+    split.add_edge("a", "b", bytes=2, output=0)
+    unknown_alias, unknown_device, no_time, words, no_number = (edged(bytes=1) for _ in range(5))
+    unknown_alias.nodes["b"]["alias_of"] = "z"
+    unknown_device.nodes["b"]["devices"] = ["TPU:0"]
+    del no_time.nodes["a"]["time_us"]
+    words.nodes["a"]["time_us"] = "long"
+    no_number.nodes["a"]["resident_bytes"] = "1 GiB"
+    for graph, message in (
+        (cyclic, "the graph has a cycle: a -> b -> a"),
+        (nx.Graph(), "the networkx graph is undirected"),
+        (edged(), "edge 'a' -> 'b' has no attribute bytes"),
+        (edged(bytes="8 kB"), "edge 'a' -> 'b' has bytes '8 kB'; a number was expected"),
+        (split, "edge 'a' -> 'b' has 2 bytes of output 0; 1 were expected"),
+        (unknown_alias, "node 'b' has alias_of 'z'"),
+        (unknown_device, "node 'b' may run on 'TPU:0'"),
+        (no_time, "node 'a' has no attribute time_us"),
+        (words, "node 'a' has time_us 'long'; a number was expected"),
+        (no_number, "node 'a' has resident_bytes '1 GiB'; a number was expected"),
+    ):
+        with pytest.raises(BadInputError) as refused:
+            problem_from_networkx(graph, two_gpus())
+        assert message in str(refused.value)
+
+
+def test_a_machine_is_asked_for_and_has_to_fit(diamond: Problem) -> None:
+    with pytest.raises(BadInputError, match=r"carries no machine and none was given"):
+        problem_from_networkx(edged(bytes=1))
+    graph = edged(bytes=1)
+    graph.nodes["a"]["time_us"] = {"TPU": 1.0}
+    with pytest.raises(InfeasibleError, match=r"op 'a' .* can run on no device"):
+        problem_from_networkx(graph, two_gpus())
+    with pytest.raises(BadInputError, match="which knows no devices"):
+        to_networkx(diamond.graph, Placement(np.zeros(4, int), np.arange(4)))

@@ -1,0 +1,191 @@
+"""The page of `pesto report`: what is in it, and that it stands alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Pesto, on_gpus
+from random_problems import random_placement, random_problem
+from report_pages import (
+    AWKWARD,
+    Read,
+    awkward_profile,
+    layered_graph,
+    page_of,
+    placed_on,
+    write_files,
+)
+
+from pesto_cli import api
+from pesto_cli.causes import critical_chain
+from pesto_cli.coarsen import coarsen
+from pesto_cli.files import Profile
+from pesto_cli.graph import OpGraph
+from pesto_cli.machine import PRESETS
+from pesto_cli.memory import held_over_time
+from pesto_cli.report.page.page import report_page
+from pesto_cli.report.page.shown import Coarse, Shown
+from pesto_cli.report.pictures.memory import memory_chart
+from pesto_cli.report.pictures.spans import Bar, drawn_bars, few_enough, row_names
+from pesto_cli.report.pictures.timeline import MOST_BARS
+from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import time_text
+from pesto_cli.report.utilisation import device_use, link_use, step_parts
+from pesto_cli.result import Result, SolveStatus
+from pesto_cli.simulate import list_schedule, upward_rank
+
+BOTH, ONE = [1, 1, 2, 1, 1], [1, 1, 1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def page() -> Read:
+    return page_of(awkward_profile(), both=BOTH, one=ONE)
+
+
+def test_the_page_refers_to_nothing_outside(page: Read) -> None:
+    assert page.references == ["#find"]
+    assert "default-src 'none'" in page.page
+    for word in ("http:", "https:", "@import", "url("):
+        assert word not in page.without_vega()
+
+
+def test_the_figures_are_the_simulators(page: Read) -> None:
+    profile = awkward_profile()
+    results = {
+        name: api.simulate(profile, placed_on(profile, device))
+        for name, device in (("both", BOTH), ("one", ONE))
+    }
+    for name, drawn in zip(results, page.packed()["placements"], strict=True):
+        schedule = results[name].schedule
+        assert drawn["makespan_us"] == schedule.makespan_us
+        assert drawn["device"] == schedule.device.tolist()
+        assert np.allclose(drawn["start_us"], schedule.start_us, atol=1e-3)
+        assert np.allclose(drawn["took_us"], schedule.end_us - schedule.start_us, atol=1e-3)
+    rows = {row[0]: row for row in page.tables["Compared"][1:]}
+    for name, result in results.items():
+        assert f"{result.makespan_us:.1f}" == rows[name][2]
+        assert f"{result.gap:.1%}" == rows[name][3]
+        assert [size_text(size) for size in result.schedule.peak_bytes] == rows[name][5:8]
+        assert f"<dd>{time_text(result.makespan_us)}</dd>" in page.page
+    # Two tensors cross: one of them there, one back.
+    assert rows["both"][4] == size_text(20_000)
+    assert rows["one"][4] == "0 B"
+    assert set(rows) == {"both", "one", "single", "expert"}
+
+
+def test_names_and_types_are_text_and_not_markup(page: Read) -> None:
+    assert tuple(page.packed()["names"]) == (*AWKWARD, "end")
+    assert "b" not in page.tags
+    assert page.page.count("<script") == 3
+    assert "<title>awkward &lt;title&gt; - pesto report</title>" in page.page
+    assert ["source", "<by hand>"] in page.tables["Profile"]
+    assert ["seed", "7"] in page.tables["both"]
+
+
+def test_a_placement_that_does_not_fit_says_so() -> None:
+    graph = OpGraph.build(["a", "b"], resident_bytes=[2 * 10**9, 0])
+    page = page_of(Profile(on_gpus(graph, [5, 5])), tight=[1, 2])
+    assert "does not fit: GPU:0 953.67 MiB short" in page.page
+    assert page.tables["Compared"][1][-1] == "does not fit"
+
+
+def test_a_step_without_time_or_transfers_has_a_page() -> None:
+    page = page_of(Profile(on_gpus(OpGraph.build(["only"]), [0])), alone=[1])
+    assert "Nothing is sent" in page.page
+    assert page.packed()["placements"][0]["took_us"] == [0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_memory_over_time_reaches_the_peak_and_no_more(seed: int) -> None:
+    problem = random_problem(seed, 6)
+    schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
+    held = held_over_time(problem, schedule)
+    assert [num_bytes.max() for _, num_bytes in held] == schedule.peak_bytes.tolist()
+    for since_us, num_bytes in held:
+        assert since_us[0] == 0
+        assert (np.diff(since_us) > 0).all()
+        assert (num_bytes >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_critical_chain_and_busy_times_add_up(seed: int) -> None:
+    problem = random_problem(seed, 6)
+    schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
+    parts = step_parts(problem, schedule, critical_chain(problem, schedule))
+    assert sum(parts.values()) == pytest.approx(schedule.makespan_us)
+    took_us = schedule.end_us - schedule.start_us
+    for device, use in enumerate(device_use(problem, schedule)):
+        assert use.busy_us == pytest.approx(took_us[schedule.device == device].sum())
+    links = link_use(problem, schedule)
+    assert sum(use.count for use in links) == len(schedule.transfers)
+    sent = problem.graph.tensor_bytes[schedule.transfers.tensor].sum()
+    assert sum(use.num_bytes for use in links) == sent
+
+
+def test_short_bars_are_merged_until_there_are_few_and_none_is_lost() -> None:
+    bars = [Bar("GPU:0", float(at), at + 1.0, f"op{at}", "Add", 10) for at in range(1000)]
+    bars.append(Bar("GPU:0", 2000.0, 3000.0, "long", "MatMul", 1))
+    drawn, narrow_us = few_enough(bars, 100)
+    assert len(drawn) <= 100
+    assert sum(bar.count for bar in drawn) == len(bars)
+    assert sum(bar.num_bytes for bar in drawn) == 10_001
+    assert all(bar.took_us <= narrow_us for bar in drawn if bar.count > 1)
+    assert Bar("GPU:0", 2000.0, 3000.0, "long", "MatMul", 1) in drawn
+    assert few_enough(bars[:100], 100) == (bars[:100], 0.0)
+
+
+def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
+    graph = layered_graph(30_000)
+    us = np.random.default_rng(1).integers(1, 200, graph.num_ops)
+    problem = on_gpus(graph, us.tolist(), PRESETS["v100x2-nvlink"])
+    device = 1 + np.random.default_rng(2).integers(0, 2, graph.num_ops)
+    schedule = list_schedule(problem, device, upward_rank(problem))
+    held, chain = held_over_time(problem, schedule), critical_chain(problem, schedule)
+    result = Result("random", SolveStatus.FEASIBLE, schedule, 1.0, 0.0)
+    coarsening = coarsen(problem, 120)
+    coarse = Coarse(coarsening.problem, coarsening.node_of_op)
+    shown = Shown("random", result, held, chain)
+    page = report_page("large", Profile(problem), [shown], [], coarse)
+    assert len(page.encode()) < 3e6
+    assert Read(page).packed()["names"] == list(graph.names)
+    assert "are so short that a bar stands for several" in page
+    rows = row_names(problem, schedule, chain)
+    assert len(few_enough(drawn_bars(problem, schedule, rows), MOST_BARS)[0]) <= MOST_BARS
+    # The curve is coarser than the schedule, and still has its highest point.
+    drawn = memory_chart(problem, schedule, held).to_dict()
+    (lines,) = (data for data in drawn["datasets"].values() if data.startswith("device"))
+    assert lines.count("\n") < 5000
+    highest = max(float(line.split(",")[2]) for line in lines.splitlines()[1:])
+    assert highest == pytest.approx(schedule.peak_bytes.max() / 2**30, abs=1e-6)
+
+
+def test_the_command_writes_a_page_and_says_how_large_it_is(pesto: Pesto, tmp_path: Path) -> None:
+    profile, both, one = write_files(tmp_path)
+    out = tmp_path / "r.html"
+    done = pesto("report", profile, both, one, "-o", out, "--json")
+    assert done.code == 0
+    assert json.loads(done.out) == {
+        "output": str(out),
+        "bytes": out.stat().st_size,
+        "placements": ["both", "one"],
+    }
+    assert ["profile hash", api.read_profile(profile).file_hash] in Read(out.read_text()).tables[
+        "Profile"
+    ]
+    before = out.read_bytes()
+    assert pesto("report", profile, both, one, "-o", out, "--quiet") == (0, "", "")
+    assert out.read_bytes() == before
+
+
+def test_the_command_refuses_what_it_would_overwrite_or_has_twice(
+    pesto: Pesto, tmp_path: Path
+) -> None:
+    profile, both, _ = write_files(tmp_path)
+    lost = pesto("report", profile, both, "-o", both)
+    assert (lost.code, "would be lost" in lost.err) == (2, True)
+    twice = pesto("report", profile, both, both, "-o", tmp_path / "r.html")
+    assert (twice.code, "given twice" in twice.err) == (2, True)
+    none = pesto("report", profile, "-o", tmp_path / "r.html")
+    assert none.code == 2
+    assert not (tmp_path / "r.html").exists()

@@ -1,0 +1,188 @@
+"""The page of `pesto report` in a real browser: it draws, explains, and can be used by keyboard."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import on_gpus
+from playwright.sync_api import Browser, Page, sync_playwright
+from report_pages import AWKWARD, awkward_profile, placed_on
+
+from pesto_cli import api
+from pesto_cli.files import Profile
+from pesto_cli.graph import OpGraph
+
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    assert path, "no chromium on the path: these tests need Debian's package chromium"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two placements in a folder whose name is awkward, too."""
+    profile = awkward_profile()
+    placements = {
+        "both": placed_on(profile, [1, 1, 2, 1, 1]),
+        "one": placed_on(profile, [1, 1, 1, 1, 1]),
+    }
+    path = tmp_path_factory.mktemp("a folder, né") / "report.html"
+    path.write_text(api.report(profile, placements, "awkward"), encoding="utf-8")
+    return path
+
+
+@dataclass
+class Opened:
+    """A page, and what it said and asked for on the way."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
+
+
+def opened(browser: Browser, file: Path, size: dict[str, int], scheme: str = "light") -> Opened:
+    page = browser.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+    found = Opened(page)
+    page.on("console", lambda message: found.said.append(message.text))
+    page.on("pageerror", lambda error: found.said.append(str(error)))
+    page.on("request", lambda request: found.requested.append(request.url))
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-drawn]")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wide(browser: Browser, file: Path) -> Opened:
+    return opened(browser, file, WIDE)
+
+
+def step_time(page: Page) -> str:
+    return page.locator(".placement:visible .figures dd").first.inner_text()
+
+
+def test_it_draws_without_a_complaint_and_asks_for_nothing(wide: Opened, file: Path) -> None:
+    charts = wide.page.locator(".placement:visible [data-chart] svg")
+    assert charts.count() == 3
+    # A bar for each op that takes time, and one for each of two transfers.
+    assert wide.page.locator("[data-chart=over_time]:visible .mark-rect path").count() >= 6
+    assert wide.said == []
+    assert wide.requested == [file.as_uri()]
+
+
+def test_hovering_an_op_shows_its_name(wide: Opened) -> None:
+    for name in AWKWARD:
+        box = wide.page.evaluate(
+            """(name) => {
+              const bars = document.querySelectorAll("#placement-0 [data-chart=over_time] path");
+              const bar = [...bars].find((each) => each.__data__?.datum?.name === name);
+              return bar.getBoundingClientRect().toJSON();
+            }""",
+            name,
+        )
+        wide.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        tooltip = wide.page.locator("#vg-tooltip-element.visible")
+        tooltip.wait_for()
+        shown = tooltip.inner_text()
+        assert " ".join(name.split()) in " ".join(shown.split())
+        wide.page.mouse.move(1, 1)
+        tooltip.wait_for(state="detached")
+
+
+def test_the_keyboard_reaches_the_search_and_from_it_the_chart(wide: Opened) -> None:
+    page = wide.page
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        if page.evaluate("document.activeElement.id") == "query":
+            break
+    assert page.evaluate("document.activeElement.id") == "query"
+    page.keyboard.type("<B>")
+    assert page.locator("#found").inner_text() == "1 of 5 ops"
+    assert page.locator("#ops tbody tr").all_inner_texts() == [
+        "\t".join([AWKWARD[0], "MatMul", "GPU:0", "0.000", "40.00", "yes"])
+    ]
+    before = page.locator("[data-chart=over_time]:visible").text_content()
+    while page.evaluate("document.activeElement.innerText") != AWKWARD[0]:
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "(before) => document.querySelector('#placement-0 [data-chart]').textContent !== before",
+        arg=before,
+    )
+    page.locator("[data-zoom=all]:visible").click()
+    page.fill("#query", "")
+
+
+def test_the_switch_shows_the_other_placement(wide: Opened) -> None:
+    page = wide.page
+    both = step_time(page)
+    page.locator("#switch label", has_text="one").click()
+    page.wait_for_selector("#placement-1 svg")
+    assert not page.locator("#placement-0").is_visible()
+    assert (both, step_time(page)) == ("202.0 us", "280.0 us")
+    assert "GPU:1" not in page.locator("#ops tbody").inner_text()
+    page.locator("#switch label", has_text="both").click()
+    page.wait_for_selector("#placement-0 svg", state="visible")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_it_can_be_read_on_any_screen(
+    browser: Browser, file: Path, size: dict[str, int], scheme: str
+) -> None:
+    found = opened(browser, file, size, scheme)
+    assert found.said == []
+    assert found.page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    for selector in ("h1", ".remark", ".figures dd", "#ops button"):
+        assert contrast(found.page, selector) >= 4.5, selector
+    ground = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+    found.page.close()
+
+
+def contrast(page: Page, selector: str) -> float:
+    """Of a text with its ground: WCAG 2.1, 1.4.3."""
+    ratio: float = page.evaluate(
+        """(selector) => {
+          const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+          const luminance = (colour) => channels(colour).slice(0, 3).map((each) => each / 255)
+            .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
+          let behind = document.querySelector(selector);
+          const text = luminance(getComputedStyle(behind).color);
+          const colour = () => getComputedStyle(behind).backgroundColor;
+          while (channels(colour())[3] === 0) behind = behind.parentElement;
+          const ground = luminance(colour());
+          return (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
+        }""",
+        selector,
+    )
+    return ratio
+
+
+def test_a_step_without_time_is_drawn_too(browser: Browser, tmp_path: Path) -> None:
+    profile = Profile(on_gpus(OpGraph.build(["only"]), [0]))
+    path = tmp_path / "report.html"
+    path.write_text(api.report(profile, {"alone": placed_on(profile, [1])}), encoding="utf-8")
+    found = opened(browser, path, WIDE)
+    assert found.said == []
+    assert found.page.locator("#ops tbody tr").count() == 1
+    found.page.close()
+
+
+def test_on_paper_there_are_charts_and_no_controls(wide: Opened) -> None:
+    wide.page.emulate_media(media="print")
+    assert wide.page.locator(".placement:visible svg").count() == 3
+    for control in ("#switch", ".tools", "#find", "#theme"):
+        assert not wide.page.locator(control).first.is_visible()
+    wide.page.emulate_media(media="screen")
