@@ -3,18 +3,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check bench bench-quality bench-fidelity clean-kernels clean
+.PHONY: demo test check docs docs-check notebooks bench bench-quality bench-fidelity fuzz clean-kernels clean
 
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbmake -n 2 examples
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Every shell block of README and docs, slow ones too; --update pastes what they print.
+docs-check: $(INSTALLED)
+	$(BIN)/python tests/shell_blocks.py
+
+# Runs the notebooks of examples/ and keeps their outputs.
+notebooks: $(INSTALLED)
+	$(BIN)/python tests/notebook_outputs.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
@@ -27,6 +39,11 @@ bench-fidelity: $(INSTALLED)
 	mkdir -p build
 	$(BIN)/pesto comm --machine local-workers:2 -o build/local-workers.comm.json
 	$(BIN)/python -m benchmarks.fidelity --comm build/local-workers.comm.json
+
+# Inputs changed by chance, commands ended at random moments, and ten times the random problems.
+fuzz: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --ends 100
+	PESTO_EXAMPLES=10 $(BIN)/python -m pytest tests/test_pipeline_properties.py
 
 # numba's cache of a kernel does not notice changes in kernels of other files that it calls.
 clean-kernels:
