@@ -9,6 +9,7 @@ from typing import ClassVar
 
 # Exit codes of what is no error of these kinds.
 INTERRUPTED = 130
+READER_LEFT = 141
 BUG = 123
 
 

@@ -1,6 +1,8 @@
 """How long a search may run, and how it is asked to stop."""
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -19,6 +21,19 @@ class Limits:
     workers: int = 1
     deterministic: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self) -> Callable[[], bool]:
+        """Start the clock of a search that takes rounds; the answer tells whether it has to end.
+
+        In deterministic mode only a request to stop ends it.
+        """
+        began = time.monotonic()
+
+        def is_over() -> bool:
+            spent_s = 0.0 if self.deterministic else time.monotonic() - began
+            return self.stop.is_set() or spent_s > self.time_limit_s
+
+        return is_over
 
     def __reduce__(self) -> tuple[type["Limits"], tuple[float, int, int, bool]]:
         """To another process goes all but the event, which gets a new one there."""
