@@ -4,6 +4,7 @@
 """
 
 import os
+from itertools import combinations, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,12 +43,13 @@ SHAPES = ("random", "chain", "star out", "star in", "apart", "complete")
 def edges_of(shape: str, num_ops: int) -> list[tuple[int, int]]:
     """Pairs of (producer, consumer) of a graph of a shape; of a random one, all that may be."""
     ops = range(num_ops)
-    return {
-        "chain": [(op, op + 1) for op in ops[:-1]],
-        "star out": [(0, op) for op in ops[1:]],
-        "star in": [(op, num_ops - 1) for op in ops[:-1]],
-        "apart": [],
-    }.get(shape, [(before, after) for before in ops for after in ops[before + 1 :]])
+    if shape == "chain":
+        return list(pairwise(ops))
+    if shape == "star out":
+        return [(0, op) for op in ops[1:]]
+    if shape == "star in":
+        return [(op, num_ops - 1) for op in ops[:-1]]
+    return [] if shape == "apart" else list(combinations(ops, 2))
 
 
 @st.composite

@@ -57,7 +57,13 @@ class Step:
         feeds = {graph.get_tensor_by_name(f"{name}:0"): batch[name] for name in batch}
         with _explained():
             began = time.perf_counter()
-            losses, _ = self._session.run((self._losses, self._ops), feeds, **tracing)
+            try:
+                losses, _ = self._session.run((self._losses, self._ops), feeds, **tracing)
+            except (ValueError, TypeError) as error:
+                raise BadInputError(
+                    f"TensorFlow does not take the feeds: {_first_line(error)}; export the graph "
+                    "again, with the shapes of its placeholders (--feed NAME=SHAPE)."
+                ) from error
             seconds = time.perf_counter() - began
         return Ran(seconds * 1e6, float(losses[0]) if losses else None)
 
@@ -84,7 +90,7 @@ def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Itera
 def _import(meta: Any) -> None:
     try:
         tensorflow().compat.v1.train.import_meta_graph(meta)
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # of many kinds, by what is wrong with the graph
         raise BadInputError(
             f"TensorFlow cannot import the graph: {_first_line(error)} A graph by pesto export, or "
             "one placed by pesto apply, was expected."

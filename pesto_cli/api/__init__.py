@@ -1,0 +1,116 @@
+"""The verbs of the command line as functions: `from pesto_cli import api as pesto`.
+
+    graph = pesto.export("zoo:RNNLM-2-2048")
+    profile = pesto.profile(graph, "v100x2-nvlink")
+    result = pesto.solve(profile, time_limit_s=60)
+    placed = pesto.apply(graph, pesto.placement(profile, result))
+
+`load` reads any file of pesto's and any graph of TensorFlow's, `save` writes what others return.
+Where IPython runs, values show themselves as tables.
+"""
+
+import sys
+
+from pesto_cli.api.checking import check, check_same_machine, diff
+from pesto_cli.api.coarsening import coarsen, considered
+from pesto_cli.api.costs import constrain, profile, profile_by_run
+from pesto_cli.api.exchange import from_networkx, to_networkx
+from pesto_cli.api.explaining import explain, explain_briefly, explain_step
+from pesto_cli.api.files import load, read_graph, save
+from pesto_cli.api.looking import layers, memory, merges, report, timeline
+from pesto_cli.api.placing import (
+    carry_over,
+    compare,
+    predicted_us,
+    random_orders_us,
+    simulate,
+    solve,
+)
+from pesto_cli.api.running import run_steps
+from pesto_cli.apply import apply
+from pesto_cli.bounds import critical_path_us, lower_bound_us
+from pesto_cli.cluster import connected, is_live
+from pesto_cli.files import (
+    placement,
+    read_comm,
+    read_constraints,
+    read_machine,
+    read_placement,
+    read_profile,
+    write_comm,
+    write_placement,
+    write_profile,
+)
+from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
+from pesto_cli.graphdef.export import export
+from pesto_cli.graphdef.programs.capture import capture
+from pesto_cli.limits import Limits
+from pesto_cli.report.notebook import register
+from pesto_cli.schedule import violations
+from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies.warm_up import warm_up
+
+__all__ = [
+    "STRATEGIES",
+    "Limits",
+    "Search",
+    "apply",
+    "capture",
+    "carry_over",
+    "check",
+    "check_same_machine",
+    "coarsen",
+    "compare",
+    "connected",
+    "considered",
+    "constrain",
+    "critical_path_us",
+    "diff",
+    "explain",
+    "explain_briefly",
+    "explain_step",
+    "export",
+    "from_networkx",
+    "is_live",
+    "layers",
+    "load",
+    "lower_bound_us",
+    "memory",
+    "merges",
+    "placement",
+    "predicted_us",
+    "profile",
+    "profile_by_run",
+    "random_orders_us",
+    "read_comm",
+    "read_constraints",
+    "read_graph",
+    "read_machine",
+    "read_meta_graph",
+    "read_placement",
+    "read_profile",
+    "report",
+    "run_steps",
+    "save",
+    "simulate",
+    "solve",
+    "timeline",
+    "to_networkx",
+    "violations",
+    "warm_up",
+    "write_comm",
+    "write_meta_graph",
+    "write_placement",
+    "write_profile",
+]
+
+
+def _show_values_in_notebooks() -> None:
+    """Where IPython runs, and only there."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is not None:
+        register(shell, critical_path_us)
+
+
+_show_values_in_notebooks()

@@ -1,0 +1,51 @@
+"""Why an op runs where and when it does, and what the step is made of."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pesto_cli.causes import Causes, critical_chain
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.report.why.brief import BriefFacts, brief_facts
+from pesto_cli.report.why.chain import StepFacts, step_facts
+from pesto_cli.report.why.matching import matching_ops
+from pesto_cli.report.why.op import OpFacts, op_facts
+from pesto_cli.simulate import Simulator, replay
+from pesto_cli.strategies.moved import moved
+
+
+def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
+    """Why an op runs where and when it does, and what the step would take if it ran elsewhere.
+
+    Raises:
+        BadInputError: the profile has no op of this name.
+    """
+    problem, found = profile.problem, _causes(profile, placed)
+    if op not in problem.graph.index_of:
+        names = matching_ops(problem.graph, op)
+        raise BadInputError(f"{len(names)} ops fit {op!r}, such as {names[0]!r}; name one of them.")
+    index, simulator = problem.graph.index_of[op], Simulator(problem)
+    elsewhere = {
+        device: moved(simulator, found.schedule, index, device)
+        for device in np.flatnonzero(problem.allowed[index]).tolist()
+    }
+    return op_facts(found, critical_chain(problem, found.schedule), index, elsewhere)
+
+
+def explain_briefly(
+    profile: Profile, placed: PlacementFile, ops: Sequence[str]
+) -> list[BriefFacts]:
+    """When some ops run and what each waited for, by start."""
+    return brief_facts(_causes(profile, placed), ops)
+
+
+def explain_step(profile: Profile, placed: PlacementFile) -> StepFacts:
+    """What the makespan of a placement is made of: its critical chain, and sums over it."""
+    found = _causes(profile, placed)
+    return step_facts(found, critical_chain(profile.problem, found.schedule))
+
+
+def _causes(profile: Profile, placed: PlacementFile) -> Causes:
+    """The schedule of a placement, to be asked why."""
+    return Causes(profile.problem, replay(profile.problem, placed.match(profile.problem)))
