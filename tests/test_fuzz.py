@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-COUNT = 300
+COUNT, ENDS = 240, 12
 
 
-def test_every_changed_input_ends_with_its_exit_code_and_a_word(tmp_path: Path) -> None:
+def test_changed_inputs_and_commands_that_are_killed(tmp_path: Path) -> None:
     # A process of its own: one that is forked must not have run TensorFlow's threads.
+    options = ("--count", str(COUNT), "--ends", str(ENDS), "--keep", str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz", "--count", str(COUNT), "--keep", str(tmp_path)],
+        [sys.executable, "-m", "fuzz", *options],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
@@ -19,3 +20,4 @@ def test_every_changed_input_ends_with_its_exit_code_and_a_word(tmp_path: Path) 
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert f"{COUNT} cases" in done.stdout
+    assert f"{ENDS} commands ended at random moments" in done.stdout
