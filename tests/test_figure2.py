@@ -115,7 +115,7 @@ def gantt(problem: Problem, schedule: Schedule) -> str:
         for _, start, end, name in (span for span in spans if span[0] == row):
             first, last = (round(time / US_PER_CHARACTER) for time in (start, end))
             line[first:last] = f"[{name * (last - first - 2)}]"
-        lines.append(f"    {row:<14} {''.join(line)}".rstrip())
+        lines.append(f"{row:<14} {''.join(line)}".rstrip())
     return "\n".join(lines) + f"  {schedule.makespan_us:.0f} us"
 
 
