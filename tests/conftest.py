@@ -1,6 +1,7 @@
 """Problems small enough to solve on paper, shared by the tests."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,9 @@ from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
+
+# Whoever runs tests in the background has Ctrl-C ignored, and so would what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def two_gpus(latency_us: float = 1.0, memory_bytes: int = 10**9) -> Machine:

@@ -152,7 +152,7 @@ def run_in_terminal(
         stdin=inside,
         stdout=inside,
         stderr=inside,
-        env={**os.environ, "TERM": "xterm"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "", "LINES": ""},
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
