@@ -230,8 +230,8 @@ def test_a_script_without_sessions_and_one_that_fails_are_told(
     _, chosen = program
     with pytest.raises(BadInputError, match="ran no session"):
         run_script(script("print(1)"), [], chosen)
-    idle = "import tensorflow as tf\ntf1 = tf.compat.v1\ntf1.disable_eager_execution()\n"
-    idle += "print(tf1.Session().run(tf.constant(1)))"
+    idle = "import tensorflow as tf\nwith tf.Graph().as_default():\n"
+    idle += "    print(tf.compat.v1.Session().run(tf.constant(1)))"
     with pytest.raises(BadInputError, match="no session of the script ran a training step"):
         run_script(script(idle), [], chosen)
     with pytest.raises(BadInputError, match=r"failed in line 2: ValueError: no data"):
