@@ -101,12 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(markdown(rows))
 
 
-def profile_of(folder: Path, model: str) -> Profile:
-    """The model's profile, made if the folder does not have it."""
+def profile_of(folder: Path, model: str, source: str = "") -> Profile:
+    """The model's profile, made if the folder does not have it: of the zoo, or another source."""
     path = folder / f"{model}.profile.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        graph = pesto.export(f"zoo:{model}")
+        graph = pesto.export(source or f"zoo:{model}")
         pesto.write_profile(path, pesto.profile(graph, pesto.read_machine(MACHINE)))
     return pesto.read_profile(path)
 

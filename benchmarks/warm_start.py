@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.quality import MACHINE, profile_of
+from benchmarks.quality import profile_of
 from pesto_cli import api as pesto
 from pesto_cli.files import Profile
 from pesto_cli.result import Result
@@ -68,14 +68,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 def changed_profile(folder: Path, name: str) -> Profile:
     """The profile of a model of the zoo, or of one built here, made if the folder lacks it."""
-    if name not in globals():
-        return profile_of(folder, name)
-    path = folder / f"{name}.profile.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        meta = pesto.export(f"{__file__}:{name}")
-        pesto.write_profile(path, pesto.profile(meta, pesto.read_machine(MACHINE)))
-    return pesto.read_profile(path)
+    return profile_of(folder, name, f"{__file__}:{name}" if name in globals() else "")
 
 
 def compared(old: Profile, new: Profile, seeds: Sequence[int]) -> list[str]:

@@ -202,6 +202,15 @@ class OpGraph:
         return Adjacency.from_edges(self.num_ops, self.edges[:, 1], self.edges[:, 0])
 
     @cached_property
+    def heights(self) -> IntArray:
+        """`[num_ops]`: ops on the longest path from a root to each, itself included."""
+        height = np.ones(self.num_ops, dtype=np.int64)
+        for op in self.topological_order:
+            heads = self.successors[op]
+            height[heads] = np.maximum(height[heads], height[op] + 1)
+        return height
+
+    @cached_property
     def op_tensors(self) -> IntArray:
         """`[num_ops + 1]`: the tensors of op i are `range(op_tensors[i], op_tensors[i + 1])`."""
         return np.searchsorted(self.tensor_producer, np.arange(self.num_ops + 1))

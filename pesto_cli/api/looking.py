@@ -19,8 +19,6 @@ from pesto_cli.report.pictures.timeline import timeline_chart
 
 # What a report compares placements with, and the size of the coarse graph that it draws.
 REPORT_BASELINES = ("single", "expert")
-
-
 REPORT_NODES = 120
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pesto_cli.changes import CarriedOver
+from pesto_cli.changes import CarriedOver, promised
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graph import FloatArray
@@ -19,6 +19,8 @@ from pesto_cli.strategies import STRATEGIES, Search, order
 from pesto_cli.strategies.carried_over import start_from
 from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.search import Answer
+
+Placed = Result | Schedule | PlacementFile
 
 
 def solve(
@@ -128,9 +130,6 @@ def random_orders_us(
     return order.random_orders_us(Simulator(profile.problem), device, count, seed)
 
 
-Placed = Result | Schedule | PlacementFile
-
-
 def schedule_of(profile: Profile, placed: Placed) -> Schedule:
     """Of a result, a schedule, or a placement, which is replayed."""
     if isinstance(placed, PlacementFile):
@@ -143,5 +142,4 @@ def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float
     if profile is not None:
         machine = profile.problem.machine
         return simulate(profile, placed).makespan_us + machine.step_overhead_us
-    step_us: float | None = placed.predicted.get("step_us", placed.predicted.get("makespan_us"))
-    return step_us
+    return promised(placed).step_us

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from pesto_cli.cluster.processes import how_it_ended
+from pesto_cli.doctor.check import first_line
 from pesto_cli.errors import EnvironmentFailedError
 
 LIMIT_S = 120.0
@@ -44,6 +45,5 @@ def main() -> None:
     try:
         answer = {"found": getattr(probes, name)(*arguments)}
     except Exception as error:
-        words = str(error).splitlines() or [type(error).__name__]
-        answer = {"error": words[0]}
+        answer = {"error": first_line(error)}
     print(json.dumps(answer))

@@ -40,5 +40,10 @@ class Probe:
         try:
             return Check(self.name, Verdict.OK, self.look())
         except Exception as error:
-            words = str(error).splitlines() or [type(error).__name__]
-            return Check(self.name, self.verdict, words[0], self.remedy)
+            return Check(self.name, self.verdict, first_line(error), self.remedy)
+
+
+def first_line(error: Exception) -> str:
+    """Of its message, or what it is called if it has none."""
+    words = str(error).splitlines() or [type(error).__name__]
+    return words[0]

@@ -1,6 +1,8 @@
 """The critical chain, as reports take it from `causes`."""
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
@@ -42,3 +44,26 @@ def row_of(problem: Problem, schedule: Schedule, piece: ChainPiece) -> str:
 
 
 WAITS = {"signal": "signals between devices", "sender": "senders that compute"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pieces of the critical chain that have something in common."""
+
+    name: str
+    num_pieces: int
+    time_us: float
+
+
+PieceType = TypeVar("PieceType", bound=ChainPiece)
+
+
+def parts(chain: Sequence[PieceType], name_of: Callable[[PieceType], str]) -> tuple[Part, ...]:
+    """The pieces of each name together, the most time first."""
+    found: dict[str, tuple[int, float]] = {}
+    for piece in chain:
+        name = name_of(piece)
+        count, time_us = found.get(name, (0, 0.0))
+        found[name] = count + 1, time_us + (piece.end_us - piece.start_us)
+    sums = [Part(name, *numbers) for name, numbers in found.items()]
+    return tuple(sorted(sums, key=lambda part: (-part.time_us, part.name)))

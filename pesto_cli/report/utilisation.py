@@ -7,7 +7,7 @@ import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.report.chain import ChainPiece, parts, row_of
 from pesto_cli.schedule import Schedule
 
 
@@ -59,8 +59,5 @@ def step_parts(
     problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece]
 ) -> dict[str, float]:
     """What the critical chain consists of: us by device, link or kind of wait, the most first."""
-    parts: dict[str, float] = {}
-    for piece in chain:
-        name = row_of(problem, schedule, piece)
-        parts[name] = parts.get(name, 0.0) + piece.end_us - piece.start_us
-    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+    sums = parts(chain, lambda piece: row_of(problem, schedule, piece))
+    return {part.name: part.time_us for part in sums}

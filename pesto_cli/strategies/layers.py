@@ -55,7 +55,7 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
     paths = [path for _, path in split]
     own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
     forward = own_scope & ~behind_gradients(graph)
-    height = _heights(graph)
+    height = graph.heights
     scopes = _forward_scopes(_layer_scopes(paths, forward, work_us), paths, own_scope, forward)
     if len(scopes) < 2:
         tallest = int(height.max(initial=0))
@@ -188,14 +188,6 @@ def _innermost(path: Path, number: dict[Path, int]) -> tuple[int, Path]:
             if found is not None:
                 return found, path[start + length :]
     return -1, ()
-
-
-def _heights(graph: OpGraph) -> IntArray:
-    height = np.ones(graph.num_ops, dtype=np.int64)
-    for op in graph.topological_order:
-        heads = graph.successors[op]
-        height[heads] = np.maximum(height[heads], height[op] + 1)
-    return height
 
 
 def _spread(graph: OpGraph, layer: IntArray) -> IntArray:

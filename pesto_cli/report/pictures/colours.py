@@ -1,6 +1,10 @@
 """Colours that can be told apart on light and on dark ground."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import altair as alt
 
 CRITICAL = "#e6194b"
 TRANSFER = "#f2a900"
@@ -25,3 +29,16 @@ OF_DEVICES = (
 def device_colours(names: Sequence[str]) -> list[str]:
     """A colour for every device, by its index."""
     return [OF_DEVICES[index % len(OF_DEVICES)] for index in range(len(names))]
+
+
+def by_device(names: Sequence[str], symbol: str) -> "alt.Color":
+    """The colour of a mark by its row's device, with a legend of such symbols."""
+    import altair as alt
+
+    return alt.Color(
+        "device:N",
+        title=None,
+        sort=names,
+        scale=alt.Scale(domain=names, range=device_colours(names)),
+        legend=alt.Legend(orient="top", symbolType=symbol),
+    )

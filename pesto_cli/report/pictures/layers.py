@@ -36,7 +36,7 @@ def layers_chart(
 
     graph = problem.graph
     names = [row.name for row in problem.machine.devices]
-    layer = heights(graph)
+    layer = graph.heights
     place = _places(graph, layer, device)
     us = problem.duration_us[np.arange(problem.num_ops), device]
     # Most of a node may run where the whole of it could not.
@@ -91,13 +91,7 @@ def layers_chart(
             x=x,
             y=y,
             size=alt.Size("us:Q", legend=None, scale=alt.Scale(range=[30, 700])),
-            color=alt.Color(
-                "device:N",
-                title=None,
-                sort=names,
-                scale=alt.Scale(domain=names, range=colours.device_colours(names)),
-                legend=alt.Legend(orient="top", symbolType="circle"),
-            ),
+            color=colours.by_device(names, "circle"),
             tooltip=[
                 alt.Tooltip("name:N", title="op"),
                 alt.Tooltip("ops:Q", title="stands for ops"),
@@ -108,16 +102,6 @@ def layers_chart(
         )
     )
     return alt.layer(lines, points).properties(width=width, height=HEIGHT, title=title)
-
-
-def heights(graph: OpGraph) -> IntArray:
-    """`[num_ops]`: ops on the longest path from a root to each, itself included."""
-    height = np.ones(graph.num_ops, dtype=np.int64)
-    for op in graph.topological_order.tolist():
-        before = graph.predecessors[op]
-        if len(before):
-            height[op] = height[before].max() + 1
-    return height
 
 
 def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:

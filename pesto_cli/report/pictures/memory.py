@@ -61,13 +61,7 @@ def memory_chart(
                 axis=alt.Axis(format="%", tickCount=5),
                 scale=alt.Scale(domain=[0, 1.05 * highest], nice=False),
             ),
-            color=alt.Color(
-                "device:N",
-                title=None,
-                sort=names,
-                scale=alt.Scale(domain=names, range=colours.device_colours(names)),
-                legend=alt.Legend(orient="top", symbolType="stroke"),
-            ),
+            color=colours.by_device(names, "stroke"),
             tooltip=[
                 alt.Tooltip("device:N"),
                 alt.Tooltip("from:Q", title=f"at ({scale.unit})", format=",.4~f"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pesto_cli.problem import Problem
 from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.report.utilisation import link_use
 from pesto_cli.schedule import Schedule
 
 TRANSFER = "transfer"
@@ -89,10 +90,7 @@ def row_names(problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece] 
 
 def busy_us_of_links(problem: Problem, schedule: Schedule) -> dict[str, float]:
     """Of every link that is used."""
-    busy_us: dict[str, float] = {}
-    for bar in transfer_bars(problem, schedule):
-        busy_us[bar.row] = busy_us.get(bar.row, 0.0) + bar.took_us
-    return busy_us
+    return {use.name: use.busy_us for use in link_use(problem, schedule) if use.busy_us}
 
 
 def drawn_bars(problem: Problem, schedule: Schedule, rows: Sequence[str]) -> list[Bar]:

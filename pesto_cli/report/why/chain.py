@@ -1,24 +1,15 @@
 """Where a step's time goes: the critical chain by device and link, by reason and by op type."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pesto_cli.causes import Causes, Piece, PieceKind, Why
-from pesto_cli.report.chain import row_of
+from pesto_cli.report.chain import Part, parts, row_of
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale, time_text
 
 # How many op types and pieces a person is shown.
 NUM_SHOWN = 10
-
-
-@dataclass(frozen=True)
-class Part:
-    """Pieces of the critical chain that have something in common."""
-
-    name: str
-    num_pieces: int
-    time_us: float
 
 
 @dataclass(frozen=True)
@@ -62,9 +53,9 @@ def step_facts(causes: Causes, chain: Sequence[Piece]) -> StepFacts:
 
     return StepFacts(
         makespan_us=schedule.makespan_us,
-        by_place=_parts(chain, place),
-        by_cause=_parts(chain, _waited_for),
-        by_type=_parts(chain, type_of),
+        by_place=parts(chain, place),
+        by_cause=parts(chain, _waited_for),
+        by_type=parts(chain, type_of),
         pieces=tuple(
             ChainPiece(
                 piece.kind,
@@ -120,16 +111,6 @@ def _sums(title: str, parts: Sequence[Part], scale: TimeScale) -> Layouts:
         for part in shown
     ]
     return layouts(title, ["", "pieces", scale.unit, "share"], rows)
-
-
-def _parts(chain: Sequence[Piece], name_of: Callable[[Piece], str]) -> tuple[Part, ...]:
-    found: dict[str, tuple[int, float]] = {}
-    for piece in chain:
-        name = name_of(piece)
-        count, time_us = found.get(name, (0, 0.0))
-        found[name] = count + 1, time_us + piece.duration_us
-    parts = [Part(name, *numbers) for name, numbers in found.items()]
-    return tuple(sorted(parts, key=lambda part: (-part.time_us, part.name)))
 
 
 def _waited_for(piece: Piece) -> str:
