@@ -15,6 +15,9 @@ from pesto_cli.schedule import Schedule
 
 # Processes.
 DEVICES, LINKS = 1, 2
+# The thread that shows the first row. Perfetto puts the slices of thread 0, and those of the thread
+# that has its process's number, into the row of a "main thread".
+FIRST_ROW = 3
 
 # Of a device: since when, ascending from 0, it holds how many bytes.
 Held = tuple[FloatArray, IntArray]
@@ -57,10 +60,10 @@ def chrome_trace(problem: Problem, schedule: Schedule, held: Sequence[Held]) -> 
 
 def _names(process: int, name: str, rows: Sequence[str]) -> Iterator[Event]:
     """What a process and its rows are called, and where they come."""
-    about: Event = {"ph": "M", "pid": process, "tid": 0}
+    about: Event = {"ph": "M", "pid": process, "tid": FIRST_ROW}
     yield {**about, "name": "process_name", "args": {"name": name}}
     yield {**about, "name": "process_sort_index", "args": {"sort_index": process}}
-    for row, row_name in enumerate(rows):
+    for row, row_name in enumerate(rows, FIRST_ROW):
         yield {**about, "tid": row, "name": "thread_name", "args": {"name": row_name}}
         yield {**about, "tid": row, "name": "thread_sort_index", "args": {"sort_index": row}}
 
@@ -88,7 +91,7 @@ def _complete(slice_: _Slice, details: Event) -> Event:
     return {
         "ph": "X",
         "pid": slice_.process,
-        "tid": slice_.row,
+        "tid": FIRST_ROW + slice_.row,
         "name": slice_.name,
         "cat": "op" if slice_.process == DEVICES else "transfer",
         "ts": on_grid_us(slice_.start_ns),
@@ -149,7 +152,7 @@ def _end(phase: str, number: int, slice_: _Slice, at_ns: int) -> Event:
         "ph": phase,
         "id": number,
         "pid": slice_.process,
-        "tid": slice_.row,
+        "tid": FIRST_ROW + slice_.row,
         "name": "transfer",
         "cat": "transfer",
         "ts": on_grid_us(at_ns),
