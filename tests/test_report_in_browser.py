@@ -12,7 +12,7 @@ from report_pages import AWKWARD, awkward_profile, placed_on
 
 from pesto_cli import api
 from pesto_cli.files import Profile
-from pesto_cli.graph import OpGraph
+from pesto_cli.graph import OpGraph, Tensor
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 
@@ -178,6 +178,44 @@ def test_a_step_without_time_is_drawn_too(browser: Browser, tmp_path: Path) -> N
     assert found.said == []
     assert found.page.locator("#ops tbody tr").count() == 1
     found.page.close()
+
+
+def test_merged_bars_come_apart_as_one_zooms_in(browser: Browser, tmp_path: Path) -> None:
+    names = [f"op_{op}" for op in range(5000)]
+    graph = OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(4999)])
+    profile = Profile(on_gpus(graph, [1.0] * 5000))
+    path = tmp_path / "report.html"
+    device = [1] * 4000 + [2] * 1000
+    path.write_text(api.report(profile, {"cut": placed_on(profile, device)}), encoding="utf-8")
+    found = opened(browser, path, WIDE)
+    page, bar = found.page, "[data-chart=over_time] .mark-rect path"
+
+    def drawn() -> set[str]:
+        return set(
+            page.eval_on_selector_all(bar, "bars => bars.map((bar) => bar.__data__?.datum?.name)")
+        )
+
+    assert page.locator(bar).count() < 4000
+    assert "op_4321" not in drawn()
+    page.fill("#query", "op_4321")
+    page.get_by_role("button", name="op_4321").click()
+    wait_for_bar(page, "op_4321")
+    assert {f"op_{op}" for op in range(4310, 4330)} <= drawn()
+    page.get_by_role("button", name="All").click()
+    wait_for_bar(page, "op_4321", there=False)
+    page.locator(bar).first.click()
+    wait_for_bar(page, "op_0")
+    assert found.said == []
+    page.close()
+
+
+def wait_for_bar(page: Page, name: str, *, there: bool = True) -> None:
+    page.wait_for_function(
+        """([name, there]) => there ===
+             [...document.querySelectorAll("[data-chart=over_time] .mark-rect path")]
+               .some((bar) => bar.__data__?.datum?.name === name)""",
+        arg=[name, there],
+    )
 
 
 def test_on_paper_there_are_charts_and_no_controls(wide: Opened) -> None:

@@ -9,7 +9,9 @@ async function unpacked() {
   const packed = atob(document.getElementById("data").textContent);
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  const data = JSON.parse(await new Response(stream).text());
+  data.known = new Set(data.names);
+  return data;
 }
 
 /** Vega's settings for a page of some width; labels of rows take the same room in all charts. */
@@ -29,9 +31,62 @@ function config(width, labels) {
   };
 }
 
+/** Calls what is given once it has not been asked to for a while. */
+function settled(call, ms) {
+  let soon;
+  return (...values) => {
+    clearTimeout(soon);
+    soon = setTimeout(call, ms, ...values);
+  };
+}
+
+/** The bars of a placement's Gantt chart: many short ones are merged until one looks closer. */
+class Bars {
+  constructor(data, drawn) {
+    this.data = data;
+    this.drawn = drawn;
+    [this.chart] = drawn.over_time.vconcat[0].layer;
+    this.coloured = new Set(this.chart.encoding.color.scale.domain);
+  }
+
+  drawnIn(view) {
+    this.view = view;
+    this.merged = view.data(this.chart.data.name);
+    this.single = false;
+  }
+
+  /** Shows each op and transfer around a part of the step, if they are few enough. */
+  async show(from, to) {
+    if (!this.merged.some((bar) => !this.isOne(bar))) return;
+    const some = this.within(2 * from - to, 2 * to - from) ?? this.within(from, to);
+    if (!some && !this.single) return;
+    this.single = Boolean(some);
+    await this.view.data(this.chart.data.name, some ?? this.merged).runAsync();
+  }
+
+  isOne(bar) {
+    return this.data.known.has(bar.name);
+  }
+
+  within(from, to) {
+    const { devices, types, names, output_bytes, most_bars } = this.data;
+    const { device, start_us, took_us, transfers, us_per_unit } = this.drawn, found = [];
+    const add = (row, op, type, start, took, bytes) => {
+      const bar = { row, from: start / us_per_unit, to: (start + took) / us_per_unit, took, name: names[op], type, bytes };
+      if (took > 0 && bar.to > from && bar.from < to)
+        found.push({ ...bar, colour: this.coloured.has(type) ? type : "other types" });
+    };
+    start_us.forEach((start, op) => add(devices[device[op]], op, types[op], start, took_us[op], output_bytes[op]));
+    transfers.start_us.forEach((start, each) =>
+      add(transfers.row[each], transfers.op[each], "transfer", start, transfers.took_us[each], transfers.bytes[each]));
+    return found.length > most_bars ? null : found;
+  }
+}
+
 class Placement {
   constructor(data, index, find) {
     this.drawn = data.placements[index];
+    this.bars = new Bars(data, this.drawn);
     this.until = (this.drawn.makespan_us || 1) / this.drawn.us_per_unit;
     this.place = document.getElementById(`placement-${index}`);
     this.find = find;
@@ -52,8 +107,19 @@ class Placement {
     const places = [...this.place.querySelectorAll("[data-chart]")];
     this.charts = await Promise.all(places.map((place) => vegaEmbed(place, this.drawn[place.dataset.chart], options)));
     this.view = this.charts[0].view;
-    this.view.addEventListener("click", (_, item) => item?.datum?.name && this.find(item.datum.name));
-    this.view.addSignalListener("zoom_from", (_, range) => range && this.show(...range));
+    this.bars.drawnIn(this.view);
+    this.view.addEventListener("click", (_, item) => item?.datum?.name && this.open(item.datum));
+    const look = settled((from, to) => this.bars.show(from, to), 100);
+    this.view.addSignalListener("zoom_from", (_, range) => {
+      if (range) this.show(...range);
+      look(...(range ?? [0, this.until]));
+    });
+  }
+
+  /** Finds the op of a bar, or looks at what the bar stands for. */
+  open(bar) {
+    if (this.bars.isOne(bar)) this.find(bar.name);
+    else this.show(bar.from - (bar.to - bar.from) / 2, bar.to + (bar.to - bar.from) / 2);
   }
 
   /** Shows a part of the step, moved into it if it lies beyond. */
@@ -93,7 +159,6 @@ class Search {
   }
 
   find(name) {
-    if (!this.data.names.includes(name)) return; // a bar that stands for several
     this.query.value = name;
     this.fill();
     document.getElementById("find").scrollIntoView();
@@ -154,11 +219,7 @@ async function start() {
   document.getElementById("theme").addEventListener("change", (event) => {
     document.documentElement.style.colorScheme = event.target.value;
   });
-  let soon;
-  window.addEventListener("resize", () => {
-    clearTimeout(soon);
-    soon = setTimeout(() => chosen.draw(), 200);
-  });
+  window.addEventListener("resize", settled(() => chosen.draw(), 200));
   await choose(0);
   document.body.dataset.drawn = "yes";
 }

@@ -20,7 +20,8 @@ from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.busy import busy_chart
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.over_time import over_time_chart
-from pesto_cli.report.pictures.timeline import timeline_note
+from pesto_cli.report.pictures.spans import NO_TYPE, output_bytes, row_names, transfer_bars
+from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_note
 from pesto_cli.report.times import TimeScale
 from pesto_cli.result import Result
 
@@ -91,7 +92,9 @@ def _data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> dict[str,
     return {
         "devices": [device.name for device in problem.machine.devices],
         "names": problem.graph.names,
-        "types": problem.graph.types,
+        "types": [name or NO_TYPE for name in problem.graph.types],
+        "output_bytes": output_bytes(problem.graph),
+        "most_bars": MOST_BARS,
         "placements": [_drawn(problem, each, coarse) for each in shown],
     }
 
@@ -116,6 +119,21 @@ def _drawn(problem: Problem, shown: Shown, coarse: Coarse) -> dict[str, Any]:
         "start_us": schedule.start_us.round(3).tolist(),
         "took_us": (schedule.end_us - schedule.start_us).round(3).tolist(),
         "critical": sorted(critical),
+        "transfers": _transfers(problem, shown),
+    }
+
+
+def _transfers(problem: Problem, shown: Shown) -> dict[str, list[Any]]:
+    """What is sent on the links that are drawn, by column; `op` makes the tensor."""
+    schedule = shown.result.schedule
+    rows = row_names(problem, schedule, shown.chain)
+    bars = [bar for bar in transfer_bars(problem, schedule) if bar.row in rows]
+    return {
+        "row": [bar.row for bar in bars],
+        "op": [problem.graph.index_of[bar.name] for bar in bars],
+        "start_us": [round(bar.from_us, 3) for bar in bars],
+        "took_us": [round(bar.took_us, 3) for bar in bars],
+        "bytes": [bar.num_bytes for bar in bars],
     }
 
 

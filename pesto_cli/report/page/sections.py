@@ -22,7 +22,7 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
         (
             "lower bound",
             time_text(result.lower_bound_us),
-            f"no placement is faster: at most {result.gap:.1%} can be gained"
+            f"no placement is faster: {_most(result.gap)} can be gained"
             if result.gap
             else "reached: no placement is faster",
         ),
@@ -40,6 +40,10 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
     fullest = (result.schedule.peak_bytes / problem.capacity_bytes.clip(1)).max()
     named.append(("fullest memory", f"{fullest:.0%}", _fits(problem, result)))
     return figures(named)
+
+
+def _most(gap: float) -> str:
+    return f"at most {gap:.1%}" if gap >= 0.0005 else "less than 0.1%"
 
 
 def _overhead(problem: Problem) -> str:

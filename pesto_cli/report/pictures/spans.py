@@ -3,12 +3,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from pesto_cli.graph import OpGraph
 from pesto_cli.problem import Problem
 from pesto_cli.report.chain import ChainPiece, row_of
 from pesto_cli.report.utilisation import link_use
 from pesto_cli.schedule import Schedule
 
 TRANSFER = "transfer"
+# An op whose type nobody told.
+NO_TYPE = "op"
 # How many of the ops of a merged bar are named.
 NUM_NAMED = 3
 MOST_LINKS = 12
@@ -43,22 +48,26 @@ class Bar:
 def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
     """Every op that takes time."""
     graph = problem.graph
-    output_bytes = [0] * graph.num_ops
-    for producer, size in zip(
-        graph.tensor_producer.tolist(), graph.tensor_bytes.tolist(), strict=True
-    ):
-        output_bytes[producer] += size
-    for op, (device, start_us, end_us) in enumerate(
+    for op, (device, start_us, end_us, num_bytes) in enumerate(
         zip(
             schedule.device.tolist(),
             schedule.start_us.tolist(),
             schedule.end_us.tolist(),
+            output_bytes(graph),
             strict=True,
         )
     ):
         if end_us > start_us:
-            row, kind = problem.machine.devices[device].name, graph.types[op] or "op"
-            yield Bar(row, start_us, end_us, graph.names[op], kind, output_bytes[op])
+            row, kind = problem.machine.devices[device].name, graph.types[op] or NO_TYPE
+            yield Bar(row, start_us, end_us, graph.names[op], kind, num_bytes)
+
+
+def output_bytes(graph: OpGraph) -> list[int]:
+    """Of all tensors that an op makes, `[num_ops]`."""
+    sums = np.zeros(graph.num_ops, dtype=np.int64)
+    np.add.at(sums, graph.tensor_producer, graph.tensor_bytes)
+    total: list[int] = sums.tolist()
+    return total
 
 
 def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:

@@ -110,7 +110,7 @@ def timeline_note(
         merged = sum(bar.count for bar in drawn if bar.count > 1)
         said.append(
             f"{merged:,} of {len(bars):,} ops and transfers are so short that a bar stands for "
-            f"several, up to {time_text(narrow_us)} long."
+            f"several, up to {time_text(narrow_us)} long. Zoom in, or click on one, to see each."
         )
     no_time = problem.num_ops - sum(bar.type != TRANSFER for bar in bars)
     if no_time:
