@@ -16,7 +16,7 @@ import numpy as np
 
 from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import TOLERANCE_US, Schedule
+from pesto_cli.schedule import TOLERANCE_US, Schedule, transfer_channels
 
 
 class Why(StrEnum):
@@ -172,10 +172,7 @@ class Causes:
     @cached_property
     def channel(self) -> IntArray:
         """`[num_transfers]`: the queue that each transfer takes."""
-        src = self.schedule.device[self.problem.graph.tensor_producer]
-        transfers = self.schedule.transfers
-        channel: IntArray = self.problem.machine.channel[src[transfers.tensor], transfers.dst]
-        return channel
+        return transfer_channels(self.problem, self.schedule)
 
     @cached_property
     def _before_on_link(self) -> IntArray:

@@ -81,6 +81,14 @@ def sent_bytes(problem: Problem, schedule: Schedule) -> IntArray:
     return sent
 
 
+def transfer_channels(problem: Problem, schedule: Schedule) -> IntArray:
+    """`[num_transfers]`: the channel that each transfer queues for."""
+    transfers = schedule.transfers
+    src = schedule.device[problem.graph.tensor_producer[transfers.tensor]]
+    channels: IntArray = problem.machine.channel[src, transfers.dst]
+    return channels
+
+
 def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
     """Sort key, the lower the better: first what fits into memory, then the makespan."""
     return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from pesto_cli.bench.record import Busy
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, transfer_channels
 
 # Busy times that are this close, as a share of the step, are drawn as one.
 DRAWN_APART = 1e-3
@@ -13,8 +13,7 @@ DRAWN_APART = 1e-3
 def timeline(problem: Problem, schedule: Schedule) -> dict[str, Busy]:
     """Of every device and channel that is used."""
     machine, transfers = problem.machine, schedule.transfers
-    src = schedule.device[problem.graph.tensor_producer[transfers.tensor]]
-    channel = machine.channel[src, transfers.dst]
+    channel = transfer_channels(problem, schedule)
     spans = {
         device.name: (schedule.start_us[here], schedule.end_us[here])
         for index, device in enumerate(machine.devices)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, transfer_channels
 
 # Processes.
 DEVICES, LINKS = 1, 2
@@ -43,7 +43,10 @@ def chrome_trace(problem: Problem, schedule: Schedule, held: Sequence[Held]) -> 
     """
     machine = problem.machine
     ops = [_op_slice(problem, schedule, op) for op in range(problem.num_ops)]
-    sent = [_transfer_slice(problem, schedule, row) for row in range(len(schedule.transfers))]
+    sent = [
+        _transfer_slice(problem, schedule, row, channel)
+        for row, channel in enumerate(transfer_channels(problem, schedule).tolist())
+    ]
     events = [
         *_names(DEVICES, "devices", [device.name for device in machine.devices]),
         *_names(LINKS, "links", machine.channel_names),
@@ -73,10 +76,9 @@ def _op_slice(problem: Problem, schedule: Schedule, op: int) -> _Slice:
     return _Slice(DEVICES, int(schedule.device[op]), problem.graph.names[op], *times)
 
 
-def _transfer_slice(problem: Problem, schedule: Schedule, row: int) -> _Slice:
+def _transfer_slice(problem: Problem, schedule: Schedule, row: int, channel: int) -> _Slice:
     transfers = schedule.transfers
     producer = int(problem.graph.tensor_producer[transfers.tensor[row]])
-    channel = int(problem.machine.channel[schedule.device[producer], transfers.dst[row]])
     times = _ns(transfers.start_us[row]), _ns(transfers.end_us[row])
     return _Slice(LINKS, channel, problem.graph.names[producer], *times)
 

@@ -8,7 +8,7 @@ import numpy as np
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.report.chain import ChainPiece, parts, row_of
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, transfer_channels
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,8 @@ def device_use(problem: Problem, schedule: Schedule) -> list[Use]:
 
 def link_use(problem: Problem, schedule: Schedule) -> list[Use]:
     """One entry a channel that carries something."""
-    machine, transfers = problem.machine, schedule.transfers
-    src = schedule.device[problem.graph.tensor_producer[transfers.tensor]]
-    channel = machine.channel[src, transfers.dst]
-    names = machine.channel_names
+    transfers, names = schedule.transfers, problem.machine.channel_names
+    channel = transfer_channels(problem, schedule)
     bytes_sent = np.bincount(channel, problem.graph.tensor_bytes[transfers.tensor], len(names))
     uses = _uses(names, channel, transfers.end_us - transfers.start_us, bytes_sent)
     return [use for use in uses if use.count]

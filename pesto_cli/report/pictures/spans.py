@@ -9,7 +9,7 @@ from pesto_cli.graph import OpGraph
 from pesto_cli.problem import Problem
 from pesto_cli.report.chain import ChainPiece, row_of
 from pesto_cli.report.utilisation import link_use
-from pesto_cli.schedule import Schedule
+from pesto_cli.schedule import Schedule, transfer_channels
 
 TRANSFER = "transfer"
 # An op whose type nobody told.
@@ -73,18 +73,17 @@ def output_bytes(graph: OpGraph) -> list[int]:
 def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
     """Every transfer that takes time."""
     graph, machine, transfers = problem.graph, problem.machine, schedule.transfers
-    for tensor, dst, start_us, end_us in zip(
+    for tensor, channel, start_us, end_us in zip(
         transfers.tensor.tolist(),
-        transfers.dst.tolist(),
+        transfer_channels(problem, schedule).tolist(),
         transfers.start_us.tolist(),
         transfers.end_us.tolist(),
         strict=True,
     ):
-        producer = int(graph.tensor_producer[tensor])
-        row = machine.channel_names[machine.channel[schedule.device[producer], dst]]
-        size = int(graph.tensor_bytes[tensor])
+        name = graph.names[int(graph.tensor_producer[tensor])]
         if end_us > start_us:
-            yield Bar(row, start_us, end_us, graph.names[producer], TRANSFER, size)
+            row, size = machine.channel_names[channel], int(graph.tensor_bytes[tensor])
+            yield Bar(row, start_us, end_us, name, TRANSFER, size)
 
 
 def row_names(problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece] = ()) -> list[str]:
