@@ -129,7 +129,10 @@ def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) ->
         "single": ("single", pesto.Search(limits)),
         "expert": ("expert", pesto.Search(limits)),
         "pesto": ("pesto", pesto.Search(limits)),
-        "pesto, from single": ("pesto", pesto.Search(limits, warm_start=single)),
+        "pesto, from single": (
+            "pesto",
+            pesto.Search(limits, warm_start=single, cheap_starts=False),
+        ),
     }
     simulator = Simulator(profile.problem)
     for title, (strategy, search) in searches.items():

@@ -3,7 +3,7 @@
 A model is solved, then changed (a layer more, a smaller batch), and the changed one solved from
 nothing and from the old placement. In deterministic mode, so that time is work: a unit is about a
 second on a server of 2020. A search cools down over the whole of its limit and is near its answer
-only at the end. So what counts is the limit that it needs: the least of `UNITS` with which the
+only at the end. So what counts is the limit that it needs: the least of `--units` with which the
 makespan is within 1 % of what the cold search has with the largest.
 """
 
@@ -55,14 +55,16 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--change", default="", help="only changes that begin so")
     parser.add_argument("--model", default="", help="only models whose name begins so")
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
+    parser.add_argument("--units", type=float, nargs="+", default=UNITS, help="ascending")
     options = parser.parse_args(arguments)
-    columns = [f"{unit:g}" for unit in UNITS]
+    units: Sequence[float] = options.units
+    columns = [f"{limit:g}" for limit in units]
     print(f"| model | change | start | begins at | {' | '.join(columns)} | units to 1 % |")
-    print("|---|---|---|" + "--:|" * (len(UNITS) + 2))
+    print("|---|---|---|" + "--:|" * (len(units) + 2))
     for before, change, after in CHANGES:
         if before.startswith(options.model) and change.startswith(options.change):
             old, new = (changed_profile(options.profiles, name) for name in (before, after))
-            for line in compared(old, new, range(options.seeds)):
+            for line in compared(old, new, range(options.seeds), units):
                 print(f"| {before} | {change} | {line}", flush=True)
 
 
@@ -71,32 +73,38 @@ def changed_profile(folder: Path, name: str) -> Profile:
     return profile_of(folder, name, f"{__file__}:{name}" if name in globals() else "")
 
 
-def compared(old: Profile, new: Profile, seeds: Sequence[int]) -> list[str]:
+def compared(old: Profile, new: Profile, seeds: Sequence[int], units: Sequence[float]) -> list[str]:
     """Rows of the cold and the warm runs: medians of makespans, and the units that suffice."""
     cold: list[list[float]] = []
     warm: list[list[float]] = []
     begins_ms: list[float] = []
     for seed in seeds:
-        placed = pesto.placement(old, solved(old, pesto.Search(), seed, UNITS[-1]))
+        placed = pesto.placement(old, solved(old, pesto.Search(), seed, units[-1]))
         carried = pesto.carry_over(new, placed)
-        search = pesto.Search(warm_start=carried.placement, cheap_starts_too=not carried.is_whole)
+        search = pesto.Search(warm_start=carried.placement)
         begins_ms.append(replay(new.problem, carried.placement).makespan_us / 1e3)
         for runs, start in ((cold, pesto.Search()), (warm, search)):
-            runs.append([solved(new, start, seed, units).makespan_us / 1e3 for units in UNITS])
+            runs.append([solved(new, start, seed, limit).makespan_us / 1e3 for limit in units])
     others_ms = [result.makespan_us / 1e3 for result in pesto.compare(new, CHEAP)]
     goals_ms = [NEAR * run[-1] for run in cold]
     return [
-        row("cold", min(others_ms), cold, goals_ms),
-        row("warm", median(begins_ms), warm, goals_ms),
+        row("cold", min(others_ms), units, cold, goals_ms),
+        row("warm", median(begins_ms), units, warm, goals_ms),
     ]
 
 
-def row(name: str, begins_ms: float, runs: Sequence[Sequence[float]], goals_ms: list[float]) -> str:
+def row(
+    name: str,
+    begins_ms: float,
+    units: Sequence[float],
+    runs: Sequence[Sequence[float]],
+    goals_ms: Sequence[float],
+) -> str:
     """What is reached with every limit, and for every seed the least that reaches its goal."""
     reached = [f"{median(column):.2f}" for column in zip(*runs, strict=True)]
     needed = []
     for makespans_ms, goal_ms in zip(runs, goals_ms, strict=True):
-        enough = [units for units, ms in zip(UNITS, makespans_ms, strict=True) if ms <= goal_ms]
+        enough = [limit for limit, ms in zip(units, makespans_ms, strict=True) if ms <= goal_ms]
         needed.append(f"{enough[0]:g}" if enough else "more")
     return f"{name} | {begins_ms:.2f} | {' | '.join(reached)} | {', '.join(needed)} |"
 

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -43,8 +44,11 @@ def quick(model: str, strategy: str) -> Result:
 @cache
 def solved(model: str, start: str, seed: int) -> Result:
     limits = api.Limits(time_limit_s=TIME_LIMIT_S, seed=seed, deterministic=True)
-    placement = quick(model, "single").schedule.placement if start == "single" else None
-    return api.solve(profile_of(model), "pesto", api.Search(limits, warm_start=placement))
+    search = api.Search(limits)
+    if start == "single":
+        placement = quick(model, "single").schedule.placement
+        search = replace(search, warm_start=placement, cheap_starts=False)
+    return api.solve(profile_of(model), "pesto", search)
 
 
 def mean_ms(model: str, start: str) -> float:

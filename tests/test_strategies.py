@@ -1,7 +1,9 @@
 """Every strategy on every kind of problem, and what each one promises by itself."""
 
+import sys
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from pesto_cli.limits import Limits
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import violations
+from pesto_cli.schedule import Schedule, violations
 from pesto_cli.simulate import Simulator, list_schedule
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.expert import balanced_cuts
@@ -200,6 +202,23 @@ def test_pesto_starts_from_a_placement_and_never_loses_it() -> None:
     strong = run(problem, "pesto", QUICK).schedule
     again = run(problem, "pesto", replace(QUICK, warm_start=strong.placement, num_nodes=2))
     assert again.makespan_us <= strong.makespan_us + 1e-9
+
+
+def test_a_warm_start_that_is_slower_than_the_others_is_left_out(
+    diamond: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refined_from: list[list[float]] = []
+
+    def refine(simulator: Simulator, starts: list[Schedule], *_: Any, **__: Any) -> None:
+        refined_from.append([start.makespan_us for start in starts])
+
+    monkeypatch.setattr(sys.modules["pesto_cli.strategies.pesto"], "refine", refine)
+    best, poor = (run(diamond, name, QUICK).schedule for name in ("pesto", "single"))
+    for start in (best, poor):
+        run(diamond, "pesto", replace(QUICK, warm_start=start.placement))
+    cold, from_best, from_poor = refined_from
+    assert from_best == [best.makespan_us, *cold]
+    assert from_poor == cold
 
 
 def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:

@@ -103,9 +103,7 @@ def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
     """What is left of a placement on a graph that has changed, to start a search from.
 
     Example:
-        >>> carried = carry_over(profile, old)
-        >>> too = not carried.is_whole
-        >>> search = Search(warm_start=carried.placement, cheap_starts_too=too)
+        >>> search = Search(warm_start=carry_over(profile, old).placement)
 
     Raises:
         BadInputError: nothing is.

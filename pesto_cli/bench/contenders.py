@@ -37,7 +37,7 @@ class Contender:
 def pesto_from_single(simulator: Simulator, search: Search) -> Answer:
     """`pesto` that starts from one device, and from no rival's placement."""
     start = single(simulator, search).schedule.placement
-    return pesto(simulator, replace(search, warm_start=start))
+    return pesto(simulator, replace(search, warm_start=start, cheap_starts=False))
 
 
 def ilp_alone(simulator: Simulator, search: Search) -> Answer:

@@ -104,8 +104,7 @@ def solve(
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
         if start is not None:
-            too = not start.is_whole
-            search = replace(search, warm_start=start.placement, cheap_starts_too=too)
+            search = replace(search, warm_start=start.placement)
         with searching(strategy, search, quiet) as watched:
             result = api.solve(priced, strategy, watched)
     if options["deterministic"]:

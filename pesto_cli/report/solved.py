@@ -35,7 +35,7 @@ def carried_warnings(carried: CarriedOver) -> Iterator[str]:
     if carried.share_by_name < LITTLE:
         yield (
             f"warning: only {carried.share_by_name:.0%} of the ops are known to it: it is a poor "
-            "start; a search without --warm-start may find better."
+            "start."
         )
 
 

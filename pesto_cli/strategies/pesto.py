@@ -37,11 +37,13 @@ RIVALS = (("metis", metis), ("m-etf", m_etf), ("fastt", dpos))
 RIVAL_US_PER_OP = 150.0
 RIVALS_SHARE = 0.15
 
+WARM_START = "warm start"
+
 _log = logging.getLogger(__name__)
 
 
 def pesto(simulator: Simulator, search: Search) -> Answer:
-    """Improve on the warm start, or on what `single`, `expert` and some rivals find."""
+    """Improve on what `single`, `expert` and some rivals find, and on the warm start."""
     began = time.monotonic()
 
     def share(of: float) -> Limits:
@@ -53,9 +55,9 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
 
     starts: dict[str, Schedule] = {}
     if search.warm_start is not None:
-        starts["warm start"] = simulator.replay(search.warm_start)
-        _note_what_is_short(simulator.problem, starts["warm start"])
-    if search.warm_start is None or search.cheap_starts_too:
+        starts[WARM_START] = simulator.replay(search.warm_start)
+        _note_what_is_short(simulator.problem, starts[WARM_START])
+    if search.warm_start is None or search.cheap_starts:
         starts["single"] = single(simulator, search).schedule
         starts["expert"] = expert(simulator, search).schedule
         rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
@@ -70,6 +72,8 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     for source, schedule in starts.items():
         incumbent.begin(source)
         incumbent.offer(source, schedule)
+    if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
+        del starts[WARM_START]  # It would lead away from a better one.
     pool = list(starts.values())
     if not search.limits.stop.is_set():
         incumbent.begin("coarse ILP")

@@ -16,8 +16,8 @@ class Search:
 
     solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
     congestion, balance: as `ilp.solve` takes them.
-    warm_start: a placement to start from, instead of the cheap strategies' own.
-    cheap_starts_too: from these as well, as where the warm start is of an earlier graph.
+    warm_start: a placement to start from. It is left out where another start is faster.
+    cheap_starts: start from what cheap strategies find; without a warm start, always.
     on_progress: called at each stage, better schedule and higher bound.
     """
 
@@ -27,7 +27,7 @@ class Search:
     congestion: bool = True
     balance: float | None = None
     warm_start: Placement | None = None
-    cheap_starts_too: bool = False
+    cheap_starts: bool = True
     on_progress: Callable[[Progress], None] = lambda progress: None
 
 
