@@ -1,11 +1,16 @@
 """The page of `pesto report`: what is in it, and that it stands alone."""
 
+import csv
+import io
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Pesto, on_gpus
+from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_placement, random_problem
 from report_pages import (
     AWKWARD,
@@ -26,9 +31,10 @@ from pesto_cli.machine import PRESETS
 from pesto_cli.memory import held_over_time
 from pesto_cli.report.page.page import report_page
 from pesto_cli.report.page.shown import Coarse, Shown
+from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import memory_chart
 from pesto_cli.report.pictures.spans import Bar, drawn_bars, few_enough, row_names
-from pesto_cli.report.pictures.timeline import MOST_BARS
+from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 from pesto_cli.report.utilisation import device_use, link_use, step_parts
@@ -83,6 +89,25 @@ def test_names_and_types_are_text_and_not_markup(page: Read) -> None:
     assert ["seed", "7"] in page.tables["both"]
 
 
+def test_provenance_has_units_and_nothing_that_was_not_asked_for() -> None:
+    profile = awkward_profile()
+    parameters = {
+        "time_limit": 5.0,
+        "num_nodes": 200,
+        "no_congestion": False,
+        "deterministic": True,
+        "balance": None,
+    }
+    placed = replace(placed_on(profile, BOTH), provenance={"seed": 0, "parameters": parameters})
+    page = Read(api.report(profile, {"both": placed}))
+    assert page.tables["both"][3:] == [
+        ["seed", "0"],
+        ["time limit (s)", "5"],
+        ["nodes of the coarse graph", "200"],
+        ["deterministic", "yes"],
+    ]
+
+
 def test_a_placement_that_does_not_fit_says_so() -> None:
     graph = OpGraph.build(["a", "b"], resident_bytes=[2 * 10**9, 0])
     page = page_of(Profile(on_gpus(graph, [5, 5])), tight=[1, 2])
@@ -121,6 +146,44 @@ def test_critical_chain_and_busy_times_add_up(seed: int) -> None:
     assert sum(use.count for use in links) == len(schedule.transfers)
     sent = problem.graph.tensor_bytes[schedule.transfers.tensor].sum()
     assert sum(use.num_bytes for use in links) == sent
+
+
+def rows_of(chart: Any, layer: int) -> list[dict[str, str]]:
+    """Rows that a layer of a chart draws, as text."""
+    data: str = chart["datasets"][chart["layer"][layer]["data"]["name"]]
+    return list(csv.DictReader(io.StringIO(data)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_critical_chain_has_square_corners_only(seed: int) -> None:
+    problem = random_problem(seed, 6)
+    schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
+    chain = critical_chain(problem, schedule)
+    drawn: Any = timeline_chart(problem, schedule, chain).to_dict()
+    points = rows_of(drawn, 1)
+    for one, other in pairwise(points):
+        assert one["row"] == other["row"] or one["from"] == other["from"]
+
+
+@pytest.mark.parametrize(("share", "until"), [(0.5, 1.05), (0.02, 0.021), (0.0, 1.05)])
+def test_memory_is_on_a_scale_on_which_it_can_be_read(share: float, until: float) -> None:
+    graph = OpGraph.build(["only"], resident_bytes=[int(share * 10**6)])
+    problem = on_gpus(graph, [5], two_gpus(memory_bytes=10**6))
+    schedule = list_schedule(problem, np.array([1]), upward_rank(problem))
+    drawn: Any = memory_chart(problem, schedule, held_over_time(problem, schedule)).to_dict()
+    *capacity, lines = drawn["layer"]
+    assert lines["encoding"]["y"]["scale"]["domain"] == pytest.approx([0, until])
+    is_low = until < 1
+    assert len(capacity) == (0 if is_low else 1)
+    text = "memory held, of what may be used"
+    assert drawn["title"] == ({"text": text, "subtitle": "axis ends at 2.1%"} if is_low else text)
+
+
+def test_small_nodes_are_drawn_over_large_ones() -> None:
+    problem = on_gpus(OpGraph.build(["a", "b", "c"]), [5, 50, 20])
+    drawn: Any = layers_chart(problem, np.array([1, 2, 1])).to_dict()
+    nodes = rows_of(drawn, 1)
+    assert [node["name"] for node in nodes] == ["b", "c", "a"]
 
 
 def test_short_bars_are_merged_until_there_are_few_and_none_is_lost() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import on_gpus
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from report_pages import AWKWARD, awkward_profile, placed_on
 
 from pesto_cli import api
@@ -67,6 +67,28 @@ def wide(browser: Browser, file: Path) -> Opened:
 
 def step_time(page: Page) -> str:
     return page.locator(".placement:visible .figures dd").first.inner_text()
+
+
+def report(browser: Browser, path: Path, profile: Profile, **device: list[int]) -> Opened:
+    """A wide page of placements by name, written to a folder."""
+    placements = {name: placed_on(profile, each) for name, each in device.items()}
+    (path / "report.html").write_text(api.report(profile, placements), encoding="utf-8")
+    return opened(browser, path / "report.html", WIDE)
+
+
+MARKED_ALONE = ".marked_marks path"
+MARKED = f"[data-chart=over_time]:visible {MARKED_ALONE}"
+BAR = "[data-chart=over_time] .mark-rect:not(.marked_marks) path"
+SCOPE = "as_long_as_in_a_program/" * 4
+
+
+def time_axis(page: Page) -> Locator:
+    """Of the Gantt chart."""
+    return page.locator("[data-chart=over_time]:visible .concat_0_group .role-axis-label").first
+
+
+def ticks(page: Page) -> list[float]:
+    return sorted(map(float, time_axis(page).locator("text").all_text_contents()))
 
 
 def test_it_draws_without_a_complaint_and_asks_for_nothing(wide: Opened, file: Path) -> None:
@@ -171,39 +193,158 @@ def contrast(page: Page, selector: str) -> float:
 
 
 def test_a_step_without_time_is_drawn_too(browser: Browser, tmp_path: Path) -> None:
-    profile = Profile(on_gpus(OpGraph.build(["only"]), [0]))
-    path = tmp_path / "report.html"
-    path.write_text(api.report(profile, {"alone": placed_on(profile, [1])}), encoding="utf-8")
-    found = opened(browser, path, WIDE)
+    found = report(browser, tmp_path, Profile(on_gpus(OpGraph.build(["only"]), [0])), alone=[1])
     assert found.said == []
     assert found.page.locator("#ops tbody tr").count() == 1
+    found.page.get_by_role("button", name="only").click()
+    found.page.locator(MARKED).wait_for(state="attached")
+    assert found.said == []
     found.page.close()
 
 
+def wait_for_tick(page: Page, label: str) -> None:
+    time_axis(page).get_by_text(label, exact=True).wait_for(state="attached")
+
+
+def test_an_op_that_is_chosen_is_marked_however_short(browser: Browser, tmp_path: Path) -> None:
+    graph = OpGraph.build(["long", "short", "last"], [Tensor(0, 8, [1]), Tensor(1, 8, [2])])
+    profile = Profile(on_gpus(graph, [90_000, 1, 60_000]))
+    found = report(browser, tmp_path, profile, both=[1, 1, 2], one=[1, 1, 1])
+    page, name = found.page, "[data-chart=over_time]:visible .marked_name_marks text"
+    assert page.locator(MARKED).count() == 0
+    page.get_by_role("button", name="short").click()
+    page.wait_for_function(f"document.querySelector({MARKED_ALONE!r})?.getBBox().width > 5")
+    frame = page.locator(MARKED).evaluate("mark => mark.getBoundingClientRect().toJSON()")
+    assert 20 < frame["width"] < 400
+    assert page.locator(name).text_content() == "short"
+    page.mouse.move(frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2)
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    assert "short" in tooltip.inner_text()
+    page.get_by_role("button", name="All").click()
+    page.wait_for_function(f"document.querySelector({MARKED_ALONE!r}).getBBox().width < 1")
+    stroke = page.locator(MARKED).evaluate("mark => getComputedStyle(mark).stroke")
+    assert stroke == page.evaluate("getComputedStyle(document.body).color")
+    assert page.locator("#ops tr[aria-current] button").all_inner_texts() == ["short"]
+    page.locator("#switch label", has_text="one").click()
+    page.wait_for_selector("#placement-1 .marked_marks path", state="attached")
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.wait_for_function("document.querySelector('#placement-1 svg').clientWidth < 400")
+    assert page.locator(name).text_content() == "short"
+    assert found.said == []
+    page.close()
+
+
+def test_a_click_on_a_bar_finds_the_op_that_is_so_called(browser: Browser, tmp_path: Path) -> None:
+    names = ["MatMul_1", "MatMul", "scope/MatMul"]
+    profile = Profile(on_gpus(OpGraph.build(names), [50, 20, 30]))
+    page = report(browser, tmp_path, profile, one=[1, 1, 1]).page
+    page.locator(".mark-rect path[fill]").nth(1).click()
+    current = page.locator("#ops tr[aria-current]")
+    assert current.locator("button").all_inner_texts() == ["MatMul"]
+    assert page.locator("#ops button").all_inner_texts() == ["MatMul", "MatMul_1", "scope/MatMul"]
+    assert contrast(page, "#ops tr[aria-current] button") >= 4.5
+    assert page.locator(MARKED).count() == 1
+    page.fill("#query", "scope/matmul")
+    assert current.count() == 0
+    page.close()
+
+
+def test_another_placement_shows_the_same_time(browser: Browser, tmp_path: Path) -> None:
+    profile = Profile(on_gpus(OpGraph.build(["a", "b"]), [600, 600]))
+    found = report(browser, tmp_path, profile, us=[1, 2], ms=[1, 1])
+    page = found.page
+    whole = ticks(page)
+    page.locator("[data-zoom=in]:visible").click()
+    wait_for_tick(page, "440")
+    in_us = ticks(page)
+    page.locator("#switch label", has_text="ms").click()
+    wait_for_tick(page, "0.44")
+    assert [1000 * tick for tick in ticks(page)] == pytest.approx(in_us)
+    page.locator("[data-zoom=all]:visible").click()
+    page.locator("#switch label", has_text="us").click()
+    wait_for_tick(page, "600")
+    assert ticks(page) == whole
+    assert found.said == []
+    page.close()
+
+
+@pytest.mark.parametrize("by", ["button", "wheel"])
+def test_zooming_in_has_an_end(browser: Browser, tmp_path: Path, by: str) -> None:
+    profile = Profile(on_gpus(OpGraph.build(["a", "b"]), [700, 11]))
+    found = report(browser, tmp_path, profile, one=[1, 1])
+    page, now = found.page, list[float]()
+    if by == "wheel":
+        page.locator(".mark-rect path").first.hover()
+        page.keyboard.down("Control")
+    for _ in range(60):
+        if by == "button":
+            page.locator("[data-zoom=in]:visible").click()
+        else:
+            page.mouse.wheel(0, -200)
+            page.wait_for_timeout(10)
+        before, now = now, ticks(page)
+    assert now == before
+    # A hundredth of a microsecond is from end to end.
+    assert 0.005 < now[-1] - now[0] <= 0.01
+    assert found.said == []
+    page.close()
+
+
+def test_circles_of_the_graph_are_whole(browser: Browser, tmp_path: Path) -> None:
+    graph = OpGraph.build(
+        [f"op_{op}" for op in range(60)], [Tensor(op, 8, [op + 1]) for op in range(59)]
+    )
+    found = report(browser, tmp_path, Profile(on_gpus(graph, [9.0] * 60)), one=[1] * 60)
+    outside = found.page.evaluate(
+        """() => {
+          const chart = document.querySelector("[data-chart=layers]");
+          const frame = chart.querySelector("path.background").getBoundingClientRect();
+          return [...chart.querySelectorAll(".role-mark.mark-symbol path")]
+            .map((circle) => circle.getBoundingClientRect())
+            .filter((circle) => circle.left < frame.left || circle.right > frame.right).length;
+        }"""
+    )
+    assert found.page.locator("[data-chart=layers] .role-mark.mark-symbol path").count() > 30
+    assert outside == 0
+    found.page.close()
+
+
+def test_a_table_that_goes_on_has_a_shadow_at_its_side(browser: Browser, file: Path) -> None:
+    page = opened(browser, file, NARROW).page
+    table = page.locator("#compared .wide")
+    assert table.evaluate("table => table.scrollWidth > table.clientWidth")
+    # What scrolls along hides the shadow at the end.
+    attachment = table.evaluate("table => getComputedStyle(table).backgroundAttachment")
+    assert attachment == "local, local, scroll, scroll"
+    page.close()
+
+
 def test_merged_bars_come_apart_as_one_zooms_in(browser: Browser, tmp_path: Path) -> None:
-    names = [f"op_{op}" for op in range(5000)]
+    names = [f"{SCOPE}op_{op}" for op in range(5000)]
     graph = OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(4999)])
     profile = Profile(on_gpus(graph, [1.0] * 5000))
-    path = tmp_path / "report.html"
-    device = [1] * 4000 + [2] * 1000
-    path.write_text(api.report(profile, {"cut": placed_on(profile, device)}), encoding="utf-8")
-    found = opened(browser, path, WIDE)
-    page, bar = found.page, "[data-chart=over_time] .mark-rect path"
+    found = report(browser, tmp_path, profile, cut=[1] * 4000 + [2] * 1000)
+    page = found.page
 
     def drawn() -> set[str]:
         return set(
-            page.eval_on_selector_all(bar, "bars => bars.map((bar) => bar.__data__?.datum?.name)")
+            page.eval_on_selector_all(BAR, "bars => bars.map((bar) => bar.__data__?.datum?.name)")
         )
 
-    assert page.locator(bar).count() < 4000
-    assert "op_4321" not in drawn()
+    assert page.locator(BAR).count() < 4000
+    assert f"{SCOPE}op_4321" not in drawn()
     page.fill("#query", "op_4321")
     page.get_by_role("button", name="op_4321").click()
     wait_for_bar(page, "op_4321")
-    assert {f"op_{op}" for op in range(4310, 4330)} <= drawn()
+    assert {f"{SCOPE}op_{op}" for op in range(4310, 4330)} <= drawn()
     page.get_by_role("button", name="All").click()
     wait_for_bar(page, "op_4321", there=False)
-    page.locator(bar).first.click()
+    page.locator(BAR).first.hover()
+    named = page.locator("#vg-tooltip-element.visible td.value").first
+    assert SCOPE in named.inner_text()
+    assert named.evaluate("cell => cell.scrollHeight <= cell.clientHeight")
+    page.locator(BAR).first.click()
     wait_for_bar(page, "op_0")
     assert found.said == []
     page.close()
@@ -211,10 +352,9 @@ def test_merged_bars_come_apart_as_one_zooms_in(browser: Browser, tmp_path: Path
 
 def wait_for_bar(page: Page, name: str, *, there: bool = True) -> None:
     page.wait_for_function(
-        """([name, there]) => there ===
-             [...document.querySelectorAll("[data-chart=over_time] .mark-rect path")]
+        """([bar, name, there]) => there === [...document.querySelectorAll(bar)]
                .some((bar) => bar.__data__?.datum?.name === name)""",
-        arg=[name, there],
+        arg=[BAR, SCOPE + name, there],
     )
 
 

@@ -3,6 +3,8 @@
 // Charts as SVG take their colours from the style sheet, and so follow the theme and the printer.
 const FAINT = "var(--faint)", LINE = "var(--line)";
 const MOST_FOUND = 50;
+// The shortest part of a step that is shown, as a share of it and in us; and around an op.
+const FINEST = 1e-6, FINEST_US = 0.01, AROUND = 1e-4;
 
 /** The page's data, unpacked by the browser. */
 async function unpacked() {
@@ -26,7 +28,7 @@ function config(width, labels) {
     axis: { ...text, gridColor: LINE, domainColor: LINE, tickColor: LINE, labelLimit: labels },
     axisY: { minExtent: labels, maxExtent: labels },
     axisX: { tickCount: width < 600 ? 5 : 10, labelFlush: true },
-    title: { color: "var(--ink)", fontSize: size + 1, fontWeight: 600, anchor: "start", frame: "group" },
+    title: { color: "var(--ink)", fontSize: size + 1, fontWeight: 600, anchor: "start", frame: "group", subtitleColor: FAINT, subtitleFontSize: size },
     legend: { ...text, columns: Math.max(2, Math.floor(width / 160)), offset: 8 },
   };
 }
@@ -40,12 +42,26 @@ function settled(call, ms) {
   };
 }
 
+/** Layers of a Gantt chart that mark an op: a frame around its bar, however short, and its name. */
+function marking({ x, x2, y }) {
+  const data = { name: "marked" };
+  const frame = { type: "bar", height: 21, filled: false, stroke: "var(--ink)", strokeWidth: 2, clip: true };
+  const text = { type: "text", fill: "var(--ink)", fontWeight: 600, align: { expr: "datum.align" }, dx: { expr: "datum.dx" }, dir: "rtl", clip: true };
+  return [
+    { name: "marked", data, mark: frame, encoding: { x, x2, y } },
+    { name: "marked_name", data, mark: text, encoding: { x: { ...x, field: "beside" }, y, text: { field: "name" } } },
+  ];
+}
+
 /** The bars of a placement's Gantt chart: many short ones are merged until one looks closer. */
 class Bars {
   constructor(data, drawn) {
     this.data = data;
     this.drawn = drawn;
-    [this.chart] = drawn.over_time.vconcat[0].layer;
+    const { layer } = drawn.over_time.vconcat[0];
+    [this.chart] = layer;
+    this.marking = marking(this.chart.encoding);
+    layer.push(...this.marking);
     this.coloured = new Set(this.chart.encoding.color.scale.domain);
   }
 
@@ -53,6 +69,18 @@ class Bars {
     this.view = view;
     this.merged = view.data(this.chart.data.name);
     this.single = false;
+    if (this.marked !== undefined) this.mark(this.marked);
+  }
+
+  /** Marks an op; its name is on that side of it where more of the step is. */
+  mark(op) {
+    this.marked = op;
+    const { device, start_us, took_us, us_per_unit, makespan_us } = this.drawn;
+    const from = start_us[op] / us_per_unit, to = (start_us[op] + took_us[op]) / us_per_unit;
+    const side = start_us[op] + took_us[op] / 2 > makespan_us / 2
+      ? { beside: from, align: "right", dx: -5 } : { beside: to, align: "left", dx: 5 };
+    const row = this.data.devices[device[op]], name = this.data.names[op];
+    return this.view?.data("marked", [{ row, from, to, name, ...side }]).runAsync();
   }
 
   /** Shows each op and transfer around a part of the step, if they are few enough. */
@@ -87,7 +115,9 @@ class Placement {
   constructor(data, index, find) {
     this.drawn = data.placements[index];
     this.bars = new Bars(data, this.drawn);
-    this.until = (this.drawn.makespan_us || 1) / this.drawn.us_per_unit;
+    const step_us = this.drawn.makespan_us || 1;
+    this.until = step_us / this.drawn.us_per_unit;
+    this.least = Math.min(step_us, Math.max(FINEST * step_us, FINEST_US)) / this.drawn.us_per_unit;
     this.place = document.getElementById(`placement-${index}`);
     this.find = find;
     for (const button of this.place.querySelectorAll("[data-zoom]"))
@@ -98,10 +128,12 @@ class Placement {
     const width = this.place.clientWidth;
     if (width === 0 || width === this.width) return;
     this.width = width;
+    const range = this.range();
     const labels = width < 600 ? 84 : 120, inner = width - labels - 24;
     const { over_time, busy, layers } = this.drawn;
     for (const chart of [...over_time.vconcat, busy]) chart.width = inner;
     layers.width = width - 8;
+    this.bars.marking[1].mark.limit = inner / 2 - 8;
     const options = { mode: "vega-lite", renderer: "svg", actions: false, config: config(width, labels) };
     for (const chart of this.charts ?? []) chart.finalize();
     const places = [...this.place.querySelectorAll("[data-chart]")];
@@ -114,6 +146,17 @@ class Placement {
       if (range) this.show(...range);
       look(...(range ?? [0, this.until]));
     });
+    await this.showUs(...range);
+  }
+
+  /** What is shown of the step, in us. */
+  range() {
+    const { us_per_unit } = this.drawn, [from, to] = this.view?.signal("zoom_from") ?? [0, this.until];
+    return to - from < this.until ? [from * us_per_unit, to * us_per_unit] : [0, Infinity];
+  }
+
+  showUs(from, to) {
+    return this.show(from / this.drawn.us_per_unit, to / this.drawn.us_per_unit);
   }
 
   /** Finds the op of a bar, or looks at what the bar stands for. */
@@ -122,12 +165,14 @@ class Placement {
     else this.show(bar.from - (bar.to - bar.from) / 2, bar.to + (bar.to - bar.from) / 2);
   }
 
-  /** Shows a part of the step, moved into it if it lies beyond. */
+  /** Shows a part of the step, moved into it if it lies beyond, and around it if it is too short. */
   async show(from, to) {
-    const length = Math.min(to - from, this.until);
-    const start = Math.min(Math.max(0, from), this.until - length);
-    const [before, after] = this.view.signal("zoom_from") ?? [];
-    if (start === before && start + length === after) return;
+    const missing = Math.max(0, this.least - (to - from));
+    const length = Math.min(to - from + missing, this.until);
+    const start = Math.min(Math.max(0, from - missing / 2), this.until - length);
+    const [before, after] = this.view.signal("zoom_from") ?? [0, this.until];
+    const isThere = (one, other) => Math.abs(one - other) < 1e-6 * length;
+    if (isThere(start, before) && isThere(start + length, after)) return;
     await this.view.signal("zoom_from", [start, start + length]).runAsync();
   }
 
@@ -140,7 +185,7 @@ class Placement {
   }
 }
 
-/** The table of ops: those whose name or type has the query in it, the longest first. */
+/** The table of ops: those whose name or type has the query in it, the one so called and then the longest first. */
 class Search {
   constructor(data) {
     this.data = data;
@@ -155,18 +200,35 @@ class Search {
     this.placement = placement;
     this.order = [...took_us.keys()].sort((one, other) => took_us[other] - took_us[one]);
     this.critical = new Set(placement.drawn.critical);
+    if (this.chosen !== undefined) placement.bars.mark(this.chosen);
     this.fill();
   }
 
   find(name) {
     this.query.value = name;
     this.fill();
+    this.choose(this.data.names.indexOf(name));
+    this.rows.closest(".wide").scrollTop = 0;
     document.getElementById("find").scrollIntoView();
+  }
+
+  /** Marks an op in the table and in the chart. */
+  choose(op) {
+    this.chosen = op;
+    for (const row of this.rows.rows) this.markRow(row);
+    return this.placement.bars.mark(op);
+  }
+
+  markRow(row) {
+    if (Number(row.dataset.op) === this.chosen) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
   }
 
   fill() {
     const { names, types } = this.data, query = this.query.value.trim().toLowerCase();
     const found = this.order.filter((op) => `${names[op]}\n${types[op]}`.toLowerCase().includes(query));
+    const isCalled = (op) => names[op].toLowerCase() === query;
+    found.sort((one, other) => isCalled(other) - isCalled(one));
     const more = found.length > MOST_FOUND ? `, the longest ${MOST_FOUND} are shown` : "";
     document.getElementById("found").textContent =
       `${found.length.toLocaleString("en")} of ${names.length.toLocaleString("en")} ops${more}`;
@@ -182,6 +244,8 @@ class Search {
     name.scope = "row";
     name.append(button);
     row.append(name);
+    row.dataset.op = op;
+    this.markRow(row);
     const start = (drawn.start_us[op] / drawn.us_per_unit).toFixed(3), took = drawn.took_us[op].toFixed(2);
     for (const [text, kind] of [
       [types[op]], [devices[drawn.device[op]]], [start, "number"], [took, "number"], [this.critical.has(op) ? "yes" : ""],
@@ -194,11 +258,11 @@ class Search {
     return row;
   }
 
-  zoomTo(op) {
-    const { drawn, place } = this.placement;
-    const start = drawn.start_us[op], took = drawn.took_us[op], { us_per_unit } = drawn;
-    const around = Math.max(took / 2, drawn.makespan_us / 200);
-    this.placement.show((start - around) / us_per_unit, (start + took + around) / us_per_unit);
+  async zoomTo(op) {
+    const { drawn, place } = this.placement, start = drawn.start_us[op], end = start + drawn.took_us[op];
+    const around = Math.max(4 * (end - start), AROUND / 2 * drawn.makespan_us);
+    await this.choose(op);
+    this.placement.showUs(start - around, end + around);
     place.querySelector(".tools").scrollIntoView();
   }
 }
@@ -208,10 +272,12 @@ async function start() {
   const placements = data.placements.map((_, index) => new Placement(data, index, (name) => search.find(name)));
   let chosen;
   const choose = async (index) => {
+    const range = chosen?.range();
     chosen = placements[index];
     for (const each of placements) each.place.hidden = each !== chosen;
     search.show(chosen);
     await chosen.draw();
+    if (range) await chosen.showUs(...range);
   };
   for (const input of document.querySelectorAll("#switch input"))
     input.addEventListener("change", () => choose(Number(input.value)));

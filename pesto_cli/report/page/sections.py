@@ -162,12 +162,33 @@ def provenance(profile: Profile, shown: Sequence[Shown], title: str) -> str:
     return "".join(tables)
 
 
+# What files call otherwise than people do.
+NAMES = {
+    "tensorflow_version": "TensorFlow version",
+    "num_runs": "measured steps",
+    "num_ops": "ops that compute",
+    "matched_ops": "of these, measured",
+    "recorded_us": "measured in a step (us)",
+    "matched_us": "of this, in ops of the graph (us)",
+    "time_limit": "time limit (s)",
+    "num_nodes": "nodes of the coarse graph",
+    "no_congestion": "transfers may overlap in the ILP",
+    "balance": "outputs of devices may differ by",
+    "workers": "threads",
+}
+
+
 def _entries(values: Any) -> Iterator[tuple[str, str]]:
-    """Names and values of what may be nested; what is long, None or empty is left out."""
-    for name, value in values.items():
+    """Names and values of what may be nested; what is long, None, False or empty is left out."""
+    for key, value in values.items():
+        name = NAMES.get(key, key.replace("_", " "))
         if isinstance(value, dict):
             yield from _entries(value)
-        elif isinstance(value, str | int | float) and value != "":
-            yield name.replace("_", " "), str(value)
+        elif isinstance(value, bool):
+            yield from [(name, "yes")] if value else []
+        elif isinstance(value, float):
+            yield name, f"{value:,.10g}"
+        elif isinstance(value, str | int) and value != "":
+            yield name, str(value)
         elif isinstance(value, list) and value and all(isinstance(each, str) for each in value):
-            yield name.replace("_", " "), "; ".join(value)
+            yield name, "; ".join(value)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import altair as alt
 
 HEIGHT = 380
+# Around the places, as much as the radius of the largest circle.
+LARGEST = 700
+PADDING_PIXELS = 16
 # How often the places within layers are made those of their neighbours.
 SWEEPS = 8
 
@@ -52,16 +55,22 @@ def layers_chart(
             "ops": int(graph.num_members[op]),
             "note": notes[op] if notes else graph.types[op],
         }
-        for op in range(graph.num_ops)
+        for op in np.argsort(-us, kind="stable").tolist()  # small ones on top
     ]
+    highest = int(layer.max())
+    within = f"datum.value > 0 && datum.value <= {highest} ? datum.label : ''"
     x = alt.X(
         "layer:Q",
         title="height",
-        axis=alt.Axis(grid=False, tickMinStep=1),
-        scale=alt.Scale(domain=[0.5, int(layer.max()) + 0.5], nice=False),
+        axis=alt.Axis(grid=False, ticks=False, tickMinStep=1, labelExpr=within),
+        scale=alt.Scale(domain=[0.5, highest + 0.5], nice=False, padding=PADDING_PIXELS),
     )
     low, high = float(place.min()) - 0.7, float(place.max()) + 0.7
-    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[low, high], nice=False))
+    y = alt.Y(
+        "place:Q",
+        axis=None,
+        scale=alt.Scale(domain=[low, high], nice=False, padding=PADDING_PIXELS),
+    )
     ways = list(_lines(graph, layer, place, device, names))
     largest = max([1.0, *(float(way["bytes"]) for way in ways)])
     lines = (
@@ -90,7 +99,7 @@ def layers_chart(
         .encode(
             x=x,
             y=y,
-            size=alt.Size("us:Q", legend=None, scale=alt.Scale(range=[30, 700])),
+            size=alt.Size("us:Q", legend=None, scale=alt.Scale(range=[30, LARGEST])),
             color=colours.by_device(names, "circle"),
             tooltip=[
                 alt.Tooltip("name:N", title="op"),

@@ -20,6 +20,8 @@ GIB = 2**30
 # Of time; of each, the most that is held in it is drawn.
 MOST_STEPS = 1000
 HEIGHT = 180
+# A peak below this share of what may be used is drawn on a scale of its own.
+LOW = 0.2
 
 # Of every device: since when it holds how much.
 Curves = Sequence[tuple[FloatArray, IntArray]]
@@ -36,6 +38,8 @@ def memory_chart(
 ) -> "alt.LayerChart | alt.FacetChart":
     """A line a device, as a share of the memory that may be used there.
 
+    Where all lines are low, the axis ends above them, and the subtitle says so.
+
     held: as `memory.held_over_time` has it.
     """
     import altair as alt
@@ -43,7 +47,10 @@ def memory_chart(
     scale = TimeScale.of([schedule.makespan_us])
     names = [device.name for device in problem.machine.devices]
     rows = list(_rows(problem, schedule, held, scale, most_steps))
-    highest = max([1.0, *(float(row["share"]) for row in rows)])
+    peak = max(float(row["share"]) for row in rows)
+    is_low = 0 < peak < LOW
+    until = 1.05 * (peak if is_low else max(1.0, peak))
+    heading = alt.Title(title, subtitle=f"axis ends at {100 * until:.2g}%") if is_low else title
     x = alt.X(
         "from:Q",
         title=scale.unit,
@@ -59,14 +66,14 @@ def memory_chart(
                 "share:Q",
                 title=None,
                 axis=alt.Axis(format="%", tickCount=5),
-                scale=alt.Scale(domain=[0, 1.05 * highest], nice=False),
+                scale=alt.Scale(domain=[0, until], nice=False),
             ),
             color=colours.by_device(names, "stroke"),
             tooltip=[
                 alt.Tooltip("device:N"),
                 alt.Tooltip("from:Q", title=f"at ({scale.unit})", format=",.4~f"),
-                alt.Tooltip("gib:Q", title="holds (GiB)", format=",.3f"),
-                alt.Tooltip("share:Q", title="of usable memory", format=".1%"),
+                alt.Tooltip("gib:Q", title="holds (GiB)", format=",.4~r"),
+                alt.Tooltip("share:Q", title="of usable memory", format=".3~p"),
             ],
         )
     )
@@ -75,8 +82,9 @@ def memory_chart(
         .mark_rule(color=colours.CRITICAL, strokeDash=[6, 4])
         .encode(y="share:Q")
     )
-    return alt.layer(capacity, lines.add_params(zoom_along_time())).properties(
-        width=width, height=HEIGHT, title=title
+    drawn = [lines.add_params(zoom_along_time())]
+    return alt.layer(*(drawn if is_low else [capacity, *drawn])).properties(
+        width=width, height=HEIGHT, title=heading
     )
 
 

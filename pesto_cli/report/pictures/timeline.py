@@ -142,15 +142,16 @@ def _corners(
     rows: Sequence[str],
     scale: TimeScale,
 ) -> Iterator[Row]:
-    """Where the line of the critical chain begins and ends on a row; waits are between rows."""
+    """Where the line of the critical chain begins and ends on a row.
+
+    What has no row, as a wait, or a link that is not drawn, keeps the line on the one before it.
+    """
     spans: list[tuple[str, float, float]] = []
     for piece in chain:
         row = row_of(problem, schedule, piece)
-        if row not in rows:
-            continue
-        if spans and spans[-1][0] == row:
-            spans[-1] = (row, spans[-1][1], piece.end_us)
-        else:
+        if spans and (row == spans[-1][0] or row not in rows):
+            spans[-1] = (*spans[-1][:2], piece.end_us)
+        elif row in rows:
             spans.append((row, piece.start_us, piece.end_us))
     for number, (row, start_us, end_us) in enumerate(spans):
         for end, at_us in enumerate((start_us, end_us)):
