@@ -150,6 +150,12 @@ class OpGraph:
             control_edges=np.unique(edges, axis=0) if len(edges) else edges,
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"<OpGraph: {self.num_ops:,} ops, {self.num_tensors:,} tensors, "
+            f"{len(self.control_edges):,} control edges>"
+        )
+
     @property
     def num_ops(self) -> int:
         """Number of ops."""

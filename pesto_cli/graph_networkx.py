@@ -8,6 +8,7 @@ An op is a node under its name, a tensor an edge to each of its consumers:
           device, rank  where and when it runs; if a placement is given
           group         number of its colocation group; absent if it moves alone
           resident_bytes, alias_of (a name or None), num_members
+          members       names of the ops that it stands for; of a coarse profile
           output_bytes  sizes of its outputs
     edge  bytes         size of the data
           output          which of the producer's outputs it is
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
@@ -75,8 +77,9 @@ def from_networkx(graph: Any) -> OpGraph:
     for name, source in zip(names, aliased, strict=True):
         if source is not None and source not in index_of:
             raise BadInputError(
-                f"node {name!r} has alias_of {source!r}; the name of another node, or None, was "
-                "expected."
+                f"node {name!r} has alias_of {source!r}, which is not in the graph (removed or "
+                "renamed?); the name of another node, or None, was expected: set it to the new "
+                "name, or to None."
             )
     return OpGraph.build(
         names,
@@ -175,8 +178,10 @@ def _add_placement(result: Any, problem: Problem, placed: Placement | Schedule) 
 def _tensors(graph: Any, index_of: Mapping[Any, int]) -> tuple[list[Tensor], list[tuple[int, int]]]:
     """Tensors by producer and output, and control edges."""
     sizes: dict[tuple[int, object], int] = {}
-    for producer, node in enumerate(graph.nodes.values()):
-        sizes.update({(producer, k): size for k, size in enumerate(node.get("output_bytes", ()))})
+    for producer, (node_name, node) in enumerate(graph.nodes.items()):
+        where = f"node {node_name!r}"
+        for output, size in enumerate(node.get("output_bytes", ())):
+            sizes[producer, output] = _size(where, "output_bytes", size)
     consumers: dict[tuple[int, object], dict[int, bool]] = {key: {} for key in sizes}
     control = []
     for number, (tail, head, edge) in enumerate(graph.edges(data=True)):
@@ -206,7 +211,7 @@ def _edge_bytes(tail: Any, head: Any, edge: Mapping[str, Any]) -> int:
             f"edge {tail!r} -> {head!r} has no attribute bytes; the size of the data was expected, "
             "or control=True if it carries none."
         )
-    return int(_number(f"edge {tail!r} -> {head!r}", "bytes", edge["bytes"]))
+    return _size(f"edge {tail!r} -> {head!r}", "bytes", edge["bytes"])
 
 
 def _times(name: Any, node: Mapping[str, Any], default: list[str]) -> Mapping[str, float]:
@@ -224,7 +229,7 @@ def _numbers(
     names: Sequence[str], nodes: Sequence[Mapping[str, Any]], attribute: str, default: int
 ) -> list[int]:
     return [
-        int(_number(f"node {name!r}", attribute, node.get(attribute, default)))
+        _size(f"node {name!r}", attribute, node.get(attribute, default))
         for name, node in zip(names, nodes, strict=True)
     ]
 
@@ -233,6 +238,16 @@ def _number(where: str, attribute: str, value: object) -> float:
     if not isinstance(value, int | float | np.number):
         raise BadInputError(f"{where} has {attribute} {value!r}; a number was expected.")
     return value if isinstance(value, int) else float(value)
+
+
+def _size(where: str, attribute: str, value: object) -> int:
+    number = _number(where, attribute, value)
+    if not 0 <= number <= MAX_TENSOR_BYTES:
+        raise BadInputError(
+            f"{where} has {attribute} {value!r}; a number from 0 to {MAX_TENSOR_BYTES:,} was "
+            "expected."
+        )
+    return int(number)
 
 
 def _permitted(graph: Any, machine: Machine) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -1,17 +1,30 @@
 """How long a search may run, and how it is asked to stop."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+
+# Field, type, the least that it may be, and the type in words.
+RANGES: tuple[tuple[str, type[Any], int, str], ...] = (
+    ("time_limit_s", Real, 0, "a finite number"),
+    ("seed", Integral, 0, "a whole number"),
+    ("workers", Integral, 1, "a whole number"),
+)
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds on a search.
 
-    time_limit_s: wall-clock seconds. In deterministic mode, work units of about a second each.
-    workers: threads to use.
+    time_limit_s: wall-clock seconds, 0 or more. In deterministic mode, units of work, each about a
+        second of an idle core of a server.
+    seed: 0 or more. workers: threads to use, 1 or more.
     deterministic: the same input, seed and limits give the same answer, however busy the machine.
     stop: set from outside (Ctrl-C) to end the search early with the best answer so far.
     """
@@ -21,6 +34,19 @@ class Limits:
     workers: int = 1
     deterministic: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            BadInputError: naming the field.
+        """
+        for name, kind, least, words in RANGES:
+            value = getattr(self, name)
+            if not isinstance(value, kind) or not least <= value < math.inf:
+                raise BadInputError(
+                    f"{name} is {value!r}; {words} of {least} or more was expected."
+                )
 
     def begin(self) -> Callable[[], bool]:
         """Start the clock of a search that takes rounds; the answer tells whether it has to end.

@@ -1,6 +1,6 @@
 """Devices, the links between them, and the machines that are known by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
@@ -8,6 +8,9 @@ import numpy as np
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import FloatArray, IntArray
+
+# Of names in one line.
+MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,10 @@ class Machine:
         for link in self.links:
             _check_link(link, names)
             if (link.src, link.dst) in linked:
-                raise BadInputError(f"the machine has two links {link.src} -> {link.dst}.")
+                raise BadInputError(
+                    f"the machine has two links {link.src} -> {link.dst}; one from each device to "
+                    "each other was expected: remove one, or turn one round if it is the way back."
+                )
             linked.add((link.src, link.dst))
         for src in names:
             for dst in names:
@@ -117,6 +123,9 @@ class Machine:
                 raise BadInputError(
                     f"{name} is {getattr(self, name)}; a finite number of 0 or more was expected."
                 )
+
+    def __repr__(self) -> str:
+        return f"<Machine: {short_list(self.index_of)}>"
 
     @property
     def num_devices(self) -> int:
@@ -282,3 +291,10 @@ PRESETS: Mapping[str, Machine] = {
         CommModel(latency_us=5.581, us_per_byte=1.0024e-4, min_us=15.0),
     ),
 }
+
+
+def short_list(names: Iterable[str]) -> str:
+    """Names in one line, without those beyond the eighth."""
+    every = list(names)
+    rest = len(every) - MOST_NAMES
+    return ", ".join(every[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
-from pesto_cli.machine import Machine
+from pesto_cli.machine import Machine, short_list
 
 # Eleven days for one op: beyond it, sums lose their nanoseconds.
 MAX_TIME_US = 1e12
@@ -73,6 +73,9 @@ class Problem:
             machine=machine,
             permitted=np.ones((graph.num_ops, machine.num_devices), dtype=np.bool_),
         )
+
+    def __repr__(self) -> str:
+        return f"<Problem: {self.num_ops:,} ops on {short_list(self.machine.index_of)}>"
 
     @property
     def num_ops(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from pesto_cli.machine import short_list
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
 
@@ -72,6 +73,7 @@ class Result:
     makespan_us and lower_bound_us are of the full graph: the first by the simulator, the second by
     `bounds`. A coarse model's own objective and bound never stand here.
     memory_peaks: of every device whose memory the schedule exceeds.
+    devices: names of the machine's, which the schedule has as numbers; empty if they are not known.
     """
 
     strategy: str
@@ -80,6 +82,13 @@ class Result:
     lower_bound_us: float
     runtime_s: float
     memory_peaks: tuple[MemoryPeak, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        size = f"{len(self.schedule.device):,} ops"
+        where = f" on {short_list(self.devices)}" if self.devices else ""
+        times = f"makespan {self.makespan_us:,.1f} us, lower bound {self.lower_bound_us:,.1f} us"
+        return f"<Result: {self.strategy}, {self.status}, {size}{where}, {times}>"
 
     @property
     def makespan_us(self) -> float:
@@ -98,6 +107,12 @@ class Comparison:
 
     problem: Problem
     results: tuple[Result, ...]
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        times = [f"{each.strategy} {each.makespan_us:,.1f} us" for each in self.results]
+        size = f"{problem.num_ops:,} ops on {short_list(problem.machine.index_of)}"
+        return f"<Comparison: {size}: {', '.join(times)}>"
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.results)

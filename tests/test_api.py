@@ -2,22 +2,31 @@
 
 import inspect
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from conftest import two_gpus
+from random_problems import random_problem
 
 from pesto_cli import api as pesto
-from pesto_cli.constraints import Constraints
+from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.constraints import Constraints, Rule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, PlacementFile, Profile
 from pesto_cli.machine import PRESETS, CommModel, Machine
 from pesto_cli.problem import Problem
+from pesto_cli.schedule import goodness
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies.pesto import expanded as of_coarse
 
 VERBS = ("load", "save", "export", "profile", "coarsen", "considered", "solve", "compare")
 VERBS += ("simulate", "timeline", "memory", "layers", "merges", "to_networkx", "from_networkx")
+VERBS += ("apply", "expand", "placement", "report")
 
 
 @pytest.fixture
@@ -80,6 +89,15 @@ def test_a_comparison_is_a_sequence_of_results(diamond: Problem) -> None:
     assert comparison.problem is diamond
 
 
+def data_of(chart: Any) -> Iterator[Any]:
+    """What a chart and the charts in it draw."""
+    for name, part in chart.items() if isinstance(chart, dict) else enumerate(chart):
+        if name == "data":
+            yield part
+        elif isinstance(part, dict | list):
+            yield from data_of(part)
+
+
 def test_charts_draw_results_schedules_and_placements_alike(
     tmp_path: Path, placed: tuple[Profile, PlacementFile]
 ) -> None:
@@ -87,7 +105,8 @@ def test_charts_draw_results_schedules_and_placements_alike(
     result = pesto.simulate(profile, placement)
     for draw in (pesto.timeline, pesto.memory, pesto.layers):
         charts = [draw(profile, each) for each in (placement, result, result.schedule)]
-        one, *others = ([layer["data"] for layer in chart.to_dict()["layer"]] for chart in charts)
+        one, *others = (list(data_of(chart.to_dict())) for chart in charts)
+        assert one
         assert [one, one] == others
     pesto.save(tmp_path / "chart.svg", charts[0])
     assert (tmp_path / "chart.svg").read_text().startswith("<svg")
@@ -113,11 +132,79 @@ def test_networkx_has_devices_and_comes_back(placed: tuple[Profile, PlacementFil
     assert pesto.simulate(back, placement).makespan_us == placement.predicted["makespan_us"]
     assert nx.is_isomorphic(pesto.to_networkx(profile.problem.graph), graph)
     assert pesto.from_networkx(graph, two_gpus(9.0)).problem.machine.latency_us.max() == 9.0
+    with pytest.raises(BadInputError, match="an op graph, which knows no devices"):
+        pesto.to_networkx(profile.problem.graph, placement)
+
+
+def test_networkx_keeps_what_the_nodes_of_a_coarse_profile_stand_for(diamond: Problem) -> None:
+    coarse = pesto.coarsen(Profile(diamond), 2)
+    graph = pesto.to_networkx(coarse)
+    back = pesto.from_networkx(graph)
+    assert back.members == coarse.members
+    assert back.provenance == {"source": "networkx"}
+    assert pesto.from_networkx(pesto.to_networkx(Profile(diamond))).members is None
+    graph.add_node("new", time_us=1.0)
+    assert pesto.from_networkx(graph).members == [*coarse.members, ["new"]]
+    graph.nodes["new"]["members"] = ["one", "two"]
+    with pytest.raises(BadInputError, match=r"node 'new' has members .* and num_members 1"):
+        pesto.from_networkx(graph)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_coarse_placement_is_brought_back_to_the_ops(tmp_path: Path, seed: int) -> None:
+    profile = Profile(random_problem(seed, 12))
+    pesto.save(tmp_path / "coarse.json", pesto.coarsen(profile, 4))
+    coarse = pesto.load(tmp_path / "coarse.json")
+    (result,) = pesto.compare(coarse, ["expert"])
+    expanded = pesto.expand(profile, coarse, result)
+    device = {
+        name: node_device
+        for names, node_device in zip(coarse.members, result.schedule.device, strict=True)
+        for name in names
+    }
+    assert expanded.schedule.device.tolist() == [device[op] for op in profile.problem.graph.names]
+    found = of_coarse(
+        Simulator(profile.problem), coarsen_problem(profile.problem, 4), result.schedule
+    )
+    best = min(found, key=lambda each: goodness(profile.problem, each))
+    assert expanded.makespan_us == best.makespan_us
+    assert expanded.strategy == "expert, expanded"
+    for placed in (pesto.placement(coarse, result), result.schedule):
+        again = pesto.expand(profile, coarse, placed).schedule
+        np.testing.assert_array_equal(again.end_us, expanded.schedule.end_us)
+
+
+def test_what_is_coarse_is_told_from_what_is_not(diamond: Problem) -> None:
+    profile, other = Profile(diamond), Profile(random_problem(1, 6))
+    coarse = pesto.coarsen(profile, 2)
+    result, whole = pesto.solve(coarse, "single"), pesto.solve(profile, "single")
+    pinned = Constraints(forbid=[Rule("*", "GPU:0")])
+    for attempt, message in (
+        (
+            lambda: pesto.expand(other, coarse, result),
+            r"<Profile: 2 nodes for 4 ops .* not made of",
+        ),
+        (lambda: pesto.expand(profile, profile, whole), "was not made of <Profile: 4 ops"),
+        (lambda: pesto.expand(profile, coarse, whole), "of 4 ops and the profile has 2"),
+        (
+            lambda: pesto.expand(pesto.constrain(profile, pinned), coarse, result),
+            r"puts op .* on GPU:0, where it",
+        ),
+        (lambda: pesto.simulate(profile, result), r"expand\(profile, coarse, result\)"),
+        (lambda: pesto.timeline(profile, result), r"expand\(profile, coarse, result\)"),
+        (lambda: pesto.placement(profile, result), r"expand\(profile, coarse, result\)"),
+        (
+            lambda: pesto.simulate(profile, pesto.placement(coarse, result)),
+            r"lacks 2 ops .* expand it \(pesto_cli.api.expand\)",
+        ),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            attempt()
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_documented_with_an_example(verb: str) -> None:
     text = inspect.getdoc(getattr(pesto, verb)) or ""
     assert verb in pesto.__all__
-    if getattr(pesto, verb).__module__ == "pesto_cli.api":
+    if getattr(pesto, verb).__module__.startswith("pesto_cli.api"):
         assert f"{verb}(" in text.partition("Example:")[2]

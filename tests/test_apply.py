@@ -253,6 +253,15 @@ def test_a_placement_of_other_ops_is_refused(meta: Any) -> None:
     names = ["other" if name == "left" else name for name in chosen.names]
     with pytest.raises(BadInputError, match=r"placement of another graph: 2 ops.*'left'"):
         apply(meta, replace(chosen, names=names, provenance={}))
+    fewer = replace(
+        chosen,
+        names=chosen.names[1:],
+        device=chosen.device[1:],
+        rank=chosen.rank[1:],
+        provenance={},
+    )
+    with pytest.raises(BadInputError, match=r"or expand it .* if it is of a coarse profile"):
+        apply(meta, fewer)
 
 
 def test_a_split_colocation_group_is_refused(meta: Any) -> None:

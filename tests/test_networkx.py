@@ -133,19 +133,26 @@ def test_what_does_not_fit_is_named() -> None:
     cyclic.add_edge("b", "a", control=True)
     split = edged(bytes=1, output=0)
     split.add_edge("a", "b", bytes=2, output=0)
-    unknown_alias, unknown_device, no_time, words, no_number = (edged(bytes=1) for _ in range(5))
+    unknown_alias, unknown_device, no_time, words, no_number, outputs = (
+        edged(bytes=1) for _ in range(6)
+    )
     unknown_alias.nodes["b"]["alias_of"] = "z"
     unknown_device.nodes["b"]["devices"] = ["TPU:0"]
     del no_time.nodes["a"]["time_us"]
     words.nodes["a"]["time_us"] = "long"
     no_number.nodes["a"]["resident_bytes"] = "1 GiB"
+    outputs.nodes["a"]["output_bytes"] = (float("inf"),)
     for graph, message in (
         (cyclic, "the graph has a cycle: a -> b -> a"),
         (nx.Graph(), "the networkx graph is undirected"),
         (edged(), "edge 'a' -> 'b' has no attribute bytes"),
         (edged(bytes="8 kB"), "edge 'a' -> 'b' has bytes '8 kB'; a number was expected"),
         (split, "edge 'a' -> 'b' has 2 bytes of output 0; 1 were expected"),
-        (unknown_alias, "node 'b' has alias_of 'z'"),
+        (unknown_alias, "node 'b' has alias_of 'z', which is not in the graph (removed or"),
+        (edged(bytes=10**30), "a number from 0 to 35,184,372,088,832 was expected"),
+        (edged(bytes=float("nan")), "edge 'a' -> 'b' has bytes nan"),
+        (edged(bytes=-1), "edge 'a' -> 'b' has bytes -1"),
+        (outputs, "node 'a' has output_bytes inf"),
         (unknown_device, "node 'b' may run on 'TPU:0'"),
         (no_time, "node 'a' has no attribute time_us"),
         (words, "node 'a' has time_us 'long'; a number was expected"),

@@ -18,6 +18,7 @@ from pesto_cli import api as pesto
 from pesto_cli.bounds import critical_path_us
 from pesto_cli.files import Profile
 from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import short_list
 from pesto_cli.problem import Problem
 from pesto_cli.report.notebook import register
 from pesto_cli.report.notebook.strip import NUM_BINS, busy_shares
@@ -89,6 +90,35 @@ def test_every_value_shows_the_same_table_as_text_and_html(shell: Any, diamond: 
         words = text.split()
         assert all(word in words for row in rows for cell in row for word in cell.split()), title
     assert "device 1" in shown(shell, result.schedule.placement)[0]
+
+
+def test_a_result_names_its_devices(shell: Any, diamond: Problem) -> None:
+    result = pesto.solve(Profile(diamond), "expert")
+    for shows in shown(shell, result):
+        assert "GPU:0" in shows
+        assert "device 0" not in shows
+    assert "device 0" in shown(shell, result.schedule)[0]
+
+
+def test_values_print_as_one_short_line(diamond: Problem) -> None:
+    profile = pesto.load(EXAMPLES / "rnnlm.profile.json.gz")
+    comparison = pesto.compare(profile, ["single", "expert"])
+    single = comparison[0]
+    devices = "CPU:0, GPU:0, GPU:1"
+    for value, part in (
+        (profile, f"2,831 ops on {devices}"),
+        (profile.problem, f"2,831 ops on {devices}"),
+        (profile.problem.graph, "2,831 ops, 2,677 tensors, 1,390 control edges"),
+        (profile.problem.machine, devices),
+        (single, f"single, feasible, 2,831 ops on {devices}, makespan 128,519.3 us"),
+        (comparison, f"single {single.makespan_us:,.1f} us, expert "),
+        (pesto.placement(profile, single), f"2,831 ops on {devices}, makespan 128,519.3 us"),
+        (pesto.coarsen(Profile(diamond), 2), f"2 nodes for 4 ops on {devices}"),
+    ):
+        assert part in repr(value)
+        assert len(repr(value)) < 160
+        assert "\n" not in repr(value)
+    assert short_list(f"GPU:{index}" for index in range(99)).endswith("GPU:7 and 91 more")
 
 
 def test_figures_are_the_values_own(shell: Any, diamond: Problem) -> None:
@@ -163,5 +193,8 @@ def test_the_api_registers_where_ipython_runs_and_imports_none_where_not() -> No
     done = subprocess.run(
         [sys.executable, "-c", IN_TURN], capture_output=True, text=True, check=True
     )
-    before, after = done.stdout.index("Machine("), done.stdout.index("machine: signals")
+    before, after = (
+        done.stdout.index("<Machine: CPU:0, GPU:0, GPU:1>"),
+        done.stdout.index("machine: signals"),
+    )
     assert before == 0 < after

@@ -11,8 +11,9 @@ Where IPython runs, values show themselves as tables.
 
 import sys
 
+from pesto_cli.api.applying import apply
 from pesto_cli.api.checking import check, check_same_machine, diff
-from pesto_cli.api.coarsening import coarsen, considered
+from pesto_cli.api.coarsening import coarsen, considered, expand
 from pesto_cli.api.costs import constrain, profile, profile_by_run
 from pesto_cli.api.exchange import from_networkx, to_networkx
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
@@ -21,17 +22,16 @@ from pesto_cli.api.looking import layers, memory, merges, report, timeline
 from pesto_cli.api.placing import (
     carry_over,
     compare,
+    placement,
     predicted_us,
     random_orders_us,
     simulate,
     solve,
 )
 from pesto_cli.api.running import run_steps
-from pesto_cli.apply import apply
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
 from pesto_cli.files import (
-    placement,
     read_comm,
     read_constraints,
     read_machine,
@@ -66,6 +66,7 @@ __all__ = [
     "constrain",
     "critical_path_us",
     "diff",
+    "expand",
     "explain",
     "explain_briefly",
     "explain_step",

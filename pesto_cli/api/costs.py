@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.api.placing import compare, solve
+from pesto_cli.api.arguments import MetaGraph, checked
+from pesto_cli.api.placing import compare, placement, solve
 from pesto_cli.cluster import Cluster
 from pesto_cli.constraints import Constraints
-from pesto_cli.files import PlacementFile, Profile, placement, read_machine
+from pesto_cli.files import CommFit, PlacementFile, Profile, read_machine
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.machine import Machine
 from pesto_cli.problem import Problem
@@ -17,25 +18,38 @@ from pesto_cli.profile.source import Live
 from pesto_cli.result import SolveStatus
 
 
-def profile(meta: Any, machine: Machine | str = "v100x2-nvlink", **options: Any) -> Profile:
+@checked
+def profile(
+    meta: MetaGraph,
+    machine: Machine | str = "v100x2-nvlink",
+    *,
+    source: str = "analytic",
+    cpu_offload: bool = False,
+    comm: list[CommFit] | None = None,
+    what: str = "the graph",
+) -> Profile:
     """Give every op of a graph its time on every kind of device.
 
     Args:
         meta: a MetaGraphDef, as of `export` and `load`.
         machine: or the name of one: a preset, or a TOML file.
-        options: as of `pesto_cli.profile.profile`: `source`, `cpu_offload`, `comm`, `what`.
+        source: of op times: "analytic", "csv:FILE" or "trace:FILE"; `profile_by_run` measures.
+        cpu_offload: give ops that a GPU can run a time on the CPU too.
+        comm: fits to put on the machine's links, as `load` reads them.
+        what: names the graph in errors.
 
     Raises:
-        BadInputError: graph, machine or costs do not fit each other.
+        BadInputError: the source is unknown, or graph, machine and costs do not fit each other.
         InfeasibleError: an op or colocation group has no device.
 
     Example:
         >>> profile(export("zoo:RNNLM-tiny"), "v100x2-pcie")
     """
     known = read_machine(machine) if isinstance(machine, str) else machine
-    return profile_graph(meta, known, **options)
+    return profile_graph(meta, known, source=source, cpu_offload=cpu_offload, comm=comm, what=what)
 
 
+@checked
 def constrain(profile: Profile, constraints: Constraints) -> Profile:
     """Apply the user's constraints; every verb after this one respects them."""
     return replace(profile, problem=constraints.apply(profile.problem))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pesto_cli.api.arguments import checked
 from pesto_cli.causes import Causes, critical_chain
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
@@ -15,6 +16,7 @@ from pesto_cli.simulate import Simulator, replay
 from pesto_cli.strategies.moved import moved
 
 
+@checked
 def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
     """Why an op runs where and when it does, and what the step would take if it ran elsewhere.
 
@@ -33,6 +35,7 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
     return op_facts(found, critical_chain(problem, found.schedule), index, elsewhere)
 
 
+@checked
 def explain_briefly(
     profile: Profile, placed: PlacementFile, ops: Sequence[str]
 ) -> list[BriefFacts]:
@@ -40,6 +43,7 @@ def explain_briefly(
     return brief_facts(_causes(profile, placed), ops)
 
 
+@checked
 def explain_step(profile: Profile, placed: PlacementFile) -> StepFacts:
     """What the makespan of a placement is made of: its critical chain, and sums over it."""
     found = _causes(profile, placed)

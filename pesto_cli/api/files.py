@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pesto_cli.api.arguments import checked
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import (
     PlacementFile,
@@ -25,6 +26,9 @@ from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.export import export
 from pesto_cli.machine import PRESETS
 from pesto_cli.report.charts import write_chart
+
+# Endings of what is no JSON.
+NO_JSON = (".html", ".svg", ".png", ".meta", ".pb", ".pbtxt", ".toml")
 
 _READERS = {
     "pesto-profile": read_profile,
@@ -69,16 +73,24 @@ def _format(data: bytes) -> str:
     return str(value.get("format"))
 
 
+@checked
 def save(path: Path | str, value: Any) -> None:
     """Write a profile, placement, communication fit, graph, chart or page.
 
+    Args:
+        path: the name says in which form a graph (`.meta`, `.pb`, `.pbtxt`) or chart (`.svg`,
+            `.png`, `.html`, `.json`) is written, and whether JSON is packed (`.gz`).
+        value: what is written.
+
     Raises:
-        BadInputError: it is none of these, or the path is no place for it.
+        BadInputError: it is none of these, the path is no place for it, or its ending says that it
+            is something else.
         EnvironmentFailedError: the file system refused.
 
     Example:
         >>> save("rnnlm.placement.json", placement(profile, solve(profile)))
     """
+    _check_ending(Path(path), value)
     if isinstance(value, Profile):
         write_profile(path, value)
     elif isinstance(value, PlacementFile):
@@ -96,6 +108,21 @@ def save(path: Path | str, value: Any) -> None:
             f"{path}: a {type(value).__name__} has no file format; a profile, placement, "
             "communication fit, graph, chart or page was expected. A result is saved as "
             "placement(profile, result)."
+        )
+
+
+def _check_ending(path: Path, value: Any) -> None:
+    """Charts look at it themselves."""
+    is_json = isinstance(value, Profile | PlacementFile | list)
+    if is_json and path.suffix in NO_JSON:
+        raise BadInputError(
+            f"{path}: a {type(value).__name__} is written as JSON; a name that ends in .json or "
+            ".json.gz was expected: rename it. report(profile, {'mine': placement}) makes a page, "
+            "timeline(profile, placement) a chart."
+        )
+    if isinstance(value, str) and path.suffix != ".html":
+        raise BadInputError(
+            f"{path}: a page is written as HTML; a name that ends in .html was expected: rename it."
         )
 
 

@@ -1,35 +1,57 @@
 """Reports and charts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import considered
-from pesto_cli.api.placing import Placed, compare, schedule_of, simulate
+from pesto_cli.api.placing import Placed, by_name, compare, schedule_of, simulate
 from pesto_cli.causes import critical_chain
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.memory import held_over_time
 from pesto_cli.report.page.page import report_page
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
-from pesto_cli.report.pictures.memory import memory_chart
+from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
 from pesto_cli.report.pictures.merges import merges_chart
-from pesto_cli.report.pictures.timeline import timeline_chart
+from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
+from pesto_cli.result import Result
 
 # What a report compares placements with, and the size of the coarse graph that it draws.
 REPORT_BASELINES = ("single", "expert")
 REPORT_NODES = 120
 
 
-def report(profile: Profile, placements: Mapping[str, PlacementFile], title: str = "") -> str:
-    """A page of HTML that shows placements of a profile, by the names that they are to have.
+@checked
+def report(
+    profile: Profile, placements: Mapping[str, PlacementFile | Result], title: str = ""
+) -> str:
+    """A page of HTML that shows placements of a profile.
 
     Each is compared with `single` and `expert`, which are solved unless one of them is by these.
+
+    Args:
+        profile: what was placed.
+        placements: placements or results, by the names that they are to have on the page.
+        title: of the page.
+
+    Raises:
+        BadInputError: there is no placement, or one is of other ops or devices.
+
+    Example:
+        >>> save("rnnlm.html", report(profile, {"pesto": solve(profile)}))
     """
+    if not placements:
+        raise BadInputError(
+            "no placement is to be shown; one or more were expected, such as {'mine': placement}."
+        )
     problem = profile.problem
     shown = []
-    for name, placed in placements.items():
+    for name, given_placement in placements.items():
+        placed = by_name(profile, given_placement)
         result = simulate(profile, placed)
         held = held_over_time(problem, result.schedule)
         chain = critical_chain(problem, result.schedule)
@@ -41,50 +63,78 @@ def report(profile: Profile, placements: Mapping[str, PlacementFile], title: str
     return report_page(title, profile, shown, baselines, coarse)
 
 
-def timeline(profile: Profile, placed: Placed, **options: Any) -> Any:
+@checked
+def timeline(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "",
+    width: int | str = 900,
+    most_bars: int = MOST_BARS,
+) -> Any:
     """What runs when on devices and links, with the critical chain, as an altair chart.
 
-    options: `title`, `width` in pixels, `most_bars`.
+    width: in pixels. most_bars: shorter ones in a row are drawn as one until there are no more.
 
     Example:
         >>> timeline(profile, solve(profile), width=700)
     """
     schedule = schedule_of(profile, placed)
     chain = critical_chain(profile.problem, schedule)
-    return timeline_chart(profile.problem, schedule, chain, **options)
+    return timeline_chart(
+        profile.problem, schedule, chain, title=title, width=width, most_bars=most_bars
+    )
 
 
-def memory(profile: Profile, placed: Placed, **options: Any) -> Any:
+@checked
+def memory(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "memory held, of what may be used",
+    width: int | str = 900,
+    most_steps: int = MOST_STEPS,
+) -> Any:
     """What every device holds over time, as a share of what it may, as an altair chart.
 
-    options: `title`, `width` in pixels, `most_steps` in time.
+    width: in pixels. most_steps: in time, for each device.
 
     Example:
         >>> save("memory.svg", memory(profile, load("rnnlm.placement.json")))
     """
     schedule = schedule_of(profile, placed)
     held = held_over_time(profile.problem, schedule)
-    return memory_chart(profile.problem, schedule, held, **options)
+    return memory_chart(
+        profile.problem, schedule, held, title=title, width=width, most_steps=most_steps
+    )
 
 
-def layers(profile: Profile, placed: Placed, **options: Any) -> Any:
+@checked
+def layers(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "",
+    width: int | str = 900,
+    notes: Sequence[str] | None = None,
+) -> Any:
     """A graph of some hundred ops at most by height and device, as an altair chart.
 
-    options: `title`, `width` in pixels, `notes`: a text for every op.
+    width: in pixels. notes: a text for every op.
 
     Example:
         >>> coarse = coarsen(profile, 60)
         >>> layers(coarse, solve(coarse, time_limit_s=5))
     """
-    return layers_chart(profile.problem, schedule_of(profile, placed).device, **options)
+    device = schedule_of(profile, placed).device
+    return layers_chart(profile.problem, device, title=title, width=width, notes=notes)
 
 
-def merges(profile: Profile, round_: Round, **options: Any) -> Any:
+@checked
+def merges(profile: Profile, round_: Round, *, title: str = "") -> Any:
     """What a round of `coarsen` merged of some tens of nodes at most, as an altair chart.
-
-    options: `title`.
 
     Example:
         >>> merges(profile, rounds[0])
     """
-    return merges_chart(considered(profile, round_), **options)
+    return merges_chart(considered(profile, round_), title=title)

@@ -1,14 +1,17 @@
 """Placements found, compared, simulated, and carried over to changed graphs."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
+from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.files import placement as named_placement
 from pesto_cli.graph import FloatArray
+from pesto_cli.limits import Limits
 from pesto_cli.memory import unavoidable_shortfall
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
@@ -23,6 +26,7 @@ from pesto_cli.strategies.search import Answer
 Placed = Result | Schedule | PlacementFile
 
 
+@checked
 def solve(
     profile: Profile, strategy: str = "pesto", search: Search | None = None, **limits: Any
 ) -> Result:
@@ -35,11 +39,12 @@ def solve(
         limits: in place of the search's: `time_limit_s`, `seed`, `workers`, `deterministic`.
 
     Returns:
-        makespan and lower bound in us, and the schedule: device, rank, start and end of every op,
+        `makespan_us`, `lower_bound_us`, `gap` (between the two, as a share of the makespan),
+        `status`, `runtime_s` and `schedule`: `device`, `rank`, `start_us` and `end_us` of every op,
         `[num_ops]`.
 
     Raises:
-        BadInputError: no such strategy.
+        BadInputError: no such strategy, or a limit is out of range.
         InfeasibleError: none exists, or the strategy's only one does not fit.
         NoSolutionError: the search ended before it found one, and none of either is proved.
 
@@ -62,29 +67,70 @@ def solve(
 
 
 def _limited(search: Search, limits: Mapping[str, Any]) -> Search:
+    known, of_search = ([field.name for field in fields(kind)] for kind in (Limits, Search))
+    for name in limits:
+        if name not in known:
+            raise TypeError(
+                f"unexpected keyword argument {name!r}: limits are {', '.join(known)}, and "
+                f"search=Search(num_nodes=...) has {', '.join(of_search[1:])}."
+            )
     return replace(search, limits=replace(search.limits, **limits))
 
 
+@checked
 def compare(
     profile: Profile,
-    strategies: Sequence[str] = tuple(STRATEGIES),
+    strategies: Iterable[str] = tuple(STRATEGIES),
     search: Search | None = None,
     **limits: Any,
 ) -> Comparison:
     """Every strategy's result on the same problem, also what exceeds the memory.
 
-    Args and errors as of `solve`, a search each.
+    Args:
+        profile: what is to be placed.
+        strategies: names in `STRATEGIES`.
+        search: how to search, for each of them.
+        limits: as of `solve`, for each of them.
+
+    Raises:
+        BadInputError: no such strategy, none at all, or a limit is out of range.
 
     Example:
         >>> compare(profile, ["single", "expert", "pesto"], time_limit_s=10)
     """
     search = _limited(search or Search(), limits)
     results = tuple(run(profile.problem, name, search) for name in strategies)
+    if not results:
+        raise BadInputError(
+            f"no strategy is to be compared; one or more of {', '.join(STRATEGIES)} were expected."
+        )
     return Comparison(profile.problem, results)
 
 
-def simulate(profile: Profile, placed: PlacementFile) -> Result:
-    """Replay a placement: every device strictly in rank order.
+@checked
+def placement(
+    profile: Profile, result: Result, parameters: Mapping[str, Any] | None = None
+) -> PlacementFile:
+    """A result as a file has it: a device and a rank for every op, by name.
+
+    Args:
+        profile: what was solved.
+        result: of this profile.
+        parameters: those that made it, for the record.
+
+    Raises:
+        BadInputError: the result is of another number of ops.
+
+    Example:
+        >>> save("rnnlm.placement.json", placement(profile, solve(profile)))
+    """
+    _check_size(profile, result.schedule)
+    return named_placement(profile, result, parameters)
+
+
+@checked
+def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
+    """Replay a placement or a result's: every device strictly in rank order.
 
     Raises:
         BadInputError: it is of other ops or devices.
@@ -92,13 +138,14 @@ def simulate(profile: Profile, placed: PlacementFile) -> Result:
     Example:
         >>> simulate(profile, load("rnnlm.placement.json")).makespan_us
     """
+    placed = by_name(profile, placed)
     began = time.perf_counter()
     answer = Answer(replay(profile.problem, placed.match(profile.problem)))
-    name = placed.provenance.get("strategy", "placement")
     runtime_s = time.perf_counter() - began
-    return judged(profile.problem, name, answer, runtime_s)
+    return judged(profile.problem, strategy_of(placed), answer, runtime_s)
 
 
+@checked
 def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
     """What is left of a placement on a graph that has changed, to start a search from.
 
@@ -120,6 +167,7 @@ def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
     return carried
 
 
+@checked
 def random_orders_us(
     profile: Profile, placed: PlacementFile, count: int = 20, seed: int = 0
 ) -> FloatArray:
@@ -129,12 +177,47 @@ def random_orders_us(
 
 
 def schedule_of(profile: Profile, placed: Placed) -> Schedule:
-    """Of a result, a schedule, or a placement, which is replayed."""
+    """Of a result, a schedule, or a placement, which is replayed.
+
+    Raises:
+        BadInputError: it is of other ops.
+    """
     if isinstance(placed, PlacementFile):
         placed = simulate(profile, placed)
-    return placed.schedule if isinstance(placed, Result) else placed
+    schedule = placed.schedule if isinstance(placed, Result) else placed
+    _check_size(profile, schedule)
+    return schedule
 
 
+def by_name(profile: Profile, placed: PlacementFile | Result) -> PlacementFile:
+    """A placement as it is, and a result's.
+
+    Raises:
+        BadInputError: it is neither, or of other ops.
+    """
+    expect("what is placed", placed, PlacementFile | Result)
+    return placement(profile, placed) if isinstance(placed, Result) else placed
+
+
+def strategy_of(placed: Placed) -> str:
+    """What made it, as far as it knows."""
+    if isinstance(placed, Result):
+        return placed.strategy
+    provenance = placed.provenance if isinstance(placed, PlacementFile) else {}
+    return str(provenance.get("strategy", "placement"))
+
+
+def _check_size(profile: Profile, schedule: Schedule) -> None:
+    num_ops, num_placed = profile.problem.num_ops, len(schedule.device)
+    if num_placed != num_ops:
+        raise BadInputError(
+            f"the schedule is of {num_placed:,} ops and the profile has {num_ops:,}; a schedule of "
+            "the same ops was expected: solve(profile) gives one, and expand(profile, coarse, "
+            "result) where it is of a coarse profile."
+        )
+
+
+@checked
 def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float | None:
     """The step time that a placement promises: by a profile, else as its file has it."""
     if profile is not None:

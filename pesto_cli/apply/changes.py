@@ -10,6 +10,7 @@ from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
+from pesto_cli.files.placement import OF_A_COARSE_PROFILE
 from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.schedule import Placement
@@ -87,9 +88,11 @@ def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
         )
     different = set(step.graph.names) ^ set(placement.names)
     if different:
+        has_fewer = different.isdisjoint(placement.names)
         raise BadInputError(
             f"placement of another graph: {len(different)} ops are in only one of the two, such as "
-            f"{min(different)!r}; the same ops were expected: profile and solve this graph."
+            f"{min(different)!r}; the same ops were expected: profile and solve this graph"
+            + (f", or {OF_A_COARSE_PROFILE}." if has_fewer else ".")
         )
 
 

@@ -15,6 +15,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.storage import Extensible, Schema, parse_json, read_bytes, sha256, write_json
 from pesto_cli.graph import IntArray, OpGraph
+from pesto_cli.machine import short_list
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result
 from pesto_cli.schedule import Placement, sent_bytes
@@ -49,6 +50,9 @@ class _PlacementSchema(Extensible):
     predicted: _PredictedSchema = _PredictedSchema()
 
 
+OF_A_COARSE_PROFILE = "expand it (pesto_cli.api.expand) if it is of a coarse profile"
+
+
 @dataclass(frozen=True)
 class PlacementFile:
     """A placement by name, as it stands in a file; `match` gives it op by op of a problem.
@@ -65,6 +69,12 @@ class PlacementFile:
     provenance: Mapping[str, Any]
     predicted: Mapping[str, Any]
     file_hash: str = ""
+
+    def __repr__(self) -> str:
+        makespan_us = self.predicted.get("makespan_us")
+        predicted = "" if makespan_us is None else f", makespan {makespan_us:,.1f} us"
+        size = f"{len(self.names):,} ops on {short_list(self.devices)}"
+        return f"<PlacementFile: {size}{predicted}>"
 
     @property
     def graph_hash(self) -> str | None:
@@ -86,7 +96,8 @@ class PlacementFile:
                 + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
                 + ("; " if missing and unknown else "")
                 + (f"it has {len(unknown)} others such as {unknown[0]!r}" if unknown else "")
-                + "; solve this profile to get its own."
+                + "; solve this profile to get its own"
+                + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
             )
         known = problem.machine.index_of
         for name in self.devices:

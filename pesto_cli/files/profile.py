@@ -14,6 +14,7 @@ from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import MachineSchema, machine_json
 from pesto_cli.files.storage import Extensible, parse_json, read_bytes, sha256, write_json
 from pesto_cli.graph import FloatArray, IntArray, OpGraph, Tensor
+from pesto_cli.machine import short_list
 from pesto_cli.problem import Problem
 
 
@@ -47,6 +48,13 @@ class Profile:
     members: list[list[str]] | None = None
     spread: Spread | None = None
     file_hash: str = ""
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        size = f"{problem.num_ops:,} ops"
+        if self.members is not None:
+            size = f"{problem.num_ops:,} nodes for {sum(map(len, self.members)):,} ops"
+        return f"<Profile: {size} on {short_list(problem.machine.index_of)}>"
 
     @property
     def graph_hash(self) -> str | None:

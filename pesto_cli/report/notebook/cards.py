@@ -112,9 +112,9 @@ def bare_placement_card(placement: Placement) -> Card:
     return Card("placement", [f"{num_ops:,} ops"], ("device", "ops"), rows)
 
 
-def schedule_card(schedule: Schedule) -> Card:
-    """How busy the devices are; they have no names here."""
-    names = [f"device {index}" for index in range(len(schedule.peak_bytes))]
+def schedule_card(schedule: Schedule, devices: Sequence[str] = ()) -> Card:
+    """How busy the devices are; a schedule alone has no names for them."""
+    names = devices or [f"device {index}" for index in range(len(schedule.peak_bytes))]
     took_us = schedule.end_us - schedule.start_us
     busy_us = np.bincount(schedule.device, took_us, len(names)).tolist()
     count = np.bincount(schedule.device, minlength=len(names)).tolist()
@@ -135,7 +135,7 @@ def schedule_card(schedule: Schedule) -> Card:
 
 def result_card(result: Result) -> Card:
     """A schedule and its quality."""
-    card = schedule_card(result.schedule)
+    card = schedule_card(result.schedule, result.devices)
     facts = [
         str(result.status),
         *_quality(result.makespan_us, result.lower_bound_us),

@@ -1,0 +1,113 @@
+"""The door of the verbs: what is of another type than annotated is refused, with the remedy."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from numbers import Integral
+from pathlib import Path
+from reprlib import repr as short_repr
+from types import UnionType
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, get_origin
+from typing import runtime_checkable as at_run_time
+
+from pesto_cli.coarsen import Round
+from pesto_cli.constraints import Constraints
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.graph import OpGraph
+from pesto_cli.machine import Machine
+from pesto_cli.result import Result
+from pesto_cli.schedule import Schedule
+from pesto_cli.strategies import Search
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@at_run_time
+class MetaGraph(Protocol):
+    """What of a MetaGraphDef tells it from other values."""
+
+    graph_def: Any
+
+
+class Kind(NamedTuple):
+    """A type of argument: its name in words, and where one is had."""
+
+    words: str
+    remedy: str = ""
+
+
+# Annotations of other types are not looked at.
+KINDS: Mapping[Any, Kind] = {
+    Profile: Kind("a profile", "load(path) reads one, profile(graph, machine) makes one"),
+    PlacementFile: Kind("a placement", "placement(profile, result) makes one, load(path) reads it"),
+    Result: Kind("a result", "solve(profile) gives one"),
+    Schedule: Kind("a schedule", "solve(profile).schedule is one"),
+    MetaGraph: Kind("a MetaGraphDef", "load(path) reads one, export(model) makes one"),
+    OpGraph: Kind("an op graph", "profile.problem.graph is one"),
+    Machine: Kind("a machine", "load(name) gives one"),
+    Constraints: Kind("constraints", "load(path) reads them"),
+    Search: Kind("a search", "Search(num_nodes=...) makes one"),
+    Round: Kind("a round", "coarsen(profile, on_round=rounds.append) collects them"),
+    Mapping: Kind("a mapping from names", "such as {'mine': placement}"),
+    Iterable: Kind("a list", "such as ['single', 'pesto']"),
+    Path: Kind("a path"),
+    Integral: Kind("a whole number"),
+    str: Kind("a string"),
+}
+
+
+def checked(verb: Callable[P, T]) -> Callable[P, T]:
+    """A verb that looks at its arguments first.
+
+    Raises:
+        BadInputError: one is not of the type that it is annotated with.
+        TypeError: one is missing or unknown; with those that there are.
+    """
+    signature = inspect.signature(verb)
+    positional = [
+        each.name
+        for each in signature.parameters.values()
+        if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    call = f"{verb.__name__}({', '.join(positional)})"
+
+    @wraps(verb)
+    def door(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            known = ", ".join(signature.parameters)
+            raise TypeError(f"{verb.__name__}() {error}; it takes {known}.") from None
+        for name, value in arguments.items():
+            expect(f"{call}: {name}", value, signature.parameters[name].annotation)
+        return verb(*args, **kwargs)
+
+    return door
+
+
+def expect(what: str, value: object, annotation: Any) -> None:
+    """Refuse a value that is none of the types of an annotation, as far as these are `KINDS`.
+
+    A string is no list, though Python has it as one of characters.
+
+    Raises:
+        BadInputError: with what was found, what was expected, and where one is had.
+    """
+    options = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    types = [Integral if option is int else get_origin(option) or option for option in options]
+    kinds = [KINDS[each] for each in types if each in KINDS]
+    if len(kinds) + (type(None) in types) < len(types):
+        return
+    if isinstance(value, tuple(types)) and not (types == [Iterable] and isinstance(value, str)):
+        return
+    expected = " or ".join(kind.words for kind in kinds)
+    remedy = f": {kinds[0].remedy}" if kinds[0].remedy else ""
+    raise BadInputError(f"{what} is {_found(value)}; {expected} was expected{remedy}.")
+
+
+def _found(value: object) -> str:
+    if value is None or isinstance(value, str | int | float | list | tuple | dict):
+        return short_repr(value)
+    return KINDS[type(value)].words if type(value) in KINDS else f"a {type(value).__name__}"

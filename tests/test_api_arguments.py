@@ -1,0 +1,127 @@
+"""What the verbs refuse: each says what was found, what was expected, and the remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto_cli import api as pesto
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.problem import Problem
+from pesto_cli.result import Result
+
+Solved = tuple[Profile, Result, PlacementFile]
+
+
+@pytest.fixture
+def solved(diamond: Problem) -> Solved:
+    profile = Profile(diamond)
+    result = pesto.solve(profile, "expert")
+    return profile, result, pesto.placement(profile, result)
+
+
+REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
+    (
+        lambda p, r, pl: pesto.solve("x.profile.json"),
+        "solve(profile, strategy, search): profile is 'x.profile.json'; a profile was expected: "
+        "load(path) reads one, profile(graph, machine) makes one.",
+    ),
+    (lambda p, r, pl: pesto.solve(None), "profile is None; a profile was expected"),
+    (lambda p, r, pl: pesto.solve(p, ["single"]), "strategy is ['single']; a string was expected"),
+    (lambda p, r, pl: pesto.solve(p, search=pesto.Limits()), "search is a Limits; a search was"),
+    (lambda p, r, pl: pesto.placement(r, p), "profile is a result; a profile was expected"),
+    (lambda p, r, pl: pesto.simulate(p, p), "placed is a profile; a placement or a result was"),
+    (lambda p, r, pl: pesto.timeline(p, p), "a result or a schedule or a placement was expected"),
+    (lambda p, r, pl: pesto.apply("x.meta", pl), "meta is 'x.meta'; a MetaGraphDef was expected"),
+    (lambda p, r, pl: pesto.profile(p), "meta is a profile; a MetaGraphDef was expected"),
+    (lambda p, r, pl: pesto.coarsen(p, 2.5), "num_nodes is 2.5; a whole number was expected"),
+    (lambda p, r, pl: pesto.coarsen(p, "2"), "num_nodes is '2'; a whole number was expected"),
+    (
+        lambda p, r, pl: pesto.compare(p, "single"),
+        "strategies is 'single'; a list was expected: such as ['single', 'pesto']",
+    ),
+    (lambda p, r, pl: pesto.compare(p, []), "no strategy is to be compared; one or more of single"),
+    (
+        lambda p, r, pl: pesto.report(p, pl),
+        "placements is a placement; a mapping from names was expected: such as {'mine': placement}",
+    ),
+    (lambda p, r, pl: pesto.report(p, {"a": p}), "is a profile; a placement or a result was"),
+    (
+        lambda p, r, pl: pesto.report(p, {}),
+        "no placement is to be shown; one or more were expected",
+    ),
+    (
+        lambda p, r, pl: pesto.save(p, "a.json"),
+        "path is a profile; a path or a string was expected",
+    ),
+    (lambda p, r, pl: pesto.save("a.html", p), "a.html: a Profile is written as JSON; a name that"),
+    (lambda p, r, pl: pesto.save("a.meta", pl), "a.meta: a PlacementFile is written as JSON"),
+    (lambda p, r, pl: pesto.save("a.json", "<html>"), "a.json: a page is written as HTML; a name"),
+]
+
+
+@pytest.mark.parametrize(("attempt", "message"), REFUSED, ids=[text for _, text in REFUSED])
+def test_what_is_of_another_type_is_refused_with_the_remedy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    solved: Solved,
+    attempt: Callable[..., Any],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError) as refused:
+        attempt(*solved)
+    assert message in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_keywords_are_answered_with_those_that_there_are(solved: Solved) -> None:
+    profile, result, _ = solved
+    for attempt, message in (
+        (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are time_limit_s, seed"),
+        (lambda: pesto.compare(profile, num_nodes=9), r"Search\(num_nodes=...\) has .*num_nodes"),
+        (lambda: pesto.timeline(profile, result, height=9), "it takes .*title, width, most_bars"),
+        (lambda: pesto.solve(), "missing a required argument: 'profile'; it takes profile, strat"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            attempt()
+
+
+def test_what_fits_passes_as_before(solved: Solved) -> None:
+    profile, result, _ = solved
+    assert pesto.coarsen(profile, np.int64(2)).problem.num_ops == 2
+    assert len(pesto.compare(profile, dict.fromkeys(["single", "expert"]))) == 2
+    again = pesto.simulate(profile, result)
+    assert (again.strategy, again.makespan_us) == ("expert", result.makespan_us)
+    assert '"mine"' in pesto.report(profile, {"mine": result})
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"time_limit_s": -3}, "time_limit_s is -3; a finite number of 0 or more was expected."),
+        ({"time_limit_s": float("nan")}, "time_limit_s is nan; a finite number"),
+        ({"time_limit_s": float("inf")}, "time_limit_s is inf; a finite number"),
+        ({"time_limit_s": "3"}, "time_limit_s is '3'; a finite number"),
+        ({"workers": 0}, "workers is 0; a whole number of 1 or more was expected."),
+        ({"workers": -1}, "workers is -1; a whole number of 1"),
+        ({"workers": 1.5}, "workers is 1.5; a whole number of 1"),
+        ({"seed": -1}, "seed is -1; a whole number of 0 or more was expected."),
+    ],
+)
+def test_limits_out_of_range_are_refused_by_name(
+    solved: Solved, limits: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInputError) as refused:
+        pesto.Limits(**limits)
+    assert message in str(refused.value)
+    with pytest.raises(BadInputError):
+        pesto.solve(solved[0], **limits)
+
+
+def test_no_time_at_all_is_a_limit(solved: Solved) -> None:
+    limits = pesto.Limits(time_limit_s=0, seed=np.int64(1), workers=np.int64(2))
+    assert pesto.solve(solved[0], search=pesto.Search(limits)).makespan_us > 0
