@@ -3,8 +3,9 @@
 A message names the thing, what was found, what was expected and the remedy, in that order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import ClassVar
 
 # Exit codes of what is no error of these kinds.
@@ -56,3 +57,17 @@ def about(what: object) -> Iterator[None]:
         yield
     except PestoError as error:
         raise type(error)(f"{what}: {error}") from error.__cause__
+
+
+def likely(name: str, known: Iterable[str]) -> str:
+    """Which of the known names was meant, as a sentence with a space before it; or nothing."""
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> BadInputError:
+    """The error for a name that is none of those there are."""
+    known = tuple(known)
+    return BadInputError(
+        f"{what} {name!r} is unknown; one of {', '.join(known)} was expected.{likely(name, known)}"
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Pesto
+from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.graphdef.containers import write_meta_graph
@@ -276,10 +277,28 @@ def test_costs_of_other_origin_that_are_wrong_or_missing(
 def test_an_unknown_cost_source_lists_those_that_exist(
     pesto: Pesto, tmp_path: Path, small: dict[str, Path]
 ) -> None:
-    source = ("--source", "guess", "-o", tmp_path / "new.json")
+    source = ("--source", "trce:log", "-o", tmp_path / "new.json")
     refused = pesto("profile", small["graph.meta"], *MACHINE, *source)
     assert refused.code == 2
     assert "analytic, csv" in refused.err
+    assert "Did you mean 'trace'?" in refused.err
+
+
+def test_quiet_leaves_remarks_to_the_profile(
+    pesto: Pesto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def build(tf: Any) -> list[Any]:
+        values = tf.compat.v1.placeholder(tf.float32, [30, 7], name="values")
+        return [tf.identity(tf.boolean_mask(values, values[:, 0] > 0), name="some")]
+
+    graph, output = tmp_path / "g.meta", tmp_path / "g.profile.json"
+    write_meta_graph(graph, exported(build))
+    assert pesto("profile", graph, *MACHINE, "-o", output).code == 0
+    assert "the data decides the size" in caplog.text
+    caplog.clear()
+    assert pesto("profile", graph, *MACHINE, "-o", output, "--quiet").code == 0
+    assert caplog.text == ""
+    assert "the data decides the size" in output.read_text()
 
 
 def test_a_machine_that_is_not_there_lists_what_could_be_named(

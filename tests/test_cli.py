@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
 
-from pesto_cli import cli
+from pesto_cli import api, cli
+from pesto_cli import simulate as simulate_module
 from pesto_cli.cli import placing
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
@@ -64,7 +65,7 @@ def test_every_solver_finds_the_optimum_of_a_small_graph(
 
 def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) -> None:
     done = pesto("compare", diamond_profile, *QUICK, "--quiet")
-    for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "GPU:1 GiB"):
+    for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "peak GPU:1"):
         assert word in done.out
     rows = json.loads(pesto("compare", diamond_profile, *QUICK, "--json").out)
     assert [row["strategy"] for row in rows] == list(STRATEGIES)
@@ -180,6 +181,47 @@ def test_bad_usage_and_input_exit_2_with_one_message(
     assert message in done.err
     assert done.out == ""
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (("solve", "-o", "p.json", "--strategy", "pest"), "pesto"),
+        (("solve", "-o", "p.json", "--solver", "highz"), "highs"),
+        (("compare", "--strategies", "single,hft"), "heft"),
+    ],
+)
+def test_a_misspelt_name_is_recognised_before_kernels_are_loaded(
+    pesto: Pesto,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    diamond_profile: Path,
+    argv: tuple[str, ...],
+    meant: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(api, "warm_up", lambda: 1 / 0)
+    command, *options = argv
+    done = pesto(command, diamond_profile, *options)
+    assert done.code == 2
+    assert f"Did you mean {meant!r}?" in done.err
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_compiling_is_announced_where_numba_keeps_no_kernel_of_this_source(
+    pesto: Pesto,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    diamond_profile: Path,
+    are_kept: bool,
+) -> None:
+    source = Path(simulate_module.__file__).stat().st_mtime
+    index = tmp_path / f"simulate.simulate-1.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    index.touch()
+    os.utime(index, times=(source, source + (1 if are_kept else -1)))
+    monkeypatch.setattr(simulate_module.simulate._cache, "_cache_path", str(tmp_path))
+    done = pesto("compare", diamond_profile, "--strategies", "single")
+    assert ("compiling kernels" in done.err) == (not are_kept)
 
 
 def test_a_bug_says_so_and_exits_123(

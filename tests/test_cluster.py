@@ -536,7 +536,10 @@ def test_without_a_gpu_the_alternatives_are_named(monkeypatch: pytest.MonkeyPatc
             '[cluster]\nworker = ["a:1"]\n[hosts]\nx = ["worker:0"]\ny = ["worker:0"]\n',
             "worker:0 on x and on y",
         ),
-        ('[cluster]\nworker = ["a:1"]\n[host]\nx = ["worker:0"]\n', "host: Extra inputs"),
+        (
+            '[cluster]\nworker = ["a:1"]\n[host]\nx = ["worker:0"]\n',
+            "host is an unknown key; .* 'hosts'",
+        ),
     ],
 )
 def test_a_cluster_file_with_a_mistake_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -1,11 +1,13 @@
 """What a shell offers at TAB."""
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from conftest import Pesto
 
@@ -106,6 +108,59 @@ def test_other_shells_have_a_script_too(pesto: Pesto, shell: str, word: str) -> 
     assert told.code == 0
     assert word in told.out
     assert "_PESTO_COMPLETE" in told.out
+
+
+def test_every_option_is_described() -> None:
+    """What has no description is offered apart from the rest, in zsh."""
+    undescribed = [
+        (name, param.name)
+        for name, command in each_command(cli)
+        for param in command.params
+        if isinstance(param, click.Option) and not param.help
+    ]
+    assert undescribed == []
+
+
+def each_command(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from each_command(command)
+
+
+def test_fish_splits_an_offer_once(pesto: Pesto) -> None:
+    script = pesto("completion", "fish").out
+    assert 'string split -m 1 "," -- $completion' in script
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_keeps_commas_in_values_and_descriptions(tab: Tab, pesto: Pesto) -> None:
+    Path("pesto.fish").write_text(pesto("completion", "fish").out)
+
+    def complete(line: str) -> list[str]:
+        text = f"source pesto.fish; complete -C'{line}'"
+        env = {**os.environ, "PATH": os.pathsep.join(("..", os.environ["PATH"])), "HOME": "."}
+        done = subprocess.run(["fish", "-c", text], capture_output=True, text=True, env=env)
+        return done.stdout.splitlines()
+
+    assert complete("pesto compare x --strategies single,me") == ["single,metis"]
+    assert "--constraints\tTOML with pin, forbid, together and headroom." in complete(
+        "pesto solve --"
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_commands_of_the_help_work_in_an_empty_home(
+    tab: Tab, pesto: Pesto, shell: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    lines = pesto("completion", "--help").out.split(f"{shell}:")[1].splitlines()[:2]
+    commands = [line.strip() for line in lines if "fpath" not in line]
+    env = {"HOME": str(home), "PATH": os.pathsep.join((str(tmp_path), os.environ["PATH"]))}
+    subprocess.run(["sh", "-ec", "\n".join(commands)], check=True, env=env)
+    (written,) = (path for path in home.rglob("*pesto*") if path.is_file())
+    assert written.read_text() == pesto("completion", shell).out
 
 
 def test_every_command_is_described(tab: Tab) -> None:

@@ -14,6 +14,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
+from pesto_cli.report.why.matching import matching_ops
 from pesto_cli.schedule import violations
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.moved import moved
@@ -116,6 +117,20 @@ def test_an_unknown_op_is_refused_with_names_like_it(
         assert f"did you mean {alike!r}" in told.err
     with pytest.raises(BadInputError, match="2 ops fit 'lstm/'"):
         api.explain(api.read_profile(profile), api.read_placement(placement), "lstm/")
+
+
+def test_a_name_within_a_while_loop_is_told_to_be_so() -> None:
+    names = ["l0/while/LoopCond", "l1/while/LoopCond", "gradients/b_count_2", "out"]
+    graph = OpGraph.build(names, types=["While"] * 3 + ["Add"])
+    for wanted, loop in (
+        ("l0/while/MatMul", "l0/while/LoopCond"),
+        ("gradients/l0/while/MatMul", "gradients/b_count_2"),
+    ):
+        with pytest.raises(BadInputError, match=f"inside the while loop '{loop}', which is one op"):
+            matching_ops(graph, wanted)
+    with pytest.raises(BadInputError) as refused:
+        matching_ops(graph, "l0/MatMul")
+    assert "while loop" not in str(refused.value)
 
 
 def test_without_an_op_the_chain_is_summed_up(pesto: Pesto, files: tuple[Path, Path]) -> None:

@@ -353,6 +353,43 @@ def test_a_loop_inside_a_signature_stays_one_op(tmp_path):
     assert losses(meta, 1, {f"{name}:0": [3.0, 1.0]})[0].tolist() == [0.75, 0.25]
 
 
+def two_open_inputs(tf):
+    x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+    y = tf.compat.v1.placeholder(tf.float32, [None], name="y")
+    w = tf.compat.v1.get_variable("w", [3, 1], use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w)[:, 0] - y), name="loss")
+    return [tf.compat.v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")]
+
+
+@pytest.fixture
+def open_graph(tmp_path):
+    """The file of a v1 graph that names no fetches, with two inputs of open shapes."""
+    tf = tensorflow()
+    with tf.Graph().as_default() as graph:
+        two_open_inputs(tf)
+    path = tmp_path / "open.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def test_all_open_shapes_are_named_as_options_to_paste(open_graph):
+    with pytest.raises(
+        BadInputError, match=r"2 inputs have open shapes \('x' \[\?,3\], 'y'"
+    ) as found:
+        export(str(open_graph), fetches=["train"])
+    assert str(found.value).endswith("--feed x=32,3 --feed y=32")
+
+
+@pytest.mark.parametrize("fetch", ["train", "loss:0"])
+def test_fetches_that_train_nothing_are_remarked_upon(pesto, tmp_path, open_graph, fetch):
+    options = ("--fetch", fetch, "--feed", "x=32,3", "--feed", "y=32", "-o", tmp_path / "out.meta")
+    done = pesto("export", open_graph, *options)
+    assert done.code == 0
+    remark = "no variable is updated. For a training step, give its train op: --fetch train\n"
+    assert (remark in done.err) == (fetch == "loss:0")
+    assert pesto("export", open_graph, *options, "--quiet").err == ""
+
+
 def test_a_signature_with_an_open_batch_asks_for_it(saved):
     with pytest.raises(BadInputError, match=r"--feed serving_default_x=32,3"):
         export(str(saved), signature="serving_default")
@@ -397,11 +434,11 @@ def test_several_signatures_are_listed(saved):
         ("v1.py:biuld", {}, "no function 'biuld'. Did you mean build"),
         ("v1.py:tf1", {}, "'tf1' is no function"),
         ("v1.py:broken", {}, "failed in line 37: ValueError: no such layer"),
-        ("v1.py:returns_a_number", {}, "returned a int, where a train op"),
+        ("v1.py:returns_a_number", {}, "returned an int, where a train op"),
         ("v1.py:returns_nothing", {}, "returned nothing, where a train op"),
         ("v1.py:traced_without_specs", {}, "a tf.function without input specs"),
         ("v1.py", {}, "v1.py:build"),
-        ("models.py:cnn", {}, r"input 'images' has the shape \[\?, 8, 8, 3\].*images=32,8,8,3"),
+        ("models.py:cnn", {}, r"'images' \[\?,8,8,3\], .*--feed images=32,8,8,3 --feed targets="),
         ("models.py:cnn", {"feeds": {"image": (1,)}}, "no such input. Did you mean images"),
         ("models.py:cnn", {"feeds": {"images": (4, 8, 8, 1)}}, "Fill in only what is open"),
         ("models.py:not_compiled", {}, "is not compiled"),

@@ -85,7 +85,10 @@ def edited(path: Path, edit: str) -> Path:
         ("value['tensors']['consumers'][0] = [9, 1]", "tensors.consumers names op 9"),
         ("value['tensors']['bytes'].pop()", "one entry for each tensor"),
         ("value['machine']['links'].pop()", "no link GPU:1 -> GPU:0"),
-        ("value['machine']['links'][0]['channle'] = 'x'", "channle: Extra inputs"),
+        (
+            "value['machine']['links'][0]['channle'] = 'x'",
+            "channle is an unknown key; .* mean 'channel'",
+        ),
         ("value['control_edges'] = [[3, 0]]", "cycle: "),
     ],
 )
@@ -113,6 +116,29 @@ def test_missing_truncated_and_foreign_files_are_told_apart(
     diamond_profile.write_bytes(b"\x0a\x08\xff\xfe graph")
     with pytest.raises(BadInputError, match="is not JSON"):
         read_profile(diamond_profile)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("step.meta", b"\x0a\x08\xff\xfe graph"),
+        ("step", b"\x0a\x0c\x0a\x01c\x12\x05Const\xff"),
+        ("step.txt", b'node {\n  name: "c"\n'),
+    ],
+)
+def test_a_graph_in_place_of_a_profile_is_recognised(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BadInputError, match=f"is a TensorFlow graph; .*pesto profile {path} -m"):
+        read_profile(path)
+
+
+def test_a_saved_model_in_place_of_a_profile_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(BadInputError, match=f"is a folder; .*pesto profile {tmp_path} -m"):
+        read_profile(tmp_path)
 
 
 def test_a_placement_comes_back_as_it_was_whatever_the_order_of_ops(
@@ -210,8 +236,23 @@ def test_an_unknown_machine_or_bad_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="is not TOML"):
         read_machine(str(path))
     path.write_text("devices = []\nlinks = []\nsignal = 3")
-    with pytest.raises(BadInputError, match="signal: Extra inputs"):
+    with pytest.raises(BadInputError, match="signal is an unknown key; one of signal_us"):
         read_machine(str(path))
+    entry = '[[devices]]\nname = "GPU:0"\nkind = "GPU"\nmemory_bytes = 1\nsped = 0.8\n'
+    path.write_text(f"links = []\n{entry}")
+    with pytest.raises(BadInputError) as refused:
+        read_machine(str(path))
+    assert str(refused.value) == (
+        f"{path}: devices.0.sped is an unknown key; one of name, kind, memory_bytes, speed, "
+        "op_overhead_us was expected. Did you mean 'speed'?"
+    )
+
+
+def test_a_misspelt_preset_is_recognised() -> None:
+    with pytest.raises(BadInputError, match="Did you mean 'v100x2-nvlink'"):
+        read_machine("v100x2-nvlnk")
+    with pytest.raises(BadInputError, match="Did you mean 'local-workers:N'"):
+        read_machine("local-worker:2", "local-workers:N", "local-gpus")
 
 
 def test_a_communication_fit_replaces_the_links_of_its_kind(tmp_path: Path) -> None:

@@ -197,12 +197,27 @@ def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path
     meta = exported(build)
     estimated = profile(meta, SERVER)
     (note,) = estimated.provenance["notes"]
-    assert re.match(r"the data decides the size of \d tensors: .* 'some/\S+', as 8,400 bytes", note)
+    assert re.match(
+        r"the data decides the size of \d tensors, estimated by what they are made from: "
+        r".* 'some/\S+', counts as 8,400 bytes",
+        note,
+    )
 
     graph, path = estimated.problem.graph, tmp_path / "times.csv"
     rows = [f"{name},CPU,1,24" for name in graph.names if name not in ("values", "_retval_total_0")]
     path.write_text("\n".join(["name,kind,us,bytes", *rows]))
     assert profile(meta, SERVER, source=f"csv:{path}").provenance["notes"] == []
+
+
+def test_a_size_that_nothing_tells_is_called_so():
+    def build(tf):
+        rows = tf.TensorArray(tf.float32, 3, infer_shape=False)
+        rows = rows.unstack(tf.compat.v1.placeholder(tf.float32, [3, 7, 2], name="values"))
+        return [tf.identity(rows.concat(name="joined"), name="copy")]
+
+    (note,) = profile(exported(build), SERVER).provenance["notes"]
+    assert note.startswith("nothing in the graph tells the size of 2 tensors, and open dimensions")
+    assert "'joined" in note
 
 
 @pytest.mark.parametrize("functional", [False, True])

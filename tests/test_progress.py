@@ -110,6 +110,13 @@ def test_a_log_leaves_out_what_hardly_changes_but_not_the_last(
     assert [float(line.split()[0]) for line in lines] == [100.0, 99.89, 99.81]
 
 
+def test_a_log_has_no_two_lines_that_look_alike(
+    capsys: pytest.CaptureFixture[str], schedule: Schedule
+) -> None:
+    lines = logged(capsys, [at(schedule, ms) for ms in (100.0, 50.0, 49.9999)])
+    assert [float(line.split()[0]) for line in lines] == [100.0, 50.0]
+
+
 def test_a_log_tells_a_higher_bound_but_not_a_new_stage(
     capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:

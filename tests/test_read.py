@@ -96,6 +96,31 @@ def test_what_is_made_as_large_as_another_tensor_is_that_large() -> None:
     assert expected["halves", 0] == 5 * 7 * 4  # not less than the 17 that it can have
 
 
+def test_what_is_taken_out_of_a_tensor_array_is_as_large_as_what_was_written() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        """The rows of a variable are read in a loop; their gradients are gathered behind it."""
+        tf1 = tf.compat.v1
+        rows = tf1.TensorArray(tf.float32, 6).unstack(tf1.get_variable("rows", [6, 4, 8]) * 2.0)
+
+        def step(time: TensorFlow, state: TensorFlow, out: TensorFlow) -> TensorFlow:
+            state = tf.tanh(state + rows.read(time))
+            return time + 1, state, out.write(time, state)
+
+        start = [tf.constant(0), tf.zeros([4, 8]), tf1.TensorArray(tf.float32, 6)]
+        state, out = tf1.while_loop(lambda time, *_: time < 6, step, start)[1:]
+        loss = tf.reduce_sum(state) + tf.reduce_mean(out.stack())
+        return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+    meta = exported(build)
+    step = read_step(meta)
+    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    gathered = [key for key in expected if key[0].endswith("TensorArrayGatherV3")]
+    assert len(gathered) == 2
+    assert any("gradients" in name for name, _ in gathered)
+    assert {expected[key] for key in gathered} == {seen[key] for key in gathered} == {6 * 4 * 8 * 4}
+    assert not step.estimated.any()
+
+
 @pytest.mark.parametrize("op", ["zeros", "range", "tile", "one_hot", "random"])
 def test_what_is_as_large_as_a_number_that_is_fed_is_refused(op: str) -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:

@@ -76,7 +76,7 @@ def test_a_file_has_a_line_a_strategy_however_many_devices(pesto: Pesto, tmp_pat
     done = pesto("compare", profile, "--strategies", "single,round-robin", "--quiet")
     (row,) = (line for line in done.out.splitlines() if "round-robin" in line)
     assert row.count("100.00 MiB short") == 12
-    assert row.count("0.20") == 12
+    assert row.count("200.00 MiB") == 12
 
 
 def test_a_terminal_shows_every_shortfall(tmp_path) -> None:
@@ -90,6 +90,18 @@ def test_a_terminal_shows_every_shortfall(tmp_path) -> None:
 def test_cells_are_shown_as_they_are() -> None:
     shown = layouts("[bold]x[/bold]", ["name", "n"], [["scope[a]/b:0", "1"]])
     assert {"[bold]x[/bold]", "scope[a]/b:0"} <= set(" ".join(lines_of(shown, 80)).split())
+
+
+def test_a_name_that_is_too_long_breaks_behind_a_slash() -> None:
+    name = "gradients/layer_0/attention/MatMul_grad/tuple/control_dependency"
+    shown = layouts("", ["op", "us"], [[name, "1.00"], ["the end of 'a/b', which was busy", "2"]])
+    lines = lines_of(shown, 40)
+    assert max(map(len, lines)) <= 40
+    start = next(index for index, line in enumerate(lines) if line.startswith("gradients/"))
+    pieces = [line.split()[0] for line in lines[start : start + 3]]
+    assert "".join(pieces) == name
+    assert all(piece.endswith("/") for piece in pieces[:-1])
+    assert "the end of 'a/b', which was busy" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(

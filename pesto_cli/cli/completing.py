@@ -12,6 +12,7 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    FishComplete,
     add_completion_class,
     split_arg_string,
 )
@@ -198,3 +199,28 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         words = split_arg_string(typed)[1:]
         last = "" if typed[-1:].isspace() or not words else words.pop()
         return words, last
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """Fish, with one split at a comma: those in values and descriptions are theirs."""
+
+    source_template = r"""
+function %(complete_func)s
+    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
+        COMP_CWORD=(commandline -t) %(prog_name)s)
+    for completion in $response
+        set -l parts (string split -m 1 "," -- $completion)
+        switch $parts[1]
+            case dir
+                __fish_complete_directories $parts[2]
+            case file
+                __fish_complete_path $parts[2]
+            case plain
+                echo $parts[2]
+        end
+    end
+end
+
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""

@@ -15,7 +15,7 @@ from pesto_cli.cli.options import (
     output_option,
     quiet_option,
 )
-from pesto_cli.cli.shown import connected, shown
+from pesto_cli.cli.shown import connected, notes_of_profiles, shown
 from pesto_cli.errors import BadInputError
 
 
@@ -79,9 +79,13 @@ def profile(
         if live["feeds"] is not None:
             source_file(live["feeds"])
         running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
-        with connected(machine, open_ports, quiet) as cluster, shown(running, quiet):
+        with (
+            connected(machine, open_ports, quiet) as cluster,
+            shown(running, quiet),
+            notes_of_profiles(quiet),
+        ):
             priced = api.profile_by_run(meta, cluster, **live, **asked)
-        for note in explained_notes(priced.provenance):
+        for note in () if quiet else explained_notes(priced.provenance):
             click.echo(note, err=True)
     else:
         if is_live:
@@ -89,7 +93,7 @@ def profile(
                 known = cluster.machine
         else:
             known = api.read_machine(machine, "local-workers:N", "local-gpus")
-        with shown(f"pricing {graph.name}", quiet):
+        with shown(f"pricing {graph.name}", quiet), notes_of_profiles(quiet):
             priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)

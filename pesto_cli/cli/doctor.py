@@ -43,9 +43,12 @@ def completion(context: click.Context, shell: str) -> None:
     """Print what SHELL needs to complete pesto's commands, options, names and files at TAB.
 
     \b
-    bash: pesto completion bash > ~/.local/share/bash-completion/completions/pesto
-    zsh:  pesto completion zsh > ~/.zfunc/_pesto, with ~/.zfunc in fpath before compinit
-    fish: pesto completion fish > ~/.config/fish/completions/pesto.fish
+    bash: mkdir -p ~/.local/share/bash-completion/completions
+          pesto completion bash > ~/.local/share/bash-completion/completions/pesto
+    zsh:  mkdir -p ~/.zfunc; pesto completion zsh > ~/.zfunc/_pesto
+          and in ~/.zshrc: fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit
+    fish: mkdir -p ~/.config/fish/completions
+          pesto completion fish > ~/.config/fish/completions/pesto.fish
     """  # noqa: D301  click reads the \\b
     kind = get_completion_class(shell)
     if kind is None:

@@ -56,6 +56,7 @@ def export(
     from pesto_cli import api
     from pesto_cli.graphdef.fetches import fetch_names, parse_feed
     from pesto_cli.graphdef.programs.capture import write_feeds
+    from pesto_cli.graphdef.training import untrained
 
     check_output(output, Path(source))
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
@@ -91,6 +92,8 @@ def export(
         echo_json(record)
     elif not quiet:
         click.echo("\n".join(told), err=True)
+    if not quiet and (remark := untrained(graph)):
+        click.echo(remark, err=True)
 
 
 def _check_capture(

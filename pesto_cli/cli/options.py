@@ -53,7 +53,7 @@ def max_regression_option(what: str) -> Callable[[Command], Command]:
     return click.option("--max-regression", callback=_share, metavar="PERCENT", help=what)
 
 
-def time_limit_option(what: str | None = None) -> Callable[[Command], Command]:
+def time_limit_option(what: str = "For the search.") -> Callable[[Command], Command]:
     """`--time-limit`."""
     return click.option(
         "--time-limit",
@@ -67,7 +67,13 @@ def time_limit_option(what: str | None = None) -> Callable[[Command], Command]:
 
 def seed_option(command: Command) -> Command:
     """`--seed`."""
-    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)(command)
+    return click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Of all that is left to chance.",
+    )(command)
 
 
 def deterministic_option(command: Command) -> Command:
@@ -117,8 +123,20 @@ def search_options(command: Command) -> Command:
 def live_options(*, steps: int) -> Callable[[Command], Command]:
     """Of steps on devices that exist; `steps` is how many by default."""
     options = [
-        click.option("--steps", type=click.IntRange(min=1), default=steps, show_default=True),
-        click.option("--warm-up", type=click.IntRange(min=0), default=5, show_default=True),
+        click.option(
+            "--steps",
+            type=click.IntRange(min=1),
+            default=steps,
+            show_default=True,
+            help="How many are measured.",
+        ),
+        click.option(
+            "--warm-up",
+            type=click.IntRange(min=0),
+            default=5,
+            show_default=True,
+            help="Steps before these.",
+        ),
         click.option(
             "--feeds", metavar="SOURCE", help="FILE.npz or script.py:function; else small data."
         ),

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,13 +26,20 @@ from pesto_cli.cli.options import (
     summary_option,
 )
 from pesto_cli.cli.shown import searching
-from pesto_cli.errors import INTERRUPTED, BadInputError, about
+from pesto_cli.errors import INTERRUPTED, BadInputError, about, unknown_name
 
 
 @click.command()
 @click.argument("profile", type=PATH)
 @output_option("the coarse profile")
-@click.option("-n", "--num-nodes", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option(
+    "-n",
+    "--num-nodes",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Size of the coarse graph.",
+)
 @json_option
 @quiet_option()
 def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:
@@ -64,7 +71,9 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
 @click.command()
 @click.argument("profile", type=PATH)
 @output_option("the placement")
-@click.option("--strategy", default="pesto", show_default=True)
+@click.option(
+    "--strategy", default="pesto", show_default=True, help="One of those that `compare` lists."
+)
 @search_options
 @click.option(
     "--warm-start", type=PATH, help="A placement to start from, also of an earlier graph."
@@ -93,6 +102,7 @@ def solve(
     from pesto_cli.result import SolveStatus
 
     check_output(output, profile)
+    _check_strategies([strategy])
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     priced = _constrained(profile, options.pop("constraints"))
@@ -125,7 +135,7 @@ def solve(
 
 @click.command()
 @click.argument("profile", type=PATH)
-@click.option("--placement", type=PATH, required=True)
+@click.option("--placement", type=PATH, required=True, help="What to replay.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace, for Perfetto.")
 @click.option(
     "--random-orders",
@@ -184,7 +194,9 @@ def simulate(
 
 @click.command()
 @click.argument("profile", type=PATH)
-@click.option("--strategies", default="all", show_default=True, metavar="A,B,...")
+@click.option(
+    "--strategies", default="all", show_default=True, metavar="A,B,...", help="Which ones."
+)
 @search_options
 @json_option
 @quiet_option("no progress, only the table")
@@ -198,6 +210,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     names = list(api.STRATEGIES)
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
+    _check_strategies(names)
     priced = _constrained(profile, options.pop("constraints"))
     results: list[Any] = []
     with _stoppable() as stop:
@@ -212,6 +225,15 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         print_layouts([comparison(title, priced.problem, results)])
     if stop.is_set():
         sys.exit(INTERRUPTED)
+
+
+def _check_strategies(names: Sequence[str]) -> None:
+    """Before kernels are compiled for them."""
+    from pesto_cli import api
+
+    for name in names:
+        if name not in api.STRATEGIES:
+            raise unknown_name("strategy", name, api.STRATEGIES)
 
 
 def _constrained(profile: Path, constraints: Path | None) -> Any:
@@ -242,21 +264,15 @@ def _carried_over(path: Path, priced: Any, quiet: bool) -> Any:
 def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
     """The search that the command's options ask for."""
     from pesto_cli import api, ilp
+    from pesto_cli.doctor.probes import kernels_are_kept
 
     if options["solver"] not in ilp.SOLVERS:
-        raise BadInputError(
-            f"solver {options['solver']!r} is unknown; one of {', '.join(ilp.SOLVERS)} "
-            "was expected."
-        )
+        raise unknown_name("solver", options["solver"], ilp.SOLVERS)
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
-    notice = threading.Timer(
-        2.0, click.echo, ["compiling kernels, once: about 20 s ..."], {"err": True}
-    )
-    if not quiet:
-        notice.start()
+    if not (quiet or kernels_are_kept()):
+        click.echo("compiling kernels, once: about 20 s ...", err=True)
     api.warm_up()
-    notice.cancel()
     limits = api.Limits(
         time_limit_s=options["time_limit"],
         seed=options["seed"],

@@ -18,7 +18,7 @@ from pesto_cli.cli.options import (
     time_limit_option,
 )
 from pesto_cli.cli.shown import connected, searching, shown
-from pesto_cli.errors import BadInputError, NotAsPlannedError, about
+from pesto_cli.errors import BadInputError, NotAsPlannedError, about, likely
 
 SHOWN_DEPARTURES = 50
 
@@ -147,7 +147,7 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
         if name not in api.STRATEGIES and not Path(name).exists():
             raise BadInputError(
                 f"--compare {name!r}: neither a strategy nor a file; one of {strategies}, or a "
-                "placement, was expected."
+                f"placement, was expected.{likely(name, api.STRATEGIES)}"
             )
         if name in api.STRATEGIES and profile is None:
             raise BadInputError(
@@ -180,7 +180,7 @@ def _check_script(
 @click.command()
 @click.argument("cluster", type=PATH)
 @click.option("--task", type=click.IntRange(min=0), required=True, help="Its number in the job.")
-@click.option("--job", default="worker", show_default=True)
+@click.option("--job", default="worker", show_default=True, help="Of which TASK is one.")
 def worker(cluster: Path, task: int, job: str) -> None:
     """Be a task of a CLUSTER file (TOML) on this host, until Ctrl-C.
 

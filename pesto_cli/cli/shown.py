@@ -1,5 +1,6 @@
 """What goes on while a command works, on stderr unless it is to be quiet."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -38,3 +39,16 @@ def connected(machine: str, open_ports: bool, quiet: bool) -> Iterator[Any]:
         with shown(f"starting {machine}", quiet):
             cluster = until_done.enter_context(api.connected(machine, open_ports=open_ports))
         yield cluster
+
+
+@contextmanager
+def notes_of_profiles(quiet: bool) -> Iterator[None]:
+    """Remarks on what is profiled; if it is to be quiet, they are in the profile alone."""
+    log = logging.getLogger("pesto_cli.profile")
+    before = log.level
+    if quiet:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

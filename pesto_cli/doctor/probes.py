@@ -1,6 +1,7 @@
 """What is found out by loading a library and using it; each in a process of its own."""
 
 import math
+import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -58,9 +59,20 @@ def kernel_cache() -> str:
         raise EnvironmentFailedError(
             f"{folder} cannot be written to ({error.strerror}): every process compiles again"
         ) from None
-    num_kept = len(list(folder.glob("simulate.simulate-*.nbc")))
-    kept = "compiled" if num_kept else "not compiled yet: the first search takes 20 s longer"
+    later = "not compiled yet: the first search takes 20 s longer"
+    kept = "compiled" if kernels_are_kept() else later
     return f"{folder}; kernels are {kept}"
+
+
+def kernels_are_kept() -> bool:
+    """Whether numba finds kernels that were compiled before, by this Python and of this source."""
+    from pesto_cli import simulate
+
+    folder = Path(simulate.simulate.stats.cache_path)
+    tag = f"py{sys.version_info.major}{sys.version_info.minor}"
+    compiled = folder.glob(f"simulate.simulate-*.{tag}.nbi")
+    written = Path(simulate.__file__).stat().st_mtime
+    return any(index.stat().st_mtime >= written for index in compiled)
 
 
 def isolated() -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pesto_cli.errors import BadInputError, about
+from pesto_cli.errors import BadInputError, about, likely
 from pesto_cli.files.storage import Schema, read_toml, validate
 from pesto_cli.machine import PRESETS, CommModel, Device, DeviceKind, Link, Machine
 
@@ -108,7 +108,7 @@ def read_machine(name: str, *others: str) -> Machine:
     if not path.exists():
         raise BadInputError(
             f"machine {name!r} is no preset and no file; one of {', '.join([*PRESETS, *others])}, "
-            "or the path of a TOML file, was expected."
+            f"or the path of a TOML file, was expected.{likely(name, [*PRESETS, *others])}"
         )
     parsed = validate(path, read_toml(path), MachineSchema)
     with about(path):

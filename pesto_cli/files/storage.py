@@ -10,15 +10,17 @@ import platform
 import tempfile
 import tomllib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, likely
 
 # Of a name of up to 255 bytes, as many characters as leave room for the rest of a temporary one.
 NAMED_CHARACTERS = 25
+GRAPH_SUFFIXES = (".meta", ".pb", ".pbtxt")
 
 
 def atomic_write(path: Path | str, data: bytes) -> None:
@@ -84,7 +86,8 @@ def read_bytes(path: Path | str) -> bytes:
         data = Path(path).read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except IsADirectoryError:
-        raise BadInputError(f"{path} is a folder; a file was expected.") from None
+        graph = f" {_of_a_graph(path)}" if any(Path(path).glob("saved_model.pb*")) else ""
+        raise BadInputError(f"{path} is a folder; a file was expected.{graph}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise BadInputError(f"{path} is a truncated or damaged gzip file; make it again.") from None
     except FileNotFoundError:
@@ -132,6 +135,10 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
     try:
         value = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
+        if _is_graph(Path(path), data):
+            raise BadInputError(
+                f"{path} is a TensorFlow graph; a {what} was expected. {_of_a_graph(path)}"
+            ) from None
         kind = "cut short or damaged" if data[:1] == b"{" else "not JSON"
         raise BadInputError(
             f"{path} is {kind} ({error}); a {what} was expected: make it again."
@@ -148,6 +155,17 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
     return validate(path, value, schema, f"a {what} was expected: make it again")
 
 
+def _of_a_graph(path: Path | str) -> str:
+    return f"Profile the graph first: pesto profile {path} -m MACHINE -o PROFILE"
+
+
+def _is_graph(path: Path, data: bytes) -> bool:
+    """By its name, or by how it begins: as a protocol buffer does with nodes in it, or as text."""
+    if path.suffix in GRAPH_SUFFIXES or data.lstrip().startswith((b"node {", b"meta_info_def {")):
+        return True
+    return data[:1] == b"\n" and any(op in data for op in (b"NoOp", b"Const", b"Placeholder"))
+
+
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number in JSON; null was expected where there is none")
 
@@ -161,8 +179,25 @@ def validate(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            *table, key = map(str, first["loc"])
+            known = _keys(schema, table)
+            raise BadInputError(
+                f"{path}: {where} is an unknown key; one of {', '.join(known)} was expected."
+                f"{likely(key, known)}"
+            ) from None
         found = "" if first["type"] == "missing" else f" (found {str(first['input'])[:60]})"
         raise BadInputError(f"{path}: {where}: {first['msg']}{found}; {remedy}.") from None
+
+
+def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
+    """The keys that a table may have; `table` is the way to it, through keys, indices and names."""
+    for part in table:
+        field = schema.model_fields.get(part)
+        for inner in () if field is None else (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                schema = inner
+    return tuple(schema.model_fields)
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:

@@ -99,26 +99,55 @@ def needed_feeds(graph_def: Any, fetches: Sequence[str]) -> tuple[str, ...]:
 
 
 def require_static_feeds(graph_def: Any, feeds: Sequence[str], what: str) -> None:
-    """Raise BadInputError when a fed placeholder leaves a dimension open.
+    """Raise BadInputError when fed placeholders leave dimensions open.
 
     An unknown size would count as 1 in every cost.
     """
     nodes = {node.name: node for node in graph_def.node}
-    for name in feeds:
-        shape = nodes[name].attr["shape"].shape
-        sizes = [dim.size for dim in shape.dim]
-        if shape.unknown_rank or -1 in sizes:
-            known = "unknown" if shape.unknown_rank else f"[{_sizes(sizes)}]"
-            raise BadInputError(f"{what}: {dynamic_shape(name, known, sizes)}")
+    shapes = {name: nodes[name].attr["shape"].shape for name in feeds}
+    require_static(
+        {
+            name: None if shape.unknown_rank else [dim.size for dim in shape.dim]
+            for name, shape in shapes.items()
+        },
+        what,
+    )
+
+
+def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str) -> None:
+    """Raise BadInputError that names all inputs with an open dimension (None or -1), or rank."""
+    open_ = {
+        name: shape
+        for name, shape in shapes.items()
+        if shape is None or any(size in (None, -1) for size in shape)
+    }
+    if not open_:
+        return
+    found = {
+        name: "unknown" if shape is None else f"[{_sizes(shape)}]" for name, shape in open_.items()
+    }
+    if len(open_) == 1:
+        (name,) = open_
+        raise BadInputError(f"{what}: {dynamic_shape(name, found[name], open_[name] or ())}")
+    listed = ", ".join(f"{name!r} {shape}" for name, shape in found.items())
+    options = " ".join(_feed_option(name, shape or ()) for name, shape in open_.items())
+    raise BadInputError(
+        f"{what}: {len(open_)} inputs have open shapes ({listed}), where static ones were expected."
+        f" Export the graph with {options}"
+    )
 
 
 def dynamic_shape(name: str, found: str, sizes: Sequence[int | None]) -> str:
     """Return the message for an input of a shape that is not static."""
-    example = ",".join("32" if size in (None, -1) else str(size) for size in sizes)
     return (
         f"input {name!r} has the shape {found}, where a static one was expected."
-        f" Export the graph with --feed {name}={example or '32,224,224,3'}"
+        f" Export the graph with {_feed_option(name, sizes)}"
     )
+
+
+def _feed_option(name: str, sizes: Sequence[int | None]) -> str:
+    example = ",".join("32" if size in (None, -1) else str(size) for size in sizes)
+    return f"--feed {name}={example or '32,224,224,3'}"
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.fetches import Shape, dynamic_shape, suggestion
+from pesto_cli.graphdef.fetches import Shape, require_static, suggestion
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 
@@ -57,6 +57,7 @@ def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[
         shape = [batch, *output.shape[1:-1]] if sparse else [batch, *output.shape[1:]]
         dtype = "int32" if sparse else output.dtype
         targets.append(_spec(name, shape, dtype, feeds, what))
+    require_static({spec.name: spec.shape.as_list() for spec in (*input_specs, *targets)}, what)
     return _alone_or_all(input_specs), _alone_or_all(targets)
 
 
@@ -68,14 +69,12 @@ def _spec(
     fits = len(given) == len(shape) and all(
         size in (None, wanted) for size, wanted in zip(shape, given, strict=False)
     )
-    found = str(["?" if size is None else size for size in shape]).replace("'", "")
     if not fits:
+        found = str(["?" if size is None else size for size in shape]).replace("'", "")
         raise BadInputError(
             f"{what}: --feed {name}={','.join(map(str, given))}: the model has the shape {found}"
             " for it. Fill in only what is open ('?')."
         )
-    if None in given:
-        raise BadInputError(f"{what}: {dynamic_shape(name, found, shape)}")
     return tf.TensorSpec(given, dtype, name=name)
 
 

@@ -1,7 +1,7 @@
 """A GraphDef read as the op graph of one training step."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ class StepGraph:
         name; none for the return of a fetch.
     constants: small constants left out of the graph -> index of an op that takes them.
     estimated: `[num_tensors]`, whether the data decides the size, so that it was estimated.
+    untold: `[num_tensors]`, of these, whether nothing tells it: its open dimensions count as 1.
     """
 
     graph: OpGraph
@@ -42,6 +43,7 @@ class StepGraph:
     nodes: tuple[tuple[str, ...], ...]
     constants: Mapping[str, int]
     estimated: BoolArray
+    untold: BoolArray
     graph_hash: str
 
 
@@ -84,7 +86,8 @@ def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> St
         supported=_supported(step, graph.names),
         nodes=tuple(tuple(step.nodes[index].name for index in op) for op in members),
         constants=_constants(step),
-        estimated=_estimated(step),
+        estimated=_of_tensors(step, lambda size: not (size.is_exact or size.is_handle)),
+        untold=_of_tensors(step, lambda size: not (size.is_told or size.is_handle)),
         graph_hash=graph_hash(graph_def),
     )
 
@@ -270,13 +273,10 @@ def _constants(step: _Facts) -> dict[str, int]:
     return constants
 
 
-def _estimated(step: _Facts) -> BoolArray:
+def _of_tensors(step: _Facts, holds: Callable[[TensorSize], bool]) -> BoolArray:
+    """`[num_tensors]`, whether an op takes the tensor and something holds of its size."""
     outputs = sorted(step.outputs, key=lambda output: step.ops.op_of[output[0]])  # as in OpGraph
-    sizes = (step.sizes[index][number] for index, number in outputs)
     return np.array(
-        [
-            output in step.takers and not (size.is_exact or size.is_handle)
-            for output, size in zip(outputs, sizes, strict=True)
-        ],
+        [output in step.takers and holds(step.sizes[output[0]][output[1]]) for output in outputs],
         dtype=bool,
     )

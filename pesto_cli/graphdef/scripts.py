@@ -183,4 +183,5 @@ def _described(value: Any) -> str:
         return "nothing"
     if isinstance(value, Mapping):
         return f"a dict with {', '.join(map(repr, value)) or 'nothing in it'}"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

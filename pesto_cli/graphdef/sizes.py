@@ -8,9 +8,8 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import FED_TYPES, dynamic_shape
 from pesto_cli.graphdef.nodes import Node
+from pesto_cli.graphdef.tensor_arrays import Held, Shape, TensorArrays
 from pesto_cli.graphdef.tensorflow import tensorflow
-
-Shape = tuple[int | None, ...]
 
 # Bytes of an element that has no fixed size: TensorFlow's `tstring`, which holds up to 22
 # characters in place, and handles, which stand for data that stays where it is.
@@ -21,6 +20,14 @@ EMPTY_OUTPUTS = frozenset({("FusedBatchNormV3", 5)})
 SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
 # Ops whose values are the shape of what they take.
 SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+# Ops whose output comes out of what a handle stands for; no other input is as large as it is.
+READS_OF_HANDLES = frozenset(
+    {
+        *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
+        *("TensorListGetItem", "TensorListStack", "TensorListGather", "TensorListConcatV2"),
+        "TensorListPopBack",
+    }
+)
 # Ops whose output is as large as the values of these inputs say.
 SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Fill", "Empty", "RandomUniform", "RandomUniformInt"), (0,)),
@@ -39,12 +46,14 @@ class TensorSize:
 
     num_elements: exact, or an estimate, or None where nothing bounds an unknown dimension.
     shape: None where the rank is unknown.
+    is_told: False where nothing tells the open dimensions, so that each counts as 1.
     """
 
     shape: Shape | None
     element_bytes: int
     is_handle: bool
     num_elements: int | None
+    is_told: bool = True
 
     @property
     def is_exact(self) -> bool:
@@ -74,6 +83,7 @@ def tensor_sizes(
     sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
     told: list[int | None] = [0] * len(nodes)
     graph = _imported(graph_def, nodes)
+    arrays = TensorArrays(nodes)
     for index in order:
         node = nodes[index]
         outputs = graph.get_operation_by_name(node.name).outputs
@@ -84,7 +94,10 @@ def tensor_sizes(
         ]
         told[index] = _told_by(node, taken, [told[source] for source, _ in node.inputs])
         asked = [told[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
-        sizes[index] = tuple(_size(output, node.type, taken, asked) for output in outputs)
+        held = [_held(source) for source in taken]
+        arrays.learn(index, held)
+        read = arrays.read_by(index, held)
+        sizes[index] = tuple(_size(output, node.type, taken, asked, read) for output in outputs)
     return sizes
 
 
@@ -100,17 +113,34 @@ def unbounded(node: Node, size: TensorSize) -> BadInputError:
     )
 
 
+def _held(size: TensorSize) -> Held | None:
+    if size.num_elements is None:
+        return None
+    return size.shape if size.is_exact else None, size.num_elements
+
+
 def _size(
-    output: Any, op_type: str, taken: Sequence[TensorSize], asked: Sequence[int | None]
+    output: Any,
+    op_type: str,
+    taken: Sequence[TensorSize],
+    asked: Sequence[int | None],
+    read: Held | None,
 ) -> TensorSize:
+    """Size an output; `read` is what it takes out of a TensorArray, where that is known."""
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES
     dims = None if output.shape.rank is None else tuple(output.shape.as_list())
     if (op_type, output.value_index) in EMPTY_OUTPUTS:
         dims = (0,)
     size = TensorSize(dims, BYTES_OF_HANDLES.get(dtype.name, dtype.size), is_handle, None)
-    elements = size.known_elements if size.is_exact else _estimate(size, op_type, taken, asked)
-    return replace(size, num_elements=elements)
+    if size.is_exact:
+        return replace(size, num_elements=size.known_elements)
+    if read is not None:
+        shape, num_elements = read
+        return replace(size, shape=dims if shape is None else shape, num_elements=num_elements)
+    elements = _estimate(size, op_type, taken, asked)
+    is_told = op_type not in READS_OF_HANDLES and all(source.is_told for source in taken)
+    return replace(size, num_elements=elements, is_told=is_told)
 
 
 def _told_by(node: Node, taken: Sequence[TensorSize], told: Sequence[int | None]) -> int | None:
@@ -135,14 +165,17 @@ def _estimate(
 
     If no input's size is in doubt, the output is taken to be as large as the largest input. Else
     the unknown dimensions come from those inputs, and are as large as they are there; only a
-    Reshape keeps the number of elements. An op that takes nothing but handles (a stack, a list)
-    counts with its known dimensions, one that brings data into the step has no bound. Nor has one
-    that is as large as data says (a Fill by a number that is fed); where the shape of another
-    tensor says so, it is as large as that (`asked`, see `_told_by`).
+    Reshape keeps the number of elements. An op that takes nothing but handles, or whose output
+    comes out of one (a stack, a list), counts with its known dimensions; one that brings data into
+    the step has no bound. Nor has one that is as large as data says (a Fill by a number that is
+    fed); where the shape of another tensor says so, it is as large as that (`asked`, see
+    `_told_by`).
     """
     data = [source for source in taken if not source.is_handle]
     if any(source.num_elements is None for source in data):
         return None
+    if op_type in READS_OF_HANDLES:
+        return size.known_elements
     if not taken or any(part in op_type for part in SOURCE_TYPE_PARTS):
         return None
     if op_type == "Reshape":

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import pesto_cli
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import unknown_name
 from pesto_cli.files import CommFit, Profile, with_comm
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, OpGraph
+from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
@@ -61,9 +61,7 @@ def profile(
     """
     name, _, argument = source.partition(":")
     if name not in SOURCES:
-        raise BadInputError(
-            f"cost source {source!r} is unknown; one of {', '.join(SOURCES)} was expected."
-        )
+        raise unknown_name("cost source", name, SOURCES)
     if comm is not None:
         machine = with_comm(machine, comm)
     step = read_step(meta_graph, what)
@@ -92,18 +90,34 @@ def profile(
 
 
 def _size_notes(step: StepGraph, graph: OpGraph) -> Iterator[str]:
-    """Of sizes that the data decides and nobody measured."""
+    """Of sizes that the data decides, or nothing tells, and nobody measured."""
     is_measured = graph.tensor_bytes != step.graph.tensor_bytes
-    estimated = np.flatnonzero(step.estimated & ~is_measured)
+    estimated = np.flatnonzero(step.estimated & ~step.untold & ~is_measured)
     if len(estimated):
-        largest = estimated[np.argmax(graph.tensor_bytes[estimated])]
-        tensors = "1 tensor" if len(estimated) == 1 else f"{len(estimated)} tensors"
         yield (
-            f"the data decides the size of {tensors}: it was estimated by what they are made from, "
-            f"the largest, an output of {graph.names[graph.tensor_producer[largest]]!r}, as "
-            f"{graph.tensor_bytes[largest]:,} bytes; give measured sizes for more "
-            "(--source csv:FILE)."
+            f"the data decides the size of {_tensors(len(estimated))}, estimated by what "
+            f"{'it is' if len(estimated) == 1 else 'they are'} made from: "
+            f"{_largest(graph, estimated)}; give measured sizes for more (--source csv:FILE)."
         )
+    untold = np.flatnonzero(step.untold & ~is_measured)
+    if len(untold):
+        yield (
+            f"nothing in the graph tells the size of {_tensors(len(untold))}, and open dimensions "
+            f"are counted as 1, likely far too small: {_largest(graph, untold)}; give measured "
+            "sizes (--source csv:FILE, or a trace of RunMetadata)."
+        )
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count} tensors"
+
+
+def _largest(graph: OpGraph, tensors: IntArray) -> str:
+    """The largest of some tensors, in words."""
+    largest = tensors[np.argmax(graph.tensor_bytes[tensors])]
+    what = "the largest, an output" if len(tensors) > 1 else "an output"
+    name, num_bytes = graph.names[graph.tensor_producer[largest]], graph.tensor_bytes[largest]
+    return f"{what} of {name!r}, counts as {num_bytes:,} bytes"
 
 
 def _with_free_feeds(

@@ -1,14 +1,35 @@
 """Tables that fit a terminal of any width, and lose nothing in a file."""
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.containers import Lines
 from rich.table import Table
 from rich.text import Text
 
 # Wider than any table: a file has no width of its own.
 WIDTH_OF_A_FILE = 10_000
+
+
+class Cell(Text):
+    """Text in which a name that is wider than its column breaks behind a `/`, if there is one."""
+
+    def wrap(self, console: Console, width: int, *options: Any, **more: Any) -> Lines:
+        """As rich does, which knows of no place to break within a word."""
+        text = re.sub(rf"\S{{{width + 1},}}", lambda word: _broken(word[0], width), self.plain)
+        return Text(text, self.style).wrap(console, width, *options, **more)
+
+
+def _broken(name: str, width: int) -> str:
+    lines = [""]
+    for part in re.findall("[^/]*/|[^/]+$", name):
+        if len(lines[-1]) + len(part) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 class Layouts:
@@ -57,7 +78,7 @@ def table(
             overflow="fold",
         )
     for row in rows:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*map(Cell, row))
     return shown
 
 

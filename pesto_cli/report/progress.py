@@ -106,25 +106,27 @@ def unwound_by_sigterm() -> Iterator[None]:
 
 
 class _Log:
-    """Tells every change that is worth it, and the last one."""
+    """Tells every change that is worth it and can be seen, and the last one."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._told: Progress | None = None
-        self._untold = ""
+        self._untold, self._untold_s, self._last = "", 0.0, ""
 
     def tell(self, progress: Progress) -> None:
         change = math.inf if self._told is None else _change(self._told, progress)
         if change > 0:
-            self._untold = _log_line(time.monotonic() - self._began, progress)
+            self._untold, self._untold_s = _log_line(progress), time.monotonic() - self._began
         if change >= WORTH_TELLING:
             self._told = progress
             self.close()
 
     def close(self) -> None:
-        if self._untold:
+        if self._untold not in ("", self._last):
+            clock = f"{self._untold_s:6.1f} s  "
             with suppress(OSError):  # nobody reads it: no reason to stop
-                print(self._untold, file=sys.stderr, flush=True)
+                print(f"{clock}{self._untold}", file=sys.stderr, flush=True)
+            self._last = self._untold
         self._untold = ""
 
 
@@ -138,11 +140,12 @@ def _change(before: Progress, after: Progress) -> float:
     return max(abs(new - old) / max(old, new) if old != new else 0.0 for old, new in pairs)
 
 
-def _log_line(elapsed_s: float, progress: Progress) -> str:
+def _log_line(progress: Progress) -> str:
+    """One without its time."""
     short = progress.shortfall_bytes
     quality = f"{size_text(short)} short" if short else f"gap {progress.gap:5.1%}"
     return (
-        f"{elapsed_s:6.1f} s  {time_text(progress.makespan_us):>10}  "
+        f"{time_text(progress.makespan_us):>10}  "
         f"bound {time_text(progress.lower_bound_us)}  {quality}  {progress.source}"
     )
 

@@ -12,8 +12,6 @@ from pesto_cli.report.times import TimeScale
 from pesto_cli.result import Result, SolveStatus
 from pesto_cli.schedule import shortfall_bytes
 
-GIB = 2**30
-
 
 def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layouts:
     """Strategies with step time, bound, gap, peak memory, time to solution and status."""
@@ -44,11 +42,11 @@ def _with_a_column_a_device(
     narrow: bool,
 ) -> Table:
     """A row a strategy."""
-    peaks = [f"{device.name} GiB" for device in problem.machine.devices]
+    peaks = [f"peak {device.name}" for device in problem.machine.devices]
     lines = [
         [
             *row,
-            *(f"{size / GIB:.2f}" for size in result.schedule.peak_bytes),
+            *map(size_text, result.schedule.peak_bytes.tolist()),
             _took(result),
             _status(problem, result, between=",\n" if narrow else ", "),
         ]
@@ -68,7 +66,7 @@ def _with_a_line_a_device(
         [*row, _memory(problem, result), f"{_status_word(result)}\n{_took(result)}"]
         for row, result in zip(rows, results, strict=True)
     ]
-    shown = table([*quality, "peak GiB", "status took"], lines, narrow=True)
+    shown = table([*quality, "peak", "status took"], lines, narrow=True)
     shown.leading = 1
     return shown
 
@@ -77,7 +75,7 @@ def _memory(problem: Problem, result: Result) -> str:
     lines = []
     peaks, short = result.schedule.peak_bytes, shortfall_bytes(problem, result.schedule)
     for device, peak, excess in zip(problem.machine.devices, peaks, short, strict=True):
-        lines.append(f"{device.name} {peak / GIB:.2f}")
+        lines.append(f"{device.name} {size_text(int(peak))}")
         if excess:
             lines.append(f"{size_text(int(excess))} short")
     return "\n".join(lines)

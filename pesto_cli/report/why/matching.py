@@ -25,10 +25,27 @@ def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
         return found
     alike = _alike(graph.names, wanted)
     remedy = f"did you mean {', '.join(map(repr, alike))}?" if alike else "see the profile's names."
+    loops = " or ".join(map(repr, _loops_around(graph, wanted)))
+    inside = f" It may be inside the while loop {loops}, which is one op here." if loops else ""
     raise BadInputError(
         f"the profile has no op {wanted!r}; a name, a pattern such as '*/MatMul*' or the beginning "
-        f"of names was expected: {remedy}"
+        f"of names was expected: {remedy}{inside}"
     )
+
+
+def _loops_around(graph: OpGraph, wanted: str) -> list[str]:
+    """The while loops, by what they are named after, of the innermost scope with a name in it."""
+    loops = [
+        name
+        for name, type_ in zip(graph.names, graph.types, strict=True)
+        if type_ == "While" and "/" in name and wanted.startswith(f"{_scope(name)}/")
+    ]
+    innermost = max(map(_scope, loops), key=len, default="")
+    return [name for name in loops if _scope(name) == innermost][:NUM_SUGGESTED]
+
+
+def _scope(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _escaped(text: str) -> str:

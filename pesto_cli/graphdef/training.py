@@ -1,0 +1,40 @@
+"""Whether a step trains: whether what is fetched updates a variable."""
+
+import re
+from typing import Any
+
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.structure import ancestors
+
+# Types of ops that write a variable; those of optimisers apply gradients.
+APPLYING = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
+UPDATING = re.compile(
+    rf"{APPLYING.pattern}|Assign\w*|\w*StridedSliceAssign|(Resource)?Scatter(?!Nd$)\w+"
+)
+
+
+def untrained(meta: Any) -> str | None:
+    """Return a remark on a step that updates no variable, with what looks like the train op.
+
+    None where something is updated, also in a function of the graph, whoever calls it.
+    """
+    graph_def = meta.graph_def
+    inner = (node for function in graph_def.library.function for node in function.node_def)
+    fetched = ancestors(graph_def, map(node_name, fetch_names(meta)))
+    outer = (node for node in graph_def.node if node.name in fetched)
+    if any(UPDATING.fullmatch(node.op) for node in (*inner, *outer)):
+        return None
+    found = _train_op(graph_def)
+    remedy = f"--fetch {found}" if found else "--fetch NAME, or of a SavedModel another --signature"
+    return (
+        "nothing is trained by these fetches: no variable is updated. For a training step, give "
+        f"its train op: {remedy}"
+    )
+
+
+def _train_op(graph_def: Any) -> str | None:
+    """Return an op that nothing takes and that an optimiser's ops lead to."""
+    taken = {name.lstrip("^").split(":")[0] for node in graph_def.node for name in node.input}
+    applying = {node.name for node in graph_def.node if APPLYING.fullmatch(node.op)}
+    sinks = (node.name for node in graph_def.node if applying and node.name not in taken)
+    return next((name for name in sinks if applying & ancestors(graph_def, [name])), None)
