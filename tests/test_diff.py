@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Pesto, on_gpus
+from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli.changes import Move, placement_changes
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
@@ -153,3 +153,47 @@ def test_summaries_are_appended_and_stop_at_the_limit(pesto: Pesto, tmp_path: Pa
     left_out = MAX_BYTES + 2 - cut[len(text) :].count("row\n") - 1
     assert f"{left_out:,} lines more" in cut
     assert pesto("diff", *paths, "--summary", tmp_path, "--quiet").code == 2
+
+
+def test_devices_of_a_profile_change_names_only_where_they_are_interchangeable() -> None:
+    graph = OpGraph.build(list("abcd"))
+    alike, unlike = (
+        on_gpus(graph, [1] * 4, replace(two_gpus(), devices=(*two_gpus().devices[:2], last)))
+        for last in (two_gpus().devices[2], replace(two_gpus().devices[2], speed=0.5))
+    )
+    first, second = placed("", "abcd", ""), placed("", "", "abcd")
+    assert placement_changes(first, second, alike).moved == ()
+    assert len(placement_changes(first, second, unlike).moved) == 4
+
+
+def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path) -> None:
+    profile, paths = three_ops(tmp_path)
+    write_placement(paths[1], placed("", "", "abc"))
+    done = pesto("diff", *paths, "--profile", profile, "--json")
+    found = json.loads(done.out)
+    assert found["renamed_devices"] == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
+    assert found["moved"] == []
+    text = pesto("diff", *paths, "--profile", profile).out
+    (peak,) = (line.split() for line in text.splitlines() if "GPU:1 peak" in line)
+    assert peak == ["GPU:1", "peak", "1000", "B", "1000", "B", "same"]
+
+
+def test_fewer_devices_leave_every_one_a_name_of_its_own() -> None:
+    first, second = placed("", "ab", "cdef"), placed("", "cdef", devices=DEVICES[:2])
+    changes = placement_changes(first, second)
+    assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
+    assert changes.moved == ()
+
+
+def test_slower_than_promised_is_a_regression_though_the_old_one_would_be_slower_too(
+    pesto: Pesto, tmp_path: Path
+) -> None:
+    profile, (one, two) = three_ops(tmp_path)
+    write_placement(one, replace(placed("", "abc"), predicted={"step_us": 10.0}))
+    by = ("--profile", profile, "--max-regression", "2%")
+    done = pesto("diff", one, two, *by)
+    assert done.code == 1
+    assert "30.0% slower" in done.err
+    (row,) = (line.split() for line in done.out.splitlines() if "step us" in line)
+    assert row == ["step", "us", "10.00", "21.00", "13.00", "+30.0%"]
+    assert "against what the first one promised" in done.out

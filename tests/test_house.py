@@ -18,6 +18,7 @@ DATA = [
     "graph",
     "machine",
     "problem",
+    "symmetry",
     "schedule",
     "causes",
     "changes",

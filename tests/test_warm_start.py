@@ -16,7 +16,7 @@ from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import violations
 from pesto_cli.simulate import Simulator, replay
-from pesto_cli.strategies.carried_over import carried_over
+from pesto_cli.strategies.carried_over import carried_over, in_old_places
 
 
 def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFile:
@@ -151,6 +151,20 @@ def test_a_start_that_misleads_costs_nothing_of_the_result(pesto: Pesto, tmp_pat
     done = pesto("solve", profile, "-o", tmp_path / "p.json", "--warm-start", start, *QUICK)
     assert done.code == 0
     assert api.read_placement(tmp_path / "p.json").predicted["makespan_us"] == 110
+
+
+def test_devices_that_are_alike_keep_their_parts() -> None:
+    graph = OpGraph.build(list("abcdef"))
+    problem = on_gpus(graph, [10.0] * 6)
+    old = Simulator(problem).list_schedule(np.array([1, 1, 1, 2, 2, 2]), np.zeros(6))
+    swapped = Simulator(problem).list_schedule(np.array([2, 2, 1, 1, 1, 1]), np.zeros(6))
+    kept = in_old_places(Simulator(problem), swapped, old.placement)
+    assert kept.device.tolist() == [1, 1, 2, 2, 2, 2]
+    assert kept.makespan_us == swapped.makespan_us
+    devices = [replace(device, speed=1 + at) for at, device in enumerate(problem.machine.devices)]
+    unlike = on_gpus(graph, [10.0] * 6, replace(problem.machine, devices=tuple(devices)))
+    there = Simulator(unlike).list_schedule(swapped.device, np.zeros(6))
+    assert (in_old_places(Simulator(unlike), there, old.placement).device == there.device).all()
 
 
 def test_devices_that_the_machine_lacks_are_told(pesto: Pesto, tmp_path: Path) -> None:

@@ -72,10 +72,11 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
     Raises:
         BadInputError: the profile is of neither.
     """
-    changes = placement_changes(first, second)
+    promise = promised(first)
     if profile is None:
-        return Difference(changes, promised(first), promised(second))
+        return Difference(placement_changes(first, second), promise, promise, promised(second))
     problem = profile.problem
+    changes = placement_changes(first, second, problem)
     is_of_both = [set(placed.names) == set(problem.graph.names) for placed in (first, second)]
     if not any(is_of_both):
         raise BadInputError(
@@ -87,7 +88,7 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
         for placed, is_its in zip((first, second), is_of_both, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
-    return Difference(changes, before, after, work_us)
+    return Difference(changes, promise, before, after, work_us)
 
 
 def check_same_machine(profile: Profile, machine: Machine) -> None:

@@ -1,12 +1,14 @@
 """What one placement has otherwise than another."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pesto_cli.files import PlacementFile
+from pesto_cli.problem import Problem
+from pesto_cli.symmetry import interchangeable
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,17 @@ class PlacementChanges:
     reordered: Mapping[str, int]
 
 
-def placement_changes(first: PlacementFile, second: PlacementFile) -> PlacementChanges:
-    """Compare two placements op by op."""
+def placement_changes(
+    first: PlacementFile, second: PlacementFile, problem: Problem | None = None
+) -> PlacementChanges:
+    """Compare two placements op by op.
+
+    problem: tells which devices may have changed names; else those of one kind may, which is what
+        comes before the colon.
+    """
     row_of = {name: row for row, name in enumerate(first.names)}
     pairs = [(row_of[name], row) for row, name in enumerate(second.names) if name in row_of]
-    named = _part_of(first, second, pairs)
+    named = _part_of(first, second, pairs, _kind_of(problem))
     moved = tuple(
         Move(second.names[after], named[first.device[before]], second.devices[second.device[after]])
         for before, after in pairs
@@ -68,12 +76,15 @@ def placement_changes(first: PlacementFile, second: PlacementFile) -> PlacementC
 
 
 def _part_of(
-    first: PlacementFile, second: PlacementFile, pairs: Sequence[tuple[int, int]]
+    first: PlacementFile,
+    second: PlacementFile,
+    pairs: Sequence[tuple[int, int]],
+    kind_of: Callable[[str], object],
 ) -> list[str]:
-    """For every device of the first placement, the name of the one that took its part.
+    """For every device of the first placement, a name: of the one that took its part.
 
-    Devices of one kind (what comes before the colon) may change places where that leaves fewer ops
-    moved: the assignment with most ops in common; among equals, the one with most names kept.
+    Devices of one kind may change places where that leaves fewer ops moved: the assignment with
+    most ops in common; among equals, the one with most names kept.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -81,18 +92,28 @@ def _part_of(
     for before, after in pairs:
         shared[first.device[before], second.device[after]] += 1
     is_same = np.array([[a == b for b in second.devices] for a in first.devices])
-    is_alike = np.array([[_kind(a) == _kind(b) for b in second.devices] for a in first.devices])
+    is_alike = np.array([[kind_of(a) == kind_of(b) for b in second.devices] for a in first.devices])
     tie = 1 / (1 + len(first.devices))
     worth = np.where(is_alike, shared + tie * is_same, -len(pairs) - 1.0)
-    part_of = list(first.devices)
-    for before, after in zip(*linear_sum_assignment(worth, maximize=True), strict=True):
-        if shared[before, after] and is_alike[before, after]:
-            part_of[before] = second.devices[after]
-    return part_of
+    part_of = {
+        first.devices[before]: second.devices[after]
+        for before, after in zip(*linear_sum_assignment(worth, maximize=True), strict=True)
+        if is_alike[before, after]
+    }
+    free = [name for name in first.devices if name not in part_of.values()]
+    unassigned = [name for name in first.devices if name not in part_of]
+    for name in sorted(unassigned, key=lambda name: name not in free):
+        part_of[name] = free.pop(free.index(name) if name in free else 0)
+    return [part_of[name] for name in first.devices]
 
 
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
+def _kind_of(problem: Problem | None) -> Callable[[str], object]:
+    if problem is None:
+        return lambda device: device.partition(":")[0]
+    names = [device.name for device in problem.machine.devices]
+    alike = interchangeable(problem)
+    class_of = {names[member]: members[0] for members in alike for member in members}
+    return lambda device: class_of.get(device, device)
 
 
 def _longest_ascent(values: Sequence[int]) -> int:

@@ -23,6 +23,10 @@ class Prediction:
     shortfall_bytes: Mapping[str, int]
 
 
+# Step times that differ by a smaller share are the same.
+ROUNDING = 1e-6
+
+
 def promised(placed: PlacementFile) -> Prediction:
     """The figures that stand in a placement's file."""
     names, predicted = placed.devices, placed.predicted
@@ -68,15 +72,25 @@ def slower_by(before: Prediction, after: Prediction) -> float | None:
 class Difference:
     """Two placements side by side.
 
+    promised: what stands in the first one's file. before, after: of both, by a profile if there is
+        one of their ops.
     work_us: by op, where a profile tells it.
     """
 
     changes: PlacementChanges
+    promised: Prediction
     before: Prediction
     after: Prediction
     work_us: Mapping[str, float] | None = None
 
     @property
+    def is_as_promised(self) -> bool:
+        """Whether the first one takes as long as its file says, if that says anything."""
+        change = slower_by(self.promised, self.before)
+        return change is None or abs(change) < ROUNDING
+
+    @property
     def slower_by(self) -> float | None:
-        """See `slower_by`."""
-        return slower_by(self.before, self.after)
+        """Than the first one promised, or is predicted where it promised nothing."""
+        since = self.before if self.promised.step_us is None else self.promised
+        return slower_by(since, self.after)

@@ -11,7 +11,6 @@ from pesto_cli.changes import (
     Difference,
     Freshness,
     GraphChanges,
-    PlacementChanges,
     Prediction,
 )
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
@@ -22,6 +21,7 @@ from pesto_cli.report.times import TimeScale
 SentBytes = Mapping[tuple[str, str], int]
 
 UNKNOWN = "?"
+PROMISED = ", against what the first one promised: what its ops cost has changed since"
 
 
 def check_sections(check: Check) -> list[Section]:
@@ -30,7 +30,7 @@ def check_sections(check: Check) -> list[Section]:
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
     sections = [Section(remarks=list(check_reasons(check))), _ops_by_scope(ops)]
     if check.now is not None and check.freshness is not Freshness.FRESH:
-        sections.append(_figures(check.before, check.now, ("promised", "now")))
+        sections.append(_figures({"promised": check.before, "now": check.now}))
     return sections
 
 
@@ -71,17 +71,26 @@ def slower_text(share: float) -> str:
 def difference_sections(difference: Difference, names: tuple[str, str]) -> list[Section]:
     """Figures of two placements, then what was moved, added and reordered."""
     changes = difference.changes
-    before = _renamed(difference.before, changes.renamed)
+    figures = {names[0]: difference.before, names[1]: difference.after}
+    if not difference.is_as_promised:
+        figures = {f"{names[0]}, promised": difference.promised, **figures}
+    *old, new = figures
+    figures = {name: _renamed(figures[name], changes.renamed) for name in old} | {new: figures[new]}
     only = zip(names, (changes.only_in_first, changes.only_in_second), strict=True)
     return [
-        Section(remarks=list(_difference_remarks(changes))),
-        _figures(before, difference.after, names),
+        Section(remarks=list(_difference_remarks(difference))),
+        _figures(figures),
         _moves(difference),
         _ops_by_scope({f"only in {name}": ops for name, ops in only}),
     ]
 
 
-def _difference_remarks(changes: PlacementChanges) -> Iterator[str]:
+def _difference_remarks(difference: Difference) -> Iterator[str]:
+    changes, share = difference.changes, difference.slower_by
+    if not changes.num_common:
+        yield "no op is in both: they are of different models, or all ops have other names"
+    if share is not None:
+        yield f"the step is {slower_text(share)}" + ("" if difference.is_as_promised else PROMISED)
     if changes.renamed:
         names = ", ".join(f"{old} is now {new}" for old, new in changes.renamed.items())
         yield f"devices have changed names, which counts as no move: {names}"
@@ -105,34 +114,34 @@ def _renamed(figures: Prediction, renamed: Mapping[str, str]) -> Prediction:
     )
 
 
-def _figures(before: Prediction, after: Prediction, names: tuple[str, str]) -> Section:
-    """Step time, peak memory and bytes sent, side by side."""
-    scale = TimeScale.of(f.step_us for f in (before, after) if f.step_us is not None)
-    peaks = (before.peak_bytes, after.peak_bytes)
+def _figures(by_name: Mapping[str, Prediction]) -> Section:
+    """Step time, peak memory and bytes sent, side by side; the change is from first to last."""
+    every = list(by_name.values())
+    scale = TimeScale.of(each.step_us for each in every if each.step_us is not None)
     rows = [
-        _row(f"step {scale.unit}", before.step_us, after.step_us, scale.text),
+        _row(f"step {scale.unit}", [each.step_us for each in every], scale.text),
         *(
-            _row(f"{device} peak", peaks[0].get(device), peaks[1].get(device), size_text)
-            for device in dict.fromkeys([*peaks[0], *peaks[1]])
+            _row(f"{device} peak", [each.peak_bytes.get(device) for each in every], size_text)
+            for device in dict.fromkeys(device for each in every for device in each.peak_bytes)
         ),
-        *_sent(before.sent_bytes, after.sent_bytes),
+        *_sent([each.sent_bytes for each in every]),
     ]
-    return Section("Predicted", columns=["", *names, "change"], rows=rows)
+    return Section("Predicted", columns=["", *by_name, "change"], rows=rows)
 
 
-def _sent(before: SentBytes | None, after: SentBytes | None) -> Iterator[list[str]]:
+def _sent(sent: Sequence[SentBytes | None]) -> Iterator[list[str]]:
     """In all, and over every link that carries more or less."""
-    sent = (before, after)
     in_all = [None if links is None else sum(links.values()) for links in sent]
-    yield _row("sent in all", in_all[0], in_all[1], size_text)
+    yield _row("sent in all", in_all, size_text)
     for link in dict.fromkeys(link for links in sent for link in links or ()):
-        first, second = (None if links is None else links.get(link, 0) for links in sent)
-        if first != second:
-            yield _row(f"{' -> '.join(link)} sent", first, second, size_text)
+        by_link = [None if links is None else links.get(link, 0) for links in sent]
+        if len(set(by_link)) > 1:
+            yield _row(f"{' -> '.join(link)} sent", by_link, size_text)
 
 
-def _row(what: str, before: Any, after: Any, text: Callable[[Any], str]) -> list[str]:
-    texts = [UNKNOWN if value is None else text(value) for value in (before, after)]
+def _row(what: str, values: Sequence[Any], text: Callable[[Any], str]) -> list[str]:
+    texts = [UNKNOWN if value is None else text(value) for value in values]
+    before, after = values[0], values[-1]
     if before is None or after is None or before == after:
         return [what, *texts, UNKNOWN if before != after else "same"]
     return [what, *texts, f"{after / before - 1:+.1%}" if before else "new"]
@@ -195,6 +204,7 @@ def difference_json(difference: Difference) -> dict[str, Any]:
         "only_in_second": list(changes.only_in_second),
         "reordered": dict(changes.reordered),
         "slower_by": _finite(difference.slower_by),
+        "promised": _prediction_json(difference.promised),
         "before": _prediction_json(difference.before),
         "after": _prediction_json(difference.after),
     }

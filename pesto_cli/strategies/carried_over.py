@@ -22,10 +22,11 @@ from pesto_cli.changes import CarriedOver
 from pesto_cli.files import PlacementFile
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement
+from pesto_cli.schedule import Placement, Schedule, goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.layers import GRADIENTS
 from pesto_cli.strategies.order import ordered
+from pesto_cli.symmetry import interchangeable
 
 UNPLACED = NONE = -1
 # So that ops that take no time, and control edges, have a say where nothing else has.
@@ -59,6 +60,26 @@ def start_from(placed: PlacementFile, simulator: Simulator) -> CarriedOver:
     if listed.makespan_us < simulator.replay(carried.placement).makespan_us:
         return replace(carried, placement=listed.placement)
     return carried
+
+
+def in_old_places(simulator: Simulator, schedule: Schedule, old: Placement) -> Schedule:
+    """The same on interchangeable devices, so that as many ops as can be are where they were."""
+    from scipy.optimize import linear_sum_assignment
+
+    problem = simulator.problem
+    devices = np.arange(problem.num_devices)
+    for members in interchangeable(problem):
+        # Of ops by device now and then; among equals, a device keeps its name.
+        shared = np.array(
+            [
+                [((schedule.device == now) & (old.device == then)).sum() for then in members]
+                for now in members
+            ]
+        )
+        _, then = linear_sum_assignment(shared + np.eye(len(members)) / 2, maximize=True)
+        devices[members] = np.array(members)[then]
+    renamed = simulator.replay(Placement(devices[schedule.device], schedule.rank))
+    return min(schedule, renamed, key=lambda each: (goodness(problem, each), each is schedule))
 
 
 def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:

@@ -19,6 +19,7 @@ from pesto_cli.result import Progress
 from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.baechi.m_etf import m_etf
+from pesto_cli.strategies.carried_over import in_old_places
 from pesto_cli.strategies.dpos import dpos
 from pesto_cli.strategies.expert import expert
 from pesto_cli.strategies.metis import metis
@@ -87,7 +88,10 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
         bound_us = incumbent.lower_bound_us
         incumbent.begin("refinement")
         refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
-    return Answer(incumbent.schedule, incumbent.lower_bound_us)
+    best = incumbent.schedule
+    if search.warm_start is not None:
+        best = in_old_places(simulator, best, search.warm_start)
+    return Answer(best, incumbent.lower_bound_us)
 
 
 def _note_what_is_short(problem: Problem, start: Schedule) -> None:

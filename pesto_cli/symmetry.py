@@ -1,0 +1,43 @@
+"""Devices that may be exchanged without any change of the makespan."""
+
+from pesto_cli.problem import Problem
+
+
+def interchangeable(problem: Problem) -> list[list[int]]:
+    """Classes of two or more devices of which any two can be exchanged."""
+    classes: list[list[int]] = []
+    for device in range(problem.num_devices):
+        for members in classes:
+            if _can_swap(problem, members[0], device):
+                members.append(device)
+                break
+        else:
+            classes.append([device])
+    return [members for members in classes if len(members) > 1]
+
+
+def _can_swap(problem: Problem, first: int, second: int) -> bool:
+    """Whether ops, memory, links and channels look the same after the two devices are exchanged."""
+    machine, swapped = problem.machine, list(range(problem.num_devices))
+    swapped[first], swapped[second] = second, first
+    same_ops = (
+        problem.capacity_bytes[first] == problem.capacity_bytes[second]
+        and machine.devices[first].kind == machine.devices[second].kind
+        and (problem.allowed[:, first] == problem.allowed[:, second]).all()
+        and (problem.duration_us[:, first] == problem.duration_us[:, second])[
+            problem.allowed[:, first]
+        ].all()
+    )
+    same_links = all(
+        (matrix == matrix[swapped][:, swapped]).all()
+        for matrix in (machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us)
+    )
+    renamed = set(
+        zip(
+            machine.channel.ravel().tolist(),
+            machine.channel[swapped][:, swapped].ravel().tolist(),
+            strict=True,
+        )
+    )
+    one_to_one = len({a for a, _ in renamed}) == len({b for _, b in renamed}) == len(renamed)
+    return bool(same_ops and same_links and one_to_one)
