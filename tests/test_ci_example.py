@@ -15,7 +15,8 @@ from warm_python import warm_commands
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci" / "placements.yml").read_text())
 JOB = WORKFLOW["jobs"]["placement"]
-MODEL, PLACEMENT = (Path(JOB["env"][name].partition(":")[0]) for name in ("SOURCE", "PLACEMENT"))
+(NAMED,) = JOB["strategy"]["matrix"]["include"]
+MODEL, PLACEMENT = Path(NAMED["source"].partition(":")[0]), Path(NAMED["placement"])
 COMMENT = "comment.md"
 
 
@@ -48,7 +49,9 @@ class Checkout:
             cwd=self.folder,
             env={
                 **os.environ,
-                **{name: JOB["env"][name] for name in ("SOURCE", "PLACEMENT")},
+                "SOURCE": NAMED["source"],
+                "PLACEMENT": NAMED["placement"],
+                "ACCEPT_BY": JOB["env"]["ACCEPT_BY"],
                 "PATH": f"{self.commands}:{os.environ['PATH']}",
                 "COMMENT": COMMENT,
                 "TIME_LIMIT": "0.5",
@@ -76,10 +79,11 @@ def main_branch(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Che
     ):
         (folder / path).parent.mkdir(parents=True)
         shutil.copy(source, folder / path)
-    (folder / PLACEMENT).parent.mkdir()
     checkout = Checkout(folder, commands)
     done = checkout.job()
     assert done.returncode == 0, done.stderr
+    assert checkout.comment.startswith(f"### {PLACEMENT}: new\n")
+    (folder / COMMENT).unlink()
     return checkout
 
 
@@ -105,9 +109,52 @@ def test_a_regression_fails_until_it_is_accepted(branch: Checkout) -> None:
     assert refused.returncode == 1
     assert "2.0% was accepted" in refused.stderr
     assert branch.placement == before
-    assert "only in new.placement.json" in branch.comment
+    assert "only in after" in branch.comment
+    assert branch.comment.splitlines()[0] == (
+        f'### {PLACEMENT}: kept, as the new step is more than 2% slower (the label "slower step '
+        'accepted" accepts it)'
+    )
     branch.change("LAYERS = 64, 8,", "LAYERS = 48, 8,")
     accepted = branch.job(MAX_REGRESSION="50%")
     assert accepted.returncode == 0, accepted.stderr
     assert "left/layer_5/MatMul" in json.loads(branch.placement)["ops"]["name"]
+    assert branch.comment.startswith(f"### {PLACEMENT}: replaced\n")
     assert branch.comment in (branch.folder / "summary.md").read_text()
+
+
+def test_ops_that_cost_more_are_a_regression_too(branch: Checkout) -> None:
+    branch.change("LAYERS = 64, 8, 10_000, 512, 4", "LAYERS = 64, 8, 10_000, 1024, 4")
+    before = branch.placement
+    refused = branch.job()
+    assert refused.returncode == 1, refused.stderr
+    assert "against what the first one promised" in branch.comment
+    assert branch.placement == before
+
+
+def test_what_fails_is_told(branch: Checkout) -> None:
+    before = branch.placement
+    branch.change("LAYERS = 64,", "LAYERS = 64 +,")
+    failed = branch.job()
+    assert failed.returncode == 2
+    assert branch.comment.startswith(f"### {PLACEMENT}: pesto export failed\n")
+    assert "SyntaxError" in branch.comment
+    assert branch.placement == before
+    branch.change("LAYERS = 64 +,", "LAYERS = 64,")
+    (branch.folder / PLACEMENT).write_bytes(b"<<<<<<< HEAD\n" + before)
+    damaged = branch.job()
+    assert damaged.returncode == 2
+    assert branch.comment.startswith(f"### {PLACEMENT}: pesto check failed\n")
+    assert branch.comment in (branch.folder / "summary.md").read_text()
+
+
+def test_a_model_whose_names_have_all_changed_is_solved_from_nothing(branch: Checkout) -> None:
+    branch.change("def build() ", "def towers() ")
+    path = branch.folder / MODEL
+    path.write_text(
+        f"{path.read_text()}\n\ndef build():\n"
+        '    with tf.name_scope("net"), tf1.variable_scope("net"):\n        return towers()\n'
+    )
+    done = branch.job(MAX_REGRESSION="50%")
+    assert done.returncode == 0, done.stderr
+    assert "all ops have other names" in branch.comment
+    assert all(name.startswith("net/") for name in json.loads(branch.placement)["ops"]["name"])

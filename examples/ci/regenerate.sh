@@ -5,50 +5,76 @@
 #
 # SOURCE is what `pesto export` takes. While PLACEMENT is fresh, nothing is solved or written. When
 # the model, or what its ops cost, has changed, a new one is solved that starts from the old one: the
-# same bytes for the same inputs. It replaces the old one, unless the step gets slower by more than
-# is accepted: then the script ends with exit code 1. In the environment:
+# same bytes for the same inputs. It replaces the old one, unless the step is slower than the old one
+# promised by more than is accepted: then the script ends with exit code 1. In the environment:
 #
 #     MACHINE          a preset or a machine file                          [v100x2-nvlink]
 #     TIME_LIMIT       of the search, in units of work, about a second each          [60]
 #     MAX_REGRESSION   how much slower a step may get                                [2%]
+#     ACCEPT_BY        what accepts a slower step, for the comment  [a larger MAX_REGRESSION]
 #     SUMMARY          a file that gets Markdown appended           [$GITHUB_STEP_SUMMARY]
-#     COMMENT          a file for what has changed, as Markdown                    [none]
+#     COMMENT          a file for what has happened, as Markdown; there is none if
+#                      nothing has                                                  [none]
 set -euo pipefail
 
 source=${1:?usage: regenerate.sh SOURCE PLACEMENT}
-placement=${2:?usage: regenerate.sh SOURCE PLACEMENT}
+name=${2:?usage: regenerate.sh SOURCE PLACEMENT}
 max_regression=${MAX_REGRESSION:-2%}
-summary=${SUMMARY:-${GITHUB_STEP_SUMMARY:-}}
-summarise=(${summary:+--summary "$summary"})
+search=(--deterministic --time-limit "${TIME_LIMIT:-60}")
 
+absolute() { case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac; }
+placement=$(absolute "$name")
+summary=$(absolute "${SUMMARY:-${GITHUB_STEP_SUMMARY:-/dev/null}}")
+comment=$(absolute "${COMMENT:-/dev/null}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-graph=$work/model.meta profile=$work/model.profile.json new=$work/new.placement.json
 
-pesto export "$source" -o "$graph" --quiet
-pesto profile "$graph" --machine "${MACHINE:-v100x2-nvlink}" -o "$profile" --quiet
+# Ends with a code, and tells in a headline and a file of Markdown what has happened.
+finish() {
+    { printf '### %s: %s\n\n' "$name" "$2"; cat "$3"; } > "$work/comment.md"
+    cat "$work/comment.md" > "$comment"
+    cat "$work/comment.md" >> "$summary"
+    echo "$name: $2" >&2
+    exit "$1"
+}
 
-start=()
-if [[ -e $placement ]]; then
+# Runs a command whose exit code may be as large as this; a larger one is what has happened.
+run() {
+    local most=$1
+    shift
     code=0
-    pesto check "$graph" "$placement" --profile "$profile" --max-regression "$max_regression" \
-        "${summarise[@]}" || code=$?
-    case $code in
-        0) exit 0 ;;                                # fresh
-        1) start=(--warm-start "$placement") ;;     # stale or regressed
-        *) exit "$code" ;;
-    esac
+    "$@" 2> "$work/log" || code=$?
+    if ((code == 0 || code > most)); then cat "$work/log" >&2; fi
+    if ((code > most)); then
+        { echo '```'; sed -n '/Error/,$p' "$work/log"; echo '```'; } > "$work/failure.md"
+        finish "$code" "pesto $2 failed" "$work/failure.md"
+    fi
+}
+
+run 0 pesto export "$source" -o "$work/model.meta" --quiet
+run 0 pesto profile "$work/model.meta" --machine "${MACHINE:-v100x2-nvlink}" \
+    -o "$work/model.profile.json" --quiet
+
+mkdir -p "$(dirname "$placement")"
+cd "$work"
+if [[ ! -e $placement ]]; then
+    run 0 pesto solve model.profile.json -o after "${search[@]}" --summary solved.md
+    mv after "$placement"
+    finish 0 "new" solved.md
 fi
 
-pesto solve "$profile" -o "$new" --deterministic --time-limit "${TIME_LIMIT:-60}" \
-    "${start[@]}" "${summarise[@]}"
+cp "$placement" before
+limit=(--profile model.profile.json --max-regression "$max_regression")
+run 1 pesto check model.meta "$placement" "${limit[@]}"
+if [[ $code == 0 ]]; then exit 0; fi    # fresh
 
-code=0
-if [[ -e $placement ]]; then
-    pesto diff "$placement" "$new" --profile "$profile" --max-regression "$max_regression" \
-        --format md "${summarise[@]}" > "${COMMENT:-$work/comment.md}" || code=$?
+run 0 pesto solve model.profile.json -o after "${search[@]}" --warm-start before
+run 1 pesto diff before after "${limit[@]}" --format md > difference.md
+if [[ $code == 1 ]]; then
+    cat log >&2
+    accept_by=${ACCEPT_BY:-a larger MAX_REGRESSION}
+    finish 1 "kept, as the new step is more than $max_regression slower ($accept_by accepts it)" \
+        difference.md
 fi
-if [[ $code == 0 ]]; then
-    mv "$new" "$placement"
-fi
-exit "$code"
+mv after "$placement"
+finish 0 "replaced" difference.md

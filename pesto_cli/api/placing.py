@@ -7,7 +7,7 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
-from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
+from pesto_cli.errors import InfeasibleError, NoSolutionError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
 from pesto_cli.graph import FloatArray
@@ -149,22 +149,12 @@ def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
 def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
     """What is left of a placement on a graph that has changed, to start a search from.
 
+    Where nothing is left (`num_by_name` is 0), it is a placement like any other.
+
     Example:
         >>> search = Search(warm_start=carry_over(profile, old).placement)
-
-    Raises:
-        BadInputError: nothing is.
     """
-    carried = start_from(placed, Simulator(profile.problem))
-    if not carried.num_by_name:
-        devices = [device.name for device in profile.problem.machine.devices]
-        raise BadInputError(
-            "the placement is of another model or machine: none of its "
-            f"{len(placed.names)} ops, such as {next(iter(placed.names), '')!r} on one of "
-            f"{', '.join(placed.devices)}, can be put there among the {profile.problem.num_ops} "
-            f"ops and on {', '.join(devices)} of the profile; give one of an earlier version."
-        )
-    return carried
+    return start_from(placed, Simulator(profile.problem))
 
 
 @checked

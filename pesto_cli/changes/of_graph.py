@@ -12,10 +12,12 @@ class GraphChanges:
 
     has_other_hash: by the hashes of the two, or by the ops where a hash is not known. Attributes
         are part of the hash, but of no op's fingerprint.
-    changed: of another type, or with other inputs, in number of bytes or in what they come from.
+    num_kept: ops in both. changed: of these, those of another type, or with other inputs, in number
+        of bytes or in what they come from.
     """
 
     has_other_hash: bool
+    num_kept: int
     new: tuple[str, ...]
     gone: tuple[str, ...]
     changed: tuple[str, ...]
@@ -34,9 +36,11 @@ def graph_changes(placed: PlacementFile, graph: OpGraph, graph_hash: str | None)
         print_of = dict(zip(placed.names, placed.fingerprint, strict=True))
         now = zip(graph.names, fingerprints(graph), strict=True)
         changed = tuple(name for name, digest in now if print_of.get(name, digest) != digest)
+    new = tuple(name for name in graph.names if name not in before)
     return GraphChanges(
         has_other_hash=are_known and placed.graph_hash != graph_hash,
-        new=tuple(name for name in graph.names if name not in before),
+        num_kept=graph.num_ops - len(new),
+        new=new,
         gone=tuple(name for name in placed.names if name not in graph.index_of),
         changed=changed,
     )

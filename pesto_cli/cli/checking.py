@@ -64,9 +64,10 @@ def check(
         print_sections(title, sections)
     if found.freshness is not Freshness.FRESH:
         reasons = "; ".join(check_reasons(found))
+        start = f" --warm-start {placement}" if found.graph.num_kept else ""
         raise NotAsPlannedError(
             f"{placement} is {found.freshness}: {reasons}; solve a profile of {graph} "
-            f"(pesto solve ... --warm-start {placement})."
+            f"(pesto solve ...{start})."
         )
 
 
@@ -74,7 +75,7 @@ def check(
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
 @click.option("--profile", type=PATH, help="Tell the work that moves, and predict both by it.")
-@max_regression_option("Fail if the second is predicted slower by more.")
+@max_regression_option("Fail if the second is slower than the first promised by more.")
 @click.option(
     "--format",
     "form",
@@ -128,6 +129,6 @@ def diff(
         )
     if max_regression is not None and slower_by is not None and slower_by > max_regression:
         raise NotAsPlannedError(
-            f"by {second} the step is {slower_text(slower_by)} than by {first}; "
+            f"by {second} the step is {slower_text(slower_by)} than {first} promised; "
             f"{max_regression:.1%} was accepted (--max-regression)."
         )

@@ -113,7 +113,7 @@ def solve(
         start = _carried_over(warm_start, priced, quiet)
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
-        if start is not None:
+        if start is not None and start.num_by_name:
             search = replace(search, warm_start=start.placement)
         with searching(strategy, search, quiet) as watched:
             result = api.solve(priced, strategy, watched)

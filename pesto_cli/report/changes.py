@@ -21,6 +21,7 @@ from pesto_cli.report.times import TimeScale
 SentBytes = Mapping[tuple[str, str], int]
 
 UNKNOWN = "?"
+OTHER_MODEL = "of another model, or all ops have other names"
 PROMISED = ", against what the first one promised: what its ops cost has changed since"
 
 
@@ -53,6 +54,8 @@ def check_reasons(check: Check) -> Iterator[str]:
 
 
 def _graph_text(graph: GraphChanges) -> str:
+    if graph.new and not graph.num_kept:
+        return f"{OTHER_MODEL}: none of {len(graph.new):,} is known to it"
     if graph.new or graph.gone or graph.changed:
         counts = f"{len(graph.new):,} ops new, {len(graph.gone):,} gone, {len(graph.changed):,}"
         return f"the graph has changed: {counts} changed"
@@ -88,7 +91,7 @@ def difference_sections(difference: Difference, names: tuple[str, str]) -> list[
 def _difference_remarks(difference: Difference) -> Iterator[str]:
     changes, share = difference.changes, difference.slower_by
     if not changes.num_common:
-        yield "no op is in both: they are of different models, or all ops have other names"
+        yield f"{OTHER_MODEL}: none is in both"
     if share is not None:
         yield f"the step is {slower_text(share)}" + ("" if difference.is_as_promised else PROMISED)
     if changes.renamed:

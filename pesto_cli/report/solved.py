@@ -32,7 +32,12 @@ def carried_warnings(carried: CarriedOver) -> Iterator[str]:
             f"warning: it uses {', '.join(carried.lost_devices)}, which the machine lacks; these "
             "ops are placed anew."
         )
-    if carried.share_by_name < LITTLE:
+    if not carried.num_by_name:
+        yield (
+            "warning: it is of another model or machine, or all names have changed: none of its ops "
+            "is in the graph, on a device of the machine. The search begins without it."
+        )
+    elif carried.share_by_name < LITTLE:
         yield (
             f"warning: only {carried.share_by_name:.0%} of the ops are known to it: it is a poor "
             "start."
