@@ -34,8 +34,8 @@ def carried_warnings(carried: CarriedOver) -> Iterator[str]:
         )
     if not carried.num_by_name:
         yield (
-            "warning: it is of another model or machine, or all names have changed: none of its ops "
-            "is in the graph, on a device of the machine. The search begins without it."
+            "warning: it is of another model or machine, or all names have changed: none of its "
+            "ops is in the graph, on a device of the machine. The search begins without it."
         )
     elif carried.share_by_name < LITTLE:
         yield (

@@ -75,19 +75,26 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
         incumbent.offer(source, schedule)
     if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
         del starts[WARM_START]  # It would lead away from a better one.
-    pool = list(starts.values())
+    found: list[Schedule] = []
     if not search.limits.stop.is_set():
         incumbent.begin("coarse ILP")
-        coarse = solve_coarsely(simulator, search, share(ilp_share), pool)
+        coarse = solve_coarsely(simulator, search, share(ilp_share), list(starts.values()))
         for schedule in coarse.schedules:
             incumbent.offer("coarse ILP", schedule)
-        pool += coarse.schedules
+        found += coarse.schedules
         incumbent.prove(coarse.lower_bound_us)
+    pools = [[*starts.values(), *found]]
+    if WARM_START in starts and len(starts) > 1 and search.limits.workers == 1:
+        # One chain alone stays near its start: half of the time is for the others.
+        warm = starts.pop(WARM_START)
+        pools = [[warm, *found], list(starts.values())]
     if not search.limits.stop.is_set():
         rest = share(1.0 - ilp_share if search.limits.deterministic else 1.0)
+        part = replace(rest, time_limit_s=rest.time_limit_s / len(pools))
         bound_us = incumbent.lower_bound_us
         incumbent.begin("refinement")
-        refine(simulator, pool, rest, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
+        for pool in pools:
+            refine(simulator, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
     best = incumbent.schedule
     if search.warm_start is not None:
         best = in_old_places(simulator, best, search.warm_start)
