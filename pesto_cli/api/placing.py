@@ -7,7 +7,7 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
-from pesto_cli.errors import InfeasibleError, NoSolutionError
+from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
 from pesto_cli.graph import FloatArray
