@@ -442,7 +442,7 @@ def test_cbc_verdicts_are_read_truthfully():
 
 
 def test_unknown_solver_and_balance_are_refused():
-    with pytest.raises(BadInputError, match="'gurobi' is unknown; use one of cpsat, cbc, highs"):
+    with pytest.raises(BadInputError, match="'gurobi' is unknown; one of cpsat, cbc, highs was"):
         solve(fan(two_gpus()), Limits(), solver="gurobi")
     with pytest.raises(BadInputError, match=r"balance is 1\.5"):
         solve(fan(two_gpus()), Limits(), balance=1.5)

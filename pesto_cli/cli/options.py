@@ -85,19 +85,24 @@ def deterministic_option(command: Command) -> Command:
     )(command)
 
 
+def num_nodes_option(command: Command) -> Command:
+    """`--num-nodes`."""
+    return click.option(
+        "-n",
+        "--num-nodes",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="Size of the coarse graph.",
+    )(command)
+
+
 def search_options(command: Command) -> Command:
     """Options that every search takes."""
     options: list[Callable[[Command], Command]] = [
         time_limit_option(),
         click.option("--solver", default="cpsat", show_default=True, help="cpsat, cbc or highs."),
-        click.option(
-            "-n",
-            "--num-nodes",
-            type=click.IntRange(min=1),
-            default=200,
-            show_default=True,
-            help="Size of the coarse graph.",
-        ),
+        num_nodes_option,
         click.option(
             "--no-congestion", is_flag=True, help="Let transfers on a link overlap in the ILP."
         ),

@@ -20,6 +20,7 @@ from pesto_cli.cli.options import (
     echo_json,
     json_option,
     listed,
+    num_nodes_option,
     output_option,
     quiet_option,
     search_options,
@@ -32,14 +33,7 @@ from pesto_cli.errors import INTERRUPTED, BadInputError, about, unknown_name
 @click.command()
 @click.argument("profile", type=PATH)
 @output_option("the coarse profile")
-@click.option(
-    "-n",
-    "--num-nodes",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Size of the coarse graph.",
-)
+@num_nodes_option
 @json_option
 @quiet_option()
 def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import tempfile
 import tomllib
 import zlib
@@ -115,6 +116,10 @@ def write_json(path: Path | str, value: dict[str, Any]) -> None:
     atomic_write(path, data)
 
 
+# How git marks where one side of a merge begins.
+CONFLICT = re.compile(rb"^<{7} ", re.MULTILINE)
+
+
 class Schema(BaseModel):
     """Unknown keys are errors: a misspelt option must not be ignored in silence."""
 
@@ -138,6 +143,11 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
         if _is_graph(Path(path), data):
             raise BadInputError(
                 f"{path} is a TensorFlow graph; a {what} was expected. {_of_a_graph(path)}"
+            ) from None
+        if CONFLICT.search(data):
+            raise BadInputError(
+                f"{path} has the conflict marks of a merge; a {what} was expected: take either "
+                "side whole (git checkout --ours or --theirs), or make it again."
             ) from None
         kind = "cut short or damaged" if data[:1] == b"{" else "not JSON"
         raise BadInputError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, unknown_name
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import Found, OnSolution, Search
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
@@ -91,7 +91,7 @@ def solve(
     """
     began = time.monotonic()
     if solver not in SOLVERS:
-        raise BadInputError(f"solver {solver!r} is unknown; use one of {', '.join(SOLVERS)}.")
+        raise unknown_name("solver", solver, SOLVERS)
     if balance is not None and not 0 <= balance <= 1:
         raise BadInputError(f"balance is {balance}; a share in [0, 1] was expected.")
     formulation = Formulation.build(problem)

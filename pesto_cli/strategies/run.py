@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from pesto_cli.bounds import lower_bound_us
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import unknown_name
 from pesto_cli.memory import memory_peak
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result, SolveStatus, optimal_up_to_us
@@ -23,9 +23,7 @@ def run(problem: Problem, name: str, search: Search) -> Result:
         BadInputError: no such strategy.
     """
     if name not in STRATEGIES:
-        raise BadInputError(
-            f"strategy {name!r} is unknown; one of {', '.join(STRATEGIES)} was expected."
-        )
+        raise unknown_name("strategy", name, STRATEGIES)
     warm_up()
     began = time.perf_counter()
     answer = STRATEGIES[name](Simulator(problem), search)
