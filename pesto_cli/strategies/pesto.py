@@ -7,6 +7,7 @@ never returns less; and what the ILP finds is refined op by op, where most of th
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pesto_cli import ilp
@@ -45,27 +46,8 @@ _log = logging.getLogger(__name__)
 
 def pesto(simulator: Simulator, search: Search) -> Answer:
     """Improve on what `single`, `expert` and some rivals find, and on the warm start."""
-    began = time.monotonic()
-
-    def share(of: float) -> Limits:
-        """What is left of the first `of` of the time limit."""
-        limit_s, spent_s = search.limits.time_limit_s, time.monotonic() - began
-        if search.limits.deterministic:
-            return replace(search.limits, time_limit_s=of * limit_s)
-        return replace(search.limits, time_limit_s=max(0.0, of * limit_s - spent_s))
-
-    starts: dict[str, Schedule] = {}
-    if search.warm_start is not None:
-        starts[WARM_START] = simulator.replay(search.warm_start)
-        _note_what_is_short(simulator.problem, starts[WARM_START])
-    if search.warm_start is None or search.cheap_starts:
-        starts["single"] = single(simulator, search).schedule
-        starts["expert"] = expert(simulator, search).schedule
-        rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
-        num_rivals = int(RIVALS_SHARE * search.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
-        for name, rival in RIVALS[:num_rivals]:
-            if not search.limits.stop.is_set():
-                starts[name] = rival(simulator, replace(search, limits=share(1.0))).schedule
+    share, stop = _shares(search.limits), search.limits.stop
+    starts = _starts(simulator, search, share)
     is_coarse = simulator.problem.num_ops > search.num_nodes
     ilp_share = COARSE_ILP_SHARE if is_coarse else ILP_SHARE
     incumbent = Incumbent(simulator, search)
@@ -76,7 +58,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
         del starts[WARM_START]  # It would lead away from a better one.
     found: list[Schedule] = []
-    if not search.limits.stop.is_set():
+    if not stop.is_set():
         incumbent.begin("coarse ILP")
         coarse = solve_coarsely(simulator, search, share(ilp_share), list(starts.values()))
         for schedule in coarse.schedules:
@@ -88,7 +70,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
         # One chain alone stays near its start: half of the time is for the others.
         warm = starts.pop(WARM_START)
         pools = [[warm, *found], list(starts.values())]
-    if not search.limits.stop.is_set():
+    if not stop.is_set():
         rest = share(1.0 - ilp_share if search.limits.deterministic else 1.0)
         part = replace(rest, time_limit_s=rest.time_limit_s / len(pools))
         bound_us = incumbent.lower_bound_us
@@ -99,6 +81,37 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     if search.warm_start is not None:
         best = in_old_places(simulator, best, search.warm_start)
     return Answer(best, incumbent.lower_bound_us)
+
+
+def _shares(limits: Limits) -> Callable[[float], Limits]:
+    """From now on, what is left of the first part of the time, as a share of all."""
+    began = time.monotonic()
+
+    def share(of: float) -> Limits:
+        spent_s = 0.0 if limits.deterministic else time.monotonic() - began
+        return replace(limits, time_limit_s=max(0.0, of * limits.time_limit_s - spent_s))
+
+    return share
+
+
+def _starts(
+    simulator: Simulator, search: Search, share: Callable[[float], Limits]
+) -> dict[str, Schedule]:
+    """The warm start, and what cheap strategies and as many rivals as there is time for find."""
+    starts: dict[str, Schedule] = {}
+    if search.warm_start is not None:
+        starts[WARM_START] = simulator.replay(search.warm_start)
+        _note_what_is_short(simulator.problem, starts[WARM_START])
+        if not search.cheap_starts:
+            return starts
+    starts["single"] = single(simulator, search).schedule
+    starts["expert"] = expert(simulator, search).schedule
+    rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
+    num_rivals = int(RIVALS_SHARE * search.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
+    for name, rival in RIVALS[:num_rivals]:
+        if not search.limits.stop.is_set():
+            starts[name] = rival(simulator, replace(search, limits=share(1.0))).schedule
+    return starts
 
 
 def _note_what_is_short(problem: Problem, start: Schedule) -> None:
