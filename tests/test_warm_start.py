@@ -1,7 +1,9 @@
 """A placement of an earlier graph, carried over to one that has changed."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +143,23 @@ def test_a_warm_start_of_an_earlier_graph_is_deterministic(pesto: Pesto, tmp_pat
         assert "of 3 ops, 2 are where it has them, 1 with others of their scope" in done.err
         answers.append((tmp_path / name).read_bytes())
     assert answers[0] == answers[1]
+
+
+def test_a_placement_s_file_tells_what_it_was_made_from(pesto: Pesto, tmp_path: Path) -> None:
+    problem = chain("a", "b", "c")
+    profile, start = written(tmp_path, problem, file_of(problem, [1, 1, 2], [0, 1, 0]))
+    rules, out = tmp_path / "rules.toml", tmp_path / "p.json"
+    rules.write_text("headroom = 0.9\n")
+
+    def parameters(*options: object) -> dict[str, Any]:
+        assert pesto("solve", profile, "-o", out, *options, "--quiet").code == 0
+        found: dict[str, Any] = api.read_placement(out).provenance["parameters"]
+        return found
+
+    found = parameters("--warm-start", start, "--constraints", rules, *QUICK)
+    assert found["warm_start"] == api.read_placement(start).file_hash
+    assert found["constraints"] == hashlib.sha256(rules.read_bytes()).hexdigest()
+    assert parameters("--strategy", "metis") == {"seed": 0}
 
 
 def test_a_start_that_misleads_costs_nothing_of_the_result(pesto: Pesto, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def solve(
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
     from pesto_cli.files.job_summary import append_summary
+    from pesto_cli.files.storage import read_bytes, sha256
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.sections import sections_markdown
@@ -99,7 +100,8 @@ def solve(
     _check_strategies([strategy])
     if summary is not None:
         check_output(summary, output, profile, warm_start)
-    priced = _constrained(profile, options.pop("constraints"))
+    constraints = options.pop("constraints")
+    priced = _constrained(profile, constraints)
     start = None
     if warm_start is not None and strategy != "pesto":
         raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
@@ -113,7 +115,10 @@ def solve(
             result = api.solve(priced, strategy, watched)
     if options["deterministic"]:
         options["workers"] = 1
-    placed = api.placement(priced, result, options)
+    read = {"constraints": constraints, "warm_start": warm_start}
+    parameters = options if strategy == "pesto" else {"seed": options["seed"]}
+    parameters |= {name: sha256(read_bytes(path)) for name, path in read.items() if path}
+    placed = api.placement(priced, result, parameters)
     api.write_placement(output, placed)
     if summary is not None:
         section = solved_section(priced.problem, result)
