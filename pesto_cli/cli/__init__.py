@@ -63,7 +63,17 @@ def main() -> None:
         sys.exit(BUG)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class InOrder(click.Group):
+    """Lists its commands as they were added: in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="pesto")
 def cli() -> None:
     """Place the ops of a TensorFlow training graph on several devices.

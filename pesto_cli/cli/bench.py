@@ -26,7 +26,7 @@ from pesto_cli.errors import BadInputError, about
 MACHINE = "v100x2-nvlink"
 
 
-@click.group()
+@click.group(short_help="Make the experiments of papers again, with every rival.")
 def bench() -> None:
     """Make published experiments again, with every rival in the same run."""
 

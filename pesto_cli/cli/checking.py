@@ -17,7 +17,7 @@ from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 
 
-@click.command()
+@click.command(short_help="Tell whether PLACEMENT is fresh, stale or regressed.")
 @click.argument("graph")
 @click.argument("placement", type=PATH)
 @click.option("--profile", type=PATH, help="Of GRAPH: predict the step time, and the memory.")

@@ -10,7 +10,7 @@ from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 
-@click.command()
+@click.command(short_help="Check the installation: versions, solvers, devices.")
 @json_option
 @quiet_option("only what does not work")
 def doctor(as_json: bool, quiet: bool) -> None:
@@ -36,7 +36,7 @@ def doctor(as_json: bool, quiet: bool) -> None:
         )
 
 
-@click.command()
+@click.command(short_help="Print what a shell needs to complete pesto's commands.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

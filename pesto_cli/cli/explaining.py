@@ -10,7 +10,7 @@ from pesto_cli.cli.options import PATH, echo_json, json_option, quiet_option
 from pesto_cli.cli.shown import shown
 
 
-@click.command()
+@click.command(short_help="Tell why OP runs where and when it does.")
 @click.argument("profile", type=PATH)
 @click.argument("placement", type=PATH)
 @click.argument("op", required=False)

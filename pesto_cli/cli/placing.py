@@ -62,7 +62,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
             )
 
 
-@click.command()
+@click.command(short_help="Find a device and a place in its order for every op.")
 @click.argument("profile", type=PATH)
 @output_option("the placement")
 @click.option(
@@ -132,7 +132,7 @@ def solve(
         sys.exit(INTERRUPTED)
 
 
-@click.command()
+@click.command(short_help="Replay a placement of PROFILE, and check it.")
 @click.argument("profile", type=PATH)
 @click.option("--placement", type=PATH, required=True, help="What to replay.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace, for Perfetto.")
@@ -191,7 +191,7 @@ def simulate(
             click.echo(memory_text(result.memory_peaks), err=True)
 
 
-@click.command()
+@click.command(short_help="Solve PROFILE by every strategy, side by side.")
 @click.argument("profile", type=PATH)
 @click.option(
     "--strategies", default="all", show_default=True, metavar="A,B,...", help="Which ones."

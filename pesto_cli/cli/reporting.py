@@ -10,7 +10,7 @@ from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError
 
 
-@click.command()
+@click.command(short_help="Show placements of PROFILE in one page of HTML.")
 @click.argument("profile", type=PATH)
 @click.argument("placements", type=PATH, nargs=-1, required=True, metavar="PLACEMENT...")
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the page (.html).")

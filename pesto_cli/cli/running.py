@@ -23,7 +23,7 @@ from pesto_cli.errors import BadInputError, NotAsPlannedError, about, likely
 SHOWN_DEPARTURES = 50
 
 
-@click.command()
+@click.command(short_help="Run steps of GRAPH on real devices, and verify them.")
 @click.argument("graph", type=PATH)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @click.option(
