@@ -6,7 +6,6 @@ experiments share what they have in common.
 
 import ast
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -35,10 +34,13 @@ from pesto_cli.strategies.run import judged
 
 # What a result depends on beside its input.
 DECIDING = (
-    *("graph", "machine", "problem", "schedule", "limits"),
+    *("graph", "machine", "problem", "symmetry", "schedule", "limits"),
     *("bounds", "memory", "simulate", "coarsen", "ilp", "refine", "strategies"),
     *("bench/change", "bench/contenders"),
 )
+
+# Of a search that ends by itself.
+ENDLESS_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def make(job: Job, key: Mapping[str, Any]) -> Record:
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
     limits = Limits(**asdict(job.effort))
     if not CONTENDERS[job.contender].uses_time:
-        limits = replace(limits, time_limit_s=math.inf)  # rivals take what they take
+        limits = replace(limits, time_limit_s=ENDLESS_S)  # rivals take what they take
     search = Search(limits=limits, num_nodes=job.num_nodes, congestion=job.congestion)
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     try:
