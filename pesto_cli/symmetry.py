@@ -30,7 +30,10 @@ def _can_swap(problem: Problem, first: int, second: int) -> bool:
     )
     same_links = all(
         (matrix == matrix[swapped][:, swapped]).all()
-        for matrix in (machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us)
+        for matrix in (
+            *(machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us),
+            *machine.lost_us.reshape(4, *machine.wait_us.shape),
+        )
     )
     renamed = set(
         zip(

@@ -12,6 +12,7 @@ from pesto_cli.files import PlacementFile, Profile, write_placement, write_profi
 from pesto_cli.files.job_summary import MAX_BYTES, append_summary
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
+from pesto_cli.symmetry import interchangeable
 
 DEVICES = ["CPU:0", "GPU:0", "GPU:1"]
 
@@ -166,6 +167,24 @@ def test_devices_of_a_profile_change_names_only_where_they_are_interchangeable()
     assert len(placement_changes(first, second, unlike).moved) == 4
 
 
+def test_devices_that_lose_otherwise_to_transfers_are_not_interchangeable() -> None:
+    machine = two_gpus()
+    between = [link for link in machine.links if {link.src, link.dst} == {"GPU:0", "GPU:1"}]
+    assert interchangeable(on_gpus(OpGraph.build(["a"]), [1], machine)) == [[1, 2]]
+    lossy = replace(between[0], comm=replace(between[0].comm, sender_us=100.0))
+    links = tuple(lossy if link is between[0] else link for link in machine.links)
+    unlike = replace(machine, links=links)
+    assert interchangeable(on_gpus(OpGraph.build(["a"]), [1], unlike)) == []
+
+
+def test_a_placement_names_each_device_once(pesto: Pesto, tmp_path: Path) -> None:
+    _, (one, two) = three_ops(tmp_path)
+    two.write_text(two.read_text().replace('"GPU:1"', '"GPU:0"'))
+    done = pesto("diff", one, two)
+    assert done.code == 2
+    assert "devices are CPU:0, GPU:0, GPU:0; each once was expected" in done.err
+
+
 def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path) -> None:
     profile, paths = three_ops(tmp_path)
     write_placement(paths[1], placed("", "", "abc"))
@@ -178,11 +197,24 @@ def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path)
     assert peak == ["GPU:1", "peak", "1000", "B", "1000", "B", "same"]
 
 
-def test_fewer_devices_leave_every_one_a_name_of_its_own() -> None:
-    first, second = placed("", "ab", "cdef"), placed("", "cdef", devices=DEVICES[:2])
+def test_where_a_device_is_gone_the_others_keep_their_names(pesto: Pesto, tmp_path: Path) -> None:
+    first, second = placed("", "a", "bc"), placed("", "abc", devices=DEVICES[:2])
     changes = placement_changes(first, second)
-    assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
-    assert changes.moved == ()
+    assert changes.renamed == {}
+    assert [move.op for move in changes.moved] == ["b", "c"]
+    _, paths = three_ops(tmp_path)
+    smaller = tmp_path / "smaller.json"
+    machine = two_gpus()
+    links = tuple(link for link in machine.links if "GPU:1" not in (link.src, link.dst))
+    graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [1, 2])])
+    one_gpu = replace(machine, devices=machine.devices[:2], links=links)
+    write_profile(smaller, Profile(on_gpus(graph, [1, 10, 10], one_gpu)))
+    write_placement(paths[0], replace(first, predicted={"step_us": 12.0}))
+    write_placement(paths[1], second)
+    done = pesto("diff", *paths, "--profile", smaller, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["before"]["step_us"], found["after"]["step_us"]) == (12.0, 21.0)
 
 
 def test_slower_than_promised_is_a_regression_though_the_old_one_would_be_slower_too(

@@ -1,6 +1,5 @@
 """A placement of an earlier graph, carried over to one that has changed."""
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,7 @@ def test_a_placement_s_file_tells_what_it_was_made_from(pesto: Pesto, tmp_path: 
 
     found = parameters("--warm-start", start, "--constraints", rules, *QUICK)
     assert found["warm_start"] == api.read_placement(start).file_hash
-    assert found["constraints"] == hashlib.sha256(rules.read_bytes()).hexdigest()
+    assert found["constraints"]["headroom"] == 0.9
     assert parameters("--strategy", "metis") == {"seed": 0}
 
 

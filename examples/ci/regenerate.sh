@@ -22,10 +22,25 @@ name=${2:?usage: regenerate.sh SOURCE PLACEMENT}
 max_regression=${MAX_REGRESSION:-2%}
 search=(--deterministic --time-limit "${TIME_LIMIT:-60}")
 
-absolute() { case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac; }
-placement=$(absolute "$name")
-summary=$(absolute "${SUMMARY:-${GITHUB_STEP_SUMMARY:-/dev/null}}")
-comment=$(absolute "${COMMENT:-/dev/null}")
+# A usable path, absolute and without links; exit code 5 is pesto's for what the system refuses.
+usable() {
+    mkdir -p "$(dirname "$1")"
+    local path
+    path=$(readlink -f "$1")
+    if [[ $path != /dev/null && (-d $path || ! -w $(dirname "$path")) ]]; then
+        echo "Error: $1 cannot be written; a file in a folder that can be was expected." >&2
+        exit 5
+    fi
+    echo "$path"
+}
+if [[ ! $max_regression =~ ^[0-9.]+%$ ]]; then
+    echo "Error: MAX_REGRESSION is $max_regression; a percentage such as 2% was expected." >&2
+    exit 2
+fi
+placement=$(usable "$name")
+summary=$(usable "${SUMMARY:-${GITHUB_STEP_SUMMARY:-/dev/null}}")
+comment=$(usable "${COMMENT:-/dev/null}")
+if [[ $comment != /dev/null ]]; then rm -f "$comment"; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -46,7 +61,7 @@ run() {
     "$@" 2> "$work/log" || code=$?
     if ((code == 0 || code > most)); then cat "$work/log" >&2; fi
     if ((code > most)); then
-        { echo '```'; sed -n '/Error/,$p' "$work/log"; echo '```'; } > "$work/failure.md"
+        { echo '```'; tail -n 20 "$work/log"; echo '```'; } > "$work/failure.md"
         finish "$code" "pesto $2 failed" "$work/failure.md"
     fi
 }
@@ -55,7 +70,6 @@ run 0 pesto export "$source" -o "$work/model.meta" --quiet
 run 0 pesto profile "$work/model.meta" --machine "${MACHINE:-v100x2-nvlink}" \
     -o "$work/model.profile.json" --quiet
 
-mkdir -p "$(dirname "$placement")"
 cd "$work"
 if [[ ! -e $placement ]]; then
     run 0 pesto solve model.profile.json -o after "${search[@]}" --summary solved.md

@@ -67,7 +67,8 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
 def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = None) -> Difference:
     """What a second placement has otherwise than a first.
 
-    Figures are by the profile for placements of its ops, else as they stand in the file.
+    Figures are by the profile for placements that fit its ops and devices, else as they stand in
+    the file.
 
     Raises:
         BadInputError: the profile is of neither.
@@ -77,15 +78,17 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
         return Difference(placement_changes(first, second), promise, promise, promised(second))
     problem = profile.problem
     changes = placement_changes(first, second, problem)
-    is_of_both = [set(placed.names) == set(problem.graph.names) for placed in (first, second)]
-    if not any(is_of_both):
+    known = (set(problem.graph.names), problem.machine.index_of.keys())
+    if not any(set(placed.names) == known[0] for placed in (first, second)):
         raise BadInputError(
             "the profile has other ops than both placements; one of a placement's graph was "
             "expected: profile that, or leave out --profile."
         )
     before, after = (
-        predicted(problem, replay(problem, placed.match(problem))) if is_its else promised(placed)
-        for placed, is_its in zip((first, second), is_of_both, strict=True)
+        predicted(problem, replay(problem, placed.match(problem)))
+        if set(placed.names) == known[0] and known[1] >= set(placed.devices)
+        else promised(placed)
+        for placed in (first, second)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
     return Difference(changes, promise, before, after, work_us)

@@ -21,7 +21,6 @@ class Check:
 
     now: None without a profile, or where nothing of the placement is left in it.
     has_other_profile: None without a profile.
-    num_carried_over: ops of the graph that are where the placement has them, of num_ops.
     """
 
     graph: GraphChanges

@@ -100,11 +100,9 @@ def _part_of(
         for before, after in zip(*linear_sum_assignment(worth, maximize=True), strict=True)
         if is_alike[before, after]
     }
-    free = [name for name in first.devices if name not in part_of.values()]
-    unassigned = [name for name in first.devices if name not in part_of]
-    for name in sorted(unassigned, key=lambda name: name not in free):
-        part_of[name] = free.pop(free.index(name) if name in free else 0)
-    return [part_of[name] for name in first.devices]
+    named = [part_of.get(name, name) for name in first.devices]
+    # Where a device is gone, another one would have its name.
+    return named if len(set(named)) == len(named) else list(first.devices)
 
 
 def _kind_of(problem: Problem | None) -> Callable[[str], object]:

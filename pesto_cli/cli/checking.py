@@ -112,6 +112,8 @@ def diff(
     priced = None if profile is None else api.read_profile(profile)
     found = api.diff(api.read_placement(first), api.read_placement(second), priced)
     names = (str(first), str(second)) if first.name == second.name else (first.name, second.name)
+    if names[0] == names[1]:
+        names = ("first", "second")
     title, sections = " -> ".join(names), difference_sections(found, names)
     if summary is not None:
         append_summary(summary, sections_markdown(title, sections))

@@ -13,6 +13,7 @@ from click.shell_completion import (
     BashComplete,
     CompletionItem,
     FishComplete,
+    ZshComplete,
     add_completion_class,
     split_arg_string,
 )
@@ -199,6 +200,15 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         words = split_arg_string(typed)[1:]
         last = "" if typed[-1:].isspace() or not words else words.pop()
         return words, last
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """Zsh, also at the second TAB: a function from `fpath` is its file's whole text every time."""
+
+    source_template = ZshComplete.source_template.replace(
+        "$zsh_eval_context[-1] == loadautofunc", '"$funcstack[1]" == _%(prog_name)s'
+    )
 
 
 @add_completion_class

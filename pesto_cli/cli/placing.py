@@ -88,7 +88,6 @@ def solve(
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
     from pesto_cli.files.job_summary import append_summary
-    from pesto_cli.files.storage import read_bytes, sha256
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.sections import sections_markdown
@@ -100,13 +99,13 @@ def solve(
     _check_strategies([strategy])
     if summary is not None:
         check_output(summary, output, profile, warm_start)
-    constraints = options.pop("constraints")
-    priced = _constrained(profile, constraints)
+    read: dict[str, Any] = {}
+    priced = _constrained(profile, options.pop("constraints"), read)
     start = None
     if warm_start is not None and strategy != "pesto":
         raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
     if warm_start is not None:
-        start = _carried_over(warm_start, priced, quiet)
+        start = _carried_over(warm_start, priced, quiet, read)
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
         if start is not None and start.num_by_name:
@@ -115,10 +114,8 @@ def solve(
             result = api.solve(priced, strategy, watched)
     if options["deterministic"]:
         options["workers"] = 1
-    read = {"constraints": constraints, "warm_start": warm_start}
     parameters = options if strategy == "pesto" else {"seed": options["seed"]}
-    parameters |= {name: sha256(read_bytes(path)) for name, path in read.items() if path}
-    placed = api.placement(priced, result, parameters)
+    placed = api.placement(priced, result, dict(sorted((parameters | read).items())))
     api.write_placement(output, placed)
     if summary is not None:
         section = solved_section(priced.problem, result)
@@ -210,7 +207,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
     _check_strategies(names)
-    priced = _constrained(profile, options.pop("constraints"))
+    priced = _constrained(profile, options.pop("constraints"), {})
     results: list[Any] = []
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
@@ -235,23 +232,26 @@ def _check_strategies(names: Sequence[str]) -> None:
             raise unknown_name("strategy", name, api.STRATEGIES)
 
 
-def _constrained(profile: Path, constraints: Path | None) -> Any:
+def _constrained(profile: Path, constraints: Path | None, read: dict[str, Any]) -> Any:
+    """The profile, with constraints if there are any, which go into what was read."""
     from pesto_cli import api
 
     priced = api.read_profile(profile)
     if constraints is None:
         return priced
     rules = api.read_constraints(constraints)
+    read["constraints"] = asdict(rules)
     with about(constraints):
         return api.constrain(priced, rules)
 
 
-def _carried_over(path: Path, priced: Any, quiet: bool) -> Any:
-    """A placement to start from, and word on stderr of how it fits."""
+def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
+    """A placement to start from, and word on stderr of how it fits; its hash goes into `read`."""
     from pesto_cli import api
     from pesto_cli.report.solved import carried_text, carried_warnings
 
     placed = api.read_placement(path)
+    read["warm_start"] = placed.file_hash
     with about(path):
         carried = api.carry_over(priced, placed)
     if not quiet:

@@ -68,7 +68,10 @@ def kernels_are_kept() -> bool:
     """Whether numba finds kernels that were compiled before, by this Python and of this source."""
     from pesto_cli import simulate
 
-    folder = Path(simulate.simulate.stats.cache_path)
+    stats = getattr(simulate.simulate, "stats", None)
+    if stats is None:  # NUMBA_DISABLE_JIT: there is nothing to compile
+        return True
+    folder = Path(stats.cache_path)
     tag = f"py{sys.version_info.major}{sys.version_info.minor}"
     compiled = folder.glob(f"simulate.simulate-*.{tag}.nbi")
     written = Path(simulate.__file__).stat().st_mtime

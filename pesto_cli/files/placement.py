@@ -156,6 +156,10 @@ def read_placement(path: Path | str) -> PlacementFile:
             f"{path}: ops.name, device and rank have {len(ops.name)}, {len(ops.device)} and "
             f"{len(ops.rank)} entries; one of each for every op, names unique, was expected."
         )
+    if len(set(parsed.devices)) < len(parsed.devices):
+        raise BadInputError(
+            f"{path}: devices are {', '.join(parsed.devices)}; each once was expected."
+        )
     _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
     for device, rank in zip(ops.device, ops.rank, strict=True):

@@ -68,7 +68,8 @@ def _sweep(path: Path) -> None:
     for left in path.parent.glob(f"{glob.escape(_temporaries(path))}*.*"):
         pid = left.name.removeprefix(_temporaries(path)).partition(".")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists():
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody else's
+                left.unlink()
 
 
 def _umask() -> int:

@@ -32,7 +32,10 @@ class TensorArrays:
         if node.type == "TensorArrayV3":
             self.array_of[index] = index
         elif node.inputs and node.inputs[0][0] in self.array_of:
-            array = self.array_of[index] = self.array_of[node.inputs[0][0]]
+            array = self.array_of[node.inputs[0][0]]
+            if node.type in (READ, GATHER):
+                return
+            self.array_of[index] = array
             if node.type in (WRITE, SCATTER) and (value := taken[2]) is not None:
                 self.elements[array] = value if node.type == WRITE else _row(value, taken[1])
 

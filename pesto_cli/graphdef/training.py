@@ -34,7 +34,15 @@ def untrained(meta: Any) -> str | None:
 
 def _train_op(graph_def: Any) -> str | None:
     """Return an op that nothing takes and that an optimiser's ops lead to."""
-    taken = {name.lstrip("^").split(":")[0] for node in graph_def.node for name in node.input}
-    applying = {node.name for node in graph_def.node if APPLYING.fullmatch(node.op)}
-    sinks = (node.name for node in graph_def.node if applying and node.name not in taken)
-    return next((name for name in sinks if applying & ancestors(graph_def, [name])), None)
+    takers: dict[str, list[str]] = {}
+    for node in graph_def.node:
+        for name in node.input:
+            takers.setdefault(node_name(name.lstrip("^")), []).append(node.name)
+    reached = {node.name for node in graph_def.node if APPLYING.fullmatch(node.op)}
+    waiting = list(reached)
+    while waiting:
+        new = set(takers.get(waiting.pop(), ())) - reached
+        reached |= new
+        waiting += new
+    sinks = (node.name for node in graph_def.node if node.name not in takers)
+    return next((name for name in sinks if name in reached), None)

@@ -66,7 +66,7 @@ def slower_text(share: float) -> str:
     """A change of the step time."""
     if not math.isfinite(share):
         return "slower"
-    if abs(share) < 5e-5:
+    if abs(share) < 5e-4:
         return "as fast as before"
     return f"{abs(share):.1%} {'slower' if share > 0 else 'faster'}"
 
@@ -145,9 +145,12 @@ def _sent(sent: Sequence[SentBytes | None]) -> Iterator[list[str]]:
 def _row(what: str, values: Sequence[Any], text: Callable[[Any], str]) -> list[str]:
     texts = [UNKNOWN if value is None else text(value) for value in values]
     before, after = values[0], values[-1]
-    if before is None or after is None or before == after:
-        return [what, *texts, UNKNOWN if before != after else "same"]
-    return [what, *texts, f"{after / before - 1:+.1%}" if before else "new"]
+    if before is None or after is None:
+        return [what, *texts, UNKNOWN]
+    if before == after:
+        return [what, *texts, "same"]
+    change = f"{after / before - 1:+.1%}" if before else "new"
+    return [what, *texts, "0.0%" if change in ("+0.0%", "-0.0%") else change]
 
 
 def _moves(difference: Difference) -> Section:

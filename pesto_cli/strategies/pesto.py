@@ -16,7 +16,7 @@ from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
-from pesto_cli.result import Progress
+from pesto_cli.result import Progress, optimal_up_to_us
 from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.baechi.m_etf import m_etf
@@ -76,6 +76,8 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
         bound_us = incumbent.lower_bound_us
         incumbent.begin("refinement")
         for pool in pools:
+            if incumbent.is_optimal:
+                break
             refine(simulator, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
     best = incumbent.schedule
     if search.warm_start is not None:
@@ -178,6 +180,12 @@ class Incumbent:
         if self._best is None:
             raise LookupError("no schedule was offered")
         return self._best
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the best schedule fits, and is proved."""
+        quality = goodness(self._simulator.problem, self.schedule)
+        return quality <= (0, optimal_up_to_us(self.lower_bound_us))
 
     def begin(self, stage: str) -> None:
         """Something else looks for better schedules from now on."""

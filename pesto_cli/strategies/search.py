@@ -16,7 +16,8 @@ class Search:
 
     solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
     congestion, balance: as `ilp.solve` takes them.
-    warm_start: a placement to start from. It is left out where another start is faster.
+    warm_start: a placement to start from. It is left out where the best of
+        the other starts is faster.
     cheap_starts: start from what cheap strategies find; without a warm start, always.
     on_progress: called at each stage, better schedule and higher bound.
     """
