@@ -78,17 +78,18 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
         return Difference(placement_changes(first, second), promise, promise, promised(second))
     problem = profile.problem
     changes = placement_changes(first, second, problem)
-    known = (set(problem.graph.names), problem.machine.index_of.keys())
-    if not any(set(placed.names) == known[0] for placed in (first, second)):
+    ops, devices = set(problem.graph.names), problem.machine.index_of.keys()
+    is_of_ops = [set(placed.names) == ops for placed in (first, second)]
+    if not any(is_of_ops):
         raise BadInputError(
             "the profile has other ops than both placements; one of a placement's graph was "
             "expected: profile that, or leave out --profile."
         )
     before, after = (
         predicted(problem, replay(problem, placed.match(problem)))
-        if set(placed.names) == known[0] and known[1] >= set(placed.devices)
+        if is_its and devices >= set(placed.devices)
         else promised(placed)
-        for placed in (first, second)
+        for placed, is_its in zip((first, second), is_of_ops, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
     return Difference(changes, promise, before, after, work_us)
