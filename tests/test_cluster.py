@@ -45,6 +45,7 @@ from pesto_cli.profile.comm.chains import Chains, Move
 from pesto_cli.profile.comm.occupation import Losses, losses
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 from pesto_cli.profile.comm.waiting import wait_us
+from pesto_cli.profile.traces.received import ReceivedLabel
 from pesto_cli.runtime.comparison import device_names
 
 MARK = "PESTO_TEST_MARK"
@@ -298,8 +299,10 @@ def test_without_a_namespace_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) 
         isolation.leave_network()
 
 
-def received_in_a_chain(connection: Connection, num_bytes: int, num_hops: int) -> list[str]:
-    """What workers received in one step, by TensorFlow's own trace."""
+def received_in_a_chain(
+    connection: Connection, num_bytes: int, num_hops: int
+) -> list[tuple[int, str, str]]:
+    """Sizes and ends of what workers received in one step, by TensorFlow's own trace."""
     tf1 = tensorflow().compat.v1
     src, dst = connection.device_names.values()
     chains = Chains(connection, home=src)
@@ -309,18 +312,19 @@ def received_in_a_chain(connection: Connection, num_bytes: int, num_hops: int) -
     with connection.session(chains.graph, session_config()) as session:
         session.run(chains.assignments)
         session.run(chains.ends["goes", num_hops], options=options, run_metadata=metadata)
-    return [
-        re.sub(r" \S+Mb/s\] \S+ from ", " from ", node.timeline_label)
+    labels = [
+        ReceivedLabel.parse(node.timeline_label)
         for device in metadata.step_stats.dev_stats
         for node in device.node_stats
         if node.node_name == "RecvTensor"
     ]
+    return [(label.num_bytes(0, []), label.src, label.dst) for label in labels if label is not None]
 
 
 def test_a_hop_of_a_chain_is_one_transfer_and_one_signal_back(workers: Cluster) -> None:
     src, dst = (f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in (0, 1))
     received = workers.call(received_in_a_chain, 5000, num_hops=3)
-    there, back = f"[5000B] from {src} to {dst}", f"[0B] from {dst} to {src}"
+    there, back = (5000, src, dst), (0, dst, src)
     assert sorted(received) == [back] * 3 + [there] * 3
 
 

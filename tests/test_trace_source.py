@@ -24,6 +24,7 @@ from pesto_cli.profile.measured import Measured, TimedTransfer, costs
 from pesto_cli.profile.measured.node_names import Match, NodeNames
 from pesto_cli.profile.source import Request
 from pesto_cli.profile.traces import step_stats
+from pesto_cli.profile.traces.received import ReceivedLabel
 from pesto_cli.profile.traces.source import read_trace
 from pesto_cli.profile.traces.steps import Run, steps_by_repetition
 
@@ -483,6 +484,37 @@ def test_what_a_worker_receives_is_a_transfer_of_the_outputs_real_size():
     measured = step_stats.measured([stats])
     assert measured.transfers == (TimedTransfer(first, second, 262144, 306.0),)
     assert list(measured.us) == [("y", "CPU")]
+
+
+@pytest.mark.parametrize(
+    ("label", "us", "num_bytes"),
+    [
+        ("[5000B] [416.666667Mb/s] edge_13_Identity_6", 96, 5000),
+        ("[5000B] [1.0Gb/s] edge_13_Identity_6", 40, 5000),
+        ("[5000B] [infGb/s] edge_13_Identity_6", 0, 5000),
+        ("[5000B] edge_13_Identity_6", 40, 5000),
+        ("[12.0MB] [6.9Gb/s] edge_13_Identity_6", 14_589, 12_583_012),
+        ("[12.0MB] [3.2Gb/s] edge_13_Identity_6", 14_589, round(11.95 * 2**20)),
+        ("[0B] [0.000000Mb/s] edge_13_Identity_6", 40, 0),
+        ("[0B] [nanMb/s] edge_13_Identity_6", 0, 0),
+    ],
+)
+def test_the_label_of_a_received_tensor_has_its_size_with_every_rate(label, us, num_bytes):
+    received = ReceivedLabel.parse(f"{label} from /task:0 to /task:1")
+    assert (received.node, received.src, received.dst) == ("Identity_6", "/task:0", "/task:1")
+    assert received.num_bytes(us, []) == num_bytes
+
+
+def test_signals_between_workers_are_no_transfers():
+    stats = tensorflow().compat.v1.RunMetadata().step_stats
+    for size in (0, 5000):
+        stats.dev_stats.add(device="/task:1").node_stats.add(
+            node_name="RecvTensor",
+            timeline_label=f"[{size}B] [1.000000Mb/s] edge_9_y from /task:0 to /task:1",
+            op_end_rel_micros=306,
+        )
+    measured = step_stats.measured([stats])
+    assert measured.transfers == (TimedTransfer("/task:0", "/task:1", 5000, 306.0),)
 
 
 # What a measurement means on a machine, with times made up.

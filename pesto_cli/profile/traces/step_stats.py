@@ -9,13 +9,12 @@ from pesto_cli.graphdef.signature import data_type
 from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import TimedTransfer, copied, device_type
+from pesto_cli.profile.traces.received import ReceivedLabel
 from pesto_cli.profile.traces.step_rows import COPIES, KERNELS, RecordedStep, Row, measured_steps
 
 # `name = Type(inputs)`, behind the memory that a worker writes in front.
 _LABEL = re.compile(r"(?:^|\] )\S+ = (\w+)\(")
 _RECEIVED = "RecvTensor"
-# `[0.2MB] [6.9Gb/s] edge_9_dense/MatMul from /job:worker/... to /job:worker/...`
-_TENSOR = re.compile(r"\[([\d.]+)Gb/s\] edge_\d+_(\S+) from (\S+) to (\S+)")
 
 
 def measured(steps: Sequence[Any], place_of: Callable[[str], str] = device_type) -> Measured:
@@ -50,19 +49,15 @@ def _copies(step: Any) -> Iterator[TimedTransfer]:
 
 
 def _received(step: Any, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[TimedTransfer]:
-    """Yield what workers received from others.
-
-    The label has rounded figures: of the outputs of the tensor's node, that which comes nearest.
-    """
+    """Yield the tensors that workers received from other workers; signals carry no byte."""
     for device in step.dev_stats:
         for stats in device.node_stats:
-            label = _TENSOR.search(stats.timeline_label)
+            label = ReceivedLabel.parse(stats.timeline_label)
             if stats.node_name == _RECEIVED and label is not None:
                 us = _us(stats)
-                rounded = float(label[1]) * 1e3 / 8 * us
-                outputs = sizes.get(label[2], {}).values()
-                nearest = min(outputs, key=lambda size: abs(size - rounded), default=round(rounded))
-                yield TimedTransfer(label[3], label[4], nearest, us)
+                size = label.num_bytes(us, list(sizes.get(label.node, {}).values()))
+                if size > 0:
+                    yield TimedTransfer(label.src, label.dst, size, us)
 
 
 def _us(stats: Any) -> float:

@@ -1,0 +1,62 @@
+"""The label with which TensorFlow's workers record a tensor that they received from another."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+_MIB = 2**20
+# Sizes from 0.1 MiB on have one decimal, and rates too from 1 Gb/s on. The rate is `inf` or `nan`
+# where the clock showed no time.
+_LABEL = re.compile(
+    r"\[(?P<size>[\d.]+)(?P<mebi>M?)B\] "
+    r"(?:\[(?P<rate>[-\w.]+)(?P<giga>[GM])b/s\] )?"
+    r"(?:edge_\d+_)?(?P<node>\S+) from (?P<src>\S+) to (?P<dst>\S+)"
+)
+
+
+@dataclass(frozen=True)
+class ReceivedLabel:
+    """What `[0.2MB] [6.9Gb/s] edge_9_dense/MatMul from /job:worker/... to /job:worker/...` says.
+
+    node: the node of the tensor. src, dst: names of devices.
+    least_bytes, most_bytes: the sizes that the label's figure may stand for.
+    bytes_per_us: the rate, None where the label has no usable one.
+    """
+
+    node: str
+    src: str
+    dst: str
+    least_bytes: float
+    most_bytes: float
+    bytes_per_us: float | None
+
+    @classmethod
+    def parse(cls, label: str) -> Self | None:
+        """Return what a label says; None for the label of anything else."""
+        found = _LABEL.search(label)
+        if found is None:
+            return None
+        unit, error = (_MIB, 0.05) if found["mebi"] else (1, 0.0)
+        least, most = ((float(found["size"]) + off) * unit for off in (-error, error))
+        rate = found["rate"]
+        # 1 Mb/s is 1 / 8 byte a microsecond.
+        per_us = (1000 if found["giga"] == "G" else 1) / 8
+        is_number = rate is not None and re.fullmatch(r"[\d.]+", rate) is not None
+        bytes_per_us = float(rate) * per_us if is_number else None
+        return cls(found["node"], found["src"], found["dst"], least, most, bytes_per_us)
+
+    def num_bytes(self, us: float, output_bytes: Sequence[int]) -> int:
+        """Return the size of the tensor that took `us`.
+
+        Args:
+            us: the time of the transfer, in microseconds.
+            output_bytes: the sizes of its node's outputs where the trace has them: the one nearest
+                to the label's rounded figures is exact.
+        """
+        estimate = (self.least_bytes + self.most_bytes) / 2
+        if self.bytes_per_us is not None:
+            estimate = min(max(self.bytes_per_us * us, self.least_bytes), self.most_bytes)
+        if self.least_bytes == self.most_bytes:
+            return round(estimate)
+        return min(output_bytes, key=lambda size: abs(size - estimate), default=round(estimate))
