@@ -59,6 +59,16 @@ def test_four_unequal_devices_without_a_host(name: str) -> None:
     assert result.status in (SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("types", [[], ["Placeholder"], ["_Retval"], ["_Retval", "Placeholder"]])
+def test_graphs_of_feeds_and_fetches_alone_are_placed(name: str, types: list[str]) -> None:
+    graph = OpGraph.build([f"op{op}" for op in range(len(types))], types=types)
+    times = {"GPU": np.full(len(types), 9.0), "CPU": np.full(len(types), 5.0)}
+    result = run(Problem.build(graph, times, two_gpus()), name, QUICK)
+    assert result.status == SolveStatus.OPTIMAL
+    assert result.makespan_us == 0
+
+
 def test_an_unknown_strategy_lists_those_that_exist(diamond: Problem) -> None:
     with pytest.raises(BadInputError, match="'fast' is unknown; one of single"):
         run(diamond, "fast", QUICK)

@@ -73,7 +73,7 @@ def _scheduled(simulator: Simulator, graph: PlacementGraph, placed: Placed) -> S
     if placed.start_us is not None and (graph.node_of_op[~problem.is_fetch] >= 0).all():
         position = np.empty(problem.num_ops)
         position[problem.graph.topological_order] = np.arange(problem.num_ops)
-        start_us = np.where(graph.node_of_op >= 0, placed.start_us[graph.node_of_op], np.inf)
+        start_us = graph.by_op(placed.start_us, np.inf)
         priority = np.empty(problem.num_ops)
         priority[np.lexsort((position, start_us))] = -np.arange(problem.num_ops)
         schedules.append(simulator.list_schedule(device, priority))

@@ -7,6 +7,7 @@ the program's graph has none.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from pesto_cli.strategies.baechi.settings import Settings
 from pesto_cli.strategies.devices import accelerators, fastest_device
 
 SIGNAL_BYTES = 4
+
+Numbers = TypeVar("Numbers", FloatArray, IntArray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +76,20 @@ class PlacementGraph:
         """Direct successors by node."""
         return Adjacency.from_edges(self.num_nodes, self.edges[:, 0], self.edges[:, 1])
 
+    def by_op(self, of_node: Numbers, without_node: float) -> Numbers:
+        """`[num_ops]`, from `[num_nodes]`: ops without a node get a value of their own.
+
+        A graph of fetches alone has no node at all.
+        """
+        by_op: Numbers = np.full(len(self.node_of_op), without_node, dtype=of_node.dtype)
+        has_node = self.node_of_op >= 0
+        by_op[has_node] = of_node[self.node_of_op[has_node]]
+        return by_op
+
     def device_of_ops(self, problem: Problem, device: IntArray) -> IntArray:
         """`[num_ops]`, from `[num_nodes]`: followers go with their owner where they may."""
         graph = problem.graph
-        op_device = np.where(self.node_of_op >= 0, device[self.node_of_op], -1)
+        op_device = self.by_op(device, -1)
         followed = np.where(self.owner >= 0, op_device[self.owner], -1)
         # The longest op of a group that follows speaks for it.
         of_group = np.full(graph.num_groups, -1, dtype=np.int64)
