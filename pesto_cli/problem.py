@@ -89,13 +89,30 @@ class Problem:
 
     @cached_property
     def is_feed(self) -> BoolArray:
-        """`[num_ops]`: fed from the host; produced on it at time 0."""
+        """`[num_ops]`: a placeholder."""
         return np.array([name in FEED_TYPES for name in self.graph.types], dtype=np.bool_)
 
     @cached_property
     def is_fetch(self) -> BoolArray:
         """`[num_ops]`: return of a fetched tensor to the host."""
         return np.array([name in FETCH_TYPES for name in self.graph.types], dtype=np.bool_)
+
+    @cached_property
+    def is_hosted(self) -> BoolArray:
+        """`[num_ops]`: a feed or a fetch that the host can run: it alone does, in no time."""
+        host = self.machine.host
+        kind = None if host is None else self.machine.devices[host].kind
+        if kind not in self.kinds:
+            return np.zeros(self.num_ops, dtype=np.bool_)
+        timed = ~np.isnan(self.time_us[:, self.kinds.index(kind)])
+        hosted: BoolArray = (self.is_feed | self.is_fetch) & timed
+        return hosted
+
+    @cached_property
+    def is_given(self) -> BoolArray:
+        """`[num_ops]`: a feed that the host has at time 0, as it waits for nothing."""
+        given: BoolArray = self.is_feed & self.is_hosted & (self.graph.predecessors.degree == 0)
+        return given
 
     @cached_property
     def duration_us(self) -> FloatArray:
@@ -106,11 +123,9 @@ class Problem:
                 time_us = self.time_us[:, self.kinds.index(device.kind)]
                 overhead_us = device.op_overhead_us * self.graph.num_members
                 duration[:, index] = time_us / device.speed + overhead_us
-        host = self.machine.host
-        if host is not None:
-            on_host = (self.is_feed | self.is_fetch) & ~np.isnan(duration[:, host])
-            duration[on_host] = np.inf
-            duration[on_host, host] = 0.0
+        if self.machine.host is not None:
+            duration[self.is_hosted] = np.inf
+            duration[self.is_hosted, self.machine.host] = 0.0
         return np.where(np.isnan(duration), np.inf, duration)
 
     @cached_property

@@ -44,9 +44,7 @@ class Simulator:
             control.offsets,
             control.indices,
         )
-        # Feeds are there at time 0.
-        on_host = machine.host is not None
-        self.kernel_first = on_host & problem.is_feed & (self.kernel_waits == 0)
+        self.kernel_first = problem.is_given
         self.kernel_machine = (
             machine.latency_us,
             machine.us_per_byte,

@@ -73,7 +73,7 @@ def _why_not(problem: Problem, op: int, device: int) -> str | None:
     for member in [op, *graph.groups[int(graph.colocation_group[op])].tolist()]:
         who = "it" if member == op else f"{graph.names[member]!r} of its group"
         if not np.isfinite(problem.duration_us[member, device]):
-            if problem.is_feed[member] or problem.is_fetch[member]:
+            if problem.is_hosted[member]:
                 return f"{who} is fed or fetched, which is done on the first CPU"
             return f"the profile has no time for {who} on a {row.kind}"
         if not problem.permitted[member, device]:
