@@ -16,7 +16,7 @@ import numpy as np
 
 from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import TOLERANCE_US, Schedule, transfer_channels
+from pesto_cli.schedule import Schedule, rounding_us, transfer_channels
 
 
 class Why(StrEnum):
@@ -102,7 +102,7 @@ class Causes:
         if before < 0 or self.schedule.end_us[before] <= last.until_us:
             return last
         ended = self._ended(Why.DEVICE, before)
-        is_idle = self.idle_us(op) > TOLERANCE_US * max(1.0, ended.until_us)
+        is_idle = self.idle_us(op) > rounding_us(self.schedule)
         return replace(ended, why=Why.ORDER) if is_idle else ended
 
     def of_transfer(self, row: int) -> Cause:

@@ -1,5 +1,7 @@
 """Small random problems with everything that the formulation knows of."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from pesto_cli.graph import OpGraph, Tensor
@@ -32,6 +34,24 @@ def random_placement(problem: Problem, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     of_group = [int(rng.choice(np.flatnonzero(row))) for row in problem.group_allowed]
     return np.array(of_group)[problem.graph.colocation_group]
+
+
+def with_random_links(problem: Problem, seed: int) -> Problem:
+    """The same problem with links of 0 to 2 us, some with losses and waits, some on one channel."""
+    rng = np.random.default_rng(seed)
+    lossy, num_names = rng.random() < 0.7, 2 if rng.random() < 0.5 else 0
+    names = ("latency_us", "us_per_byte", "sender_us", "receiver_us", "wait_us")
+
+    def comm() -> CommModel:
+        values = rng.integers(0, 3, len(names)) * (rng.random(len(names)) < 0.5)
+        last = len(names) if lossy else 2
+        return CommModel(**dict(zip(names[:last], values[:last].astype(float), strict=True)))
+
+    links = tuple(
+        replace(link, comm=comm(), channel="AB"[rng.integers(num_names)] if num_names else "")
+        for link in problem.machine.links
+    )
+    return replace(problem, machine=replace(problem.machine, links=links))
 
 
 def keeps_memory(problem: Problem, device: np.ndarray) -> bool:

@@ -11,7 +11,7 @@ from random_problems import random_problem
 from pesto_cli.graph import OpGraph, Tensor, topological_order
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import shortfall_bytes, violations
+from pesto_cli.schedule import shortfall_bytes
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.baechi import RECIPE, SETTINGS, Settings, m_etf, m_sct, m_topo
@@ -22,6 +22,7 @@ from pesto_cli.strategies.baechi.m_topo import filled_in_turn
 from pesto_cli.strategies.baechi.memory import needs
 from pesto_cli.strategies.baechi.placement_graph import prepared
 from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_consumer
+from pesto_cli.violations import violations
 
 PLAIN = Settings(gradients="free", co_placement=False, fusion=False)
 PLACERS = {"m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct}

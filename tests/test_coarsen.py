@@ -22,8 +22,8 @@ from pesto_cli.coarsen.rounds import Round, Verdict
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import violations
 from pesto_cli.simulate import Simulator
+from pesto_cli.violations import violations
 
 Edge = tuple[int, int]
 

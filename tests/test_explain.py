@@ -15,9 +15,9 @@ from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.problem import Problem
 from pesto_cli.report.why.matching import matching_ops
-from pesto_cli.schedule import violations
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.moved import moved
+from pesto_cli.violations import violations
 
 
 def placed(path: Path, device: dict[str, str], rank: list[int]) -> Path:

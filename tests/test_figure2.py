@@ -12,10 +12,11 @@ from pesto_cli.ilp import solve
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Placement, Schedule, violations
+from pesto_cli.schedule import Placement, Schedule
 from pesto_cli.simulate import list_schedule, replay
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.run import run
+from pesto_cli.violations import violations
 
 ROOT = Path(__file__).parent.parent
 PROBLEM = read_profile(ROOT / "examples" / "figure2.profile.json").problem

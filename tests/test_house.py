@@ -20,6 +20,7 @@ DATA = [
     "problem",
     "symmetry",
     "schedule",
+    "violations",
     "causes",
     "changes",
     "result",

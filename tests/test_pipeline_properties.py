@@ -22,8 +22,9 @@ from pesto_cli.graph import OpGraph, Tensor, topological_order
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Placement, goodness, violations
+from pesto_cli.schedule import Placement, goodness
 from pesto_cli.strategies import STRATEGIES
+from pesto_cli.violations import violations
 
 SEARCH = api.Search(limits=api.Limits(time_limit_s=0.02, deterministic=True), num_nodes=6)
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))

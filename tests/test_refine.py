@@ -13,8 +13,9 @@ from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.levels import Level
-from pesto_cli.schedule import Schedule, shortfall_bytes, violations
+from pesto_cli.schedule import Schedule, shortfall_bytes
 from pesto_cli.simulate import Simulator, simulate
+from pesto_cli.violations import violations
 
 GPU0, GPU1 = 1, 2
 

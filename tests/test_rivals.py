@@ -15,7 +15,7 @@ from pesto_cli.limits import Limits
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import goodness, violations
+from pesto_cli.schedule import goodness
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule, path_devices
@@ -25,6 +25,7 @@ from pesto_cli.strategies.metis import SETTINGS, metis, targets
 from pesto_cli.strategies.order import NUM_RANDOM_ORDERS, ORDERS
 from pesto_cli.strategies.rounds import best_of_rounds, filled_bytes, fitted, judged
 from pesto_cli.strategies.run import run
+from pesto_cli.violations import violations
 
 RIVALS = ("heft", "fastt", "metis", "random")
 GPU0, GPU1 = 1, 2

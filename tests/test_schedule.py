@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
+from random_problems import random_placement, random_problem, with_random_links
 
 from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, shortfall_bytes, violations
+from pesto_cli.schedule import Schedule, shortfall_bytes
 from pesto_cli.simulate import list_schedule, upward_rank
+from pesto_cli.violations import violations
 
 GPU0, GPU1 = 1, 2
 
@@ -42,7 +45,8 @@ def test_an_op_that_starts_too_early_breaks_precedence(
         start_us=changed(schedule.start_us, 2, 2.5),
         end_us=changed(schedule.end_us, 2, 12.5),
     )
-    assert rules(diamond, early) == {"precedence"}
+    # What it makes is then sent later than it could.
+    assert rules(diamond, early) == {"precedence", "idle"}
 
 
 def test_an_op_that_takes_too_long_or_short_breaks_duration(
@@ -109,3 +113,189 @@ def test_a_peak_above_the_capacity_breaks_memory(diamond: Problem, schedule: Sch
 
 def test_a_wrong_peak_is_found(diamond: Problem, schedule: Schedule) -> None:
     assert rules(diamond, replace(schedule, peak_bytes=schedule.peak_bytes + 1)) == {"peak"}
+
+
+def test_an_op_or_a_transfer_that_starts_later_than_it_could_is_idle(
+    diamond: Problem, schedule: Schedule
+) -> None:
+    late = replace(
+        schedule,
+        start_us=changed(schedule.start_us, 3, 20),
+        end_us=changed(schedule.end_us, 3, 21),
+    )
+    assert rules(diamond, late) == {"idle"}
+    sent = schedule.transfers
+    shift_us = np.array([0, 0.5])
+    back = replace(sent, start_us=sent.start_us + shift_us, end_us=sent.end_us + shift_us)
+    assert rules(diamond, replace(schedule, transfers=back)) == {"idle", "precedence"}
+
+
+def test_a_feed_that_is_there_later_is_found() -> None:
+    graph = OpGraph.build(["work", "x"], types=["Work", "Placeholder"])
+    problem = Problem.build(graph, {"CPU": np.array([5.0, 0.0])}, two_gpus())
+    good = list_schedule(problem, np.zeros(2, dtype=np.int64), np.zeros(2))
+    assert violations(problem, good) == []
+    late = replace(good, rank=np.array([0, 1]), start_us=np.array([0.0, 5]), end_us=np.full(2, 5.0))
+    assert rules(problem, late) == {"feed"}
+
+
+def bus(wait_us: float = 0.0) -> Machine:
+    """Three GPUs, all whose links share one queue: 2 us a transfer."""
+    names = ["GPU:0", "GPU:1", "GPU:2"]
+    comm = CommModel(2.0, 0.0, wait_us=wait_us)
+    return Machine(
+        tuple(Device(name, "GPU", 10**9) for name in names),
+        tuple(Link(src, dst, comm, "bus") for src in names for dst in names if src != dst),
+    )
+
+
+def sent(schedule: Schedule) -> list[tuple[int, int]]:
+    transfers = schedule.transfers
+    order = np.argsort(transfers.start_us)
+    return list(zip(transfers.tensor[order].tolist(), transfers.dst[order].tolist(), strict=True))
+
+
+def swapped(schedule: Schedule, problem: Problem, first: int, second: int) -> Schedule:
+    """Two transfers of equal length change places, and all that waits for them starts later."""
+    times = schedule.transfers
+    rows = np.arange(len(times))
+    rows[[first, second]] = second, first
+    there_us = np.zeros((problem.graph.num_tensors, problem.num_devices))
+    other = replace(times, start_us=times.start_us[rows], end_us=times.end_us[rows])
+    there_us[other.tensor, other.dst] = other.end_us
+    start_us = schedule.start_us.copy()
+    takes = problem.graph.consumers
+    np.maximum.at(start_us, takes, there_us[problem.graph.consumer_tensor, schedule.device[takes]])
+    end_us = start_us + schedule.end_us - schedule.start_us
+    return replace(schedule, transfers=other, start_us=start_us, end_us=end_us)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([2.0, 1.0], [(1, 2), (0, 1)]),  # by end of producer
+        ([1.0, 1.0], [(0, 1), (1, 2)]),  # then by producer
+    ],
+)
+def test_a_link_that_does_not_serve_first_come_first_served_is_found(
+    times: list[float], expected: list[tuple[int, int]]
+) -> None:
+    graph = OpGraph.build(list("abcd"), [Tensor(0, 9, [2]), Tensor(1, 9, [3])])
+    problem = on_gpus(graph, [*times, 0.0, 0.0], bus())
+    good = list_schedule(problem, np.array([0, 1, 1, 2]), np.zeros(4))
+    assert sent(good) == expected
+    assert violations(problem, good) == []
+    turned = swapped(good, problem, 0, 1)
+    assert "queue" in rules(problem, turned)
+
+
+def test_tensors_of_one_op_queue_by_tensor_then_by_destination() -> None:
+    graph = OpGraph.build(list("abc"), [Tensor(0, 9, [1, 2]), Tensor(0, 9, [1])])
+    problem = on_gpus(graph, [1.0, 0.0, 0.0], bus())
+    good = list_schedule(problem, np.array([0, 1, 2]), np.zeros(3))
+    assert sent(good) == [(0, 1), (0, 2), (1, 1)]
+    assert violations(problem, good) == []
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        assert "queue" in rules(problem, swapped(good, problem, first, second))
+
+
+@pytest.mark.parametrize(("wait_us", "expected"), [(0.0, [0, 1]), (3.0, [1, 0]), (1.0, [0, 1])])
+def test_a_tensor_queues_once_its_sender_lets_it_go(wait_us: float, expected: list[int]) -> None:
+    """`a` ends at 1, but its device goes on; `b` ends at 2 on a device that is then idle."""
+    graph = OpGraph.build(list("abxyz"), [Tensor(0, 9, [3]), Tensor(1, 9, [4])])
+    problem = on_gpus(graph, [1.0, 2.0, 8.0, 0.0, 0.0], bus(wait_us))
+    good = list_schedule(problem, np.array([0, 1, 0, 2, 2]), np.array([9.0, 9, 1, 1, 1]))
+    assert [tensor for tensor, _ in sent(good)] == expected
+    assert violations(problem, good) == []
+    assert "queue" in rules(problem, swapped(good, problem, 0, 1))
+
+
+def test_an_op_of_a_later_step_of_an_instant_loses_nothing_to_what_queued_before() -> None:
+    """At 1 us `p` ends, its device is idle, and its tensor queues; then `z` comes at once for `u`.
+
+    The link is busy until 3 us, while `u` runs. So its times alone do not tell that the tensor
+    queued before it.
+    """
+    graph = OpGraph.build(
+        ["w", "p", "q", "u", "end"],
+        [Tensor(0, 1, [4]), Tensor(1, 1, [4]), Tensor(2, 1, [3])],
+    )
+    slow = CommModel(3.0, 0.0, sender_us=1.0, wait_us=5.0)
+    machine = Machine(
+        bus().devices,
+        tuple(
+            replace(link, comm=CommModel(0.0, 0.0), channel="")
+            if (link.src, link.dst) == ("GPU:1", "GPU:0")
+            else replace(link, comm=slow)
+            for link in bus().links
+        ),
+    )
+    problem = on_gpus(graph, [0.0, 1.0, 1.0, 10.0, 0.0], machine)
+    schedule = list_schedule(problem, np.array([1, 0, 1, 0, 2]), np.array([9.0, 8, 7, 6, 5]))
+    assert schedule.end_us[3] - schedule.start_us[3] == 10
+    assert violations(problem, schedule) == []
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 150) for at in range(0, 450, 150)], ids=str)
+def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
+    """Whole times, links that take none, losses, waits, buses: many things in one instant."""
+    for seed in seeds:
+        problem = with_random_links(random_problem(seed, 9, memory=False), seed)
+        priority = np.random.default_rng(seed).integers(0, 3, problem.num_ops).astype(float)
+        schedule = list_schedule(problem, random_placement(problem, seed), priority)
+        assert violations(problem, schedule) == []
+
+
+def test_any_time_that_is_shifted_is_found() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(100):
+        problem = with_random_links(random_problem(seed, 9, memory=False), seed)
+        good = list_schedule(problem, random_placement(problem, seed), rng.random(9))
+        shift_us = rng.choice([-1, 1]) * rng.uniform(0.1, 2)
+        for times in (good, good.transfers):
+            for name in ("start_us", "end_us"):
+                column = getattr(times, name)
+                if len(column) == 0:
+                    continue
+                row = int(rng.integers(len(column)))
+                wrong = replace(times, **{name: changed(column, row, column[row] + shift_us)})
+                whole = wrong if times is good else replace(good, transfers=wrong)
+                assert violations(problem, whole) != []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("device", np.array([1, 1, 7, 1]), "affinity"),
+        ("device", np.array([1, 1, -1, 1]), "affinity"),
+        ("device", np.array([1, 1, 2]), "affinity"),
+        ("device", np.array([1.0, 1, 2, 1]), "affinity"),
+        ("rank", np.array([0, 1, 0, 10**9]), "order"),
+        ("rank", np.array([[0, 1, 0, 2]]), "order"),
+        ("start_us", np.array([0.0, np.nan, 0, 0]), "duration"),
+        ("end_us", np.zeros(5), "duration"),
+        ("peak_bytes", np.zeros(4, dtype=np.int64), "peak"),
+    ],
+)
+def test_malformed_columns_are_reported(
+    diamond: Problem, schedule: Schedule, name: str, value: np.ndarray, rule: str
+) -> None:
+    assert rules(diamond, replace(schedule, **{name: value})) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tensor", np.array([0, 3])),
+        ("tensor", np.array([0, -1])),
+        ("dst", np.array([2, 3])),
+        ("dst", np.array([2])),
+        ("start_us", np.array([1.0, np.inf])),
+        ("end_us", np.zeros(1)),
+    ],
+)
+def test_malformed_transfers_are_reported(
+    diamond: Problem, schedule: Schedule, name: str, value: np.ndarray
+) -> None:
+    wrong = replace(schedule.transfers, **{name: value})
+    assert rules(diamond, replace(schedule, transfers=wrong)) == {"transfer"}

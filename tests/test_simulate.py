@@ -12,8 +12,9 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import CommModel, Link
 from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule, violations
+from pesto_cli.schedule import Placement, Schedule
 from pesto_cli.simulate import Simulator, list_schedule, replay, transfers_us, upward_rank
+from pesto_cli.violations import violations
 
 CPU, GPU0, GPU1 = 0, 1, 2
 
@@ -119,6 +120,28 @@ def test_feeds_are_there_at_time_0_whatever_else_the_host_has_to_do() -> None:
     assert schedule.start_us.tolist() == [0, 0, 2]
     late_feed = Placement(device, np.array([0, 1, 0]))
     assert replay(problem, late_feed).start_us.tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize("host", [None, "CPU:0"])
+def test_a_feed_that_the_host_cannot_run_is_an_op_like_any_other(host: str | None) -> None:
+    graph = OpGraph.build(["work", "x"], types=["Work", "Placeholder"])
+    machine = two_gpus()
+    if host is None:
+        devices, links = machine.devices[1:], machine.links
+        machine = replace(
+            machine,
+            devices=devices,
+            links=tuple(link for link in links if "CPU:0" not in (link.src, link.dst)),
+        )
+    times = {"GPU": np.array([4.0, 3.0]), "CPU": np.array([4.0, np.nan])}
+    problem = Problem.build(graph, times, machine)
+    device = np.full(2, machine.index_of["GPU:0"])
+    first = list_schedule(problem, device, np.array([2.0, 1.0]))
+    assert first.start_us.tolist() == [0, 4]
+    for rank in ([0, 1], [1, 0]):
+        schedule = replay(problem, Placement(device, np.array(rank)))
+        assert schedule.rank.tolist() == rank
+        assert violations(problem, schedule) == []
 
 
 def test_priority_decides_and_ties_go_to_the_lowest_index() -> None:

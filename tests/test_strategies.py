@@ -16,13 +16,14 @@ from pesto_cli.limits import Limits
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Schedule, violations
+from pesto_cli.schedule import Schedule
 from pesto_cli.simulate import Simulator, list_schedule
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.round_robin import deal
 from pesto_cli.strategies.run import run
+from pesto_cli.violations import violations
 
 QUICK = Search(Limits(time_limit_s=0.2, deterministic=True))
 GPU0, GPU1 = 1, 2

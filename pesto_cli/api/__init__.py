@@ -46,9 +46,9 @@ from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.limits import Limits
 from pesto_cli.report.notebook import register
-from pesto_cli.schedule import violations
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.warm_up import warm_up
+from pesto_cli.violations import violations
 
 __all__ = [
     "STRATEGIES",

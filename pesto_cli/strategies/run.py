@@ -9,11 +9,12 @@ from pesto_cli.errors import unknown_name
 from pesto_cli.memory import memory_peak
 from pesto_cli.problem import Problem
 from pesto_cli.result import Result, SolveStatus, optimal_up_to_us
-from pesto_cli.schedule import shortfall_bytes, violations
+from pesto_cli.schedule import shortfall_bytes
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.warm_up import warm_up
+from pesto_cli.violations import violations
 
 
 def run(problem: Problem, name: str, search: Search) -> Result:

@@ -8,7 +8,7 @@ import numpy as np
 from pesto_cli.causes import Cause, Causes, Piece, Why
 from pesto_cli.report.why.elsewhere import Elsewhere, Moved, elsewhere
 from pesto_cli.report.why.words import cause_text
-from pesto_cli.schedule import TOLERANCE_US
+from pesto_cli.schedule import rounding_us
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def op_facts(
         num_on_device=int((schedule.device == here).sum()),
         start_us=float(schedule.start_us[op]),
         end_us=float(schedule.end_us[op]),
-        lost_us=lost_us if lost_us > TOLERANCE_US * max(1.0, schedule.makespan_us) else 0.0,
+        lost_us=lost_us if lost_us > rounding_us(schedule) else 0.0,
         makespan_us=schedule.makespan_us,
         is_critical=any(piece.kind == "op" and piece.op == op for piece in chain),
         ready_us=causes.ready_us(op),

@@ -1,0 +1,56 @@
+"""The independent check of a schedule against its problem, from the execution model alone.
+
+Written from `docs/architecture.md` for clarity; shares no code with the simulator. A rule is a
+function of what is `Observed`, a file holds the rules that belong together.
+"""
+
+from dataclasses import dataclass
+
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule
+from pesto_cli.violations.columns import malformed
+from pesto_cli.violations.durations import duration
+from pesto_cli.violations.links import first_come_first_served, transfer
+from pesto_cli.violations.memory import memory
+from pesto_cli.violations.observed import Observed
+from pesto_cli.violations.places import affinity, colocation, order
+from pesto_cli.violations.starts import device_overlap, feed, precedence
+
+__all__ = ["Violation", "violations"]
+
+RULES = (
+    affinity,
+    colocation,
+    order,
+    duration,
+    device_overlap,
+    precedence,
+    feed,
+    transfer,
+    first_come_first_served,
+    memory,
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule of the execution model that a schedule breaks, and where."""
+
+    rule: str
+    message: str
+
+
+def violations(problem: Problem, schedule: Schedule) -> list[Violation]:
+    """Everything that is wrong with a schedule; empty if nothing is.
+
+    Rules: affinity, colocation, duration, feed, idle, order, overlap, precedence, queue, transfer,
+    peak, memory. `idle` is broken by an op or a transfer that starts later than it could, given
+    the order on its device or link, and `queue` by a link that does not serve first come first
+    served. A malformed column (a wrong length, an index out of range, a time that is no number)
+    breaks the rule that reads it; then no other rule is looked at.
+    """
+    found = malformed(problem, schedule)
+    if not found:
+        seen = Observed(problem, schedule)
+        found = [finding for rule in RULES for finding in rule(seen)]
+    return [Violation(rule, message) for rule, message in found]

@@ -1,0 +1,69 @@
+"""What devices hold over time, and the most of it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pesto_cli.violations.observed import Finding, Observed
+
+
+def memory(seen: Observed) -> Iterator[Finding]:
+    """A schedule's peaks are right, and no device holds more than may be used of its memory."""
+    problem, told = seen.problem, seen.schedule.peak_bytes
+    for device, (peak, capacity) in enumerate(
+        zip(_peak_bytes(seen), problem.capacity_bytes, strict=True)
+    ):
+        name = problem.machine.devices[device].name
+        if peak != told[device]:
+            yield "peak", f"peak on {name} is {peak} bytes, not {told[device]}"
+        if peak > capacity:
+            yield "memory", f"peak on {name} is {peak} bytes, {int(capacity)} may be used"
+
+
+def _peak_bytes(seen: Observed) -> list[int]:
+    """Largest sum over time of what each device holds: variables, outputs and copies."""
+    graph, device = seen.problem.graph, seen.device
+    changes: list[list[tuple[float, int]]] = [[] for _ in range(seen.problem.num_devices)]
+    for (tensor, where), (start_us, end_us) in _held(seen).items():
+        producer = int(graph.tensor_producer[tensor])
+        is_resident = graph.alias_of[producer] == producer and where == device[producer]
+        size = 0 if is_resident else int(graph.tensor_bytes[tensor])
+        changes[where] += [(start_us, size), (end_us, -size)] if end_us > start_us else []
+    resident = [0] * len(changes)
+    for op, size in enumerate(graph.resident_bytes.tolist()):
+        resident[device[op]] += size
+    peaks = []
+    for where, base in enumerate(resident):
+        peak = now = base
+        for _, change in sorted(changes[where]):  # at one time, frees (negative) come first
+            now += change
+            peak = max(peak, now)
+        peaks.append(peak)
+    return peaks
+
+
+def _held(seen: Observed) -> dict[tuple[int, int], list[float]]:
+    """(tensor, device) -> from when to when; an alias prolongs what it aliases on its device."""
+    graph, device = seen.problem.graph, seen.device
+    producers = graph.tensor_producer.tolist()
+    held = {
+        (tensor, device[producer]): [seen.start_us[producer], seen.end_us[producer]]
+        for tensor, producer in enumerate(producers)
+    }
+    for each in seen.transfers:
+        held[each.tensor, each.dst] = [each.sent_us, each.arrived_us]
+        home = held[each.tensor, each.src]
+        home[1] = max(home[1], each.arrived_us)
+    for tensor, consumer in zip(
+        graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
+    ):
+        copy = held.get((tensor, device[consumer]))
+        if copy is not None:
+            copy[1] = max(copy[1], seen.end_us[consumer])
+    position = np.argsort(graph.topological_order)[graph.tensor_producer]
+    for tensor in np.argsort(-position, kind="stable").tolist():
+        here = device[producers[tensor]]
+        root = held.get((int(graph.alias_source[tensor]), here))
+        if root is not None:
+            root[1] = max(root[1], held.pop((tensor, here))[1])
+    return held

@@ -1,0 +1,105 @@
+"""What a schedule says about devices and links, in the form that the rules read."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule, rounding_us
+
+# A rule and what breaks it.
+Finding = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A row of a schedule's transfers.
+
+    made_us: end of the producer. queued_us: between which instants it queues on the link.
+    """
+
+    tensor: int
+    producer: int
+    src: int
+    dst: int
+    made_us: float
+    queued_us: tuple[float, float]
+    sent_us: float
+    arrived_us: float
+
+
+class Observed:
+    """A schedule whose columns are well-formed, by device and by transfer.
+
+    device, start_us, end_us: by op. ops: by device, in the order of their ranks.
+    transfers: those between two devices.
+    tolerance_us: times that differ by no more are equal, where a rule adds times up.
+    stepped: the instants at which a transfer is sent and arrives. What it brings may start and end
+        there too, and be sent in its turn: so such an instant has several steps, in each of which
+        tensors queue, and the times do not tell in which of them something happens.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.problem, self.schedule = problem, schedule
+        self.device: list[int] = schedule.device.tolist()
+        self.start_us: list[float] = schedule.start_us.tolist()
+        self.end_us: list[float] = schedule.end_us.tolist()
+        self.tolerance_us = rounding_us(schedule)
+        sent = schedule.transfers
+        spans = list(zip(sent.start_us.tolist(), sent.end_us.tolist(), strict=True))
+        self.stepped = {start for start, end in spans if start == end}
+        self.ops: defaultdict[int, list[int]] = defaultdict(list)
+        for op in np.lexsort((schedule.rank, schedule.device)).tolist():
+            self.ops[self.device[op]].append(op)
+        self._starts_us = {d: [self.start_us[op] for op in ops] for d, ops in self.ops.items()}
+        self._idle_us = self._idle()
+        rows = zip(sent.tensor.tolist(), sent.dst.tolist(), spans, strict=True)
+        transfers = [self._transfer(tensor, dst, *span) for tensor, dst, span in rows]
+        self.transfers = [each for each in transfers if each.src != each.dst]
+
+    def name(self, op: int) -> str:
+        """An op's name, quoted."""
+        return repr(self.problem.graph.names[op])
+
+    def later(self, first_us: float, second_us: float) -> bool:
+        """Whether the first time is later than the second by more than rounding."""
+        return first_us > second_us + self.tolerance_us
+
+    def running(self, device: int, from_us: float, to_us: float) -> list[int]:
+        """The ops that start by the second instant and end after the first."""
+        starts = self._starts_us.get(device, [])
+        first = max(0, bisect_right(starts, from_us) - 1)
+        ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]
+        return [op for op in ops if self.end_us[op] > from_us]
+
+    def _transfer(self, tensor: int, dst: int, sent_us: float, arrived_us: float) -> Transfer:
+        producer = int(self.problem.graph.tensor_producer[tensor])
+        src, made_us = self.device[producer], self.end_us[producer]
+        wait_us = float(self.problem.machine.wait_us[src, dst])
+        queued_us = self._queued(src, made_us, wait_us)
+        return Transfer(tensor, producer, src, dst, made_us, queued_us, sent_us, arrived_us)
+
+    def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
+        """When a tensor queues: once its device is idle, `wait_us` after its making at most."""
+        running = self.running(src, made_us, made_us)
+        if wait_us == 0 or not running:
+            return made_us, made_us
+        earliest, latest = self._idle_us[running[-1]]
+        if self.start_us[running[-1]] == made_us and made_us in self.stepped:
+            earliest = made_us
+        return min(earliest, made_us + wait_us), min(latest, made_us + wait_us)
+
+    def _idle(self) -> dict[int, tuple[float, float]]:
+        """By op: between which instants its device is idle for the first time after its start."""
+        idle_us = {}
+        for ops in self.ops.values():
+            for op, after in zip(ops[::-1], [None, *ops[:0:-1]], strict=True):
+                end_us = self.end_us[op]
+                if after is None or self.start_us[after] != end_us:
+                    idle_us[op] = end_us, end_us
+                else:
+                    earliest, latest = idle_us[after]
+                    idle_us[op] = end_us if end_us in self.stepped else earliest, latest
+        return idle_us
