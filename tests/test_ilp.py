@@ -4,6 +4,7 @@ import inspect
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -75,6 +76,31 @@ def test_highs_finds_the_optimum_of_all_placements_and_orders():
     for seed in range(100, 130):
         problem = random_problem(seed)
         assert_is_optimum(problem, "highs", optimum_us(problem))
+
+
+def one_gpu(graph: OpGraph, time_us: list[float]) -> Problem:
+    return Problem.build(graph, {"GPU": time_us}, Machine((Device("GPU:0", "GPU", 100),), ()))
+
+
+def test_cbc_is_asked_again_where_its_preprocessing_finds_a_program_infeasible():
+    tensors = [Tensor(1, 1, [0, 2]), Tensor(3, 1, [1]), Tensor(4, 1, [0, 1, 2])]
+    problem = one_gpu(OpGraph.build(list("abcde"), tensors), [2.0, 2.0, 0.0, 6.0, 0.0])
+    assert_is_optimum(problem, "cbc", 10)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_bounds_of_a_start_do_not_cross_by_rounding(solver):
+    """The tail of the first op is the whole horizon, added up in another order."""
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(7).tolist()
+        times = rng.random(7)
+        times[order[0]] = 0
+        tensors = [Tensor(before, 1, [after]) for before, after in pairwise(order)]
+        graph = OpGraph.build(list("abcdefg"), tensors)
+        assert_is_optimum(one_gpu(graph, times.tolist()), solver, times.sum())
 
 
 def test_random_problems_have_all_that_the_formulation_knows():

@@ -63,8 +63,8 @@ class Model:
         return self.variables[-1]
 
     def time(self, name: str, first: float, last: float) -> Variable:
-        """A new variable for a time within bounds."""
-        self.variables.append(self._lp.add_variable(name, first, last))
+        """A new variable for a time within bounds, which may have crossed by rounding."""
+        self.variables.append(self._lp.add_variable(name, first, max(first, last)))
         return self.variables[-1]
 
     def add(self, constraint: Constraint) -> None:
