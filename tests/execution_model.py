@@ -1,0 +1,322 @@
+"""The execution model as docs/architecture.md states it: a simulator that is plain and slow.
+
+It was written from that page alone, and takes only data types from the package, so that it checks
+both the simulator and the page. Each rule is a method of its own: a test that changes one rule
+overrides one method.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from memory_model import MemoryModel
+
+from pesto_cli.problem import Problem
+
+
+class StuckError(Exception):
+    """No op can start although not all have run: the ranks contradict the graph."""
+
+
+class Run(NamedTuple):
+    """What a run gives; transfers are (tensor, destination, start, end), sorted."""
+
+    start_us: list[float]
+    end_us: list[float]
+    rank: list[int]
+    transfers: list[tuple[int, int, float, float]]
+    peak_bytes: list[int]
+
+    @property
+    def makespan_us(self) -> float:
+        return max(self.end_us)
+
+
+@dataclass(eq=False)
+class Sending:
+    """A tensor on its way to one device; it starts and ends when the link has taken it."""
+
+    tensor: int
+    src: int
+    dst: int
+    made_us: float
+    start_us: float = 0.0
+    end_us: float = 0.0
+
+
+class ExecutionModel:
+    """One run of a problem whose ops have devices.
+
+    keys: for each op, by which an idle device chooses: it starts the ready op of least key.
+    is_replay: whether a device runs its ops strictly in the order of their keys.
+    """
+
+    memory_model = MemoryModel
+    # Of a round of an instant, and of what follows when its rounds are over.
+    round_steps = ("end_ops", "end_signals", "end_transfers", "end_waits", "dispatch")
+    later_steps = ("take_what_waits", "queue")
+
+    def __init__(
+        self, problem: Problem, device: Sequence[int], keys: Sequence[float], *, is_replay: bool
+    ) -> None:
+        self.problem, self.graph, self.machine = problem, problem.graph, problem.machine
+        self.device = [int(number) for number in device]
+        self.keys, self.is_replay = [float(key) for key in keys], is_replay
+        ops, devices = range(problem.num_ops), range(problem.num_devices)
+        self.links = {
+            (self.machine.index_of[link.src], self.machine.index_of[link.dst]): link
+            for link in self.machine.links
+        }
+        self.now = 0.0
+        self.start_us, self.end_us = [0.0 for _ in ops], [0.0 for _ in ops]
+        self.num_missing = [self.num_inputs(op) for op in ops]
+        self.to_run = [[op for op in ops if self.device[op] == number] for number in devices]
+        self.has_run: list[list[int]] = [[] for _ in devices]
+        self.running: list[int | None] = [None for _ in devices]
+        self.signals: list[tuple[float, int]] = []
+        self.made: list[Sending] = []
+        self.on_link: list[Sending] = []
+        self.arrived: list[Sending] = []
+        self.sent: list[Sending] = []
+        self.free_us: dict[tuple[str, ...], float] = {}
+
+    def run(self) -> Run:
+        """Go from instant to instant until nothing is left to happen.
+
+        Raises:
+            StuckError: ops are left.
+        """
+        while True:
+            self.pass_instant()
+            coming_us = self.coming_us()
+            if not coming_us:
+                break
+            self.now = min(coming_us)
+        if any(self.to_run):
+            raise StuckError
+        return self.result()
+
+    def coming_us(self) -> list[float]:
+        """When something may happen next."""
+        return [
+            *(self.end_us[op] for op in self.running if op is not None),
+            *(arrival_us for arrival_us, _ in self.signals),
+            *(self.longest_wait_us(sending, sending.made_us) for sending in self.made),
+            *(sending.end_us for sending in self.on_link),
+            *(self.longest_wait_us(sending, sending.end_us) for sending in self.arrived),
+        ]
+
+    def result(self) -> Run:
+        rank = [self.has_run[number].index(op) for op, number in enumerate(self.device)]
+        transfers = sorted((s.tensor, s.dst, s.start_us, s.end_us) for s in self.sent)
+        memory = self.memory_model(self.problem, self.device, self.start_us, self.end_us, transfers)
+        return Run(self.start_us, self.end_us, rank, transfers, memory.peak_bytes())
+
+    # An instant.
+
+    def pass_instant(self) -> None:
+        """Rounds until nothing happens, then the later steps; rounds again if one does anything."""
+        while self.pass_round() or any(getattr(self, step)() for step in self.later_steps):
+            pass
+
+    def pass_round(self) -> bool:
+        happened = [getattr(self, step)() for step in self.round_steps]
+        return any(happened)
+
+    # Ends and arrivals.
+
+    def end_ops(self) -> bool:
+        ended = [op for op in self.running if op is not None and self.end_us[op] <= self.now]
+        for op in ended:
+            self.running[self.device[op]] = None
+            for tensor in self.tensors_of(op):
+                self.release(tensor)
+            for after in self.controlled_by(op):
+                self.signal(op, after)
+        return bool(ended)
+
+    def release(self, tensor: int) -> None:
+        """Give a tensor to local consumers, and send it to others."""
+        producer = int(self.graph.tensor_producer[tensor])
+        src = self.device[producer]
+        for consumer, is_on_host in self.uses_of(tensor):
+            if self.device[consumer] == src or is_on_host:
+                self.signal(producer, consumer)
+        for dst in self.destinations(tensor):
+            self.made.append(Sending(tensor, src, dst, self.now))
+
+    def destinations(self, tensor: int) -> list[int]:
+        """The devices that a tensor is sent to."""
+        src = self.device[self.graph.tensor_producer[tensor]]
+        data_uses = [consumer for consumer, is_on_host in self.uses_of(tensor) if not is_on_host]
+        return sorted({self.device[consumer] for consumer in data_uses} - {src})
+
+    def signal(self, producer: int, consumer: int) -> None:
+        """Let a consumer know, at once on the same device."""
+        if self.device[producer] == self.device[consumer]:
+            self.num_missing[consumer] -= 1
+        else:
+            self.signals.append((self.now + self.signal_us(), consumer))
+
+    def signal_us(self) -> float:
+        return self.machine.signal_us
+
+    def end_signals(self) -> bool:
+        ended = [signal for signal in self.signals if signal[0] <= self.now]
+        for signal in ended:
+            self.signals.remove(signal)
+            self.num_missing[signal[1]] -= 1
+        return bool(ended)
+
+    def end_transfers(self) -> bool:
+        """Tensors arrive; a device that computes loses time to each, and keeps it waiting."""
+        ended = [sending for sending in self.on_link if sending.end_us <= self.now]
+        for sending in ended:
+            self.on_link.remove(sending)
+            self.arrived.append(sending)
+            self.lose(sending.dst, self.receiver_loss_us(sending))
+        self.take([sending for sending in ended if self.is_idle(sending.dst)])
+        return bool(ended)
+
+    def end_waits(self) -> bool:
+        return self.take([sending for sending in self.arrived if self.has_waited(sending)])
+
+    def has_waited(self, sending: Sending) -> bool:
+        return self.longest_wait_us(sending, sending.end_us) <= self.now
+
+    def take_what_waits(self) -> bool:
+        return self.take([sending for sending in self.arrived if self.is_idle(sending.dst)])
+
+    def take(self, taken: list[Sending]) -> bool:
+        """Let the consumers of what has arrived have it."""
+        for sending in taken:
+            self.arrived.remove(sending)
+            for consumer, is_on_host in self.uses_of(sending.tensor):
+                if self.device[consumer] == sending.dst and not is_on_host:
+                    self.num_missing[consumer] -= 1
+        return bool(taken)
+
+    # Dispatch.
+
+    def dispatch(self) -> bool:
+        idle = [number for number in range(self.problem.num_devices) if self.is_idle(number)]
+        started = [self.start_next(number) for number in idle]
+        return any(started)
+
+    def is_idle(self, number: int) -> bool:
+        return self.running[number] is None
+
+    def start_next(self, number: int) -> bool:
+        ready = [op for op in self.candidates(number) if self.num_missing[op] == 0]
+        for op in ready[:1]:
+            self.start(op)
+        return bool(ready)
+
+    def candidates(self, number: int) -> list[int]:
+        """The ops that a device may start if they are ready, best first."""
+        in_order = sorted(self.to_run[number], key=self.dispatch_key)
+        return in_order[:1] if self.is_replay else in_order
+
+    def dispatch_key(self, op: int) -> tuple[float, ...]:
+        return (0, 0, op) if self.is_first(op) else (1, self.keys[op], op)
+
+    def is_first(self, op: int) -> bool:
+        """Whether an op is a feed on the host that waits for nothing."""
+        is_fed = bool(self.problem.is_feed[op]) and self.device[op] == self.machine.host
+        return is_fed and self.num_inputs(op) == 0
+
+    def start(self, op: int) -> None:
+        number = self.device[op]
+        self.to_run[number].remove(op)
+        self.has_run[number].append(op)
+        self.running[number] = op
+        self.start_us[op] = self.now
+        self.end_us[op] = self.now + self.duration_us(op)
+
+    def duration_us(self, op: int) -> float:
+        number = self.device[op]
+        if (self.problem.is_feed[op] or self.problem.is_fetch[op]) and number == self.machine.host:
+            return 0.0
+        device = self.machine.devices[number]
+        time_us = float(self.problem.time_us[op, self.problem.kinds.index(device.kind)])
+        return time_us / device.speed + self.overhead_us(op)
+
+    def overhead_us(self, op: int) -> float:
+        device = self.machine.devices[self.device[op]]
+        return device.op_overhead_us * int(self.graph.num_members[op])
+
+    # Links.
+
+    def queue(self) -> bool:
+        """Tensors queue that no sender keeps waiting; links are first in, first out."""
+        queueing = [sending for sending in self.made if self.leaves(sending)]
+        for sending in sorted(queueing, key=self.queue_key):
+            self.made.remove(sending)
+            self.lose(sending.src, self.sender_loss_us(sending))
+            self.send(sending)
+        return bool(queueing)
+
+    def send(self, sending: Sending) -> None:
+        channel = self.channel(sending)
+        sending.start_us = max(self.now, self.free_us.get(channel, 0.0))
+        sending.end_us = sending.start_us + self.transfer_us(sending)
+        self.free_us[channel] = sending.end_us
+        self.on_link.append(sending)
+        self.sent.append(sending)
+
+    def leaves(self, sending: Sending) -> bool:
+        is_over = self.longest_wait_us(sending, sending.made_us) <= self.now
+        return is_over or self.is_idle(sending.src)
+
+    def queue_key(self, sending: Sending) -> tuple[float, ...]:
+        """In which order tensors queue that do so at one instant."""
+        return sending.made_us, sending.tensor, sending.dst
+
+    def channel(self, sending: Sending) -> tuple[str, ...]:
+        link = self.links[sending.src, sending.dst]
+        return (link.channel,) if link.channel else (link.src, link.dst)
+
+    def transfer_us(self, sending: Sending) -> float:
+        comm = self.links[sending.src, sending.dst].comm
+        return max(comm.min_us, comm.latency_us + comm.us_per_byte * self.bytes_of(sending))
+
+    def longest_wait_us(self, sending: Sending, since_us: float) -> float:
+        """When an end that computes lets a tensor go at last."""
+        return since_us + self.links[sending.src, sending.dst].comm.wait_us
+
+    def sender_loss_us(self, sending: Sending) -> float:
+        comm = self.links[sending.src, sending.dst].comm
+        return comm.sender_us + comm.sender_us_per_byte * self.bytes_of(sending)
+
+    def receiver_loss_us(self, sending: Sending) -> float:
+        comm = self.links[sending.src, sending.dst].comm
+        return comm.receiver_us + comm.receiver_us_per_byte * self.bytes_of(sending)
+
+    def lose(self, number: int, lost_us: float) -> None:
+        """The op that runs on a device ends later; an idle device loses nothing."""
+        op = self.running[number]
+        if op is not None:
+            self.end_us[op] += lost_us
+
+    # The graph.
+
+    def tensors_of(self, op: int) -> list[int]:
+        return np.flatnonzero(self.graph.tensor_producer == op).tolist()
+
+    def uses_of(self, tensor: int) -> list[tuple[int, bool]]:
+        """The consumers of a tensor, each with whether it takes it in host memory."""
+        rows = slice(*self.graph.consumer_offsets[tensor : tensor + 2])
+        uses = zip(self.graph.consumers[rows], self.graph.consumer_on_host[rows], strict=True)
+        return [(int(consumer), bool(is_on_host)) for consumer, is_on_host in uses]
+
+    def controlled_by(self, op: int) -> list[int]:
+        return [int(after) for before, after in self.graph.control_edges if before == op]
+
+    def num_inputs(self, op: int) -> int:
+        """Uses of tensors and control edges that an op waits for."""
+        edges = self.graph.control_edges.reshape(-1, 2)
+        return int((self.graph.consumers == op).sum() + (edges[:, 1] == op).sum())
+
+    def bytes_of(self, sending: Sending) -> int:
+        return int(self.graph.tensor_bytes[sending.tensor])

@@ -1,0 +1,116 @@
+"""The simulator does what docs/architecture.md says: it equals a model written from it.
+
+More runs are compared where they are asked for (PESTO_EXAMPLES), as in the pipeline's tests.
+"""
+
+import os
+from functools import lru_cache
+from itertools import permutations
+
+import model_mutants
+import numpy as np
+import pytest
+from execution_model import ExecutionModel, Run, StuckError
+from random_trials import Trial, random_trial
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.machine import CommModel, Device, Link, Machine
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Placement, Schedule
+from pesto_cli.simulate import Simulator
+
+NUM_TRIALS = 400
+EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
+
+# A list schedule and a replay; None is an order that contradicts the graph.
+Runs = tuple[Run, Run | None]
+
+
+def observed(schedule: Schedule) -> Run:
+    transfers = schedule.transfers
+    columns = (transfers.tensor, transfers.dst, transfers.start_us, transfers.end_us)
+    return Run(
+        schedule.start_us.tolist(),
+        schedule.end_us.tolist(),
+        schedule.rank.tolist(),
+        sorted(zip(*(column.tolist() for column in columns), strict=True)),
+        schedule.peak_bytes.tolist(),
+    )
+
+
+def simulated(trial: Trial) -> Runs:
+    simulator = Simulator(trial.problem)
+    listed = simulator.list_schedule(trial.placement.device, trial.priority)
+    assert simulator.makespan_us(trial.placement.device, trial.priority) == listed.makespan_us
+    assert listed.makespan_us == max(listed.end_us)
+    assert observed(simulator.replay(listed.placement)) == observed(listed)
+    try:
+        return observed(listed), observed(simulator.replay(trial.placement))
+    except BadInputError:
+        return observed(listed), None
+
+
+def modelled(trial: Trial, model: type[ExecutionModel] = ExecutionModel) -> Runs:
+    problem, device = trial.problem, trial.placement.device
+    listed = model(problem, device, -trial.priority, is_replay=False).run()
+    try:
+        return listed, model(problem, device, trial.placement.rank, is_replay=True).run()
+    except StuckError:
+        return listed, None
+
+
+def late_round() -> Trial:
+    """Device 0 is idle when a tensor waits there, and gets another op in a later round.
+
+    At 4 us `busy` and `other` end. In the round of this dispatch starts `zero`, which lets `next`
+    run a round later: before `first`, as the tensor of `first` waits until the rounds are over.
+    """
+    names = ["busy", "sent", "other", "zero", "next", "first"]
+    graph = OpGraph.build(names, [Tensor(1, 1, [5])], control_edges=[(2, 3), (3, 4)])
+    devices = tuple(Device(f"GPU:{number}", "GPU", 100) for number in range(3))
+    links = tuple(
+        Link(src.name, dst.name, CommModel(0.0, 0.0, wait_us=10.0))
+        for src, dst in permutations(devices, 2)
+    )
+    problem = Problem.build(
+        graph, {"GPU": [4.0, 1.0, 4.0, 0.0, 2.0, 2.0]}, Machine(devices, links, signal_us=0.0)
+    )
+    placement = Placement(np.array([0, 2, 1, 1, 0, 0]), np.array([0, 0, 0, 1, 1, 2]))
+    return Trial(problem, np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), placement)
+
+
+@lru_cache(maxsize=NUM_TRIALS)
+def compared(number: int) -> tuple[Trial, Runs]:
+    """A trial, the first of them made by hand, and what the simulator makes of it."""
+    trial = random_trial(number) if number else late_round()
+    return trial, simulated(trial)
+
+
+def test_the_simulator_does_what_the_page_says() -> None:
+    for number in range(NUM_TRIALS * EXAMPLES):
+        trial, expected = compared(number)
+        assert modelled(trial) == expected, f"random_trial({number})"
+
+
+def test_trials_have_everything() -> None:
+    """Both outcomes of a replay, machines with and without a host, feeds on and off it."""
+    trials = [compared(number) for number in range(NUM_TRIALS)]
+    assert {replayed is None for _, (_, replayed) in trials} == {True, False}
+    assert {trial.problem.machine.host for trial, _ in trials} >= {None, 0, 1}
+    assert {trial.problem.num_devices for trial, _ in trials} == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("name", model_mutants.MUTANTS)
+def test_another_rule_would_be_noticed(name: str) -> None:
+    """The comparison has cases for every rule: a model with another one differs somewhere."""
+    mutant = model_mutants.MUTANTS[name]
+    assert any(differs(mutant, number) for number in range(NUM_TRIALS))
+
+
+def differs(mutant: type[ExecutionModel], number: int) -> bool:
+    trial, expected = compared(number)
+    try:
+        return modelled(trial, mutant) != expected
+    except StuckError:
+        return True
