@@ -43,7 +43,7 @@ bench-fidelity: $(INSTALLED)
 # Inputs changed by chance, commands ended at random moments, and ten times the random problems.
 fuzz: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --ends 100
-	PESTO_EXAMPLES=10 $(BIN)/python -m pytest tests/test_pipeline_properties.py
+	PESTO_EXAMPLES=10 $(BIN)/python -m pytest tests/test_pipeline_properties.py tests/test_execution_model.py
 
 # numba's cache of a kernel does not notice changes in kernels of other files that it calls.
 clean-kernels:

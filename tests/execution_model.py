@@ -1,8 +1,7 @@
 """The execution model as docs/architecture.md states it: a simulator that is plain and slow.
 
-It was written from that page alone, and takes only data types from the package, so that it checks
-both the simulator and the page. Each rule is a method of its own: a test that changes one rule
-overrides one method.
+It follows that page, and takes only data types from the package, so that it checks both the
+simulator and the page. Each rule is a method of its own: a test that changes a rule overrides one.
 """
 
 from collections.abc import Sequence
