@@ -11,7 +11,7 @@ import pytest
 from brute_force import optimum_us
 from random_problems import keeps_memory, random_placement, random_problem
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.ilp import SOLVERS, cbc, cpsat, milp, solve
 from pesto_cli.ilp.formulation import Formulation
@@ -82,10 +82,32 @@ def one_gpu(graph: OpGraph, time_us: list[float]) -> Problem:
     return Problem.build(graph, {"GPU": time_us}, Machine((Device("GPU:0", "GPU", 100),), ()))
 
 
-def test_cbc_is_asked_again_where_its_preprocessing_finds_a_program_infeasible():
+def test_cbc_solves_a_chain_whose_optimum_is_the_sum_of_all_times():
     tensors = [Tensor(1, 1, [0, 2]), Tensor(3, 1, [1]), Tensor(4, 1, [0, 1, 2])]
     problem = one_gpu(OpGraph.build(list("abcde"), tensors), [2.0, 2.0, 0.0, 6.0, 0.0])
     assert_is_optimum(problem, "cbc", 10)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_variable_that_no_constraint_needs_is_solved_too(solver):
+    """With an optimal start of 0 us, nothing is left of the order of two transfers."""
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    graph = OpGraph.build(list("abcd"), [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
+    problem = Problem.build(graph, {"GPU": [0.0, 0.0, 0.0, 0.0]}, two_gpus())
+    best = solve(problem, Limits()).schedule
+    assert best is not None
+    formulation = Formulation.build(problem)
+    start = timetable_of(formulation, best)
+    found = SOLVERS[solver](Search(formulation, Limits(), start=start, start_fits=True))
+    assert found.times is not None
+
+
+def test_a_model_that_cbc_cannot_read_is_no_unknown_answer(tmp_path):
+    model = tmp_path / "model.mps"
+    model.write_text("NAME\nROWS\n L R0\nCOLUMNS\n y R1 1.0\nENDATA\n")
+    with pytest.raises(EnvironmentFailedError, match="CBC failed with exit status 0"):
+        cbc.run(milp.MipQuestion(model, None, Limits(time_limit_s=20), None))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import replace
 
 import pulp
 
@@ -28,7 +27,6 @@ GRACE_S = 2.0
 # The log gives bounds with eight digits.
 LOG_PRECISION = 1e-7
 
-_PREPROCESSED_AWAY = "Pre-processing says infeasible"
 _SOLVED = re.compile(r"(?:Optimal|Stopped on \w+) - objective value (\S+)")
 _BOUND = re.compile(r"best possible ([-+.\de]+)")
 
@@ -36,40 +34,16 @@ _BOUND = re.compile(r"best possible ([-+.\de]+)")
 def run(question: MipQuestion) -> MipAnswer:
     """Search until the limits; progress is reported only at the end.
 
-    Preprocessing of CBC 2.10 calls some feasible programs infeasible, mostly such whose optimum is
-    the bound of the objective. So its word does not count, and CBC searches again without it.
-
     Raises:
         EnvironmentFailedError: there is no CBC for this platform, or it failed.
     """
-    began, limits = time.monotonic(), question.limits
-    answer, log = _search(question)
-    if not answer.infeasible or _PREPROCESSED_AWAY not in log:
-        return answer
-    if not limits.deterministic:
-        left_s = limits.time_limit_s - (time.monotonic() - began)
-        limits = replace(limits, time_limit_s=max(0.0, left_s))
-    return _search(replace(question, limits=limits), "-preprocess", "off")[0]
-
-
-def _search(question: MipQuestion, *options: str) -> tuple[MipAnswer, str]:
-    """Run CBC once, with more options; the answer, and the log."""
     folder = question.model.parent
     solution, log = folder / "solution.txt", folder / "log.txt"
-    solution.unlink(missing_ok=True)
     began = time.monotonic()
     with log.open("w") as output:
         # Its own session: Ctrl-C in the terminal must reach it through us.
         process = subprocess.Popen(
-            [
-                _binary(),
-                question.model.name,
-                *_options(question),
-                *options,
-                "-solve",
-                "-solution",
-                solution.name,
-            ],
+            [_binary(), question.model.name, *_options(question), "-solution", solution.name],
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -83,14 +57,13 @@ def _search(question: MipQuestion, *options: str) -> tuple[MipAnswer, str]:
             process.wait()
     in_time = time.monotonic() < began + _time_limit_s(question) and not stopped
     text = log.read_text(errors="replace")
-    # Out of time while it reads a start, it may crash.
+    # Out of time while it reads a start, it may crash; what it cannot read it leaves without one.
     if in_time and (process.returncode != 0 or not solution.exists()):
         raise EnvironmentFailedError(
             f"CBC failed with exit status {process.returncode}: {text.strip()[-200:]!r}; "
             "free memory, or use --solver cpsat."
         )
-    written = solution.read_text() if solution.exists() else ""
-    return read_answer(written, text, in_time=in_time), text
+    return read_answer(solution.read_text() if solution.exists() else "", text, in_time=in_time)
 
 
 def _binary() -> str:
@@ -117,7 +90,7 @@ def _options(question: MipQuestion) -> list[str]:
     else:
         options += ["-timeMode", "elapsed", "-sec", f"{limits.time_limit_s:.3f}"]
         options += ["-threads", str(limits.workers)] if limits.workers > 1 else []
-    return options
+    return [*options, "-solve"]
 
 
 def _time_limit_s(question: MipQuestion) -> float:

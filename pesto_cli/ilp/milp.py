@@ -22,8 +22,9 @@ from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 from pesto_cli.limits import Limits
 
 SCALE = 1000.0
-# The start must not be cut off by rounding where it is the horizon.
-START_SLACK = 1e-6
+# Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
+# and bounds of times cross by rounding.
+HORIZON_SLACK = 0.01
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ class Model:
         return self.variables[-1]
 
     def time(self, name: str, first: float, last: float) -> Variable:
-        """A new variable for a time within bounds, which may have crossed by rounding."""
-        self.variables.append(self._lp.add_variable(name, first, max(first, last)))
+        """A new variable for a time within bounds."""
+        self.variables.append(self._lp.add_variable(name, first, last))
         return self.variables[-1]
 
     def add(self, constraint: Constraint) -> None:
@@ -230,7 +231,7 @@ class MipAnswer:
 def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
     """Build the model, and let a solver search it from the start until the limits."""
     start = asked.start
-    horizon_us = start.makespan * (1 + START_SLACK) if start and asked.start_fits else None
+    horizon_us = start.makespan if start and asked.start_fits else asked.formulation.horizon
     on_solution = asked.on_solution
     with TemporaryDirectory(prefix="pesto-") as folder:
         path, pace = Path(folder) / "model.mps", Pace(asked)
@@ -260,10 +261,8 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
     return Found(answer.infeasible, times, answer.bound * unit_us)
 
 
-def _model(asked: Search, horizon_us: float | None, pace: Pace) -> Model:
-    formulation = asked.formulation
-    if horizon_us is not None:
-        formulation = replace(formulation, horizon=horizon_us)
+def _model(asked: Search, horizon_us: float, pace: Pace) -> Model:
+    formulation = replace(asked.formulation, horizon=horizon_us * (1 + HORIZON_SLACK))
     model = Model(formulation.in_units((formulation.horizon or 1.0) / SCALE, whole=False), pace)
     precedence(model)
     op_durations(model)

@@ -49,7 +49,8 @@ def write_mps(
                 file.write(_MARKER.format("INTORG"))
             for variable in alike:
                 pace.check()
-                file.writelines(entries[variable.name])
+                # A variable that is in no constraint is a column, too.
+                file.writelines(entries[variable.name] or [_entry(variable.name, OBJECTIVE, 0.0)])
             if category == pulp.LpInteger:
                 file.write(_MARKER.format("INTEND"))
         file.writelines(["RHS\n", *limits, "BOUNDS\n"])
