@@ -13,8 +13,10 @@ from pesto_cli.graphdef.fetches import (
     require_static_feeds,
     set_feed_shapes,
 )
+from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
 from pesto_cli.graphdef.sources import source_graph
 from pesto_cli.graphdef.structure import check_structure
+from pesto_cli.graphdef.xla import tell_compiled_calls
 
 
 def export(
@@ -38,8 +40,11 @@ def export(
     `feeds`, an op that initialises it in `init_op`, its variables and a saver. It imports with
     `tf.compat.v1.train.import_meta_graph` and trains.
 
+    A warning tells of ops that run only within the program that built the graph.
+
     Raises BadInputError for a source, fetch, feed or signature that is not there, for an input
-    whose shape stays open, and for a graph that TensorFlow cannot import.
+    whose shape stays open or that cannot be fed, for the step of several replicas, and for a graph
+    that TensorFlow cannot import.
     """
     shapes = dict(feeds or {})
     meta = source_graph(source, shapes, signature)
@@ -64,6 +69,9 @@ def flat_step(
     meta.collection_def[TRAIN_OP].node_list.value[:] = chosen
     meta = grappler.inline_functions(meta, what)
     fed = needed_feeds(meta.graph_def, chosen)
+    require_feedable(meta.graph_def, fed, what)
     require_static_feeds(meta.graph_def, fed, what)
+    check_self_contained(meta.graph_def, chosen, what)
+    tell_compiled_calls(meta.graph_def, chosen, what)
     completed = complete(meta, chosen, fed, what)
     return grappler.optimize(completed, what) if optimize else completed

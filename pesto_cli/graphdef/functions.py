@@ -1,5 +1,7 @@
 """A traced `tf.function` as a flat v1 graph."""
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +9,17 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import TRAIN_OP
 from pesto_cli.graphdef.initial_values import initial_values
+from pesto_cli.graphdef.self_contained import require_one_replica
+from pesto_cli.graphdef.specs import call_arguments
 from pesto_cli.graphdef.tensorflow import tensorflow
 
+SHOWN_OF_A_REASON = 300
 
-def concrete_function(function: Any, specs: Sequence[Any] | None, what: str) -> Any:
+
+def concrete_function(function: Any, specs: Any, what: str) -> Any:
     """Trace a tf.function for its input specs, or for the signature it was declared with.
+
+    specs: as `call_arguments` takes them; None where nothing was given.
 
     Raises BadInputError when neither says what the inputs are, or tracing fails.
     """
@@ -23,10 +31,35 @@ def concrete_function(function: Any, specs: Sequence[Any] | None, what: str) -> 
             f"{what}: a tf.function without input specs, where (function, [tf.TensorSpec(...)])"
             " was expected. Return the specs with it, or give it an input_signature."
         )
+    args, kwargs = ((), {}) if specs is None else call_arguments(function, specs, what)
+    return traced(function, args, kwargs, f"{what}: the tf.function")
+
+
+def traced(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:
+    """Return the concrete function of a tf.function for these arguments.
+
+    Raises BadInputError, with the reason in one line, when tracing fails.
+    """
     try:
-        return function.get_concrete_function(*(specs or ()))
+        return function.get_concrete_function(*args, **kwargs)
     except Exception as error:
-        raise BadInputError(f"{what}: the tf.function cannot be traced: {error}") from error
+        raise BadInputError(f"{what} cannot be traced{_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return why tracing failed, with the last line of the user's own code that led to it.
+
+    AutoGraph's message holds a listing of lines, the user's marked by `*`, and after it the error.
+    """
+    text = str(error).strip()
+    where = ""
+    if text.startswith("in user code:"):
+        *frames, text = re.split(r"\n *\n", text, maxsplit=2)
+        own = re.findall(r", line (\d+), in (\S+) +\*\n", "\n".join(frames))
+        where = f" in line {own[-1][0]} ({own[-1][1]})" if own else ""
+    else:
+        text = f"{type(error).__name__}: {text}"
+    return f"{where}: {textwrap.shorten(text, SHOWN_OF_A_REASON, placeholder=' ...')}"
 
 
 def function_graph(concrete: Any, what: str, *, with_values: bool = True) -> Any:
@@ -71,11 +104,15 @@ class Capture:
 def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> list[Capture]:
     """Return what a function captures, and how it is called in the graph by `function_graph`.
 
-    Raises BadInputError for a resource that is no variable, and for a variable without a value.
+    Raises BadInputError for a resource that is no variable, for a variable without a value, and
+    for a function of several replicas.
     """
     tf = tensorflow()
+    operations = {operation.name: operation.type for operation in concrete.graph.get_operations()}
+    names = (variable.name.split(":")[0] for variable in concrete.graph.variables)
+    require_one_replica([*names, *operations.values()], what)
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    taken = {operation.name for operation in concrete.graph.get_operations()}
+    taken = set(operations)
     captures = []
     for external, inside in concrete.graph.captures:
         variable = variables.get(id(external))

@@ -5,19 +5,22 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import Shape, require_static, suggestion
+from pesto_cli.graphdef.functions import traced
+from pesto_cli.graphdef.self_contained import built_for_replicas
+from pesto_cli.graphdef.specs import fit_data
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 
-def traced_train_step(
-    model: Any, specs: Sequence[Any] | None, feeds: Mapping[str, Shape], what: str
-) -> Any:
+def traced_train_step(model: Any, specs: Any, feeds: Mapping[str, Shape], what: str) -> Any:
     """Return the concrete function of `model.train_step` on one batch.
 
-    `specs` are those of the inputs and the targets; without them they follow from the model's own
-    shapes, with what these leave open (the batch) taken from `feeds` by input name. It is the
-    step itself that is traced: the model's own compiled step may go through XLA.
+    `specs` are of the data that `fit` would pass, as `fit_data` takes them. Where they are None,
+    they follow from the model's own shapes, with what these leave open (the batch) taken from
+    `feeds` by input name. It is the step itself that is traced: the model's own compiled step may
+    go through XLA.
 
-    Raises BadInputError when the model is not compiled, or a size stays open.
+    Raises BadInputError when the model is not compiled, is built for several replicas, or a size
+    stays open.
     """
     tf = tensorflow()
     if not getattr(model, "compiled", False):
@@ -25,17 +28,20 @@ def traced_train_step(
             f"{what}: the Keras model {model.name!r} is not compiled, so that it has neither loss"
             " nor optimiser. Call model.compile(...) before returning it."
         )
-    data = tuple(specs) if specs is not None else _inferred_specs(model, feeds, what)
-    try:
-        return tf.function(model.train_step).get_concrete_function(data)
-    except Exception as error:
-        raise BadInputError(
-            f"{what}: the training step of {model.name!r} cannot be traced: {error}"
-        ) from error
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is not None and strategy.num_replicas_in_sync > 1:
+        found = f"model {model.name!r}, {strategy.num_replicas_in_sync} replicas"
+        raise built_for_replicas(what, found)
+    data = _inferred_specs(model, feeds, what) if specs is None else fit_data(specs, what)
+    step = tf.function(model.train_step)
+    return traced(step, [data], {}, f"{what}: the training step of {model.name!r}")
 
 
 def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[Any, Any]:
-    """Return the specs (inputs, targets) of a model that knows its own shapes."""
+    """Return the specs (inputs, targets) of a model that knows its own shapes.
+
+    Both have the structure of the model's own inputs and outputs: one alone, a list or a dict.
+    """
     inputs = getattr(model, "inputs", None)
     if not inputs:
         raise BadInputError(
@@ -58,7 +64,10 @@ def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[
         dtype = "int32" if sparse else output.dtype
         targets.append(_spec(name, shape, dtype, feeds, what))
     require_static({spec.name: spec.shape.as_list() for spec in (*input_specs, *targets)}, what)
-    return _alone_or_all(input_specs), _alone_or_all(targets)
+    return (
+        _structured(model.inputs, input_specs, getattr(model, "input", None)),
+        _structured(model.outputs, targets, getattr(model, "output", None)),
+    )
 
 
 def _spec(
@@ -90,7 +99,10 @@ def _losses(model: Any) -> list[Any]:
     """Return one loss for each output, as given to `compile`."""
     loss = model.loss
     if isinstance(loss, Mapping):
-        return [loss.get(name) for name in model.output_names]
+        output = getattr(model, "output", None)
+        keys = {id(t): key for key, t in output.items()} if isinstance(output, Mapping) else {}
+        names = zip(model.outputs, model.output_names, strict=True)
+        return [loss.get(keys.get(id(tensor), name)) for tensor, name in names]
     if isinstance(loss, (list, tuple)):
         return list(loss)
     return [loss] * len(model.outputs)
@@ -102,5 +114,10 @@ def _loss_name(loss: Any) -> str:
     return str(name or getattr(loss, "__name__", "")).lower()
 
 
-def _alone_or_all(specs: list[Any]) -> Any:
-    return specs[0] if len(specs) == 1 else specs
+def _structured(tensors: Sequence[Any], specs: Sequence[Any], structure: Any) -> Any:
+    """Return the specs of symbolic tensors in the structure that the model has these in."""
+    nest = tensorflow().nest
+    if not nest.is_nested(structure):  # also that of a Sequential, which has tensors of its own
+        return specs[0] if len(specs) == 1 else specs
+    spec_of = {id(tensor): spec for tensor, spec in zip(tensors, specs, strict=True)}
+    return nest.map_structure(lambda tensor: spec_of[id(tensor)], structure)

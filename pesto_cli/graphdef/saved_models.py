@@ -10,6 +10,7 @@ from pesto_cli.graphdef.containers import read_saved_model
 from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
+from pesto_cli.graphdef.self_contained import require_no_python
 from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.structure import (
     ancestors,
@@ -31,7 +32,8 @@ def signature_graph(path: Path, signature: str | None) -> Any:
     A SavedModel of TensorFlow 1 is flat and brings its variables' initialisers; one of TensorFlow
     2 has its signature inlined, and its variables start from the values saved with it.
 
-    Raises BadInputError for an unknown signature, or several when none is named.
+    Raises BadInputError for an unknown signature, or several when none is named, and for one that
+    calls Python.
     """
     saved_model = read_saved_model(path)
     chosen = _chosen(path, saved_model, signature)
@@ -41,6 +43,7 @@ def signature_graph(path: Path, signature: str | None) -> Any:
     check_contents(meta, str(path))
     fetched = _with_fetches(meta, definition)
     check_structure(fetched.graph_def, str(path))
+    require_no_python(fetched.graph_def, fetch_names(fetched), str(path))
     if not _is_functional(meta):
         return fetched
     _keep_restoring(fetched)

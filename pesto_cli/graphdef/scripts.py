@@ -1,6 +1,7 @@
 """`script.py:function`: runs a user's function and takes what it returns as a training step."""
 
 import importlib.util
+import logging
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,17 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
 from pesto_cli.graphdef.functions import concrete_function, function_graph
+from pesto_cli.graphdef.keras_devices import Asked, keras_without_gpus, tell_choices
 from pesto_cli.graphdef.keras_models import traced_train_step
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.xla import compiled_function, compiled_model
 
 EXPECTED = (
     "a train op, a dict with 'train_op', (tf.function, [tf.TensorSpec, ...]) or a compiled Keras"
     " model, alone or as (model, [inputs, targets])"
 )
+
+log = logging.getLogger(__name__)
 
 
 def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
@@ -30,10 +35,18 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     Raises BadInputError when the script or the function fails, or returns something else.
     """
     what = f"{path}:{function}"
+    with keras_without_gpus() as asked:
+        meta = _script_graph(path, function, feeds, asked)
+    tell_choices(asked, what)
+    return meta
+
+
+def _script_graph(path: Path, function: str, feeds: Mapping[str, Shape], asked: Asked) -> Any:
+    what = f"{path}:{function}"
     tf = tensorflow()
     built = script_function(path, function)
     if _is_model(built) or _is_function(built):
-        return _eager_step(built, feeds, what)
+        return _eager_step(built, feeds, asked, what)
     failure: BadInputError | None = None
     with tf.Graph().as_default():
         try:
@@ -48,7 +61,7 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
         result = _called(built, path, what)
     except BadInputError as error:
         raise failure or error from None
-    return _eager_step(result, feeds, what)
+    return _eager_step(result, feeds, asked, what)
 
 
 def script_function(path: Path, name: str) -> Any:
@@ -72,15 +85,23 @@ def built_graph(result: Any, what: str) -> Any:
         return tf1.train.export_meta_graph(graph=graph)
 
 
-def _eager_step(result: Any, feeds: Mapping[str, Shape], what: str) -> Any:
+def _eager_step(result: Any, feeds: Mapping[str, Shape], asked: Asked, what: str) -> Any:
     built, specs = result, None
     if isinstance(result, Sequence) and len(result) == 2 and not isinstance(result, str):
         built, specs = result
     if _is_model(built):
-        return function_graph(traced_train_step(built, specs, feeds, what), what)
-    if _is_function(built):
-        return function_graph(concrete_function(built, specs, what), what)
-    raise BadInputError(f"{what}: returned {_described(result)}, where {EXPECTED} was expected.")
+        concrete = traced_train_step(built, specs, feeds, what)
+        remark = compiled_model(built, asked)
+    elif _is_function(built):
+        concrete = concrete_function(built, specs, what)
+        remark = compiled_function(concrete)
+    else:
+        raise BadInputError(
+            f"{what}: returned {_described(result)}, where {EXPECTED} was expected."
+        )
+    if remark is not None:
+        log.warning("%s: %s", what, remark)
+    return function_graph(concrete, what)
 
 
 def _module(path: Path) -> ModuleType:

@@ -5,7 +5,6 @@ The program runs as it would alone, until one of its sessions is about to run a 
 take place, and the program ends there.
 """
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,10 +30,6 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 SHOWN_RUNS = 8
 TABLE_INITIALIZER = "table_initializer"
 """Collection of what else than variables `completion` initialises."""
-# What such ops do, only the program can do: call its functions, or wait for its threads.
-OF_THE_PROGRAM = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "QueueDequeue")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,20 +171,7 @@ def _captured(
     hold_constants(meta, start.constants)
     tables = meta.collection_def[TABLE_INITIALIZER].node_list.value
     tables.extend(name for name in start.operations if name not in tables)
-    _warn_of_what_stays(needed, what)
     return Captured(meta, feeds)
-
-
-def _warn_of_what_stays(needed: Mapping[str, Any], what: str) -> None:
-    for name, operation in needed.items():
-        if operation.type.startswith(OF_THE_PROGRAM):
-            log.warning(
-                "%s: %r (%s) needs the running program: the graph can be profiled by the analytic"
-                " model and placed, but runs only within the program.",
-                what,
-                name,
-                operation.type,
-            )
 
 
 @contextmanager

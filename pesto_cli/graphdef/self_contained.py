@@ -1,0 +1,115 @@
+"""Whether a step holds all that it needs, or needs the program that built it.
+
+What no session can give it is refused; what runs within that program, and nowhere else, is told.
+"""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
+from pesto_cli.graphdef.fetches import node_name
+from pesto_cli.graphdef.structure import ancestors, called_functions
+
+CALLS_PYTHON = re.compile(r"PyFunc(Stateless)?|EagerPyFunc")
+# Such ops call functions of the program, wait for its threads, or take the handle of an iterator
+# that lives in its session.
+OF_THE_PROGRAM = re.compile(rf"{CALLS_PYTHON.pattern}|QueueDequeue\w*|IteratorFromStringHandle\w*")
+COLLECTIVE = re.compile(r"Collective\w+")
+REPLICA = re.compile(r".+/replica_\d+")
+"""Names of the variables that a strategy creates for all replicas but the first."""
+
+log = logging.getLogger(__name__)
+
+
+def require_feedable(graph_def: Any, feeds: Sequence[str], what: str) -> None:
+    """Raise BadInputError when a resource, such as an iterator, would have to be fed."""
+    nodes = {node.name: node for node in graph_def.node}
+    for name in feeds:
+        if nodes[name].attr["dtype"].type in (DT_RESOURCE, DT_VARIANT):
+            raise BadInputError(
+                f"{what}: input {name!r} is a resource of the program that built the graph, such"
+                " as an iterator, which cannot be fed; tensors were expected. Call next(iterator)"
+                " outside of the step and pass it the batch, or for variables and tables save the"
+                " model with tf.saved_model.save and export that."
+            )
+
+
+def require_one_replica(names: Iterable[str], what: str) -> None:
+    """Raise BadInputError when the names of variables, or types of ops, are of several replicas."""
+    for name in names:
+        if REPLICA.fullmatch(name) or COLLECTIVE.fullmatch(name):
+            raise built_for_replicas(what, name)
+
+
+def built_for_replicas(what: str, found: str) -> BadInputError:
+    """Return the error for a step of several replicas, with what shows that."""
+    return BadInputError(
+        f"{what}: built for tf.distribute with several replicas ({found}), where the step of one"
+        " was expected. Export one replica: build the model and its step without the strategy."
+    )
+
+
+def check_self_contained(graph_def: Any, fetches: Sequence[str], what: str) -> None:
+    """Refuse the step of several replicas; warn of ops that need the running program.
+
+    Raises BadInputError.
+    """
+    found = executed(graph_def, fetches)
+    require_one_replica([*found, *found.get("VarHandleOp", ())], what)
+    for op_type, names in found.items():
+        if OF_THE_PROGRAM.fullmatch(op_type):
+            others = f", as do {len(names) - 1} others of its type" if len(names) > 1 else ""
+            log.warning(
+                "%s: %r (%s) needs the running program%s: the graph can be profiled by the analytic"
+                " model and placed, but runs only within the program.",
+                what,
+                names[0],
+                op_type,
+                others,
+            )
+
+
+def require_no_python(graph_def: Any, fetches: Sequence[str], what: str) -> None:
+    """Raise BadInputError when a saved step calls Python, whose code no file holds."""
+    for op_type, names in executed(graph_def, fetches).items():
+        if CALLS_PYTHON.fullmatch(op_type):
+            raise BadInputError(
+                f"{what}: {names[0]!r} ({op_type}) calls a Python function of the program that"
+                " saved the model, where TensorFlow's own ops were expected. Use these in place of"
+                " tf.py_function and tf.numpy_function, or take the call out of the step."
+            )
+
+
+def executed(graph_def: Any, fetches: Sequence[str]) -> dict[str, list[str]]:
+    """Return the types of all ops that the fetches may execute, each with the nodes of the graph.
+
+    An op in a function counts for the nodes that may call it.
+    """
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    needed = ancestors(graph_def, map(node_name, fetches))
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in graph_def.node:
+        if node.name in needed:
+            for op_type in dict.fromkeys(_types(node, functions)):
+                found[op_type].append(node.name)
+    return dict(found)
+
+
+def _types(node: Any, functions: dict[str, Any]) -> Iterator[str]:
+    """Yield the type of a node and those of all nodes in the functions that it may call."""
+    yield node.op
+    if not functions:
+        return
+    seen: set[str] = set()
+    waiting = [name for name in called_functions(node) if name in functions]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            for inner in functions[name].node_def:
+                yield inner.op
+                waiting += [called for called in called_functions(inner) if called in functions]
