@@ -226,7 +226,7 @@ def test_iterations_are_those_of_a_real_run(build, functional):
     meta = lowered(exported(build, functional_control_flow=functional))
     fetches = [name.split(":")[0] for name in meta.collection_def["train_op"].node_list.value]
     nodes = needed_nodes(meta.graph_def, fetches)
-    loops = Loops(nodes, topological_order(nodes))
+    loops = Loops(meta.graph_def, nodes, topological_order(nodes))
     runs = Counter(
         stats.node_name for device in step_stats(meta, {}).dev_stats for stats in device.node_stats
     )

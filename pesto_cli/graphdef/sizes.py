@@ -82,7 +82,7 @@ def tensor_sizes(
     """
     sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
     told: list[int | None] = [0] * len(nodes)
-    graph = _imported(graph_def, nodes)
+    graph = shapes_inferred(graph_def, nodes)
     arrays = TensorArrays(nodes)
     for index in order:
         node = nodes[index]
@@ -194,8 +194,12 @@ def _unknown_part(size: TensorSize) -> int:
     return -(-(size.num_elements or 0) // max(size.known_elements, 1))
 
 
-def _imported(graph_def: Any, nodes: Sequence[Node]) -> Any:
-    """Import the nodes of the step, without what says where they run, into a graph of their own."""
+def shapes_inferred(graph_def: Any, nodes: Sequence[Node]) -> Any:
+    """Return a graph of the step's nodes, without what says where they run, with all shapes.
+
+    Raises:
+        BadInputError: TensorFlow refuses the graph.
+    """
     tf = tensorflow()
     tf1 = tf.compat.v1
     step = tf1.GraphDef(versions=graph_def.versions, library=graph_def.library)

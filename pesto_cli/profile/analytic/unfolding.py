@@ -52,7 +52,7 @@ def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
     nodes = needed_nodes(flat.graph_def, map(node_name, fetches))
     devices = Devices(OpDefs(flat.graph_def.library))
     outputs = [devices.site(node.proto).host_outputs for node in nodes]
-    loops = Loops(nodes, topological_order(nodes))
+    loops = Loops(flat.graph_def, nodes, topological_order(nodes))
     op_of_node = {node: op for op, members in enumerate(step.nodes) for node in members}
     kept = {node.name for node in meta_graph.graph_def.node}
     calls = _calls(meta_graph.graph_def)

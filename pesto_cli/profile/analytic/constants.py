@@ -1,0 +1,216 @@
+"""What nodes give whatever the data is: constants, and what ops without side effects make of them.
+
+It serves to find the bounds of loops, which AutoGraph computes in the graph. So a value is only
+known if it, and all that it is made of, has at most MAX_ELEMENTS elements.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.graphdef.frames import ENTER, EXIT
+from pesto_cli.graphdef.nodes import MERGE, NEXT_ITERATION, Node
+from pesto_cli.graphdef.signature import OpDefs, constant_value, values
+from pesto_cli.graphdef.sizes import shapes_inferred
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+MAX_ELEMENTS = 1000
+MAX_DEPTH = 100
+"""Ops between a constant and what is made of it: those that bound loops take about ten."""
+MAX_NESTING = 10
+
+# What hands on its first input as it is.
+PASSING = ENTER | NEXT_ITERATION | {"Identity", "Switch", "RefSwitch"}
+POP, PUSH = "TensorListPopBack", "TensorListPushBack"
+# Ops whose values follow from the static shapes of their inputs.
+SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+_PURE = """
+    Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow
+    Neg Abs Sign Square SquaredDifference Ceil Floor Round Rint Cast
+    Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot
+    Select SelectV2 ZerosLike OnesLike Fill Range BroadcastTo BroadcastArgs
+    Sum Prod Max Min Mean All Any ArgMax ArgMin
+    Pack Unpack Concat ConcatV2 Split SplitV StridedSlice Slice Gather GatherV2
+    Reshape Squeeze ExpandDims Transpose Tile
+"""
+PURE = frozenset(_PURE.split())
+
+Array = np.ndarray[Any, Any]
+Output = tuple[int, int]
+"""(node, output number)"""
+Known = tuple[Array | None, ...]
+"""The value of each output of a node; of no node more outputs than these are known."""
+
+
+class Constants:
+    """The values that nodes have in every step, in every iteration of their loops.
+
+    at_exit: the value with which a loop variable leaves its loop, by the node that enters it there;
+        None where it is not known.
+    """
+
+    def __init__(
+        self,
+        graph_def: Any,
+        nodes: Sequence[Node],
+        order: Sequence[int],
+        at_exit: Callable[[int], Array | None],
+    ) -> None:
+        """`order` is topological."""
+        self._graph_def, self._nodes, self._at_exit = graph_def, nodes, at_exit
+        self._op_defs = OpDefs(graph_def.library)
+        self._may_be_known = self._without_data(order)
+        self._of_node: dict[int, Known] = {}
+
+    def value(self, index: int, output: int = 0) -> Array | None:
+        """The value of an output; None where it depends on data or is too large."""
+        if not self._may_be_known[index]:
+            return None
+        if index not in self._of_node:
+            self._of_node[index] = ()  # A list may hold what is made of its own elements.
+            self._of_node[index] = self._known(self._nodes[index], index)
+        known = self._of_node[index]
+        found = known[output] if output < len(known) else None
+        return found if found is not None and found.size <= MAX_ELEMENTS else None
+
+    def source(self, index: int) -> int:
+        """The node whose first output a node hands on; itself where it makes its own."""
+        while self._nodes[index].type in PASSING:
+            index = self._nodes[index].inputs[0][0]
+        return index
+
+    def entry(self, merge: int) -> tuple[int, int] | None:
+        """(what enters a loop, what returns to it) at a Merge that holds a loop variable."""
+        node = self._nodes[merge]
+        if node.type not in MERGE:
+            return None
+        sources = [source for source, _ in node.inputs]
+        entries = [s for s in sources if self._nodes[s].type not in NEXT_ITERATION]
+        returns = [s for s in sources if self._nodes[s].type in NEXT_ITERATION]
+        return (entries[0], returns[0]) if len(entries) == len(returns) == 1 else None
+
+    def _without_data(self, order: Sequence[int]) -> list[bool]:
+        """`[num_nodes]`, whether a node is made of constants and shapes alone, by few ops."""
+        depth: list[int | None] = [None] * len(self._nodes)
+        for index in order:
+            node = self._nodes[index]
+            if node.type in ("Const", POP) or node.type in SHAPES | EXIT:
+                depth[index] = 0
+            elif node.type in PASSING:
+                depth[index] = depth[node.inputs[0][0]]
+            elif node.type in MERGE:
+                ways = self.entry(index)
+                if ways is not None and self.source(ways[1]) == index:
+                    depth[index] = depth[ways[0]]
+            elif node.type in PURE:
+                below = [depth[source] for source, _ in node.inputs]
+                known = [number for number in below if number is not None]
+                if len(known) == len(below) and max(known, default=0) < MAX_DEPTH:
+                    depth[index] = max(known, default=0) + 1
+        return [number is not None for number in depth]
+
+    def _known(self, node: Node, index: int) -> Known:
+        if node.type == "Const":
+            return (constant_value(node.proto),)
+        if node.type in SHAPES:
+            return self._shapes(node)
+        if node.type in EXIT:
+            return (self._at_exit(self.source(node.inputs[0][0])),)
+        if node.type == POP:
+            return None, self._popped(node.inputs[0])
+        if node.type in PASSING:
+            return (self.value(*node.inputs[0]),) * 2  # A Switch has two outputs.
+        if node.type in MERGE:
+            ways = self.entry(index)
+            return () if ways is None else (self.value(ways[0]),)
+        return self._computed(node)
+
+    def _popped(self, handle: Output) -> Array | None:
+        """The value of all elements of a TensorList; None where they differ or one is unknown.
+
+        The gradient of a loop takes from such lists what each iteration of the loop has put there.
+        """
+        pushed = self._pushed(handle, MAX_NESTING)
+        first: Array | None = None
+        for value in (self.value(*element) for element in pushed or ()):
+            if value is None or not (first is None or np.array_equal(first, value)):
+                return None
+            first = value
+        return first
+
+    def _pushed(self, handle: Output, nesting: int) -> set[Output] | None:
+        """What is put into the TensorLists that a handle may stand for; None if that is open.
+
+        nesting: how deep lists may be within lists, as of loops within loops.
+        """
+        pushed: set[Output] = set()
+        seen: set[Output] = set()
+        waiting = [handle]
+        while waiting:
+            index, output = waiting.pop()
+            if (index, output) in seen:
+                continue
+            seen.add((index, output))
+            node, ways = self._nodes[index], self.entry(index)
+            if ways is not None:
+                waiting += [(way, 0) for way in ways]
+            elif node.type == POP and output == 1:  # a list out of a list of lists
+                lists = self._pushed(node.inputs[0], nesting - 1) if nesting else None
+                if lists is None:
+                    return None
+                waiting += lists
+            elif node.type in PASSING | EXIT | {PUSH, POP}:
+                waiting.append(node.inputs[0])
+                if node.type == PUSH:
+                    pushed.add(node.inputs[1])
+            elif node.type != "EmptyTensorList":
+                return None
+        return pushed
+
+    @cached_property
+    def _graph(self) -> Any:
+        return shapes_inferred(self._graph_def, self._nodes)
+
+    def _shapes(self, node: Node) -> Known:
+        operation = self._graph.get_operation_by_name(node.name)
+        if node.type in ("Shape", "ShapeN"):
+            shapes = [tensor.shape for tensor in operation.inputs]
+            found = [s.as_list() if s.is_fully_defined() else None for s in shapes]
+        elif node.type == "Size":
+            found = [operation.inputs[0].shape.num_elements()]
+        else:
+            found = [operation.inputs[0].shape.rank]
+        dtype = operation.outputs[0].dtype.as_numpy_dtype
+        return tuple(None if value is None else np.array(value, dtype) for value in found)
+
+    def _computed(self, node: Node) -> Known:
+        """The outputs of an op, by TensorFlow's own kernel on the CPU; none that fails."""
+        outputs = self._graph.get_operation_by_name(node.name).outputs
+        sizes = [tensor.shape.num_elements() for tensor in outputs]
+        taken = [self.value(source, output) for source, output in node.inputs]
+        if any(value is None for value in taken) or any(
+            size is None or size > MAX_ELEMENTS for size in sizes
+        ):
+            return ()
+        return self._executed(node, taken, len(outputs))
+
+    def _executed(self, node: Node, taken: Sequence[Any], num_outputs: int) -> Known:
+        tf = tensorflow()
+        from tensorflow.python.eager import context, execute
+
+        op_def = self._op_defs.of(node.proto)
+        attributes: list[Any] = []
+        for attribute in op_def.attr:
+            found = values(self._op_defs.attribute(node.proto, attribute.name)) or ()
+            attributes += [attribute.name, list(found) if "list" in attribute.type else found[0]]
+        with context.eager_mode(), tf.device("/CPU:0"):
+            tensors = [tf.constant(value) for value in taken]
+            try:
+                results = execute.execute(
+                    node.type.encode(), num_outputs, tensors, tuple(attributes), context.context()
+                )
+            except tf.errors.OpError:  # as in the step: a division by zero
+                return ()
+            return tuple(np.asarray(result) for result in results)
