@@ -39,7 +39,9 @@ def build() -> tuple[keras.Model, list[tf.TensorSpec]]:
     both = keras.layers.Concatenate()([tower("left", halves[0]), tower("right", halves[1])])
     model = keras.Model(pictures, keras.layers.Dense(CLASSES, name="softmax")(both))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.002), loss, metrics=["accuracy"])
+    # Without XLA, which leaves no ops to place and which Keras uses by default on GPUs.
+    optimizer = keras.optimizers.Adam(0.002)
+    model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     specs = [tf.TensorSpec([BATCH, 2 * PIXELS], tf.float32), tf.TensorSpec([BATCH], tf.int32)]
     return model, specs

@@ -199,7 +199,7 @@ def test_computed_bounds_give_the_trips_of_a_real_run(tmp_path):
 
 
 def test_bounds_that_change_or_come_from_data_are_unknown(tmp_path):
-    nodes, loops, runs = counted(tmp_path, DATA_DECIDES, ["by_data", "triangle", "by_stack"])
+    nodes, loops, _ = counted(tmp_path, DATA_DECIDES, ["by_data", "triangle", "by_stack"])
     forward = [frame for frame in loops.of_unknown_length if "grad" not in frame[-1]]
     assert len(forward) == 3
     outer = {node.name: i for i, node in enumerate(nodes) if node.type == "Tanh"}

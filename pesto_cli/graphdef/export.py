@@ -5,6 +5,7 @@ from typing import Any
 
 from pesto_cli.graphdef import grappler
 from pesto_cli.graphdef.completion import complete
+from pesto_cli.graphdef.data_sets import begin_iterators
 from pesto_cli.graphdef.fetches import (
     TRAIN_OP,
     Shape,
@@ -71,6 +72,7 @@ def flat_step(
     fed = needed_feeds(meta.graph_def, chosen)
     require_feedable(meta.graph_def, fed, what)
     require_static_feeds(meta.graph_def, fed, what)
+    begin_iterators(meta, chosen, what)
     check_self_contained(meta.graph_def, chosen, what)
     tell_compiled_calls(meta.graph_def, chosen, what)
     completed = complete(meta, chosen, fed, what)

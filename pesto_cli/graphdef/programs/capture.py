@@ -17,6 +17,7 @@ import numpy as np
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
+from pesto_cli.graphdef.data_sets import TABLE_INITIALIZER
 from pesto_cli.graphdef.export import flat_step
 from pesto_cli.graphdef.fetches import INIT_OP, feed_names, node_name
 from pesto_cli.graphdef.programs.iterators import batch_shapes, hold_constants, iterator_start
@@ -28,8 +29,6 @@ from pesto_cli.graphdef.programs.training_step import training_first, trains
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 SHOWN_RUNS = 8
-TABLE_INITIALIZER = "table_initializer"
-"""Collection of what else than variables `completion` initialises."""
 
 
 @dataclass(frozen=True, eq=False)
