@@ -18,8 +18,8 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.xla import compiled_function, compiled_model
 
 EXPECTED = (
-    "a train op, a dict with 'train_op', (tf.function, specs) or a compiled Keras model, alone or as"
-    " (model, specs), where specs is a tf.TensorSpec, or a tuple, list or dict of these,"
+    "a train op, a dict with 'train_op', (tf.function, specs) or a compiled Keras model, alone or"
+    " as (model, specs), where specs is a tf.TensorSpec or a tuple, list or dict of these,"
 )
 
 log = logging.getLogger(__name__)
