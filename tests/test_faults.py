@@ -104,9 +104,9 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
 ) -> None:
     placement = tmp_path / "p.json"
     write = (
-        "import os, tempfile, sys\n"
+        "import os\n"
         "from pesto_cli.files import atomic_write\n"
-        "os.chmod = lambda *args: os._exit(9)\n"  # between the temporary file and its new name
+        "os.replace = lambda *args: os._exit(9)\n"  # of the temporary file
         f"atomic_write({str(placement)!r}, b'half')"
     )
     for _ in range(2):

@@ -1,9 +1,12 @@
 """Options and checks that several commands share."""
 
 import json
+import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -163,22 +166,38 @@ def check_output(output: Path, *others: Path | None) -> None:
 
     others: what else the command reads or writes.
     """
-    if not output.parent.is_dir():
-        raise BadInputError(f"{output}: folder {output.parent} does not exist; create it first.")
-    if output.is_dir():
-        raise BadInputError(f"{output} is a folder; a file name was expected.")
-    if output.resolve() in [path.resolve() for path in others if path is not None]:
+    from pesto_cli.files.destination import destination
+
+    place = destination(output)
+    taken = [os.path.realpath(path) for path in others if path is not None]
+    if os.path.realpath(output) in taken:
         raise BadInputError(
             f"{output} is an input or another output too, and would be lost; choose another name."
         )
-    if output.exists() and not output.is_file():  # a pipe or a device
+    if place.is_stream:
+        if place.is_joined_to(1):
+            _tell_on_stderr(output)
         return
     try:
-        tempfile.TemporaryFile(dir=output.resolve().parent).close()  # as files are written
+        tempfile.TemporaryFile(dir=place.path.parent).close()  # as files are written
     except OSError as error:
         raise EnvironmentFailedError(
             f"{output} cannot be written: {error.strerror}; free space or choose another path."
         ) from error
+
+
+def _tell_on_stderr(output: Path) -> None:
+    """Print on stderr what the command prints on stdout, where its output is written to.
+
+    Raises:
+        BadInputError: JSON was asked for, which is for a program to read from stdout.
+    """
+    context = click.get_current_context()
+    if context.params.get("as_json") or context.params.get("form", "text") != "text":
+        raise BadInputError(
+            f"{output} is standard output, which JSON is printed to; choose another path."
+        )
+    context.with_resource(redirect_stdout(sys.stderr))
 
 
 def listed(option: str, text: str, expected: str) -> list[str]:

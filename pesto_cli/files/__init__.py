@@ -9,7 +9,8 @@ from pesto_cli.files.constraints import read_constraints
 from pesto_cli.files.machine import read_machine
 from pesto_cli.files.placement import PlacementFile, placement, read_placement, write_placement
 from pesto_cli.files.profile import MAX_TENSOR_BYTES, Profile, read_profile, write_profile
-from pesto_cli.files.storage import atomic_write, read_bytes, sha256
+from pesto_cli.files.storage import read_bytes, sha256
+from pesto_cli.files.writing import atomic_write
 
 __all__ = [
     "MAX_TENSOR_BYTES",

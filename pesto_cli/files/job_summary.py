@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.files.destination import destination
 
 # GitHub refuses a step's summary above 1 MiB; others may write to it as well.
 MAX_BYTES = 512 * 1024
@@ -12,10 +13,11 @@ def append_summary(path: Path | str, markdown: str) -> None:
     """Append; whole lines that would make the file too long are left out, and it says how many.
 
     Raises:
+        BadInputError: as of `destination`.
         EnvironmentFailedError: the file system refused.
     """
     try:
-        with open(path, "ab") as file:
+        with destination(path).opened("ab") as file:
             before = file.tell() if file.seekable() else 0
             file.write(_shortened(markdown, MAX_BYTES - before).encode() + b"\n")
     except OSError as error:

@@ -1,14 +1,9 @@
-"""Reading and writing files whole: bytes, JSON and TOML with one clear message for a bad one."""
+"""Reading files, and writing JSON: bytes, JSON and TOML with one clear message for a bad one."""
 
-import contextlib
-import glob
 import gzip
 import hashlib
 import json
-import os
-import platform
 import re
-import tempfile
 import tomllib
 import zlib
 from collections.abc import Sequence
@@ -17,65 +12,10 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pesto_cli.errors import BadInputError, EnvironmentFailedError, likely
+from pesto_cli.errors import BadInputError, likely
+from pesto_cli.files.writing import atomic_write
 
-# Of a name of up to 255 bytes, as many characters as leave room for the rest of a temporary one.
-NAMED_CHARACTERS = 25
 GRAPH_SUFFIXES = (".meta", ".pb", ".pbtxt")
-
-
-def atomic_write(path: Path | str, data: bytes) -> None:
-    """Write a file whole or not at all; a link is followed, a pipe or device is written to.
-
-    Raises:
-        BadInputError: the folder does not exist, or the path is a folder.
-        EnvironmentFailedError: the file system refused.
-    """
-    path = Path(path).resolve()
-    if path.is_dir():
-        raise BadInputError(f"{path} is a folder; a file name was expected.")
-    if not path.parent.is_dir():
-        raise BadInputError(f"{path}: folder {path.parent} does not exist; create it first.")
-    temporary = None
-    try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        _sweep(path)
-        prefix = f"{_temporaries(path)}{os.getpid()}."
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise EnvironmentFailedError(
-            f"{path} could not be written: {error.strerror}; free space or choose another path."
-        ) from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-
-
-def _temporaries(path: Path) -> str:
-    """How the names of files begin that this host writes in place of one, until they are whole."""
-    return f".{path.name[:NAMED_CHARACTERS]}.{platform.node()[:NAMED_CHARACTERS]}."
-
-
-def _sweep(path: Path) -> None:
-    """Remove what processes left behind that were killed as they wrote this file."""
-    for left in path.parent.glob(f"{glob.escape(_temporaries(path))}*.*"):
-        pid = left.name.removeprefix(_temporaries(path)).partition(".")[0]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
-            with contextlib.suppress(OSError):  # somebody else's
-                left.unlink()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_bytes(path: Path | str) -> bytes:

@@ -1,0 +1,136 @@
+"""Where an output goes: to a file, which is replaced whole, or to a pipe, device or descriptor."""
+
+import fcntl
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+
+# As many symbolic links as Linux follows in one path.
+MOST_LINKS = 40
+# Bits of a folder's mode: its group, or everybody, may write to it.
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# Of a folder such as /tmp: everybody may write to it, and remove only files of their own.
+SHARED_BY_ALL = stat.S_ISVTX | stat.S_IWOTH
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where an output goes.
+
+    path: of the file itself, with symbolic links followed. is_stream: it is a pipe, a device or a
+    descriptor, and is written to directly. descriptor: its number in this process, as 1 for
+    `/dev/stdout`.
+    """
+
+    path: Path
+    is_stream: bool = False
+    descriptor: int | None = None
+
+    def opened(self, mode: str) -> IO[bytes]:
+        """Open for `wb` or `ab`."""
+        if self.descriptor is not None:
+            return os.fdopen(os.dup(self.descriptor), mode)
+        # Links are followed already; one that appears now is somebody else's.
+        more = 0 if self.is_stream else os.O_NOFOLLOW
+        return open(self.path, mode, opener=lambda path, flags: os.open(path, flags | more, 0o666))
+
+    def is_joined_to(self, descriptor: int) -> bool:
+        """Whether bytes written here and to a descriptor of this process arrive at one reader."""
+        try:
+            here = self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
+            there = os.fstat(descriptor)
+        except OSError:
+            return False
+        is_joint = self.descriptor is not None or stat.S_ISFIFO(here.st_mode)
+        return is_joint and os.path.samestat(here, there)
+
+
+def destination(path: Path | str) -> Destination:
+    """Find where an output goes, without opening it.
+
+    Raises:
+        BadInputError: its folder does not exist, it is a folder itself, its links lead in a circle,
+            a descriptor is not open for writing, or it is a link, pipe or file that another user
+            put into a folder to which others may write.
+        EnvironmentFailedError: the file system does not tell.
+    """
+    try:
+        return _destination(Path(path))
+    except OSError as error:
+        raise EnvironmentFailedError(
+            f"{path} cannot be written: {error.strerror}; choose another path."
+        ) from error
+
+
+def _destination(path: Path) -> Destination:
+    file, descriptor = _followed(path)
+    if descriptor is not None:
+        _check_descriptor(path, descriptor)
+        return Destination(file, is_stream=True, descriptor=descriptor)
+    if file.is_dir():
+        raise BadInputError(f"{path} is a folder; a file name was expected.")
+    if not file.exists():
+        return Destination(file)
+    is_stream = not file.is_file() or _is_of_a_process(file.parent)
+    if not _is_of_a_process(file.parent):
+        _check_owner(file)
+    return Destination(file, is_stream)
+
+
+def _followed(path: Path) -> tuple[Path, int | None]:
+    """The file that a path leads to, or that it is the descriptor of this process."""
+    whole = path
+    for _ in range(MOST_LINKS):
+        folder = Path(os.path.realpath(path.parent))
+        if not folder.is_dir():
+            raise BadInputError(f"{whole}: folder {folder} does not exist; create it first.")
+        path = folder / path.name
+        if path.name.isdecimal() and str(folder) == os.path.realpath("/dev/fd"):
+            return path, int(path.name)
+        if not path.is_symlink() or _is_of_a_process(folder):
+            return path, None
+        _check_owner(path)
+        path = folder / path.readlink()
+    raise BadInputError(f"{whole} is a link that leads in a circle; choose another path.")
+
+
+def _is_of_a_process(folder: Path) -> bool:
+    """Whether a folder has the descriptors of a process, which look like links and are none."""
+    return folder.parts[:2] == ("/", "proc") and folder.name == "fd"
+
+
+def _check_descriptor(path: Path, descriptor: int) -> None:
+    try:
+        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    except OSError:
+        raise BadInputError(
+            f"{path}: descriptor {descriptor} is not open; open it, as in {descriptor}>FILE."
+        ) from None
+    if access == os.O_RDONLY:
+        raise BadInputError(
+            f"{path}: descriptor {descriptor} is open for reading only; open it for writing, as in "
+            f"{descriptor}>FILE."
+        )
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse what another user put where this user's output was to be expected.
+
+    Linux has the same rules (`fs.protected_symlinks`, `fs.protected_fifos`, `fs.protected_regular`)
+    for opening a file, but not for replacing the file that a link leads to.
+    """
+    folder, found = path.parent.stat(), path.lstat()
+    if stat.S_ISREG(found.st_mode):
+        is_shared = folder.st_mode & SHARED_BY_ALL == SHARED_BY_ALL
+    else:
+        is_shared = bool(folder.st_mode & OTHERS_MAY_WRITE)
+    if is_shared and found.st_uid not in (os.geteuid(), folder.st_uid):
+        kind = "link" if stat.S_ISLNK(found.st_mode) else "file"
+        raise BadInputError(
+            f"{path} is a {kind} of another user (number {found.st_uid}) in a folder that others "
+            "may write to, and is not written to; choose another path."
+        )
