@@ -1,10 +1,14 @@
 """What a shell offers at TAB."""
 
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +18,11 @@ from conftest import Pesto
 from pesto_cli import ilp
 from pesto_cli.cli import cli
 from pesto_cli.cli.completing import SOLVERS, STRATEGIES
+from pesto_cli.cli.typed import TypedWord, typed_words
+from pesto_cli.files import Profile, write_profile
+from pesto_cli.graph import OpGraph
+from pesto_cli.machine import PRESETS
+from pesto_cli.problem import Problem
 from pesto_cli.strategies import STRATEGIES as REGISTERED
 
 # Completes the line that it is given, as bash does at TAB, and prints what is offered.
@@ -158,6 +167,7 @@ def test_the_commands_of_the_help_work_in_an_empty_home(
     lines = pesto("completion", "--help").out.split(f"{shell}:")[1].splitlines()[:2]
     commands = [line.strip() for line in lines if "fpath" not in line]
     env = {"HOME": str(home), "PATH": os.pathsep.join((str(tmp_path), os.environ["PATH"]))}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     subprocess.run(["sh", "-ec", "\n".join(commands)], check=True, env=env)
     (written,) = (path for path in home.rglob("*pesto*") if path.is_file())
     assert written.read_text() == pesto("completion", shell).out
@@ -165,3 +175,122 @@ def test_the_commands_of_the_help_work_in_an_empty_home(
 
 def test_every_command_is_described(tab: Tab) -> None:
     assert set(tab("pesto ")) == set(cli.commands)
+
+
+# Each begins with a letter of its own.
+NAMES = (
+    "x$(touch${IFS}PWNED)`touch PWNED`",
+    "s p  a'c\"e\\n%s\\",
+    "z;touch PWNED;>PWNED&#*[o]?{a,b}~<|",
+    "c:o=l@o:n $HOME ünï",
+    "!history!!",
+)
+# In completion, pesto as it is; else it tells what it was run with.
+RECORDER = """#!/bin/sh
+[ -n "$_PESTO_COMPLETE" ] && exec {python} ./program.py
+printf '%s\\0' "$@" 'end of the command' >> record
+"""
+SHELLS = {
+    "bash": (("bash", "--norc", "--noprofile", "-i"), ". ./script"),
+    "zsh": (("zsh", "-f", "-i"), "autoload -Uz compinit; compinit -u -d dump; . ./script"),
+    "fish": (("fish", "--no-config", "-i"), "source script"),
+}
+# For all that a shell types; a shell that hangs is ended.
+DEADLINE_S = 300
+END = "end of the command\0"
+
+
+def typed_into(shell: str, lines: Sequence[str], folder: Path) -> list[list[str]]:
+    """Arguments of the commands that a shell runs when lines are typed, with TAB, on a terminal."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    record = folder / "record"
+    record.touch()
+    (folder / "pesto").write_text(RECORDER.format(python=sys.executable))
+    (folder / "pesto").chmod(0o755)
+    (folder / "program.py").write_text(
+        "import sys; sys.argv[0] = 'pesto'; from pesto_cli.cli import main; main()"
+    )
+    argv, begin = SHELLS[shell]
+    path = os.pathsep.join((str(folder), os.environ["PATH"]))
+    environ = {**os.environ, "PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    environ |= {"TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)}
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execvpe(argv[0], argv, environ)
+    shown, until = b"", time.monotonic() + DEADLINE_S
+    try:
+        os.write(terminal, f"{begin}\n".encode())
+        for count, line in enumerate(lines, 1):
+            os.write(terminal, line.encode() + b"\t\n")
+            while record.read_text().count(END) < count:
+                assert time.monotonic() < until, shown.decode(errors="replace")
+                if select.select([terminal], [], [], 0.05)[0]:
+                    shown += os.read(terminal, 65536)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+    return [command.split("\0")[:-1] for command in record.read_text().split(END)[:-1]]
+
+
+def write_ops(path: Path, names: Sequence[str]) -> None:
+    problem = Problem.build(
+        OpGraph.build([*names]), {"GPU": [1.0] * len(names)}, PRESETS["v100x2-nvlink"]
+    )
+    write_profile(path, Profile(problem))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completed_name_stands_for_itself(pesto: Pesto, tmp_path: Path, shell: str) -> None:
+    write_ops(tmp_path / "x.profile.json", NAMES)
+    (tmp_path / "script").write_text(pesto("completion", shell).out)
+    typed = [
+        (f"pesto explain x.profile.json p.json {quote}{name[0]}", name)
+        for name in NAMES
+        for quote in ("", "'", '"')[: 1 if name[0] in "!c" else 3]
+    ]
+    found = typed_into(shell, [line for line, _ in typed], tmp_path)
+    assert [argv[3] for argv in found] == [name for _, name in typed]
+    assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_names_that_a_shell_could_take_for_something_else_are_not_offered(
+    pesto: Pesto, tmp_path: Path, shell: str
+) -> None:
+    names = ("a\nplain,b", "c\td", "e\x1b[2J", "f\u202eg", "h\udc80", "--json", "only")
+    write_ops(tmp_path / "x.profile.json", names)
+    (tmp_path / "script").write_text(pesto("completion", shell).out)
+    before = "pesto explain x.profile.json p.json "
+    found = typed_into(shell, [before, f"{before}a", f"{before}-- --"], tmp_path)
+    assert found == [
+        ["explain", "x.profile.json", "p.json", "only"],
+        ["explain", "x.profile.json", "p.json", "a"],
+        ["explain", "x.profile.json", "p.json", "--", "--json"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "value", "completed"),
+    [
+        ("a sp", TypedWord("sp"), "sp ace", r"sp\ ace"),
+        (r"a sp\ ", TypedWord("sp "), "sp ace", r"sp\ ace"),
+        ("a  ", TypedWord(""), "sp ace", r"sp\ ace"),
+        ("a zoo:R", TypedWord("zoo:R", num_kept=4), "zoo:R N", r"R\ N"),
+        ('a "zoo:R', TypedWord("zoo:R", '"'), "zoo:R`N", r"zoo:R\`N"),
+        ("a b:'c", TypedWord("b:c", "'", num_kept=2), "b:c'd", r"c'\''d"),
+        ("""a "s"'p'""", TypedWord("sp"), "sp ace", r"sp\ ace"),
+        ("a ~/x", TypedWord("~/x", has_tilde=True), "~/x y", r"~/x\ y"),
+        (r"a \~", TypedWord("~"), "~root", r"\~root"),
+        ('a "x!', TypedWord("x!", '"'), "x!!", """x"'!'""'!'\""""),
+        ("a x\\", TypedWord("x"), "x$(y)", r"x\$\(y\)"),
+    ],
+)
+def test_what_bash_inserts_is_quoted_as_the_word_is(
+    line: str, word: TypedWord, value: str, completed: str
+) -> None:
+    before, found = typed_words(line, ":")
+    assert (before, found) == (["a"], word)
+    assert found.completed(value) == completed

@@ -13,10 +13,12 @@ from click.shell_completion import (
     BashComplete,
     CompletionItem,
     FishComplete,
+    ShellComplete,
     ZshComplete,
     add_completion_class,
-    split_arg_string,
 )
+
+from pesto_cli.cli.typed import TypedWord, typed_words
 
 STRATEGIES = (
     "single",
@@ -167,27 +169,43 @@ def offer(command: click.Command) -> None:
             param.type = Offering(param.type, offers)
 
 
+class Offered(ShellComplete):
+    """Leaves out what a shell cannot be offered, or would take for something else."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """As click does, without values that have control characters or look like options.
+
+        Protocols of the shells have a value a line; options are offered only behind a `-`.
+        """
+        found = super().get_completions(args, incomplete)
+        may_begin_with_dash = incomplete.startswith("-") or "--" in args
+        return [
+            item
+            for item in found
+            if item.value.isprintable() and (may_begin_with_dash or item.value[:1] != "-")
+        ]
+
+
 @add_completion_class
-class Bash(BashComplete):
-    """Bash, which takes `:` for the end of a word, so that click would see `zoo:RNN` in parts."""
+class Bash(Offered, BashComplete):
+    """Bash, which inserts what it is offered as it stands: it is quoted here.
+
+    Bash takes `:` for the end of a word, so that click would see `zoo:RNN` in parts.
+    """
 
     source_template = r"""
 %(complete_func)s() {
-    local IFS=$'\n' typed=${COMP_LINE:0:COMP_POINT} completion type value
-    local word=${typed##* }
-    local before=${word%%"${word##*:}"}
-    [[ $COMP_WORDBREAKS == *:* ]] || before=
+    local typed=${COMP_LINE:0:COMP_POINT} type value
     COMPREPLY=()
-    for completion in $(COMP_WORDS="$typed" %(complete_var)s=bash_complete "$1"); do
-        type=${completion%%%%,*} value=${completion#*,}
+    while IFS=, read -r type value; do
         if [[ $type == plain ]]; then
-            value=${value#"$before"}
-            COMPREPLY+=("${value// /\\ }")
+            COMPREPLY+=("$value")
             [[ $value == *[/:] ]] && compopt -o nospace 2>/dev/null
         else
             compopt -o default 2>/dev/null
         fi
-    done
+    done < <(COMP_WORDS=$typed COMP_WORDBREAKS=$COMP_WORDBREAKS \
+        %(complete_var)s=bash_complete "$1")
     return 0
 }
 
@@ -196,15 +214,24 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the one that is typed, and that one."""
-        typed = os.environ["COMP_WORDS"]
-        words = split_arg_string(typed)[1:]
-        last = "" if typed[-1:].isspace() or not words else words.pop()
-        return words, last
+        words, typed = self._typed()
+        return words[1:], typed.text
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """A type and what bash is to insert."""
+        value = self._typed()[1].completed(item.value) if item.type == "plain" else item.value
+        return f"{item.type},{value}"
+
+    def _typed(self) -> tuple[list[str], TypedWord]:
+        return typed_words(os.environ["COMP_WORDS"], os.environ.get("COMP_WORDBREAKS", ""))
 
 
 @add_completion_class
-class Zsh(ZshComplete):
-    """Zsh, also at the second TAB: a function from `fpath` is its file's whole text every time."""
+class Zsh(Offered, ZshComplete):
+    """Zsh, also at the second TAB: a function from `fpath` is its file's whole text every time.
+
+    It quotes what it is offered.
+    """
 
     source_template = ZshComplete.source_template.replace(
         "$zsh_eval_context[-1] == loadautofunc", '"$funcstack[1]" == _%(prog_name)s'
@@ -212,13 +239,15 @@ class Zsh(ZshComplete):
 
 
 @add_completion_class
-class Fish(FishComplete):
-    """Fish, with one split at a comma: those in values and descriptions are theirs."""
+class Fish(Offered, FishComplete):
+    """Fish, with one split at a comma: those in values and descriptions are theirs.
+
+    It quotes what it is offered.
+    """
 
     source_template = r"""
 function %(complete_func)s
-    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
-        COMP_CWORD=(commandline -t) %(prog_name)s)
+    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) %(prog_name)s)
     for completion in $response
         set -l parts (string split -m 1 "," -- $completion)
         switch $parts[1]
@@ -227,10 +256,15 @@ function %(complete_func)s
             case file
                 __fish_complete_path $parts[2]
             case plain
-                echo $parts[2]
+                printf '%%s\n' $parts[2]
         end
     end
 end
 
 complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 """
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is typed, and that one."""
+        words, typed = typed_words(os.environ["COMP_WORDS"])
+        return words[1:], typed.text
