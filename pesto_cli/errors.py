@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import ClassVar
 
+from pesto_cli.printable import printable
+
 # Exit codes of what is no error of these kinds.
 INTERRUPTED = 130
 READER_LEFT = 141
@@ -15,9 +17,16 @@ BUG = 123
 
 
 class PestoError(Exception):
-    """An error whose message is meant for the user as it stands."""
+    """An error whose message, one line, is meant for the user as it stands.
+
+    What takes several lines, as the words of another program, is in its notes.
+    """
 
     exit_code: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        """The message, in which names from files are printable."""
+        return printable(super().__str__())
 
 
 class BadInputError(PestoError):
@@ -50,13 +59,28 @@ class EnvironmentFailedError(PestoError):
     exit_code = 5
 
 
+def with_words(kind: type[PestoError], text: str) -> PestoError:
+    """An error whose message is the first line of a text; the others become a note.
+
+    For texts with words of another program, which have to be printable already.
+    """
+    message, _, words = text.partition("\n")
+    error = kind(message)
+    if words:
+        error.add_note(words)
+    return error
+
+
 @contextmanager
 def about(what: object) -> Iterator[None]:
     """Begin the message of an error within with what it is about, such as a file."""
     try:
         yield
     except PestoError as error:
-        raise type(error)(f"{what}: {error}") from error.__cause__
+        named = type(error)(f"{what}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            named.add_note(note)
+        raise named from error.__cause__
 
 
 def likely(name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from pesto_cli.graphdef.tensorflow import _stderr_shown_only_on_failure
 ROOT = Path(pesto_cli.__file__).parent
 
 DATA = [
+    "printable",
     "errors",
     "graph",
     "machine",
@@ -160,3 +162,23 @@ def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(
         ("coarsen", profile, "-n", "3", "-o", str(tmp_path / "coarse.json")),
     ):
         assert "tensorflow" not in loaded_by(*argv)
+
+
+# Where text leaves the program; each makes names from files printable.
+PRINTING = {
+    "printable.py",  # its loggers
+    "cli/options.py",  # `echo`
+    "cli/checking.py",  # Markdown, as of `report/sections.py`
+    "cli/doctor.py",  # the script for a shell
+    "doctor/apart.py",  # JSON
+    "report/layouts.py",
+    "report/sections.py",
+    "report/progress.py",
+    "report/countdown.py",
+}
+
+
+def test_text_is_printed_in_few_places() -> None:
+    calls = re.compile(r"\bprint\(|click\.s?echo\(|getLogger\(__name__\)")
+    printing = {str(path.relative_to(ROOT)) for path in FILES if calls.search(path.read_text())}
+    assert printing == PRINTING

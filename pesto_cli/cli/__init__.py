@@ -15,6 +15,7 @@ from pesto_cli.cli.doctor import completion, doctor
 from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.numba_cache import kernel_cache
+from pesto_cli.cli.options import echo
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
@@ -33,13 +34,17 @@ def main() -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        echo(*told.getvalue().splitlines(), err=True)
         sys.exit(error.exit_code)
     except PestoError as error:
-        click.echo("\n\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]), err=True)
+        echo(f"Error: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            echo("", *note.split("\n"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # As of `| head`: nobody wants to know more, and the interpreter is to flush no more.
@@ -50,16 +55,16 @@ def main() -> None:
             sys.exit(READER_LEFT)
         raise
     except MemoryError as error:
-        click.echo(f"Error: the memory is full ({error}); use a machine with more.", err=True)
+        echo(f"Error: the memory is full ({error}); use a machine with more.", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
     except OSError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
     except Exception:
         import traceback
 
-        traceback.print_exc()
-        click.echo("This is a bug in pesto: please report it with the lines above.", err=True)
+        echo(*traceback.format_exc().splitlines(), err=True)
+        echo("This is a bug in pesto: please report it with the lines above.", err=True)
         sys.exit(BUG)
 
 

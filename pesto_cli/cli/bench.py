@@ -13,6 +13,7 @@ import click
 from pesto_cli.cli.options import (
     PATH,
     deterministic_option,
+    echo,
     echo_json,
     json_option,
     listed,
@@ -126,7 +127,7 @@ def paper(
     if as_json:
         echo_json({"written": list(map(str, written))})
     else:
-        click.echo("\n".join(map(str, written)))
+        echo(*map(str, written))
 
 
 def _check_model(name: str, source: Any) -> None:

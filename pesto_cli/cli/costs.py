@@ -9,6 +9,7 @@ import click
 from pesto_cli.cli.options import (
     PATH,
     check_output,
+    echo,
     echo_json,
     json_option,
     live_options,
@@ -86,7 +87,7 @@ def profile(
         ):
             priced = api.profile_by_run(meta, cluster, **live, **asked)
         for note in () if quiet else explained_notes(priced.provenance):
-            click.echo(note, err=True)
+            echo(note, err=True)
     else:
         if is_live:
             with connected(machine, open_ports, quiet) as cluster:
@@ -173,4 +174,4 @@ def comm(
     elif not quiet:
         print_layouts([comm_table(samples.name if samples else str(machine), fits)])
         if checks := comm_checks(fits):
-            click.echo(checks, err=True)
+            echo(*checks.split("\n"), err=True)

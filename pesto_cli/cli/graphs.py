@@ -8,6 +8,7 @@ import click
 from pesto_cli.cli.options import (
     PATH,
     check_output,
+    echo,
     echo_json,
     json_option,
     output_option,
@@ -91,9 +92,9 @@ def export(
     if as_json:
         echo_json(record)
     elif not quiet:
-        click.echo("\n".join(told), err=True)
+        echo(*told, err=True)
     if not quiet and (remark := untrained(graph)):
-        click.echo(remark, err=True)
+        echo(remark, err=True)
 
 
 def _check_capture(
@@ -167,7 +168,7 @@ def apply(
             {"output": str(output), "num_nodes_placed": num_nodes, "num_control_edges": num_edges}
         )
     elif not quiet:
-        click.echo(
+        echo(
             f"{output}: {len(changes.device)} nodes placed, {num_edges} control dependencies "
             "added. Run it with pesto_cli.apply.session_config(), or TensorFlow may move ops or "
             "lose their order.",

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.printable import printable
 
 PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
@@ -212,6 +213,11 @@ def listed(option: str, text: str, expected: str) -> list[str]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadInputError(f"{option} {text!r} names {twice[0]} twice; name it once.")
     return names
+
+
+def echo(*lines: str, err: bool = False) -> None:
+    """Print lines, whose names from files are made printable here."""
+    click.echo("\n".join(map(printable, lines)), err=err)
 
 
 def echo_json(value: Any) -> None:

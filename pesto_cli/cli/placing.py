@@ -17,6 +17,7 @@ import click
 from pesto_cli.cli.options import (
     PATH,
     check_output,
+    echo,
     echo_json,
     json_option,
     listed,
@@ -56,7 +57,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
         echo_json(rows)
     elif not quiet:
         for name, row in rows.items():
-            click.echo(
+            echo(
                 f"{name:6} {row['ops']:6} ops, {row['tensors']:6} tensors, "
                 f"critical path {row['critical_path_us'] / 1e3:.2f} ms"
             )
@@ -125,7 +126,7 @@ def solve(
     elif not quiet:
         print_layouts([comparison(str(output), priced.problem, [result])])
     if result.status is SolveStatus.INTERRUPTED:
-        click.echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
+        echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
         sys.exit(INTERRUPTED)
 
 
@@ -185,7 +186,7 @@ def simulate(
     elif not quiet:
         print_layouts(tables)
         if result.memory_peaks:
-            click.echo(memory_text(result.memory_peaks), err=True)
+            echo(*memory_text(result.memory_peaks).split("\n"), err=True)
 
 
 @click.command(short_help="Solve PROFILE by every strategy, side by side.")
@@ -256,7 +257,7 @@ def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
         carried = api.carry_over(priced, placed)
     if not quiet:
         for text in (carried_text(carried), *carried_warnings(carried)):
-            click.echo(f"{path}: {text}", err=True)
+            echo(f"{path}: {text}", err=True)
     return carried
 
 
@@ -270,7 +271,7 @@ def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     if not (quiet or kernels_are_kept()):
-        click.echo("compiling kernels, once: about 20 s ...", err=True)
+        echo("compiling kernels, once: about 20 s ...", err=True)
     api.warm_up()
     limits = api.Limits(
         time_limit_s=options["time_limit"],

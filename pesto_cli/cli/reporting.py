@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pesto_cli.cli.options import PATH, check_output, echo_json, json_option, quiet_option
+from pesto_cli.cli.options import PATH, check_output, echo, echo_json, json_option, quiet_option
 from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError
 
@@ -37,7 +37,7 @@ def report(
     if as_json:
         echo_json({"output": str(output), "bytes": len(page), "placements": names})
     elif not quiet:
-        click.echo(f"{output}: {len(page) / 1e6:.2f} MB")
+        echo(f"{output}: {len(page) / 1e6:.2f} MB")
 
 
 def _names(placements: Sequence[Path]) -> list[str]:

@@ -9,6 +9,7 @@ import click
 
 from pesto_cli.cli.options import (
     PATH,
+    echo,
     echo_json,
     json_option,
     listed,
@@ -19,6 +20,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.shown import connected, searching, shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError, about, likely
+from pesto_cli.printable import printable
 
 SHOWN_DEPARTURES = 50
 
@@ -114,13 +116,13 @@ def run(
         num_steps = found[0].times.us.size
         print_layouts([runs_table(f"{graph.name} on {machine}, {num_steps} steps", rows)])
         if is_unplaced:
-            click.echo(
+            echo(
                 f"{graph} is not placed: TensorFlow put every op where it liked, and ran them in "
                 "any order, several at once. --placement or --compare runs it under a plan.",
                 err=True,
             )
         if note := busy_note(rows):
-            click.echo(note, err=True)
+            echo(note, err=True)
     if verify:
         for row, real in zip(rows, found, strict=True):
             _check(row.name, real.verification, quiet)
@@ -211,8 +213,8 @@ def _check(name: str, verification: Any, quiet: bool) -> None:
         lines = [f"{row.name}: planned {row.planned}, ran {row.found}" for row in departures]
         if len(lines) > SHOWN_DEPARTURES:
             lines[SHOWN_DEPARTURES:] = [f"... and {len(departures) - SHOWN_DEPARTURES} more"]
-        error.add_note("\n".join(lines))
+        error.add_note("\n".join(map(printable, lines)))
         raise error
     if not quiet:
         order = f", {verification.num_ops} ops in their order" if verification.num_ops else ""
-        click.echo(f"{name}: {verification.num_nodes} nodes on their devices{order}.", err=True)
+        echo(f"{name}: {verification.num_nodes} nodes on their devices{order}.", err=True)

@@ -15,7 +15,7 @@ from typing import IO, Any
 from pesto_cli.cluster.messages import Answer, Lost, Raised, Request, Start, Up
 from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.processes import LAST_LINES, REMEDY, how_it_ended, quoted
-from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.errors import EnvironmentFailedError, with_words
 from pesto_cli.machine import Machine
 
 COMMAND = "from pesto_cli.cluster.client import main; main()"
@@ -90,9 +90,10 @@ class ClientProcess:
 
     def _receive(self, limit_s: float | None) -> Up | Answer | Raised:
         if not wait([self._pipe, self._process_ended], limit_s):
-            raise EnvironmentFailedError(
+            raise with_words(
+                EnvironmentFailedError,
                 f"the client process does not answer after {limit_s:.0f} s. It wrote:\n"
-                f"{self._output.last_lines()}\nTry again when the machine is less busy."
+                f"{self._output.last_lines()}\nTry again when the machine is less busy.",
             )
         reply: Up | Answer | Raised | Lost | None = None
         with contextlib.suppress(EOFError, ConnectionResetError):
@@ -105,7 +106,7 @@ class ClientProcess:
                 f"{self._output.last_lines()}\n{REMEDY}"
             )
         if isinstance(reply, Lost):
-            raise EnvironmentFailedError(reply.words)
+            raise with_words(EnvironmentFailedError, reply.words)
         return reply
 
     def end(self, why: str = "it was closed") -> None:

@@ -1,6 +1,5 @@
 """Devices that a session lists, and the machine that they are."""
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pesto_cli.cluster.names import number_parts, pesto_name, task_of
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Device, Machine
+from pesto_cli.printable import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # After which it is said what is waited for; a session takes less than a second to open.
 SILENT_S = 5.0

@@ -1,6 +1,5 @@
 """`local-gpus`: the GPUs of this host and its CPU, in the client process."""
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
@@ -12,8 +11,9 @@ from pesto_cli.cluster.opened import Opened
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import PRESETS
+from pesto_cli.printable import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SPEC = "local-gpus"
 

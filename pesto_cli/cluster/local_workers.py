@@ -4,7 +4,6 @@ What one sends another is serialised and goes over loopback as it would over a n
 a machine of several devices that everybody has.
 """
 
-import logging
 import os
 import re
 import time
@@ -22,8 +21,9 @@ from pesto_cli.cluster.processes import die_with
 from pesto_cli.cluster.workers import Watch, free_ports, start_workers
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PREFIX = "local-workers"
 MAX_WORKERS = 64

@@ -6,6 +6,8 @@ import os
 import signal
 from typing import BinaryIO
 
+from pesto_cli.printable import printable
+
 # <linux/prctl.h>
 PR_SET_PDEATHSIG = 1
 LAST_LINES = 20
@@ -45,5 +47,5 @@ def last_lines(file: BinaryIO) -> str:
 
 def quoted(lines: list[str]) -> str:
     """The last of some lines below each other, or a word that there are none."""
-    spoken = [line[:_MAX_LINE_BYTES] for line in lines if line.strip()][-LAST_LINES:]
+    spoken = [printable(line[:_MAX_LINE_BYTES]) for line in lines if line.strip()][-LAST_LINES:]
     return "\n".join(f"    {line}" for line in spoken) or "    (it wrote nothing to stderr)"

@@ -3,7 +3,6 @@
 Sessions go to the first task of the first job.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,8 +18,9 @@ from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.task_watch import ATTEMPT_S, TaskWatch, unreachable
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # Between two attempts to reach the tasks: they may be starting.
 RETRY_S = 0.5

@@ -1,6 +1,5 @@
 """A task of a cluster file, started by hand on its host."""
 
-import logging
 import signal
 import socket
 from pathlib import Path
@@ -8,8 +7,9 @@ from pathlib import Path
 from pesto_cli.cluster.cluster_file import read_cluster_file, split
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def serve(path: Path | str, task: int, job: str = "worker") -> None:

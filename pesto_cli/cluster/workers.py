@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from typing import BinaryIO, NoReturn, cast
 
 from pesto_cli.cluster.processes import REMEDY, die_with, how_it_ended, last_lines
-from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.errors import EnvironmentFailedError, with_words
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 JOB = "worker"
@@ -72,14 +72,16 @@ def start_workers(ports: Sequence[int], cores: Sequence[int], limit_s: float) ->
         heard = cast(list[int], wait(list(coming), max(0.0, deadline - time.monotonic())))
         if not heard:
             late = next(iter(coming.values()))
-            raise EnvironmentFailedError(
+            raise with_words(
+                EnvironmentFailedError,
                 f"{late.name} (process {late.pid}) does not listen after {limit_s:.0f} s. It wrote:"
-                f"\n{last_lines(late.stderr)}\nTry again when the machine is less busy."
+                f"\n{last_lines(late.stderr)}\nTry again when the machine is less busy.",
             )
         for descriptor in heard:
             worker = coming.pop(descriptor)
             if os.read(descriptor, 1) != UP:
-                raise EnvironmentFailedError(f"{worker.obituary()}\nTry again; its port was free.")
+                words = f"{worker.obituary()}\nTry again; its port was free."
+                raise with_words(EnvironmentFailedError, words)
             os.close(descriptor)
     return workers
 

@@ -1,18 +1,18 @@
 """The iterators of a step's data sets: how each begins."""
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from pesto_cli.graphdef.completion import MAIN_OP
 from pesto_cli.graphdef.fetches import FED_TYPES, INIT_OP, node_name
 from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.printable import logger
 
 TABLE_INITIALIZER = "table_initializer"
 """Collection of what else than variables `completion` initialises."""
 ITERATORS = ("Iterator", "IteratorV2")
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def begin_iterators(meta: Any, fetches: Sequence[str], what: str) -> None:

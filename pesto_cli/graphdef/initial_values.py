@@ -1,6 +1,5 @@
 """Initial values of variables that existed outside the graph, put into it."""
 
-import logging
 import math
 import zlib
 from collections.abc import Callable, Mapping
@@ -8,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
 EMBEDDED_BYTES = 128 * 2**20
 """Values up to this sum are written into the graph; a protocol buffer may have 2 GiB."""
@@ -18,7 +18,7 @@ SCALAR = 0.001
 Builder = Callable[[], Any]
 """Builds the initial tensor of one variable, in the default graph."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:

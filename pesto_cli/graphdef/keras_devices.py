@@ -5,7 +5,6 @@ depthwise and separable convolutions keep `channels_first` in place of transposi
 machines without a GPU are the ones that every device can run, so these are exported.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,12 +14,13 @@ from typing import Any
 
 from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
 CONVOLUTIONS = "keras.src.backend.tensorflow.nn"
 RECURRENT = "keras.src.backend.tensorflow.rnn"
 TRAINERS = "keras.src.trainers.trainer"
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """`script.py:function`: runs a user's function and takes what it returns as a training step."""
 
 import importlib.util
-import logging
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,14 @@ from pesto_cli.graphdef.keras_devices import Asked, keras_without_gpus, tell_cho
 from pesto_cli.graphdef.keras_models import traced_train_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.xla import compiled_function, compiled_model
+from pesto_cli.printable import logger
 
 EXPECTED = (
     "a train op, a dict with 'train_op', (tf.function, specs) or a compiled Keras model, alone or"
     " as (model, specs), where specs is a tf.TensorSpec or a tuple, list or dict of these,"
 )
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:

@@ -3,7 +3,6 @@
 What no session can give it is refused; what runs within that program, and nowhere else, is told.
 """
 
-import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
 from pesto_cli.graphdef.fetches import node_name
 from pesto_cli.graphdef.structure import ancestors, called_functions
+from pesto_cli.printable import logger
 
 CALLS_PYTHON = re.compile(r"PyFunc(Stateless)?|EagerPyFunc")
 # Such ops call functions of the program, wait for its threads, or take the handle of an iterator
@@ -22,7 +22,7 @@ COLLECTIVE = re.compile(r"Collective\w+")
 REPLICA = re.compile(r".+/replica_\d+")
 """Names of the variables that a strategy creates for all replicas but the first."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def require_feedable(graph_def: Any, feeds: Sequence[str], what: str) -> None:

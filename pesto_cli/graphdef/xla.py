@@ -3,18 +3,18 @@
 The step itself is exported as it runs without XLA. A function that it calls is not inlined.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from pesto_cli.graphdef.fetches import node_name
 from pesto_cli.graphdef.keras_devices import Asked
 from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.printable import logger
 
 MUST_COMPILE = "_XlaMustCompile"
 """Attribute of a function with `jit_compile=True`, and of the nodes that call it."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def compiled_function(concrete: Any) -> str | None:

@@ -4,7 +4,6 @@ Times are scaled so that the horizon is `SCALE`: M is then of that size, and an 
 that is off by the solvers' tolerance of 1e-6 shifts a time by a millionth of the horizon at most.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,13 +19,14 @@ from pesto_cli.ilp.search import Found, OnSolution, Pace, Search, TooLargeError
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 from pesto_cli.limits import Limits
+from pesto_cli.printable import logger
 
 SCALE = 1000.0
 # Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
 # and bounds of times cross by rounding.
 HORIZON_SLACK = 0.01
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Variable: TypeAlias = Any  # PuLP has no type information
 Expression: TypeAlias = Any

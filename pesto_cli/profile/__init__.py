@@ -3,7 +3,6 @@
 To add a cost source: one file with a function `Request -> Costs`, and one line in `SOURCES`.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,13 +16,14 @@ from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGra
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.machine import Machine
+from pesto_cli.printable import logger
 from pesto_cli.problem import Problem
 from pesto_cli.profile import analytic, csv_source
 from pesto_cli.profile.run import source as run_source
 from pesto_cli.profile.source import Live, Request, Source
 from pesto_cli.profile.traces import source as trace_source
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SOURCES: Mapping[str, Source] = {
     "analytic": analytic.costs,

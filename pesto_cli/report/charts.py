@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
+from pesto_cli.printable import printable_chart
 
 if TYPE_CHECKING:
     import altair as alt
@@ -36,7 +37,7 @@ def write_chart(path: Path, chart: "alt.TopLevelMixin") -> None:
     check_chart_path(path)
     import vl_convert
 
-    specification = chart.to_dict()
+    specification = printable_chart(chart.to_dict())
     if path.suffix == ".svg":
         data = vl_convert.vegalite_to_svg(specification).encode()
     elif path.suffix == ".png":

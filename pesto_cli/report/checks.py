@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.layouts import Layouts, Lined, layouts
 
 
 class Check(Protocol):
@@ -28,8 +28,8 @@ class Check(Protocol):
 
 def checks_table(checks: Sequence[Check]) -> Layouts:
     """One row a check, with its remedy below what was found."""
-    rows = [
-        [each.verdict, each.name, f"{each.found}\n-> {each.remedy}" if each.remedy else each.found]
+    rows: list[list[Lined]] = [
+        [each.verdict, each.name, [each.found, f"-> {each.remedy}"] if each.remedy else each.found]
         for each in checks
     ]
     return layouts("", ["", "", "found"], rows, num_text=3)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pesto_cli.files import CommFit
+from pesto_cli.printable import printable
 
 # Where the model is further off, it is said by how much.
 TOLERANCE = 0.25
@@ -12,7 +13,7 @@ LOSS_AT_BYTES = 100_000
 
 def comm_checks(fits: Sequence[CommFit]) -> str:
     """Some lines a kind of link, for those that were timed on a machine; else nothing."""
-    return "\n".join(line for fit in fits for line in _lines(fit))
+    return "\n".join(printable(line) for fit in fits for line in _lines(fit))
 
 
 def _lines(fit: CommFit) -> Iterator[str]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pesto_cli.printable import printable
 from pesto_cli.report.progress import is_terminal, unwound_by_sigterm
 
 # What has ended, how many are over, how many there are, and whether it took time at all.
@@ -24,18 +25,19 @@ def countdown_on_stderr(what: str) -> Iterator[Tick]:
         def log(ended: str, over: int, count: int, is_new: bool) -> None:
             rest = left.text(over, count, is_new)
             if is_new:
-                print(f"{over}/{count} {what}: {ended}{rest}", file=sys.stderr, flush=True)
+                told = printable(f"{over}/{count} {what}: {ended}{rest}")
+                print(told, file=sys.stderr, flush=True)
 
         yield log
         return
-    columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}", markup=False))
     bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
     with unwound_by_sigterm(), bar:
         task = bar.add_task(what, total=None)
 
         def tick(ended: str, over: int, count: int, is_new: bool) -> None:
             rest = left.text(over, count, is_new)
-            bar.update(task, completed=over, total=count, description=f"{ended}{rest}")
+            bar.update(task, completed=over, total=count, description=f"{printable(ended)}{rest}")
 
         yield tick
 

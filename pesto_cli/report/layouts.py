@@ -10,6 +10,8 @@ from rich.containers import Lines
 from rich.table import Table
 from rich.text import Text
 
+from pesto_cli.printable import printable
+
 # Wider than any table: a file has no width of its own.
 WIDTH_OF_A_FILE = 10_000
 
@@ -39,7 +41,7 @@ class Layouts:
     """
 
     def __init__(self, title: str, *forms: Table) -> None:
-        self._title, self._forms = title, forms
+        self._title, self._forms = printable(title), forms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title and table."""
@@ -57,14 +59,20 @@ class Layouts:
         yield shown
 
 
+# A line, or several below each other.
+Lined = str | Sequence[str]
+
+
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[Lined]],
     *,
     num_text: int = 1,
     narrow: bool = False,
 ) -> Table:
     """A table whose first columns are text and whose others are numbers.
+
+    Headers and cells are made printable here.
 
     narrow: headers in several lines, less space between columns and none at the edges.
     """
@@ -73,17 +81,22 @@ def table(
     )
     for index, column in enumerate(columns):
         shown.add_column(
-            column.replace(" ", "\n") if narrow else column,
+            Text(printable(column).replace(" ", "\n" if narrow else " ")),
             justify="left" if index < num_text else "right",
             overflow="fold",
         )
     for row in rows:
-        shown.add_row(*map(Cell, row))
+        shown.add_row(*map(_cell, row))
     return shown
 
 
+def _cell(content: Lined) -> Cell:
+    lines = [content] if isinstance(content, str) else content
+    return Cell("\n".join(map(printable, lines)))
+
+
 def layouts(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, num_text: int = 1
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Lined]], *, num_text: int = 1
 ) -> Layouts:
     """A table in its wide and its narrow form."""
     forms = (table(columns, rows, num_text=num_text, narrow=narrow) for narrow in (False, True))

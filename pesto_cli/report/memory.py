@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pesto_cli.printable import printable
 from pesto_cli.report.layouts import layouts, plain_text
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
@@ -26,11 +27,12 @@ def _one_device(peak: MemoryPeak) -> str:
         size = sum(held.num_bytes for held in others)
         rows.append((f"{len(others):,} others", "", size_text(size), ""))
     shown = plain_text(layouts("", ["largest", "", "size", "since"], rows, num_text=2))
-    return (
+    sentence = (
         f"At {time_text(peak.at_us)} {peak.device} holds {size_text(peak.peak_bytes)}, "
         f"{size_text(peak.resident_bytes)} of it variables; "
-        f"{size_text(peak.capacity_bytes)} may be used.\n{shown}"
+        f"{size_text(peak.capacity_bytes)} may be used."
     )
+    return f"{printable(sentence)}\n{shown}"
 
 
 def _since(held: Held) -> str:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pesto_cli.limits import Limits
+from pesto_cli.printable import printable
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 from pesto_cli.result import Progress
@@ -65,7 +66,7 @@ def activity_on_stderr(what: str) -> Iterator[None]:
 
     def render() -> Table:
         line = Table.grid(padding=(0, 1))
-        text = f"{what} ... {time.monotonic() - began:.0f} s"
+        text = f"{printable(what)} ... {time.monotonic() - began:.0f} s"
         line.add_row(spinner, Text(text, no_wrap=True, overflow="ellipsis"))
         return line
 
@@ -125,7 +126,7 @@ class _Log:
         if self._untold not in ("", self._last):
             clock = f"{self._untold_s:6.1f} s  "
             with suppress(OSError):  # nobody reads it: no reason to stop
-                print(f"{clock}{self._untold}", file=sys.stderr, flush=True)
+                print(f"{clock}{printable(self._untold)}", file=sys.stderr, flush=True)
             self._last = self._untold
         self._untold = ""
 
@@ -196,7 +197,7 @@ class _Line:
             clock.rjust(self._clock_width),
             (incumbent.rjust(12), "bold"),
             quality,
-            (f"  {stage}", "cyan"),
+            (f"  {printable(stage)}", "cyan"),
             no_wrap=True,
             overflow="ellipsis",
         )

@@ -4,6 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pesto_cli.printable import printable
 from pesto_cli.report.layouts import layouts, print_layouts
 from pesto_cli.report.markdown import markdown_table
 
@@ -25,17 +26,18 @@ class Section:
 
 def print_sections(title: str, sections: Sequence[Section]) -> None:
     """Print to stdout."""
-    print(title)
+    print(printable(title))
     for section in sections:
         for remark in section.remarks:
-            print(remark)
+            print(printable(remark))
         if section.rows:
             print()
             table = layouts(section.title, section.columns, section.rows, num_text=section.num_text)
             print_layouts([table])
         for what, names in section.ops.items():
             if names:
-                print(f"{what}: {', '.join(_first(names, NAMED_IN_TEXT))}", flush=True)
+                listed = ", ".join(_first(names, NAMED_IN_TEXT))
+                print(printable(f"{what}: {listed}"), flush=True)
 
 
 def sections_markdown(title: str, sections: Sequence[Section]) -> str:
@@ -46,7 +48,8 @@ def sections_markdown(title: str, sections: Sequence[Section]) -> str:
         if section.rows:
             rows = [list(map(_escaped, row)) for row in section.rows]
             blocks += [f"**{_escaped(section.title)}**"] if section.title else []
-            blocks.append(markdown_table(section.columns, rows, num_text=section.num_text))
+            columns = list(map(_escaped, section.columns))
+            blocks.append(markdown_table(columns, rows, num_text=section.num_text))
         for what, names in section.ops.items():
             if names:
                 listed = "\n".join(f"- {_escaped(n)}" for n in _first(names, NAMED_IN_MARKDOWN))
@@ -62,5 +65,5 @@ def _first(names: Sequence[str], most: int) -> list[str]:
 
 def _escaped(text: str) -> str:
     """Text that Markdown takes as it is."""
-    one_line = html.escape(" ".join(text.split()), quote=False)
+    one_line = html.escape(" ".join(printable(text).split()), quote=False)
     return "".join(f"\\{letter}" if letter in r"\`*[]|" else letter for letter in one_line)

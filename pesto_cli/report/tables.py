@@ -6,7 +6,7 @@ from rich.table import Table
 
 from pesto_cli.files import CommFit
 from pesto_cli.problem import Problem
-from pesto_cli.report.layouts import Layouts, layouts, table
+from pesto_cli.report.layouts import Layouts, Lined, layouts, table
 from pesto_cli.report.summary import Summary
 from pesto_cli.report.times import TimeScale
 from pesto_cli.result import Result, SolveStatus
@@ -48,7 +48,7 @@ def _with_a_column_a_device(
             *row,
             *map(size_text, result.schedule.peak_bytes.tolist()),
             _took(result),
-            _status(problem, result, between=",\n" if narrow else ", "),
+            _status(problem, result, narrow),
         ]
         for row, result in zip(rows, results, strict=True)
     ]
@@ -63,7 +63,7 @@ def _with_a_line_a_device(
 ) -> Table:
     """Peaks and shortfalls one below the other."""
     lines = [
-        [*row, _memory(problem, result), f"{_status_word(result)}\n{_took(result)}"]
+        [*row, _memory(problem, result), (_status_word(result), _took(result))]
         for row, result in zip(rows, results, strict=True)
     ]
     shown = table([*quality, "peak", "status took"], lines, narrow=True)
@@ -71,14 +71,14 @@ def _with_a_line_a_device(
     return shown
 
 
-def _memory(problem: Problem, result: Result) -> str:
+def _memory(problem: Problem, result: Result) -> list[str]:
     lines = []
     peaks, short = result.schedule.peak_bytes, shortfall_bytes(problem, result.schedule)
     for device, peak, excess in zip(problem.machine.devices, peaks, short, strict=True):
         lines.append(f"{device.name} {size_text(int(peak))}")
         if excess:
             lines.append(f"{size_text(int(excess))} short")
-    return "\n".join(lines)
+    return lines
 
 
 def _took(result: Result) -> str:
@@ -120,24 +120,30 @@ def _comm_row(fit: CommFit, have_losses: bool) -> list[str]:
     return row
 
 
-def _status(problem: Problem, result: Result, between: str) -> str:
-    if result.status is SolveStatus.OUT_OF_MEMORY:
-        return f"OOM: {shortfall_text(problem, result, between)}"
-    return _status_word(result)
+def _status(problem: Problem, result: Result, narrow: bool) -> Lined:
+    if result.status is not SolveStatus.OUT_OF_MEMORY:
+        return _status_word(result)
+    first, *others = _shortfalls(problem, result)
+    lines = [f"OOM: {first}", *others]
+    return [f"{line}," for line in lines[:-1]] + lines[-1:] if narrow else ", ".join(lines)
 
 
 def _status_word(result: Result) -> str:
     return "OOM" if result.status is SolveStatus.OUT_OF_MEMORY else str(result.status)
 
 
-def shortfall_text(problem: Problem, result: Result, between: str = ", ") -> str:
+def shortfall_text(problem: Problem, result: Result) -> str:
     """By how much each device's memory is exceeded."""
+    return ", ".join(_shortfalls(problem, result))
+
+
+def _shortfalls(problem: Problem, result: Result) -> list[str]:
     short = shortfall_bytes(problem, result.schedule)
-    return between.join(
+    return [
         f"{device.name} {size_text(int(size))} short"
         for device, size in zip(problem.machine.devices, short, strict=True)
         if size
-    )
+    ]
 
 
 def size_text(num_bytes: int) -> str:

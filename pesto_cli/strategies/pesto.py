@@ -5,7 +5,6 @@ strategy's answer, the search starts from these, the rivals that there is time f
 never returns less; and what the ILP finds is refined op by op, where most of the improvement is.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.limits import Limits
+from pesto_cli.printable import logger
 from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
 from pesto_cli.result import Progress, optimal_up_to_us
@@ -41,7 +41,7 @@ RIVALS_SHARE = 0.15
 
 WARM_START = "warm start"
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def pesto(simulator: Simulator, search: Search) -> Answer:

@@ -9,7 +9,6 @@ TensorFlow takes no changes to what a session has seen. Sessions get the setting
 stays as it is.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +32,12 @@ from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
 from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations, watched
 from pesto_cli.graphdef.programs.training_step import trains
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.printable import logger
 
 NUM_TRACED = 2
 """Steps that are traced, the last of which is kept: the first is not like the others."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """A training step from TensorBoard's event files: the graph that was recorded, made to run."""
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from pesto_cli.graphdef.structure import (
     producers,
     unused_name,
 )
+from pesto_cli.printable import logger
 
 SHOWN_FETCHES = 8
 # A sink that needs one of these saves or restores.
@@ -29,7 +29,7 @@ _VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _OUTPUT = re.compile(r"Identity(_\d+)?")
 _GRADIENT = re.compile(r"(.*/)?(gradients(_\d+)?|gradient_tape)/")
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def event_graph(path: Path, feeds: Mapping[str, Shape]) -> Any:

@@ -1,6 +1,5 @@
 """Communication models: latency and slope of each kind of link, fitted to timed transfers."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, LinkKind
 from pesto_cli.graph import FloatArray
 from pesto_cli.machine import CommModel
+from pesto_cli.printable import logger
 from pesto_cli.profile.table import read_rows
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # The fits of Pesto, Section 3.1, have 0.92 to 0.99.
 DOUBTFUL_R_SQUARED = 0.9

@@ -5,10 +5,10 @@ Colours are the notebook's own, or translucent ones above them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
+from pesto_cli.printable import printable
 from pesto_cli.report.layouts import layouts, plain_text
-from pesto_cli.report.page.markup import Cell, Share, table
+from pesto_cli.report.page.markup import Cell, Share, escape, table
 
 STYLE = """<style>
 .pesto { font-size: 13px; line-height: 1.5; }
@@ -51,7 +51,7 @@ class Card:
 
     def text(self) -> str:
         """For `text/plain`."""
-        heading = f"{self.title}: {', '.join(self.facts)}"
+        heading = printable(f"{self.title}: {', '.join(self.facts)}")
         if not self.rows:
             return heading
         rows = [[_text(cell) for cell in row] for row in self.rows]

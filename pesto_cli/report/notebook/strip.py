@@ -1,12 +1,12 @@
 """How busy devices are over a step, as strips a few pixels high."""
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 
 import numpy as np
 
 from pesto_cli.graph import FloatArray
+from pesto_cli.report.page.markup import escape
 from pesto_cli.report.pictures.colours import TRANSFER, device_colours
 from pesto_cli.schedule import Schedule
 

@@ -1,8 +1,10 @@
 """Pieces of HTML; all text is escaped here and nowhere else."""
 
+import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from pesto_cli.printable import printable
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,11 @@ class Share:
 
 
 Cell = str | Share
+
+
+def escape(text: str) -> str:
+    """Text that a page shows as it is, on one line, with what is not printable as escapes."""
+    return html.escape(printable(text))
 
 
 def table(

@@ -5,7 +5,6 @@ import gzip
 import json
 from collections.abc import Sequence
 from functools import cache
-from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -14,8 +13,10 @@ import numpy as np
 
 from pesto_cli.files import Profile
 from pesto_cli.graph import IntArray
+from pesto_cli.printable import printable_chart
 from pesto_cli.problem import Problem
 from pesto_cli.report.page import sections
+from pesto_cli.report.page.markup import escape
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.busy import busy_chart
 from pesto_cli.report.pictures.layers import layers_chart
@@ -48,7 +49,7 @@ def report_page(
         style=_part("page.css").template,
         script=_part("page.js").template,
         vega=_vega(),
-        data=_packed(_data(problem, shown, coarse)),
+        data=_packed(printable_chart(_data(problem, shown, coarse))),
         switch="".join(
             f'<label><input type="radio" name="placement" value="{index}"'
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"

@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pesto_cli.printable import printable
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -20,7 +22,10 @@ def inline(rows: Sequence[Row]) -> "alt.InlineData":
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {name: printable(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+        for row in rows
+    )
     parse = {name: TYPES[type(value)] for name, value in columns.items()}
     return alt.InlineData(
         values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse or None)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pesto_cli.causes import Why
+from pesto_cli.printable import printable
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale, time_text
@@ -26,7 +27,7 @@ def op_text(facts: OpFacts) -> str:
         f"  waited for {facts.cause}",
         *(f"  {sentence}" for sentence in _sentences(facts, scale)),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
