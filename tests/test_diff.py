@@ -136,7 +136,7 @@ def test_markdown_survives_any_name(pesto: Pesto, tmp_path: Path) -> None:
     rows = [line for line in done.out.splitlines() if line.startswith("| ")]
     assert r"| a\|b | GPU:0 | CPU:0 | 1 |" in rows
     assert "| &lt;b&gt; | GPU:0 | CPU:0 | 1 |" in rows
-    assert "| n l | GPU:0 | CPU:0 | 1 |" in rows
+    assert r"| n\\nl | GPU:0 | CPU:0 | 1 |" in rows
 
 
 def test_summaries_are_appended_and_stop_at_the_limit(pesto: Pesto, tmp_path: Path) -> None:

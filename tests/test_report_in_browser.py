@@ -13,6 +13,7 @@ from report_pages import AWKWARD, awkward_profile, placed_on
 from pesto_cli import api
 from pesto_cli.files import Profile
 from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.printable import printable
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 
@@ -101,7 +102,7 @@ def test_it_draws_without_a_complaint_and_asks_for_nothing(wide: Opened, file: P
 
 
 def test_hovering_an_op_shows_its_name(wide: Opened) -> None:
-    for name in AWKWARD:
+    for name in map(printable, AWKWARD):
         box = wide.page.evaluate(
             """(name) => {
               const bars = document.querySelectorAll("#placement-0 [data-chart=over_time] path");
