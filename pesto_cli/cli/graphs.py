@@ -24,7 +24,15 @@ from pesto_cli.errors import BadInputError
 @click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="The train op first.")
 @click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
 @click.option("--signature", help="Which one of a SavedModel's.")
-@click.option("--optimize", is_flag=True, help="Run grappler once, now.")
+@click.option(
+    "--optimize",
+    is_flag=True,
+    help="Have grappler fold, merge and remove ops, once. Not for placements that are applied to a "
+    "script or a function as it runs.",
+)
+@click.option(
+    "--as-built", is_flag=True, help="Keep what a program repeats, such as reads of one variable."
+)
 @click.option(
     "--capture", is_flag=True, help="Run SOURCE, a script, up to its first training step."
 )
@@ -43,6 +51,7 @@ def export(
     feeds: tuple[str, ...],
     signature: str | None,
     optimize: bool,
+    as_built: bool,
     capture: bool,
     feeds_output: Path | None,
     as_json: bool,
@@ -62,9 +71,10 @@ def export(
     check_output(output, Path(source))
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
     feeds_path = feeds_output or output.with_suffix(".feeds.npz")
+    changes = {"optimize": optimize, "as_built": as_built}
     if capture:
         check_output(feeds_path, Path(source), output)
-        captured = api.capture(Path(source), arguments, fetches=fetches, optimize=optimize)
+        captured = api.capture(Path(source), arguments, fetches=fetches, **changes)
         graph, data = captured.meta, captured.feeds
     else:
         graph = api.export(
@@ -72,7 +82,7 @@ def export(
             fetches=fetches,
             feeds=dict(map(parse_feed, feeds)),
             signature=signature,
-            optimize=optimize,
+            **changes,
         )
         data = {}
     api.write_meta_graph(output, graph)

@@ -15,7 +15,8 @@ from pesto_cli.graphdef.fetches import (
     set_feed_shapes,
 )
 from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
-from pesto_cli.graphdef.sources import source_graph
+from pesto_cli.graphdef.simplify import simplify
+from pesto_cli.graphdef.sources import is_of_zoo, source_graph
 from pesto_cli.graphdef.structure import check_structure
 from pesto_cli.graphdef.xla import tell_compiled_calls
 
@@ -27,6 +28,7 @@ def export(
     feeds: Mapping[str, Shape] | None = None,
     signature: str | None = None,
     optimize: bool = False,
+    as_built: bool = False,
 ) -> Any:
     """Return the training step of `source` as a MetaGraphDef with a flat graph.
 
@@ -36,6 +38,8 @@ def export(
     feeds: static shape of a placeholder, by node name.
     signature: which one of a SavedModel's.
     optimize: run grappler once, for a graph that is then profiled, placed and run as it is.
+    as_built: do not simplify the step: no repeated reads and duplicates merged, and so on (see
+        `simplify`). Models of the zoo stay as they are built: published figures count every op.
 
     The result has its fetches in collection `train_op`, the placeholders that they need in
     `feeds`, an op that initialises it in `init_op`, its variables and a saver. It imports with
@@ -49,7 +53,14 @@ def export(
     """
     shapes = dict(feeds or {})
     meta = source_graph(source, shapes, signature)
-    return flat_step(meta, source, fetches=fetches, feeds=shapes, optimize=optimize)
+    return flat_step(
+        meta,
+        source,
+        fetches=fetches,
+        feeds=shapes,
+        optimize=optimize,
+        as_built=as_built or is_of_zoo(source),
+    )
 
 
 def flat_step(
@@ -59,6 +70,7 @@ def flat_step(
     fetches: Sequence[str] = (),
     feeds: Mapping[str, Shape] | None = None,
     optimize: bool = False,
+    as_built: bool = False,
 ) -> Any:
     """Return the training step of a MetaGraphDef as `export` gives it; `what` names it in errors.
 
@@ -76,4 +88,7 @@ def flat_step(
     check_self_contained(meta.graph_def, chosen, what)
     tell_compiled_calls(meta.graph_def, chosen, what)
     completed = complete(meta, chosen, fed, what)
-    return grappler.optimize(completed, what) if optimize else completed
+    step = grappler.optimize(completed, what) if optimize else completed
+    if not as_built:
+        simplify(step)
+    return step

@@ -26,7 +26,7 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     """
     path = Path(source)
     script, colon, function = source.rpartition(":")
-    is_zoo, is_script = source.lower().startswith(ZOO), bool(colon) and script.endswith(".py")
+    is_zoo, is_script = is_of_zoo(source), bool(colon) and script.endswith(".py")
     is_recorded = not has_saved_model(path) and bool(event_files(path))
     if signature is not None and (is_zoo or is_script or is_recorded or path.is_file()):
         raise BadInputError(
@@ -46,6 +46,11 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     if is_recorded:
         return event_graph(path, feeds)
     return signature_graph(path, signature) if path.is_dir() else read_meta_graph(path)
+
+
+def is_of_zoo(source: str) -> bool:
+    """Whether a SOURCE is a model of the zoo."""
+    return source.lower().startswith(ZOO)
 
 
 def _zoo_graph(source: str) -> Any:

@@ -1,8 +1,8 @@
 """A concrete `tf.function` under a placement: the same signature and variables, another graph.
 
-The function is inlined as `pesto export` does, so that its ops have the names of the placement;
-devices and control inputs are set, and a new function is made of that, which captures what the
-first one does. TensorFlow's runtime for functions of several devices runs it as it stands.
+The function is inlined and simplified as `pesto export` does, so that its ops have the names of the
+placement; devices and control inputs are set, and a new function is made of that, which captures
+what the first one does. TensorFlow's runtime for functions of several devices runs it as it stands.
 """
 
 from collections import OrderedDict
@@ -22,6 +22,7 @@ from pesto_cli.graphdef.fetches import TRAIN_OP, fetch_names, node_name
 from pesto_cli.graphdef.functions import Capture, function_captures, function_graph
 from pesto_cli.graphdef.nodes import Node, needed_nodes
 from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.simplify import simplify
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 SHOWN_VARIABLES = 3
@@ -73,7 +74,8 @@ def place_function(
 
     Args:
         concrete: what `tf.function(...).get_concrete_function(...)` returns.
-        placement: of the graph that `pesto export script.py:function` makes of the same function.
+        placement: of the graph that `pesto export script.py:function` makes of the same function,
+            simplified or as it is built, but not optimised by grappler.
         devices: planned device -> TensorFlow's; by default `/device:GPU:0` for `GPU:0`.
         order: "full" or "none", see `planned_changes`.
 
@@ -88,12 +90,14 @@ def place_function(
             " and constants were expected: pass them as arguments."
         )
     meta = grappler.inline_functions(function_graph(concrete, what, with_values=False), what)
+    simplify(meta, placement.names)
     step = read_step(meta, what, open_shapes=True)
     unlike = difference(step, placement)
     if unlike is not None:
         raise BadInputError(
             f"{what} is not the one that was placed ({unlike}), where the placement's was expected:"
-            " export this function (pesto export script.py:function), profile and solve that."
+            " export this function (pesto export script.py:function) without --optimize, profile"
+            " and solve that."
         )
     changes = changes_of_step(meta, step, placement, order=order, devices=devices)
     check_devices(set(changes.device.values()), _devices_there(), what)

@@ -280,6 +280,9 @@ class Program:
             if trains(run):
                 self._stop(self._not_trained(known, has_trained=True))
             return _Way(is_step=False)
+        fed = {reference.deref().op.name for reference in run.feeds}
+        if replaced := sorted(fed & known.placed.left_out):
+            self._stop(self._fed_in_vain(replaced[0]))
         added = known.placed.added
         needed = needed_operations(run, without=added)
         makes_step = known.placed.updates <= needed.keys()
@@ -310,6 +313,13 @@ class Program:
             f"{self._what}: {found} that trains the placement's graph was expected: take the graph"
             f" from the script with the same arguments (pesto export {self._what} --capture),"
             " without --optimize, profile and solve that."
+        )
+
+    def _fed_in_vain(self, name: str) -> BadInputError:
+        return BadInputError(
+            f"{self._what}: a run feeds {name!r}, which the placement's step does without, as it"
+            " repeats what another op gives; a placement of the graph as it is built was expected:"
+            f" pesto export {self._what} --capture --as-built, profile and solve that."
         )
 
     def _num_cpus(self) -> int:

@@ -18,6 +18,7 @@ from pesto_cli.graphdef.fetches import FED_TYPES
 from pesto_cli.graphdef.grappler import CALLS, forbid_lowering
 from pesto_cli.graphdef.programs.live_graphs import live_step
 from pesto_cli.graphdef.read import StepGraph, read_step
+from pesto_cli.graphdef.simplify import simplify
 
 SHOWN_OPS = 3
 RETURN = "_retval_"
@@ -25,8 +26,12 @@ RETURN = "_retval_"
 
 @dataclass(frozen=True)
 class LiveStep:
-    """A step in a live graph. meta: that graph, as exported for this step."""
+    """A step in a live graph.
 
+    built: that graph, as exported for this step. meta: the same, simplified as the placement's.
+    """
+
+    built: Any
     meta: Any
     step: StepGraph
 
@@ -74,9 +79,12 @@ def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Dif
     fetches = [*ops, *(_returned(name) for name in placement.names if name not in nodes)]
     meta = live_step(graph, fetches, dict.fromkeys(_fed(graph, placement)), what)
     forbid_lowering(meta.graph_def)
+    built = type(meta)()
+    built.CopyFrom(meta)
+    simplify(meta, placement.names)
     step = read_step(meta, what, open_shapes=True)
     unlike = difference(step, placement, calls)
-    return LiveStep(meta, step) if unlike is None else unlike
+    return LiveStep(built, meta, step) if unlike is None else unlike
 
 
 def difference(

@@ -43,13 +43,18 @@ class Captured:
 
 
 def capture(
-    path: Path, argv: Sequence[str] = (), *, fetches: Sequence[str] = (), optimize: bool = False
+    path: Path,
+    argv: Sequence[str] = (),
+    *,
+    fetches: Sequence[str] = (),
+    optimize: bool = False,
+    as_built: bool = False,
 ) -> Captured:
     """Run the script at `path` with arguments up to its first training step, and return that.
 
     fetches: names of ops (`train`) or tensors (`loss:0`): the step is the first run that computes
         them all, and they are what is fetched, in place of what the run asks for.
-    optimize: run grappler once on the graph.
+    optimize, as_built: as of `export`.
 
     Raises BadInputError when the script fails before that, runs no session, trains eagerly, or
     makes no run that trains.
@@ -63,7 +68,7 @@ def capture(
                 raise
     if recording.step is None:
         raise recording.failure or recording.nothing_found()
-    meta = flat_step(recording.step.meta, str(path), optimize=optimize)
+    meta = flat_step(recording.step.meta, str(path), optimize=optimize, as_built=as_built)
     needed = feed_names(meta)
     return Captured(meta, {name: recording.step.feeds[name] for name in needed})
 

@@ -1,0 +1,48 @@
+"""The nodes of a step in topological order, and which of them come before which."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.frames import outermost_frames
+from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.signature import OpDefs, Signature
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """The nodes that the fetches of a MetaGraphDef need; order: indices, sources first."""
+
+    nodes: Sequence[Node]
+    order: Sequence[int]
+    op_defs: OpDefs
+
+    @cached_property
+    def frames(self) -> Sequence[str | None]:
+        """`[num_nodes]`: the outermost while loop that a node is in."""
+        return outermost_frames(self.nodes, self.order)
+
+    def signature(self, index: int) -> Signature:
+        """The tensors of a node."""
+        return self.op_defs.signature(self.nodes[index].proto)
+
+    def before(self, marks: Mapping[int, int]) -> list[int]:
+        """`[num_nodes]`: the bitwise or of the marks of all nodes from which a path leads here."""
+        found = [0] * len(self.nodes)
+        for index in self.order:
+            for source in self.nodes[index].sources:
+                found[index] |= found[source] | marks.get(source, 0)
+        return found
+
+
+def wiring(meta: Any) -> Wiring:
+    """Return the wiring of a MetaGraphDef's step."""
+    nodes = needed_nodes(meta.graph_def, map(node_name, fetch_names(meta)))
+    return Wiring(nodes, topological_order(nodes), OpDefs(meta.graph_def.library))
+
+
+def marks(indices: Sequence[int]) -> dict[int, int]:
+    """Return a bit for each of some nodes."""
+    return {index: 1 << place for place, index in enumerate(dict.fromkeys(indices))}
