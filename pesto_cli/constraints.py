@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.graph import BoolArray
 from pesto_cli.problem import Problem
 
 
@@ -55,6 +56,45 @@ class Constraints:
         )
 
 
+def keep_devices(problem: Problem, program_device: Sequence[str]) -> Problem:
+    """The problem with every op where the program itself puts it.
+
+    program_device: as of `Profile`. Several devices that fit a pattern are all permitted.
+
+    Raises:
+        BadInputError: the machine has no device of that name.
+        InfeasibleError: an op has no time on any of them, or a colocation group has no device.
+    """
+    permitted = np.ones_like(problem.permitted)
+    able = np.isfinite(problem.duration_us)
+    for pattern in sorted(set(program_device) - {""}):
+        ops = [op for op, name in enumerate(program_device) if name == pattern]
+        devices = _devices_like(problem, pattern, ops)
+        permitted[ops] = devices
+        unable = [op for op in ops if not (able[op] & devices).any()]
+        if unable:
+            name, kind = problem.graph.names[unable[0]], pattern.rpartition("/")[2]
+            remedy = "profile with --cpu-offload" if kind.startswith("CPU") else "use others"
+            raise InfeasibleError(
+                f"the program itself puts {len(unable)} ops on {pattern}, such as {name!r}, which "
+                f"has no time there; a time was expected: {remedy}, or leave out --keep-devices."
+            )
+    return problem.constrained(permitted=permitted)
+
+
+def _devices_like(problem: Problem, pattern: str, ops: Sequence[int]) -> BoolArray:
+    names = [device.name for device in problem.machine.devices]
+    whole = "/" in pattern
+    fits = [fnmatchcase(name if whole else name.rpartition("/")[2], pattern) for name in names]
+    if not any(fits):
+        raise BadInputError(
+            f"the program itself puts {len(ops)} ops on {pattern}, such as "
+            f"{problem.graph.names[ops[0]]!r}; one of the machine's devices was expected ("
+            f"{', '.join(names)}): leave out --keep-devices, and pin ops by --constraints."
+        )
+    return np.array(fits, dtype=np.bool_)
+
+
 def _matching(problem: Problem, pattern: str) -> list[int]:
     ops = [op for op, name in enumerate(problem.graph.names) if fnmatchcase(name, pattern)]
     if not ops:
@@ -65,7 +105,7 @@ def _matching(problem: Problem, pattern: str) -> list[int]:
     return ops
 
 
-def _devices(problem: Problem, wanted: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _devices(problem: Problem, wanted: str) -> BoolArray:
     devices = problem.machine.devices
     mask = np.array([wanted in (device.name, device.kind) for device in devices], dtype=np.bool_)
     if not mask.any():

@@ -14,7 +14,7 @@ import sys
 from pesto_cli.api.applying import apply
 from pesto_cli.api.checking import check, check_same_machine, diff
 from pesto_cli.api.coarsening import coarsen, considered, expand
-from pesto_cli.api.costs import constrain, profile, profile_by_run
+from pesto_cli.api.costs import constrain, keep_devices, profile, profile_by_run
 from pesto_cli.api.exchange import from_networkx, to_networkx
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
 from pesto_cli.api.files import load, read_graph, save
@@ -73,6 +73,7 @@ __all__ = [
     "export",
     "from_networkx",
     "is_live",
+    "keep_devices",
     "layers",
     "load",
     "lower_bound_us",

@@ -9,6 +9,8 @@ from pesto_cli.api.arguments import MetaGraph, checked
 from pesto_cli.api.placing import compare, placement, solve
 from pesto_cli.cluster import Cluster
 from pesto_cli.constraints import Constraints
+from pesto_cli.constraints import keep_devices as kept
+from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, PlacementFile, Profile, read_machine
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.machine import Machine
@@ -53,6 +55,22 @@ def profile(
 def constrain(profile: Profile, constraints: Constraints) -> Profile:
     """Apply the user's constraints; every verb after this one respects them."""
     return replace(profile, problem=constraints.apply(profile.problem))
+
+
+@checked
+def keep_devices(profile: Profile) -> Profile:
+    """Leave ops where the program itself puts them, by `tf.device`; see `Profile.program_device`.
+
+    Raises:
+        BadInputError: the profile does not know them, or the machine lacks one of them.
+        InfeasibleError: an op has no time there, or a colocation group is put on several.
+    """
+    if profile.program_device is None:
+        raise BadInputError(
+            "the profile does not say where the program puts its ops; one of an exported graph was "
+            "expected, not a coarse one: profile the graph again."
+        )
+    return replace(profile, problem=kept(profile.problem, profile.program_device))
 
 
 def profile_by_run(

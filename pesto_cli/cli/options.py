@@ -123,6 +123,11 @@ def search_options(command: Command) -> Command:
         click.option(
             "--constraints", type=PATH, help="TOML with pin, forbid, together and headroom."
         ),
+        click.option(
+            "--keep-devices",
+            is_flag=True,
+            help="Leave ops where the program itself puts them, by tf.device.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -101,7 +101,7 @@ def solve(
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
-    priced = _constrained(profile, options.pop("constraints"), read)
+    priced = _constrained(profile, options, read)
     start = None
     if warm_start is not None and strategy != "pesto":
         raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
@@ -202,13 +202,13 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
-    from pesto_cli.report.tables import comparison
+    from pesto_cli.report.tables import comparison, expert_remark
 
     names = list(api.STRATEGIES)
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
     _check_strategies(names)
-    priced = _constrained(profile, options.pop("constraints"), {})
+    priced = _constrained(profile, options, {})
     results: list[Any] = []
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
@@ -220,6 +220,8 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     else:
         title = f"{profile.name}: {priced.problem.num_ops} ops"
         print_layouts([comparison(title, priced.problem, results)])
+        if not quiet and (remark := expert_remark(results)):
+            click.echo(remark, err=True)
     if stop.is_set():
         sys.exit(INTERRUPTED)
 
@@ -233,11 +235,16 @@ def _check_strategies(names: Sequence[str]) -> None:
             raise unknown_name("strategy", name, api.STRATEGIES)
 
 
-def _constrained(profile: Path, constraints: Path | None, read: dict[str, Any]) -> Any:
-    """The profile, with constraints if there are any, which go into what was read."""
+def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any]) -> Any:
+    """The profile, with the constraints that the options ask for, which go into what was read."""
     from pesto_cli import api
 
     priced = api.read_profile(profile)
+    if options.pop("keep_devices"):
+        read["keep_devices"] = True
+        with about(profile):
+            priced = api.keep_devices(priced)
+    constraints = options.pop("constraints")
     if constraints is None:
         return priced
     rules = api.read_constraints(constraints)

@@ -40,6 +40,8 @@ class Profile:
     provenance: graph hash, versions, source of the op times.
     members: of a coarse problem, the names of the ops in every node.
     spread: of measured op times.
+    program_device: where the program itself puts each op, as a shell pattern of names of devices,
+        such as `GPU:0` or `worker:1/CPU:*`; empty where it does not say.
     file_hash: SHA-256 of the unpacked file, empty until it is written or read.
     """
 
@@ -47,6 +49,7 @@ class Profile:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     members: list[list[str]] | None = None
     spread: Spread | None = None
+    program_device: Sequence[str] | None = None
     file_hash: str = ""
 
     def __repr__(self) -> str:
@@ -79,6 +82,7 @@ class _OpsSchema(Extensible):
     resident_bytes: list[_Bytes] | None = None
     alias_of: list[_Index | None] | None = None
     members: list[list[str]] | None = None
+    program_device: list[str | None] | None = None
     runs: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
     min_us: dict[str, list[_NonNegativeCost]] = {}
     mean_us: dict[str, list[_NonNegativeCost]] = {}
@@ -112,8 +116,14 @@ def read_profile(path: Path | str) -> Profile:
         path, data, "pesto-profile", "profile (pesto profile GRAPH -o PROFILE)", _ProfileSchema
     )
     with about(path):
-        problem, spread = _problem(parsed), _spread(parsed.ops)
-    return Profile(problem, parsed.provenance, parsed.ops.members, spread, sha256(data))
+        return Profile(
+            _problem(parsed),
+            parsed.provenance,
+            parsed.ops.members,
+            _spread(parsed.ops),
+            _program_device(parsed.ops),
+            sha256(data),
+        )
 
 
 def _problem(parsed: _ProfileSchema) -> Problem:
@@ -165,6 +175,17 @@ def _spread(ops: _OpsSchema) -> Spread | None:
     return Spread(runs, **{name: _columns(table) for name, table in tables.items()})
 
 
+def _program_device(ops: _OpsSchema) -> list[str] | None:
+    if ops.program_device is None:
+        return None
+    if len(ops.program_device) != len(ops.name):
+        raise BadInputError(
+            f"ops.program_device has {len(ops.program_device)} entries where {len(ops.name)} were "
+            "expected: one for each op."
+        )
+    return [name or "" for name in ops.program_device]
+
+
 def _columns(table: Mapping[str, Sequence[_Cost]]) -> dict[str, FloatArray]:
     return {
         kind: np.array([math.nan if cost is None else cost for cost in column])
@@ -189,6 +210,8 @@ def write_profile(path: Path | str, profile: Profile) -> None:
     }
     if profile.members is not None:
         ops["members"] = profile.members
+    if profile.program_device is not None:
+        ops["program_device"] = [name or None for name in profile.program_device]
     if profile.spread is not None:
         ops["runs"] = profile.spread.runs.tolist()
         ops |= {name: _column_json(getattr(profile.spread, name)) for name in SPREAD_TABLES}

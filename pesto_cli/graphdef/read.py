@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.errors import BadInputError, InfeasibleError, about
-from pesto_cli.graph import BoolArray, OpGraph, Tensor
+from pesto_cli.graph import FEED_TYPES, BoolArray, OpGraph, Tensor
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
 from pesto_cli.graphdef.devices import Devices, Site
@@ -19,6 +19,7 @@ from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
 from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.program_devices import device_type, program_device
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.sizes import TensorSize, tensor_sizes, unbounded
 
@@ -36,6 +37,9 @@ class StepGraph:
     constants: small constants left out of the graph -> index of an op that takes them.
     estimated: `[num_tensors]`, whether the data decides the size, so that it was estimated.
     untold: `[num_tensors]`, of these, whether nothing tells it: its open dimensions count as 1.
+    program_device: where the program itself puts each op, see `program_devices`; empty for an op
+        that cannot run there, for which TensorFlow's soft placement takes another device, too. Of a
+        colocation group with variables that it puts somewhere, these alone count.
     """
 
     graph: OpGraph
@@ -44,6 +48,7 @@ class StepGraph:
     constants: Mapping[str, int]
     estimated: BoolArray
     untold: BoolArray
+    program_device: tuple[str, ...]
     graph_hash: str
 
 
@@ -81,13 +86,15 @@ def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> St
         resident_bytes=[sum(resident_bytes(step.nodes[index]) for index in op) for op in members],
         alias_of=[_alias(step, op) for op in members],
     )
+    supported = _supported(step, graph.names)
     return StepGraph(
         graph=graph,
-        supported=_supported(step, graph.names),
+        supported=supported,
         nodes=tuple(tuple(step.nodes[index].name for index in op) for op in members),
         constants=_constants(step),
         estimated=_of_tensors(step, lambda size: not (size.is_exact or size.is_handle)),
         untold=_of_tensors(step, lambda size: not (size.is_told or size.is_handle)),
+        program_device=_program_device(step, graph, supported),
         graph_hash=graph_hash(graph_def),
     )
 
@@ -259,6 +266,25 @@ def _supported(step: _Facts, names: Sequence[str]) -> dict[str, BoolArray]:
         )
     types += [frozenset({"CPU"})] * len(step.returns)
     return {kind: np.array([kind in able for able in types], dtype=bool) for kind in DEVICE_TYPES}
+
+
+def _program_device(
+    step: _Facts, graph: OpGraph, supported: Mapping[str, BoolArray]
+) -> tuple[str, ...]:
+    """See `StepGraph`."""
+    found = [
+        program_device(step.nodes[index].proto.device for index in op) for op in step.ops.members
+    ] + [""] * len(step.returns)
+    for op, pattern in enumerate(found):
+        able = supported.get(device_type(pattern))
+        if graph.types[op] in FEED_TYPES or (able is not None and not able[op]):
+            found[op] = ""
+    groups = graph.colocation_group.tolist()
+    of_variables = {groups[op] for op in np.flatnonzero(graph.resident_bytes) if found[op]}
+    return tuple(
+        "" if groups[op] in of_variables and not graph.resident_bytes[op] else pattern
+        for op, pattern in enumerate(found)
+    )
 
 
 def _constants(step: _Facts) -> dict[str, int]:

@@ -3,6 +3,7 @@
 To add a cost source: one file with a function `Request -> Costs`, and one line in `SOURCES`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +16,7 @@ from pesto_cli.files import CommFit, Profile, with_comm
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import Machine
+from pesto_cli.machine import Machine, short_list
 from pesto_cli.printable import logger
 from pesto_cli.problem import Problem
 from pesto_cli.profile import analytic, csv_source
@@ -24,6 +25,9 @@ from pesto_cli.profile.source import Live, Request, Source
 from pesto_cli.profile.traces import source as trace_source
 
 log = logger(__name__)
+
+LEAST_SHARE = 1e-3
+"""Of memory or traffic; below it, a size that is only estimated is not worth a note."""
 
 SOURCES: Mapping[str, Source] = {
     "analytic": analytic.costs,
@@ -70,10 +74,10 @@ def profile(
     graph = step.graph
     if costs.tensor_bytes is not None:
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
-    notes = [*costs.notes, *_size_notes(step, graph)]
+    problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
+    notes = [*costs.notes, *_size_notes(step, graph, machine), *_device_notes(step, problem)]
     for note in notes:
         log.warning("%s", note)
-    problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
     provenance = {
         "graph_hash": step.graph_hash,
         "pesto_version": pesto_cli.__version__,
@@ -86,14 +90,33 @@ def profile(
         provenance["coverage"] = asdict(costs.coverage)
     if costs.reconciled:
         provenance["reconciled"] = [asdict(account) for account in costs.reconciled]
-    return Profile(problem, provenance, spread=costs.spread)
+    program_device = step.program_device if any(step.program_device) else None
+    return Profile(problem, provenance, spread=costs.spread, program_device=program_device)
 
 
-def _size_notes(step: StepGraph, graph: OpGraph) -> Iterator[str]:
-    """Of sizes that the data decides, or nothing tells, and nobody measured."""
+def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:
+    """Of ops that may run elsewhere than where the program itself puts them."""
+    has_choice = problem.allowed.sum(axis=1) > 1
+    put = Counter(
+        name for name, free in zip(step.program_device, has_choice, strict=True) if name and free
+    )
+    if put:
+        count = sum(put.values())
+        yield (
+            f"the program itself puts {'1 op' if count == 1 else f'{count} ops'} on "
+            f"{short_list(sorted(put))}, by tf.device; they are placed like any other unless "
+            "--keep-devices asks to leave them there."
+        )
+
+
+def _size_notes(step: StepGraph, graph: OpGraph, machine: Machine) -> Iterator[str]:
+    """Of sizes that nobody measured.
+
+    Those that the data decides are told where they matter, those that nothing tells always.
+    """
     is_measured = graph.tensor_bytes != step.graph.tensor_bytes
     estimated = np.flatnonzero(step.estimated & ~step.untold & ~is_measured)
-    if len(estimated):
+    if graph.tensor_bytes[estimated].sum() > LEAST_SHARE * _large_bytes(graph, machine):
         yield (
             f"the data decides the size of {_tensors(len(estimated))}, estimated by what "
             f"{'it is' if len(estimated) == 1 else 'they are'} made from: "
@@ -106,6 +129,12 @@ def _size_notes(step: StepGraph, graph: OpGraph) -> Iterator[str]:
             f"are counted as 1, likely far too small: {_largest(graph, untold)}; give measured "
             "sizes (--source csv:FILE, or a trace of RunMetadata)."
         )
+
+
+def _large_bytes(graph: OpGraph, machine: Machine) -> int:
+    """The lesser of the largest device's memory and what all ops give in a step."""
+    most = max(device.memory_bytes for device in machine.devices)
+    return min(most, int(graph.tensor_bytes.sum()))
 
 
 def _tensors(count: int) -> str:

@@ -1,5 +1,6 @@
 """Results as tables."""
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -31,6 +32,22 @@ def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layou
         for narrow in (False, True)
     ]
     return Layouts(title, *forms, _with_a_line_a_device(quality, rows, problem, results))
+
+
+def expert_remark(results: Sequence[Result]) -> str | None:
+    """Where an expert would do better to use one device only; None where not, or not compared."""
+    fitting = {
+        result.strategy: result.makespan_us
+        for result in results
+        if result.status is not SolveStatus.OUT_OF_MEMORY
+    }
+    if fitting.get("expert", 0.0) <= fitting.get("single", math.inf):
+        return None
+    slower = fitting["expert"] / fitting["single"] - 1
+    return (
+        f"expert is {slower:.1%} slower than single: a split of this model by layers costs more"
+        " in transfers and idle time than it gains."
+    )
 
 
 def _with_a_column_a_device(

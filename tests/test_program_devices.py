@@ -1,0 +1,118 @@
+"""Devices that a program sets itself: told of, and kept if asked for."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Pesto
+from training_graphs import exported
+
+from pesto_cli import api
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.files import Profile
+from pesto_cli.graphdef.program_devices import program_device
+
+
+@pytest.mark.parametrize(
+    ("devices", "pattern"),
+    [
+        (["/device:GPU:1"], "GPU:1"),
+        (["/gpu:1"], "GPU:1"),
+        (["/job:localhost/replica:0/task:0/device:CPU:0"], "CPU:0"),
+        (["/job:worker/task:1/cpu:0"], "worker:1/CPU:0"),
+        (["/job:ps"], "ps:*/*:*"),
+        (["/device:GPU:*"], "GPU:*"),
+        (["", "/device:GPU:0", ""], "GPU:0"),
+        (["/device:GPU:0", "/device:GPU:1"], ""),
+        (["", ""], ""),
+        (["nowhere"], "nowhere"),
+    ],
+)
+def test_a_tensorflow_device_is_a_pattern_of_names(devices: Sequence[str], pattern: str) -> None:
+    assert program_device(devices) == pattern
+
+
+def two_towers(tf: Any) -> Sequence[Any]:
+    """Two products on GPUs, on variables on the CPU, which an optimiser updates there."""
+    tf1 = tf.compat.v1
+    x = tf1.placeholder(tf.float32, [64, 64], name="x")
+    sums = []
+    for index in range(2):
+        with tf.device("/cpu:0"):
+            v = tf1.get_variable(f"v{index}", [64, 64], use_resource=True)
+        with tf.device(f"/device:GPU:{index}"):
+            name = tf.strings.as_string(tf.shape(x)[0], name=f"text{index}")  # no GPU has strings
+            product = tf.matmul(x, v, name=f"product{index}")
+            with tf.control_dependencies([name.op]):
+                sums.append(tf.reduce_sum(product, name=f"sum{index}"))
+    loss = tf.add_n(sums, name="loss")
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    return [train, loss]
+
+
+@pytest.fixture(scope="module")
+def priced() -> Profile:
+    return api.profile(exported(two_towers), cpu_offload=True)
+
+
+def placed(profile: Profile) -> Mapping[str, str]:
+    found = api.placement(profile, api.solve(profile, "expert"))
+    return {
+        name: found.devices[device] for name, device in zip(found.names, found.device, strict=True)
+    }
+
+
+def test_ops_stay_where_the_program_puts_them(priced: Profile) -> None:
+    device = placed(api.keep_devices(priced))
+    for index in range(2):
+        assert device[f"product{index}"] == device[f"sum{index}"] == f"GPU:{index}"
+        assert device[f"v{index}"] == "CPU:0"
+        assert device[f"text{index}"] == "CPU:0"
+    without = placed(priced)
+    assert {without[f"v{index}"] for index in range(2)} != {"CPU:0"}
+
+
+def test_a_note_tells_of_them_and_of_the_option(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        api.profile(exported(two_towers), cpu_offload=True)
+    (note,) = (text for text in caplog.messages if "tf.device" in text)
+    assert "on CPU:0, GPU:0, GPU:1" in note
+    assert "--keep-devices" in note
+
+
+def test_without_any_there_is_no_note(caplog: pytest.LogCaptureFixture) -> None:
+    profile = api.profile(api.export("zoo:RNNLM-tiny"))
+    assert profile.program_device is None
+    assert not [text for text in caplog.messages if "tf.device" in text]
+    with pytest.raises(BadInputError, match="profile the graph again"):
+        api.keep_devices(profile)
+
+
+def test_a_file_keeps_them_and_solve_obeys(priced: Profile, pesto: Pesto, tmp_path: Path) -> None:
+    path, output = tmp_path / "towers.profile.json", tmp_path / "placement.json"
+    api.write_profile(path, priced)
+    assert api.read_profile(path).program_device == list(priced.program_device or ())
+    options = ["--strategy", "single", "--keep-devices", "--quiet"]
+    assert pesto("solve", path, "-o", output, *options).code == 0
+    found = api.read_placement(output)
+    row = found.names.index("product1")
+    assert found.devices[found.device[row]] == "GPU:1"
+    assert found.provenance["parameters"]["keep_devices"] is True
+
+
+def test_devices_that_the_machine_lacks_are_refused() -> None:
+    one = api.read_machine("v100x2-nvlink")
+    keep = [device for device in one.devices if device.name != "GPU:1"]
+    links = [link for link in one.links if "GPU:1" not in (link.src, link.dst)]
+    machine = replace(one, devices=tuple(keep), links=tuple(links))
+    profile = api.profile(exported(two_towers), machine, cpu_offload=True)
+    with pytest.raises(BadInputError, match=r"on GPU:1, such as '.*\(CPU:0, GPU:0\): leave"):
+        api.keep_devices(profile)
+
+
+def test_a_device_on_which_ops_have_no_time_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"no time there.*--cpu-offload"):
+        api.keep_devices(api.profile(exported(two_towers)))
