@@ -1,11 +1,11 @@
 """Devices that a program sets itself: told of, and kept if asked for."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Pesto
 from training_graphs import exported
@@ -14,6 +14,7 @@ from pesto_cli import api
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.graphdef.program_devices import program_device
+from pesto_cli.problem import Problem
 
 
 @pytest.mark.parametrize(
@@ -75,20 +76,15 @@ def test_ops_stay_where_the_program_puts_them(priced: Profile) -> None:
     assert {without[f"v{index}"] for index in range(2)} != {"CPU:0"}
 
 
-def test_a_note_tells_of_them_and_of_the_option(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        api.profile(exported(two_towers), cpu_offload=True)
-    (note,) = (text for text in caplog.messages if "tf.device" in text)
+def test_a_note_tells_of_them_and_of_the_option(priced: Profile) -> None:
+    (note,) = (text for text in priced.provenance["notes"] if "tf.device" in text)
     assert "on CPU:0, GPU:0, GPU:1" in note
     assert "--keep-devices" in note
 
 
-def test_without_any_there_is_no_note(caplog: pytest.LogCaptureFixture) -> None:
-    profile = api.profile(api.export("zoo:RNNLM-tiny"))
-    assert profile.program_device is None
-    assert not [text for text in caplog.messages if "tf.device" in text]
+def test_a_profile_that_does_not_know_them_is_refused(priced: Profile) -> None:
     with pytest.raises(BadInputError, match="profile the graph again"):
-        api.keep_devices(profile)
+        api.keep_devices(replace(priced, program_device=None))
 
 
 def test_a_file_keeps_them_and_solve_obeys(priced: Profile, pesto: Pesto, tmp_path: Path) -> None:
@@ -103,16 +99,25 @@ def test_a_file_keeps_them_and_solve_obeys(priced: Profile, pesto: Pesto, tmp_pa
     assert found.provenance["parameters"]["keep_devices"] is True
 
 
-def test_devices_that_the_machine_lacks_are_refused() -> None:
-    one = api.read_machine("v100x2-nvlink")
-    keep = [device for device in one.devices if device.name != "GPU:1"]
-    links = [link for link in one.links if "GPU:1" not in (link.src, link.dst)]
-    machine = replace(one, devices=tuple(keep), links=tuple(links))
-    profile = api.profile(exported(two_towers), machine, cpu_offload=True)
+def rebuilt(profile: Profile, *, cpu_times: bool, devices: Sequence[str]) -> Profile:
+    """The same on some of the devices; without the CPU's times of what GPUs can run, if asked."""
+    problem, machine = profile.problem, profile.problem.machine
+    machine = replace(
+        machine,
+        devices=tuple(device for device in machine.devices if device.name in devices),
+        links=tuple(link for link in machine.links if {link.src, link.dst} <= set(devices)),
+    )
+    columns = {kind: problem.time_us[:, problem.kinds.index(kind)] for kind in problem.kinds}
+    if not cpu_times:
+        columns["CPU"] = np.where(np.isnan(columns["GPU"]), columns["CPU"], np.nan)
+    return replace(profile, problem=Problem.build(problem.graph, columns, machine))
+
+
+def test_devices_that_the_machine_lacks_are_refused(priced: Profile) -> None:
     with pytest.raises(BadInputError, match=r"on GPU:1, such as '.*\(CPU:0, GPU:0\): leave"):
-        api.keep_devices(profile)
+        api.keep_devices(rebuilt(priced, cpu_times=True, devices=["CPU:0", "GPU:0"]))
 
 
-def test_a_device_on_which_ops_have_no_time_is_refused() -> None:
+def test_a_device_on_which_ops_have_no_time_is_refused(priced: Profile) -> None:
     with pytest.raises(InfeasibleError, match=r"no time there.*--cpu-offload"):
-        api.keep_devices(api.profile(exported(two_towers)))
+        api.keep_devices(rebuilt(priced, cpu_times=False, devices=["CPU:0", "GPU:0", "GPU:1"]))
