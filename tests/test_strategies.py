@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +138,92 @@ def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_n
     updates = [Tensor(3, 100, [5, 6, 8, 9]), Tensor(4, 4, [5]), Tensor(7, 4, [8])]
     layers = layers_of_groups(OpGraph.build(names, chain + updates), np.ones(len(names))).names
     assert layers == ["layer_0", "layer_1"]
+
+
+def keras_like(layers: Sequence[str], variable_of: Mapping[str, str]) -> OpGraph:
+    """A chain of layers in a model's scope, as Keras and its Adam name things.
+
+    variable_of: layer -> name of its variable, whose scope is no layer's. Each variable has a slot,
+    read before and after its update by ops that do not carry the layer's name.
+    """
+    names: list[str] = []
+    group: list[str | None] = []
+    resident: list[int] = []
+    alias: list[int] = []
+    tensors: dict[int, list[int]] = {}
+    waits: list[tuple[int, int]] = []
+
+    def op(name: str, *inputs: int, of: str | None = None, size: int = 0, reads: int = -1) -> int:
+        names.append(name)
+        group.append(of)
+        resident.append(size)
+        alias.append(reads)
+        for source in inputs:
+            tensors.setdefault(source, []).append(len(names) - 1)
+        return len(names) - 1
+
+    def read(name: str, handle: int, of: str) -> int:
+        return op(f"{name}/ReadVariableOp", handle, of=of, reads=handle)
+
+    handles = {name: op(name, of=name, size=8) for name in dict.fromkeys(variable_of.values())}
+    slots = {name: op(f"adam/{name}_slot", of=f"{name} slot", size=8) for name in handles}
+    weights = {
+        name: read(f"model/{layer}/Cast_2", handles[name], name)
+        for layer, name in reversed(variable_of.items())
+    }
+    last, outputs = op("x"), []
+    for layer in layers:
+        last = op(f"model/{layer}/MatMul", last, weights[variable_of[layer]])
+        outputs.append(last)
+    gradients: dict[str, int] = {}
+    for layer, output in zip(reversed(layers), reversed(outputs), strict=True):
+        last = op(f"gradient_tape/model/{layer}/MatMul", last, output)
+        gradients[variable_of[layer]] = last
+    scalar = op("adam/truediv", last)
+    for number, (name, gradient) in enumerate(gradients.items()):
+        before = read(f"adam/Sub_{number}", slots[name], f"{name} slot")
+        change = op(f"adam/Mul_{number}", op(f"adam/Sub_{number}", gradient, before))
+        update = op(f"adam/AssignAdd_{number}", change, slots[name], of=f"{name} slot")
+        after = read(f"adam/Cast_{number}", slots[name], f"{name} slot")
+        waits.append((update, after))
+        step = op(f"adam/Sqrt_{number}", scalar, after)
+        op(f"adam/AssignSub_{number}", step, handles[name], of=name)
+    return OpGraph.build(
+        names,
+        [
+            Tensor(source, 4 if source == scalar else 1000, consumers)
+            for source, consumers in sorted(tensors.items())
+        ],
+        control_edges=waits,
+        colocation_group=group,
+        resident_bytes=resident,
+        alias_of=alias,
+    )
+
+
+def test_variables_and_slots_of_keras_are_with_their_layer() -> None:
+    layers = [f"block_{n}_conv_1" for n in range(4)]
+    graph = keras_like(layers, {layer: f"block_{n}_conv/kernel" for n, layer in enumerate(layers)})
+    found = layers_of_groups(graph, np.ones(graph.num_ops))
+    assert found.names == [f"model/{layer}" for layer in layers]
+    layer = dict(zip(graph.names, found.of_group[graph.colocation_group].tolist(), strict=True))
+    for n in range(4):
+        number = 3 - n  # Gradients come from the last layer first.
+        names = ("Sub", "Mul", "AssignAdd", "Cast", "Sqrt", "AssignSub")
+        of_layer = {
+            layer[name]
+            for name in graph.names
+            if name.endswith(f"_{number}") and name.removeprefix("adam/").split("_")[0] in names
+        }
+        assert of_layer == {n}
+        assert layer[f"block_{n}_conv/kernel"] == layer[f"adam/block_{n}_conv/kernel_slot"] == n
+
+
+def test_cells_that_share_a_variable_are_steps_of_one_layer() -> None:
+    layers = [f"gru_{n}/gru_cell_{step}" for n in (1, 2) for step in range(5)]
+    graph = keras_like(layers, {layer: f"{layer.split('/')[0]}/kernel" for layer in layers})
+    found = layers_of_groups(graph, np.ones(graph.num_ops))
+    assert found.names == ["model/gru_1", "model/gru_2"]
 
 
 def test_nested_scopes_open_down_to_the_numbered_ones() -> None:

@@ -56,7 +56,10 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
     own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
     forward = own_scope & ~behind_gradients(graph)
     height = graph.heights
-    scopes = _forward_scopes(_layer_scopes(paths, forward, work_us), paths, own_scope, forward)
+    scopes = _layer_scopes(
+        paths, forward & _computes(graph), work_us, _time_steps(graph, paths, forward)
+    )
+    scopes = _forward_scopes(scopes, paths, own_scope, forward)
     if len(scopes) < 2:
         tallest = int(height.max(initial=0))
         slices = height * min(MAX_SLICES, tallest) // (tallest + 1)
@@ -133,10 +136,12 @@ def behind_gradients(graph: OpGraph) -> BoolArray:
     return behind
 
 
-def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray) -> list[Path]:
+def _layer_scopes(
+    paths: Sequence[Path], computes: BoolArray, work_us: FloatArray, steps: Set[Path]
+) -> list[Path]:
     work: defaultdict[Path, float] = defaultdict(float)
     children: defaultdict[Path, dict[str, None]] = defaultdict(dict)
-    for op in np.flatnonzero(forward).tolist():
+    for op in np.flatnonzero(computes).tolist():
         scopes = paths[op][:-1]
         for depth in range(len(scopes) + 1):
             work[scopes[:depth]] += float(work_us[op])
@@ -144,18 +149,28 @@ def _layer_scopes(paths: Sequence[Path], forward: BoolArray, work_us: FloatArray
                 children[scopes[: depth - 1]][scopes[depth - 1]] = None
     too_much = work[()] / 2
 
-    def opened(scope: Path) -> list[Path]:
-        """The layers within a scope; the scope itself if it holds no numbered siblings."""
-        numbered = _numbered(children[scope])
-        layers, found = [], bool(numbered)
+    def opened(scope: Path) -> tuple[list[Path], float]:
+        """The layers within a scope, and the work of those that are numbered siblings.
+
+        The scope itself if most of its work is not in such layers, unless it is too much for one.
+        """
+        numbered = _numbered(children[scope]) - {path[-1] for path in steps if path[:-1] == scope}
+        layers: list[Path] = []
+        in_numbered = 0.0
         for child in children[scope]:
             path = (*scope, child)
-            within = opened(path) if child not in numbered or work[path] > too_much else [path]
-            found |= within != [path]
+            within, inside = [path], 0.0
+            if child not in numbered or work[path] > too_much:
+                within, inside = opened(path)
+            if child in numbered and within == [path]:
+                inside = work[path]
             layers += within
-        return layers if found or not scope else [scope]
+            in_numbered += inside
+        if in_numbered > work[scope] / 2 or work[scope] > too_much:
+            return layers or [scope], in_numbered
+        return [scope], 0.0
 
-    return opened(())
+    return opened(())[0]
 
 
 def _forward_scopes(
@@ -168,6 +183,53 @@ def _forward_scopes(
             if paths[op][:depth] in majority:
                 majority[paths[op][:depth]] += 1 if forward[op] else -1
     return [scope for scope in scopes if majority[scope] > 0]
+
+
+def _time_steps(graph: OpGraph, paths: Sequence[Path], forward: BoolArray) -> set[Path]:
+    """Scopes that take a variable which a numbered sibling takes, too: steps of one layer.
+
+    As where Keras unrolls a recurrent layer: `gru/gru_cell_1`, `gru/gru_cell_3`.
+    """
+    found: set[Path] = set()
+    for variable in np.flatnonzero(graph.resident_bytes).tolist():
+        by_parent: defaultdict[Path, set[str]] = defaultdict(set)
+        for op in _takers(graph, variable):
+            scopes = paths[op][:-1] if forward[op] else ()
+            for depth in range(len(scopes)):
+                by_parent[scopes[:depth]].add(scopes[depth])
+        for parent, names in by_parent.items():
+            found.update((*parent, name) for name in _numbered(names))
+    return found
+
+
+def _takers(graph: OpGraph, variable: int) -> set[int]:
+    """The ops that take a variable's value, through reads and others that only hand it on."""
+    takers: set[int] = set()
+    waiting = [variable]
+    while waiting:
+        for op in graph.successors[waiting.pop()].tolist():
+            if op not in takers:
+                takers.add(op)
+                if graph.alias_of[op] >= 0:
+                    waiting.append(op)
+    return takers
+
+
+def _computes(graph: OpGraph) -> BoolArray:
+    """`[num_ops]`: no variable, and before some gradient, if there are any.
+
+    Keras keeps variables in scopes of their own (`conv/kernel` for ops in `model/conv_1`), and the
+    scopes of its optimisers hold reads that wait for nothing.
+    """
+    leads = np.array(
+        [any(map(GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
+    )
+    if not leads.any():
+        leads[:] = True
+    for op in graph.topological_order[::-1]:
+        leads[op] |= leads[graph.successors[op]].any()
+    computes: BoolArray = leads & (graph.resident_bytes == 0)
+    return computes
 
 
 def _numbered(names: Iterable[str]) -> set[str]:
@@ -191,8 +253,13 @@ def _innermost(path: Path, number: dict[Path, int]) -> tuple[int, Path]:
 
 
 def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
-    """Give ops without a layer that of their largest input's producer, or of a consumer."""
-    layer = layer.copy()
+    """Give ops without a layer that of the variable they share, their largest input, or a consumer.
+
+    An update of a slot variable takes the gradient, and so tells the layer of all that takes the
+    slot.
+    """
+    layer, group = layer.copy(), graph.colocation_group
+    of_group = np.full(graph.num_groups, -1, dtype=np.int64)
     inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]
     for tensor, consumer in zip(
         graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
@@ -201,9 +268,14 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
         inputs[consumer].append((-int(graph.tensor_bytes[tensor]), producer))
     for op in graph.topological_order:
         if layer[op] < 0:
+            layer[op] = of_group[group[op]]
+        if layer[op] < 0:
             known = [row for row in inputs[op] if layer[row[1]] >= 0]
             layer[op] = layer[min(known)[1]] if known else -1
+        of_group[group[op]] = max(of_group[group[op]], layer[op])
     for op in graph.topological_order[::-1]:
+        if layer[op] < 0:
+            layer[op] = of_group[group[op]]
         if layer[op] < 0:
             known_heads = layer[graph.successors[op]]
             layer[op] = known_heads.max(initial=-1)
