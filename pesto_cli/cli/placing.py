@@ -221,7 +221,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         title = f"{profile.name}: {priced.problem.num_ops} ops"
         print_layouts([comparison(title, priced.problem, results)])
         if not quiet and (remark := expert_remark(results)):
-            click.echo(remark, err=True)
+            echo(remark, err=True)
     if stop.is_set():
         sys.exit(INTERRUPTED)
 
