@@ -1,9 +1,9 @@
 """Memory over time: the largest sum of what a device holds during a schedule."""
 
-import numba
 import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 from pesto_cli.result import Held, MemoryPeak
 from pesto_cli.schedule import Schedule, Transfers
@@ -159,7 +159,7 @@ def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def held_copies(memory, device, start, end, sent_tensor, sent_to, sent, arrived):  # type: ignore[no-untyped-def]
     """Size, device, begin and end of every copy of a tensor; an alias has size 0.
 
@@ -198,7 +198,7 @@ def held_copies(memory, device, start, end, sent_tensor, sent_to, sent, arrived)
     return size, where, begin, until
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident):  # type: ignore[no-untyped-def]
     """`[num_devices]`: see `peak_bytes`."""
     size, where, begin, until = held_copies(
@@ -219,7 +219,7 @@ def peak_held_bytes(memory, device, start, end, sent_tensor, sent_to, sent, arri
     return peak
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def surely_fits(  # type: ignore[no-untyped-def]
     memory, device, start, end, sent_tensor, sent_to, sent, arrived, resident, capacity
 ):

@@ -12,11 +12,11 @@ on the link once its device is idle or the wait is over, and is there for its co
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.memory import peak_bytes
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Placement, Schedule, Transfers
@@ -157,7 +157,7 @@ def upward_rank(problem: Problem, device: IntArray | None = None) -> FloatArray:
 ARRIVED, SENDER_WAITED, RECEIVER_WAITED = 0, 1, 2
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     """Binary min-heap of (time, code); events of one instant may leave in any order."""
     child = size
@@ -171,7 +171,7 @@ def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     return size + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
     code = codes[0]
     size -= 1
@@ -191,13 +191,13 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
     return code, size
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _transfer_us(machine, src, dst, num_bytes):  # type: ignore[no-untyped-def]
     latency, slope, floor = machine[:3]
     return max(floor[src, dst], latency[src, dst] + slope[src, dst] * num_bytes)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _release(op, here, waiting, strict, ready, base, num_ready, key):  # type: ignore[no-untyped-def]
     """One thing that an op waits for is there; after the last, it is ready.
 
@@ -218,7 +218,7 @@ def _release(op, here, waiting, strict, ready, base, num_ready, key):  # type: i
     num_ready[here] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _pop_ready(ready, first, size, key):  # type: ignore[no-untyped-def]
     top = ready[first]
     size -= 1
@@ -241,7 +241,7 @@ def _pop_ready(ready, first, size, key):  # type: ignore[no-untyped-def]
     return top
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type: ignore[no-untyped-def]
     """Run one schedule; an op that never starts keeps rank -1.
 
@@ -511,7 +511,7 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
     """`[num_ops]`: own duration and the longest way to the end behind it."""
     op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
@@ -535,7 +535,7 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
     return tail
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def transfers_us(graph, machine, device):  # type: ignore[no-untyped-def]
     """How long all transfers of a placement take together, in whatever order."""
     op_tensors, num_bytes, offsets, consumers, on_host = graph[1:6]

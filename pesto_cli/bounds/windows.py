@@ -32,12 +32,12 @@ few, so what the others can do in the window counts as well.
 
 from itertools import permutations
 
-import numba
 import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
 from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 
 # A window to v holds ops of the last so many before v, in the order of latest starts.
@@ -129,7 +129,7 @@ def _sorted(order: IntArray, rank_us: FloatArray) -> IntArray:
     return order[np.argsort(-rank_us[order], kind="stable")]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sweep(order, before, num_after, pivot, time_us, work_us, share):  # type: ignore[no-untyped-def]
     """Heads of all ops, `[num_ops]`, in topological order; on the reversed graph, their tails.
 
@@ -175,7 +175,7 @@ def _sweep(order, before, num_after, pivot, time_us, work_us, share):  # type: i
     return head
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _ancestors(order, place, before, time_us, near, far):  # type: ignore[no-untyped-def]
     """Those of some ops in order that come before the last, the latest first; sets their tails."""
     offsets, indices, always, apart = before
@@ -195,7 +195,7 @@ def _ancestors(order, place, before, time_us, near, far):  # type: ignore[no-unt
     return found[:size]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _descendants(x, inside, before, time_us, near, far):  # type: ignore[no-untyped-def]
     """Those of some ops, the latest first, that come after x, the earliest first; sets heads."""
     offsets, indices, always, apart = before
@@ -218,7 +218,7 @@ def _descendants(x, inside, before, time_us, near, far):  # type: ignore[no-unty
     return found[:size]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _extend(near, far, op, path, far_path, always, apart):  # type: ignore[no-untyped-def]
     """Extend the path of a neighbour to this op: far of the other end, it crosses now or before."""
     if near[op] < 0:
@@ -227,7 +227,7 @@ def _extend(near, far, op, path, far_path, always, apart):  # type: ignore[no-un
     far[op] = max(far[op], min(path + apart, far_path + always))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _window(ops, work, y, near_head, far_head, near_tail, far_tail):  # type: ignore[no-untyped-def]
     """The bound on D from some of these ops, 0 without any; heads and tails are `[num_ops]`."""
     total = 0.0
@@ -249,7 +249,7 @@ def _window(ops, work, y, near_head, far_head, near_tail, far_tail):  # type: ig
     return min(spread, near + total / y) if y > 0 else spread
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
     """Those ops with work whose far head (or tail) is above a threshold, the best one."""
     working, size = np.empty(len(ops), np.int64), 0
@@ -270,7 +270,7 @@ def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
     return working[order[first:]]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _at_most(far, near, limit):  # type: ignore[no-untyped-def]
     """A far distance cut off at a limit, but no shorter than the near one."""
     return min(far, max(near, limit))

@@ -4,11 +4,11 @@ from enum import IntFlag
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
 from pesto_cli.coarsen.rounds import Verdict
 from pesto_cli.graph import IntArray
+from pesto_cli.kernels import kernel
 
 
 class NoCycle(IntFlag):
@@ -107,7 +107,7 @@ def verdicts(
     return verdict
 
 
-@njit(cache=True)
+@kernel
 def _second_lowest(out_offsets: Any, heads: Any, height: Any) -> Any:
     """`[num_nodes]`: second lowest height among a node's successors, inf where there is none."""
     num_nodes = len(height)
@@ -122,7 +122,7 @@ def _second_lowest(out_offsets: Any, heads: Any, height: Any) -> Any:
     return second
 
 
-@njit(cache=True)
+@kernel
 def _matching(
     first: Any,
     second: Any,

@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen.paths import Paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
 from pesto_cli.graph import IntArray
+from pesto_cli.kernels import kernel
 
 MAX_NODES = 8192  # reachability takes num_nodes² bytes
 
@@ -33,7 +33,7 @@ def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
     return Pairs.of_no_weight(first, second)
 
 
-@njit(cache=True)
+@kernel
 def _unrelated(
     order: Any, out_offsets: Any, heads: Any, role: Any, group: Any, group_allowed: Any
 ) -> Any:

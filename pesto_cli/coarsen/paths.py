@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient
 from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.kernels import kernel
 
 
 def heights(quotient: Quotient) -> IntArray:
@@ -42,7 +42,7 @@ def _rows(quotient: Quotient) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     return quotient.out_offsets, quotient.heads, quotient.in_offsets, quotient.tails
 
 
-@njit(cache=True)
+@kernel
 def _longest(
     out_offsets: Any, heads: Any, in_offsets: Any, tails: Any, work: Any, mate: Any
 ) -> Any:

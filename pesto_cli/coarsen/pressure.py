@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen.paths import Paths, longest_paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient
 from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.kernels import kernel
 
 
 def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
@@ -79,7 +79,7 @@ def _without(
     return result
 
 
-@njit(cache=True)
+@kernel
 def _two_longest(offsets: Any, neighbours: Any, length: Any) -> Any:
     """The neighbour of greatest length of every node, its length, and the second greatest."""
     num_nodes = len(offsets) - 1

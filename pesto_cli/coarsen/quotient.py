@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 
 
@@ -170,7 +170,7 @@ def _sums(labels: IntArray, values: FloatArray | IntArray, num_labels: int) -> F
     return np.bincount(labels, values, num_labels).astype(np.float64)
 
 
-@njit(cache=True)
+@kernel
 def root(parent: Any, item: int) -> int:
     """Representative of an item's set; halves the path on the way."""
     while parent[item] != item:
@@ -179,7 +179,7 @@ def root(parent: Any, item: int) -> int:
     return item
 
 
-@njit(cache=True)
+@kernel
 def _joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
     """`[num_groups]`: dense number of a group once every pair shares a device."""
     parent = np.arange(num_groups)
@@ -197,7 +197,7 @@ def _joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
     return number
 
 
-@njit(cache=True)
+@kernel
 def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, mate: Any) -> Any:
     """Rows of the merged graph: parallel edges become one of summed weight, loops go."""
     new_offsets = np.zeros(len(kept) + 1, dtype=np.int64)
@@ -224,7 +224,7 @@ def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, m
     return new_offsets, new_heads[:count], new_weight[:count]
 
 
-@njit(cache=True)
+@kernel
 def _reversed_rows(offsets: Any, heads: Any) -> Any:
     """Rows of tails by head, tails ascending."""
     num_nodes = len(offsets) - 1

@@ -19,9 +19,9 @@ leaves a ragged cut.
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.graph import Adjacency, FloatArray, IntArray, OpGraph
+from pesto_cli.kernels import kernel
 from pesto_cli.memory import memory_columns, peak_held_bytes, surely_fits
 from pesto_cli.problem import Problem
 from pesto_cli.refine.families import Families
@@ -157,7 +157,7 @@ def _ties(graph: OpGraph, near: Adjacency) -> tuple[FloatArray, FloatArray]:
     return tensors, num_bytes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _uniform(random):  # type: ignore[no-untyped-def]
     """In [0, 1), by xorshift64 (Marsaglia, 2003); a thread's own, unlike numpy's in numba."""
     x = random[0]
@@ -168,12 +168,12 @@ def _uniform(random):  # type: ignore[no-untyped-def]
     return np.float64(x >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _below(random, count):  # type: ignore[no-untyped-def]
     return np.int64(_uniform(random) * count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _draw(random, cumulative):  # type: ignore[no-untyped-def]
     """A row with the chances of `cumulative`; one more than there are if these do not reach 1."""
     chance = _uniform(random)
@@ -183,7 +183,7 @@ def _draw(random, cumulative):  # type: ignore[no-untyped-def]
     return row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def]
     """Makespan, inf if the cost exceeds the limit; excess of memory; transfers; starts and keys."""
     graph, machine, waits, goes_first, order, memory, resident_bytes, capacity, may_exceed = problem
@@ -219,7 +219,7 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     return makespan, excess, transfers, start, key
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _excess(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):  # type: ignore[no-untyped-def]
     """The share by which peaks exceed capacities, all devices together."""
     if surely_fits(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):
@@ -232,12 +232,12 @@ def _excess(memory, device, start, end, tensor, dst, sent, arrived, resident, ca
     return excess
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cost(makespan, excess, transfers, penalty):  # type: ignore[no-untyped-def]
     return makespan * (1.0 + penalty * excess) + TRANSFERS * transfers
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keep(state, makespan, excess, transfers, start, key):  # type: ignore[no-untyped-def]
     """The state has this makespan and so on; it may be the best."""
     device, offset, order, best, score = state
@@ -250,13 +250,13 @@ def _keep(state, makespan, excess, transfers, start, key):  # type: ignore[no-un
         best[1][:] = offset
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _visit(problem, state):  # type: ignore[no-untyped-def]
     makespan, excess, transfers, start, key = _evaluate(problem, state[0], state[1], np.inf)
     _keep(state, makespan, excess, transfers, start, key)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _group(moves, random, chosen):  # type: ignore[no-untyped-def]
     """Any group of any family."""
     cumulative, family_offsets = moves[4]
@@ -269,7 +269,7 @@ def _group(moves, random, chosen):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cluster(moves, device, random, chosen, seen):  # type: ignore[no-untyped-def]
     """A unit and some that edges join it to on the same device."""
     (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3][:2]
@@ -294,7 +294,7 @@ def _cluster(moves, device, random, chosen, seen):  # type: ignore[no-untyped-de
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cut_end(moves, device, random, chosen):  # type: ignore[no-untyped-def]
     """A unit that an edge joins to another device; none if there are few."""
     (offsets, ops), units, (near_offsets, near) = moves[0], moves[2], moves[3][:2]
@@ -310,7 +310,7 @@ def _cut_end(moves, device, random, chosen):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _near(start, device, within, random, op):  # type: ignore[no-untyped-def]
     """An op of the same device that starts within a time of another; -1 if there are few."""
     for _ in range(50):
@@ -320,7 +320,7 @@ def _near(start, device, within, random, op):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _other_device(moves, device, random, unit):  # type: ignore[no-untyped-def]
     """Another device that a unit may go to."""
     (offsets, ops), allowed = moves[0], moves[1]
@@ -333,7 +333,7 @@ def _other_device(moves, device, random, unit):  # type: ignore[no-untyped-def]
     return target
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(moves, device, chosen, size, target, moved, was, count):  # type: ignore[no-untyped-def]
     """Move units as far as they may go there, and note where they were."""
     (offsets, ops), allowed = moves[0], moves[1]
@@ -349,7 +349,7 @@ def _move(moves, device, chosen, size, target, moved, was, count):  # type: igno
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pull_us(moves, device, unit, there):  # type: ignore[no-untyped-def]
     """What a unit shares with its neighbours there, less what it shares with those where it is.
 
@@ -368,7 +368,7 @@ def _pull_us(moves, device, unit, there):  # type: ignore[no-untyped-def]
     return pull
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _follow(moves, device, here, there, moved, was, count):  # type: ignore[no-untyped-def]
     """Neighbours of what has moved follow if they are pulled there, and so do theirs."""
     (offsets, ops), allowed, (near_offsets, near) = moves[0], moves[1], moves[3][:2]
@@ -387,7 +387,7 @@ def _follow(moves, device, here, there, moved, was, count):  # type: ignore[no-u
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _change_devices(moves, device, random, kind, scratch):  # type: ignore[no-untyped-def]
     """Make one move; how many units it moved, which `scratch` tells."""
     offsets, ops = moves[0]
@@ -411,7 +411,7 @@ def _change_devices(moves, device, random, kind, scratch):  # type: ignore[no-un
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _change_order(device, offset, order, makespan, random):  # type: ignore[no-untyped-def]
     """Let an op overtake another, or be overtaken; the op, or -1."""
     start, key = order
@@ -424,7 +424,7 @@ def _change_order(device, offset, order, makespan, random):  # type: ignore[no-u
     return op
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _anneal(problem, moves, state, random, steps, chances, temperature, penalty):  # type: ignore[no-untyped-def]
     device, offset, order, _, score = state
     offsets, ops = moves[0]

@@ -10,12 +10,12 @@ and leaves it so for all other edges, so that any number of merges leaves the gr
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.coarsening import Coarsening
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
 from pesto_cli.graph import IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 
 # Beside a chain, a node takes in this many times `short_us` of short neighbours at most.
@@ -55,7 +55,7 @@ def _joined(quotient: Quotient, short_us: float, *, downwards: bool) -> IntArray
     return leader
 
 
-@njit(cache=True)
+@kernel
 def _leaders(
     offsets: Any,
     neighbours: Any,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from numba import njit
 
 from pesto_cli.coarsen import coarsen
 from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 
 # Tensors as heavy as this share of them, and heavier, hold their producer and consumers together.
@@ -130,7 +130,7 @@ def _offsets(sizes: list[int]) -> IntArray:
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
-@njit(cache=True)
+@kernel
 def _components(num_ops, tails, heads):  # type: ignore[no-untyped-def]
     """`[num_ops]`: the lowest op that edges lead to, in either direction."""
     parent = np.arange(num_ops)

@@ -14,10 +14,10 @@ an op moves alone, and there is no such rule.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
 
@@ -182,7 +182,7 @@ def _offsets(ends: IntArray, num_ops: int) -> IntArray:
     return np.append(0, np.cumsum(np.bincount(ends, minlength=num_ops)))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def longest_from(order, op_us, offsets, head, cost_us):  # type: ignore[no-untyped-def]
     """`[num_ops]`: the longest path from an op's start to the end of the graph."""
     rank = np.zeros(len(order))
@@ -194,7 +194,7 @@ def longest_from(order, op_us, offsets, head, cost_us):  # type: ignore[no-untyp
     return rank
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _slot(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
     """The earliest idle time of a length on a device at or after an instant, and its place."""
     low, high = 0, count
@@ -211,7 +211,7 @@ def _slot(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
     return begin, place
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _there(op, here, waits_for, machine, device, end):  # type: ignore[no-untyped-def]
     """When all that an op waits for is on a device; what it takes from must have been placed."""
     offsets, tail, num_bytes, is_signal = waits_for
@@ -228,7 +228,7 @@ def _there(op, here, waits_for, machine, device, end):  # type: ignore[no-untype
     return ready
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _put(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
     """Take the earliest idle time of a length on a device; gives its begin."""
     begin, place = _slot(starts, ends, count, ready, takes)
@@ -238,7 +238,7 @@ def _put(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
     return begin
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _undecided(order, waits_for, group, num_groups):  # type: ignore[no-untyped-def]
     """`[num_ops]`: in a group of several, and waits for nothing outside of it."""
     offsets, tail = waits_for[:2]
@@ -253,7 +253,7 @@ def _undecided(order, waits_for, group, num_groups):  # type: ignore[no-untyped-
     return waits
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _pull(op, waits_for, device, order, position, pulled, pulled_by):  # type: ignore[no-untyped-def]
     """Positions in the order of an op and of all before it that are not placed, ascending."""
     offsets, tail = waits_for[:2]
@@ -271,7 +271,7 @@ def _pull(op, waits_for, device, order, position, pulled, pulled_by):  # type: i
     return num_pulled
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _home(one, here, chosen, allowed, fastest):  # type: ignore[no-untyped-def]
     """Where a group goes if the op that pulls it goes to `here`."""
     if chosen[one] >= 0:
@@ -279,7 +279,7 @@ def _home(one, here, chosen, allowed, fastest):  # type: ignore[no-untyped-def]
     return here if allowed[one, here] else fastest[one]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _earliest(  # type: ignore[no-untyped-def]
     now, duration, waits_for, machine, group, allowed, fastest, need,
     chosen, room, device, end, starts, ends, count,
@@ -315,7 +315,7 @@ def _earliest(  # type: ignore[no-untyped-def]
     return best, roomiest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def insert(  # type: ignore[no-untyped-def]
     order, duration, waits_for, machine, group, allowed, decided, fastest, need, capacity
 ):

@@ -12,10 +12,10 @@ urgent ops: those that may start by now on every device that may take them.
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 from pesto_cli.strategies.baechi.memory import needs, plan_bytes
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
@@ -74,13 +74,13 @@ def earliest_first(
     return Plan(device, start_us, int(num_forced))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _transfer_us(links, src, dst, num_bytes):  # type: ignore[no-untyped-def]
     latency, slope, floor = links[:3]
     return max(floor[src, dst], latency[src, dst] + slope[src, dst] * num_bytes)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _arrival_us(node, here, inputs, links, device, end, received, busy):  # type: ignore[no-untyped-def]
     """When all inputs of a node can be on a device; whether anything is to be sent for it.
 
@@ -110,7 +110,7 @@ def _arrival_us(node, here, inputs, links, device, end, received, busy):  # type
     return arrival, sends
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _send_inputs(node, here, inputs, links, device, end, received, busy):  # type: ignore[no-untyped-def]
     """Send what a device lacks for a node; when all is there, and whether anything was sent."""
     offsets, source, tensor, is_signal, num_bytes = inputs
@@ -134,7 +134,7 @@ def _send_inputs(node, here, inputs, links, device, end, received, busy):  # typ
     return arrival, sends
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _reckon(node, inputs, links, device, end, received, busy, arrival, sends):  # type: ignore[no-untyped-def]
     for here in range(len(busy)):
         arrival[node, here], sends[node, here] = _arrival_us(
@@ -142,7 +142,7 @@ def _reckon(node, inputs, links, device, end, received, busy, arrival, sends):  
         )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _may_go(node, here, groups, needed, room):  # type: ignore[no-untyped-def]
     """Whether a ready node may run on a device: affinity, its group, and memory."""
     group, allowed, group_device, credit, _ = groups
@@ -159,7 +159,7 @@ def _may_go(node, here, groups, needed, room):  # type: ignore[no-untyped-def]
     return variables[node] + outputs[node] <= room[here] + credit[own]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _earliest(ready, here, starts):  # type: ignore[no-untyped-def]
     """The ready node of earliest start on a device, ties to the first; and that start."""
     best, best_us = NONE, np.inf
@@ -170,7 +170,7 @@ def _earliest(ready, here, starts):  # type: ignore[no-untyped-def]
     return best, best_us
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _urgent(ready, here, starts):  # type: ignore[no-untyped-def]
     """The ready node that first may start wherever it may go, this device included."""
     best, best_us = NONE, np.inf
@@ -186,7 +186,7 @@ def _urgent(ready, here, starts):  # type: ignore[no-untyped-def]
     return best, best_us
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _awaited(here, last, favourite, is_ready, groups, starts):  # type: ignore[no-untyped-def]
     """The favourite child that a device is awake for, or `NONE`."""
     group, _, group_device, _, _ = groups
@@ -197,7 +197,7 @@ def _awaited(here, last, favourite, is_ready, groups, starts):  # type: ignore[n
     return child if start < np.inf and start == starts[child].min() else NONE
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _choice(here, ready, starts, awaited, now):  # type: ignore[no-untyped-def]
     """What a free device runs now, or `NONE`; and when it may next run something."""
     if awaited == NONE:
@@ -211,7 +211,7 @@ def _choice(here, ready, starts, awaited, now):  # type: ignore[no-untyped-def]
     return NONE, min(start, starts[awaited, here])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _roomiest(node, groups, room):  # type: ignore[no-untyped-def]
     """Where a node goes that fits nowhere."""
     group, allowed, group_device, _, _ = groups
@@ -224,7 +224,7 @@ def _roomiest(node, groups, room):  # type: ignore[no-untyped-def]
     return where
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _pin(node, here, groups, needed, room):  # type: ignore[no-untyped-def]
     """A node's group goes where the node does, and takes what it reserves."""
     group, _, group_device, credit, _ = groups
@@ -237,7 +237,7 @@ def _pin(node, here, groups, needed, room):  # type: ignore[no-untyped-def]
             room[here] -= reserve[own]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _hold(node, inputs, device, left_to_use, groups, needed, room):  # type: ignore[no-untyped-def]
     """A scheduled node takes its memory, and frees what it was the last to use."""
     group, _, _, credit, unscheduled = groups
@@ -268,7 +268,7 @@ def _hold(node, inputs, device, left_to_use, groups, needed, room):  # type: ign
         credit[own] = 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _place(duration, group, allowed, inputs, successors, links, needed, capacity, favourite):  # type: ignore[no-untyped-def]
     num_nodes, num_devices = duration.shape
     offsets, children = successors

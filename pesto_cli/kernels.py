@@ -1,0 +1,89 @@
+"""Functions that numba compiles when they are first called, and how the compiled ones are kept.
+
+numba keeps them beside the sources, or in the user's cache: for every function an index (`.nbi`)
+and its machine code (`.nbc`). It trusts these files, and fails on one that a crash or a full disk
+has cut short. Here the machine code goes with its hash, and what is damaged is compiled again.
+"""
+
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.dispatcher import Dispatcher
+from numba.core.serialize import dumps
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function for each combination of argument types that it is called with.
+
+    It runs without the interpreter's lock. Where numba can write nowhere, every process compiles.
+    """
+    compiled = njit(nogil=True)(function)
+    if isinstance(compiled, Dispatcher):  # it is none under NUMBA_DISABLE_JIT
+        with suppress(RuntimeError):  # there is no folder to write to
+            compiled._cache = _Kept(function)
+    return compiled
+
+
+def kernels() -> dict[str, Any]:
+    """The kernels of all modules that are loaded, by name."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("pesto_cli")]
+    values = [value for module in modules for value in vars(module).values()]
+    every = [value for value in values if isinstance(value, Dispatcher)]
+    return {f"{each.py_func.__module__}.{each.py_func.__name__}": each for each in every}
+
+
+def are_kept() -> bool:
+    """Whether no kernel of the modules that are loaded has to be compiled."""
+    return all(
+        isinstance(each._cache, _Kept) and each._cache.has_one_for(each.targetctx)
+        for each in kernels().values()
+    )
+
+
+class _Sealed(CompileResultCacheImpl):  # type: ignore[misc]
+    """Machine code with its hash."""
+
+    def reduce(self, cres: Any) -> Any:
+        data = dumps(super().reduce(cres))
+        return sha256(data).digest(), data
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        digest, data = payload
+        if sha256(data).digest() != digest:
+            raise ValueError("the file is damaged")
+        return super().rebuild(target_context, pickle.loads(data))
+
+
+class _Kept(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one function, but what cannot be read is not there."""
+
+    _impl_class = _Sealed
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # damaged bytes can raise anything
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception:  # the index is damaged, or the disk is full
+            with suppress(OSError):  # then the next process compiles again
+                self.flush()
+                super().save_overload(sig, data)
+
+    def has_one_for(self, target_context: Any) -> bool:
+        """Whether the index knows of machine code for this source and this processor."""
+        try:
+            overloads = self._cache_file._load_index()
+        except Exception:
+            return False
+        processor = target_context.codegen().magic_tuple()
+        return any(processor == each for _, each, _ in overloads)
