@@ -23,8 +23,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     It runs without the interpreter's lock. Where numba can write nowhere, every process compiles.
     """
-    compiled = njit(nogil=True)(function)
-    if isinstance(compiled, Dispatcher):  # it is none under NUMBA_DISABLE_JIT
+    compiled: Any = njit(nogil=True)(function)
+    if compiled is not function:  # as it is under NUMBA_DISABLE_JIT
         with suppress(RuntimeError):  # there is no folder to write to
             compiled._cache = _Kept(function)
     return compiled

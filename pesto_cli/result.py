@@ -74,6 +74,7 @@ class Result:
     `bounds`. A coarse model's own objective and bound never stand here.
     memory_peaks: of every device whose memory the schedule exceeds.
     devices: names of the machine's, which the schedule has as numbers; empty if they are not known.
+    notes: what of the strategy was left out, such as an ILP that is too large; a sentence each.
     """
 
     strategy: str
@@ -83,6 +84,7 @@ class Result:
     runtime_s: float
     memory_peaks: tuple[MemoryPeak, ...] = ()
     devices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         size = f"{len(self.schedule.device):,} ops"

@@ -5,6 +5,7 @@ The formulation stands twice, as mathematics that reads the same: `cpsat` for OR
 for links that serve first come first, as in the simulator.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.bounds import lower_bound_us
 from pesto_cli.errors import BadInputError, unknown_name
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import Found, OnSolution, Search
+from pesto_cli.ilp.size import Size
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
 from pesto_cli.limits import Limits
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus, optimal_up_to_us
 from pesto_cli.schedule import Schedule
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +34,14 @@ class IlpSolution:
     schedule: None if status is INFEASIBLE or UNKNOWN. Its link order is free, and its peak memory
     may exceed a device's: only the variables are held within it.
     objective_us: its makespan, or inf. bound_us: no schedule is shorter.
+    left_out: why there was no search, as the model is too large; else empty.
     """
 
     status: SolveStatus
     schedule: Schedule | None
     objective_us: float
     bound_us: float
+    left_out: str = ""
 
 
 def _cpsat(asked: Search) -> Found:
@@ -81,7 +88,8 @@ def solve(
         congestion: whether transfers on one channel queue.
         balance: by how much the outputs on two GPUs may differ, as a share of their sum.
         warm_start: a schedule to begin with; the answer is never longer than this one, unless it
-            breaks a memory constraint: then it is a hint only.
+            breaks a memory constraint: then it is a hint only. Where the model is too large to be
+            built at all, there is no schedule in the answer.
         on_solution: called with objective and bound in us whenever a better schedule is found,
             maybe on another thread.
 
@@ -94,10 +102,17 @@ def solve(
         raise unknown_name("solver", solver, SOLVERS)
     if balance is not None and not 0 <= balance <= 1:
         raise BadInputError(f"balance is {balance}; a share in [0, 1] was expected.")
+    if warm_start is not None:
+        _check_start(problem, warm_start)
+    excess = Size.of(problem, balance=balance is not None).excess(limits)
+    if excess:
+        left_out = _left_out(problem, excess)
+        return IlpSolution(
+            SolveStatus.UNKNOWN, None, math.inf, lower_bound_us(problem), left_out
+        )
     formulation = Formulation.build(problem)
     start, start_fits = None, False
     if warm_start is not None:
-        _check_start(problem, warm_start)
         start = left_shift(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
@@ -105,6 +120,16 @@ def solve(
     asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution, began)
     found = Found() if limits.stop.is_set() else SOLVERS[solver](asked)
     return _solution(asked, found)
+
+
+def _left_out(problem: Problem, why: str) -> str:
+    """Say that there is no search, and why."""
+    told = (
+        f"the integer program of {problem.num_ops:,} nodes on {problem.num_devices} devices is "
+        f"left out: {why}; use fewer nodes (-n) or more time."
+    )
+    _log.warning("%s", told)
+    return told
 
 
 def _solution(asked: Search, found: Found) -> IlpSolution:
@@ -115,10 +140,13 @@ def _solution(asked: Search, found: Found) -> IlpSolution:
         shifted = left_shift(asked.formulation, found.times, congestion=asked.congestion)
         candidates.insert(0, shifted)
     bound_us = max(found.bound_us, asked.formulation.lower_bound)
+    left_out = ""
+    if found.left_out and not asked.limits.stop.is_set():
+        left_out = _left_out(asked.formulation.problem, found.left_out)
     if not candidates and found.infeasible:
         return IlpSolution(SolveStatus.INFEASIBLE, None, math.inf, math.inf)
     if not candidates:
-        return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, bound_us)
+        return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, bound_us, left_out)
     best = min(candidates, key=lambda times: times.makespan)
     schedule = schedule_of(asked.formulation, best)
     objective_us = schedule.makespan_us
@@ -128,7 +156,7 @@ def _solution(asked: Search, found: Found) -> IlpSolution:
         status = SolveStatus.INTERRUPTED
     else:
         status = SolveStatus.FEASIBLE
-    return IlpSolution(status, schedule, objective_us, min(bound_us, objective_us))
+    return IlpSolution(status, schedule, objective_us, min(bound_us, objective_us), left_out)
 
 
 def _check_start(problem: Problem, start: Schedule) -> None:

@@ -6,10 +6,9 @@ have to be sent. Times are in units of `unit_us`.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Self
 
 import numpy as np
@@ -155,19 +154,22 @@ class Formulation:
                 reach[op] |= reach[after]
         return reach
 
-    def open_op_pairs(self) -> Iterator[tuple[int, int, list[int]]]:
+    def open_op_pairs(self, check: Callable[[], None]) -> Iterator[tuple[int, int, list[int]]]:
         """(i, j, devices): what precedence leaves unordered and could overlap on these devices.
 
         Two zero-time ops cannot overlap, but one must not start in the middle of another op.
+        `check` is called now and then, also while no pair is open.
         """
-        for i, j in combinations(range(self.problem.num_ops), 2):
+        for i, j in _pairs(self.problem.num_ops, check):
             ordered = self.descendants[i] >> j & 1 or self.descendants[j] >> i & 1
             shared = self.op_time[i].keys() & self.op_time[j].keys()
             devices = sorted(d for d in shared if self.op_time[i][d] or self.op_time[j][d])
             if devices and not ordered:
                 yield i, j, devices
 
-    def open_transfer_pairs(self) -> Iterator[tuple[int, int, list[int]]]:
+    def open_transfer_pairs(
+        self, check: Callable[[], None]
+    ) -> Iterator[tuple[int, int, list[int]]]:
         """(k, l, channels): the same for transfers.
 
         Transfer k precedes l if all that wait for k precede the producer of l, or are it.
@@ -176,7 +178,7 @@ class Formulation:
         for channel, senders in self.senders.items():
             for k, s in senders:
                 longest[k][channel] = max(longest[k].get(channel, 0.0), self.transfers[k].time[s])
-        for k, other in combinations(range(len(self.transfers)), 2):
+        for k, other in _pairs(len(self.transfers), check):
             shared = longest[k].keys() & longest[other].keys()
             channels = sorted(c for c in shared if longest[k][c] or longest[other][c])
             if channels and not (self._precedes(k, other) or self._precedes(other, k)):
@@ -204,6 +206,13 @@ class Formulation:
         sums = np.zeros(graph.num_ops, dtype=np.int64)
         np.add.at(sums, graph.tensor_producer, graph.tensor_bytes)
         return [int(total) for total in sums]
+
+
+def _pairs(count: int, check: Callable[[], None]) -> Iterator[tuple[int, int]]:
+    for one in range(count):
+        check()
+        for other in range(one + 1, count):
+            yield one, other
 
 
 def _transfers(problem: Problem) -> Iterator[Transfer]:

@@ -19,14 +19,11 @@ from pesto_cli.ilp.search import Found, OnSolution, Pace, Search, TooLargeError
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 from pesto_cli.limits import Limits
-from pesto_cli.printable import logger
 
 SCALE = 1000.0
 # Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
 # and bounds of times cross by rounding.
 HORIZON_SLACK = 0.01
-
-_log = logger(__name__)
 
 Variable: TypeAlias = Any  # PuLP has no type information
 Expression: TypeAlias = Any
@@ -73,6 +70,10 @@ class Model:
         self._pace.step()
         self.constraints.append(constraint)
 
+    def check(self) -> None:
+        """Go on building, or not: see `Pace`."""
+        self._pace.check()
+
 
 def precedence(model: Model) -> None:
     """(1) C_i <= S_j for an edge (i, j), and through the transfer node where one exists.
@@ -115,7 +116,7 @@ def no_overlap_on_devices(model: Model) -> None:
     S_j >= C_i - M (1 - δ_ij) - M (2 - x_id - x_jd)
     S_i >= C_j - M δ_ij       - M (2 - x_id - x_jd)
     """
-    for i, j, devices in model.formulation.open_op_pairs():
+    for i, j, devices in model.formulation.open_op_pairs(model.check):
         delta = model.binary(f"d_{i}_{j}")
         pair = (model.S[i], model.C[i]), (model.S[j], model.C[j])
         model.orders.append((delta, *pair))
@@ -155,7 +156,7 @@ def congestion(model: Model) -> None:
     with the sums over the sources s from which k and l use the channel.
     """
     f = model.formulation
-    for k, other, channels in f.open_transfer_pairs():
+    for k, other, channels in f.open_transfer_pairs(model.check):
         delta = model.binary(f"e_{k}_{other}")
         pair = (model.S_k[k], model.C_k[k]), (model.S_k[other], model.C_k[other])
         model.orders.append((delta, *pair))
@@ -239,14 +240,7 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
             model = _model(asked, horizon_us, pace)
             write_mps(path, model.variables, model.constraints, model.C_max, pace)
         except TooLargeError as error:
-            if not asked.limits.stop.is_set():
-                _log.warning(
-                    "the MILP of %d ops is left out: %s; use fewer nodes (-n), more time, or "
-                    "--solver cpsat.",
-                    asked.formulation.problem.num_ops,
-                    error,
-                )
-            return Found()
+            return Found(left_out=f"{error}; --solver cpsat takes more")
         unit_us = model.formulation.unit_us
         answer = run(
             MipQuestion(

@@ -16,6 +16,8 @@ OnSolution = Callable[[float, float], None]
 POLL_S = 0.05
 # In deterministic mode, the constraints of a model that a unit of work is enough for.
 STEPS_PER_UNIT = 15_000
+# However much time there is: PuLP takes 3 kB of memory for a constraint.
+MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Pace:
         """Go on, or not.
 
         Raises:
-            TooLargeError: the time is over, or a stop was asked for.
+            TooLargeError: the time is over, a stop was asked for, or the model has no end.
         """
         limit_s = self._limits.time_limit_s
         if self._limits.deterministic:
@@ -82,6 +84,8 @@ class Pace:
             raise TooLargeError(
                 f"it was not built in {limit_s:.1f} s, with {self._num_steps:,} constraints so far"
             )
+        if self._num_steps > MOST_STEPS:
+            raise TooLargeError(f"it has more than {MOST_STEPS:,} constraints")
 
 
 @dataclass(frozen=True)
@@ -89,12 +93,13 @@ class Found:
     """A backend's answer.
 
     infeasible: proved. times: the best, in any unit, as it is left-shifted later; or None.
-    bound_us: no schedule is shorter.
+    bound_us: no schedule is shorter. left_out: why no model was searched, if none was.
     """
 
     infeasible: bool = False
     times: Timetable | None = None
     bound_us: float = 0.0
+    left_out: str = ""
 
 
 _Answer = TypeVar("_Answer")

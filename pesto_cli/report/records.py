@@ -24,6 +24,7 @@ def result_json(problem: Problem, result: Result) -> dict[str, Any]:
         "shortfall_bytes": _by_device(machine, shortfall_bytes(problem, result.schedule).tolist()),
         "memory_peaks": list(map(_peak_json, result.memory_peaks)),
         "runtime_s": result.runtime_s,
+        "notes": list(result.notes),
     }
 
 

@@ -58,6 +58,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
         del starts[WARM_START]  # It would lead away from a better one.
     found: list[Schedule] = []
+    notes: tuple[str, ...] = ()
     if not stop.is_set():
         incumbent.begin("coarse ILP")
         coarse = solve_coarsely(simulator, search, share(ilp_share), list(starts.values()))
@@ -65,6 +66,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
             incumbent.offer("coarse ILP", schedule)
         found += coarse.schedules
         incumbent.prove(coarse.lower_bound_us)
+        notes = (coarse.left_out,) if coarse.left_out else ()
     pools = [[*starts.values(), *found]]
     if WARM_START in starts and len(starts) > 1 and search.limits.workers == 1:
         # One chain alone stays near its start: half of the time is for the others.
@@ -82,7 +84,7 @@ def pesto(simulator: Simulator, search: Search) -> Answer:
     best = incumbent.schedule
     if search.warm_start is not None:
         best = in_old_places(simulator, best, search.warm_start)
-    return Answer(best, incumbent.lower_bound_us)
+    return Answer(best, incumbent.lower_bound_us, notes)
 
 
 def _shares(limits: Limits) -> Callable[[float], Limits]:
@@ -130,10 +132,13 @@ class CoarseSolution:
     """Op-level schedules of what the ILP found, and its bound where that holds for the full graph.
 
     That is where the graph was small enough to be solved as it is.
+
+    left_out: why the ILP was not searched, if it was not.
     """
 
     schedules: list[Schedule]
     lower_bound_us: float
+    left_out: str = ""
 
 
 def solve_coarsely(
@@ -161,6 +166,7 @@ def solve_coarsely(
     return CoarseSolution(
         schedules=[] if found is None else expanded(simulator, coarsening, found),
         lower_bound_us=solution.bound_us if is_full_model else 0.0,
+        left_out=solution.left_out,
     )
 
 

@@ -62,4 +62,5 @@ def judged(
         runtime_s=runtime_s,
         memory_peaks=tuple(memory_peak(problem, schedule, device) for device in short),
         devices=tuple(problem.machine.index_of),
+        notes=answer.notes,
     )

@@ -34,10 +34,14 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A schedule, and a bound that the strategy proved for the full graph, 0 if none."""
+    """A schedule, and a bound that the strategy proved for the full graph, 0 if none.
+
+    notes: what of the strategy was left out, a sentence each.
+    """
 
     schedule: Schedule
     lower_bound_us: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class Strategy(Protocol):
