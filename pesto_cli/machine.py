@@ -1,8 +1,8 @@
 """Devices, the links between them, and the machines that are known by name."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -201,9 +201,23 @@ class Machine:
 
     def transfer_us(self, num_bytes: float | IntArray, src: int, dst: int) -> FloatArray:
         """Duration of transfers of `num_bytes` between two different devices."""
-        linear = self.latency_us[src, dst] + self.us_per_byte[src, dst] * np.asarray(num_bytes)
-        floored: FloatArray = np.maximum(self.min_us[src, dst], linear)
-        return floored
+        return next(self.transfers_us(num_bytes, [(src, dst)]))
+
+    def transfers_us(
+        self, num_bytes: float | IntArray, pairs: Iterable[tuple[int, int]]
+    ) -> Iterator[FloatArray]:
+        """The same for many pairs (src, dst), one after the other; equal links are reckoned once.
+
+        Many devices have thousands of pairs, of which all tables together may not fit into memory.
+        """
+
+        @lru_cache(maxsize=8)
+        def floored(latency_us: float, us_per_byte: float, min_us: float) -> FloatArray:
+            linear = latency_us + us_per_byte * np.asarray(num_bytes)
+            return np.asarray(np.maximum(min_us, linear))
+
+        for pair in pairs:
+            yield floored(self.latency_us[pair], self.us_per_byte[pair], self.min_us[pair])
 
     def _matrix(self, attribute: str) -> FloatArray:
         matrix = np.zeros((self.num_devices, self.num_devices))
@@ -235,7 +249,7 @@ def _check_link(link: Link, names: list[str]) -> None:
             )
     if link.src == link.dst:
         raise BadInputError(f"link {link.src} -> {link.dst} joins a device with itself; drop it.")
-    for attribute, value in asdict(link.comm).items():
+    for attribute, value in vars(link.comm).items():
         if not 0 <= value < np.inf:
             raise BadInputError(
                 f"link {link.src} -> {link.dst} has {attribute} {value}; "

@@ -1,5 +1,6 @@
 """Devices that may be exchanged without any change of the makespan."""
 
+from pesto_cli.graph import IntArray
 from pesto_cli.problem import Problem
 
 
@@ -20,27 +21,24 @@ def _can_swap(problem: Problem, first: int, second: int) -> bool:
     """Whether ops, memory, links and channels look the same after the two devices are exchanged."""
     machine, swapped = problem.machine, list(range(problem.num_devices))
     swapped[first], swapped[second] = second, first
-    same_ops = (
+    return bool(
         problem.capacity_bytes[first] == problem.capacity_bytes[second]
         and machine.devices[first].kind == machine.devices[second].kind
         and (problem.allowed[:, first] == problem.allowed[:, second]).all()
         and (problem.duration_us[:, first] == problem.duration_us[:, second])[
             problem.allowed[:, first]
         ].all()
-    )
-    same_links = all(
-        (matrix == matrix[swapped][:, swapped]).all()
-        for matrix in (
-            *(machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us),
-            *machine.lost_us.reshape(4, *machine.wait_us.shape),
+        and all(
+            (matrix == matrix[swapped][:, swapped]).all()
+            for matrix in (
+                *(machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us),
+                *machine.lost_us.reshape(4, *machine.wait_us.shape),
+            )
         )
+        and _is_one_to_one(machine.channel, machine.channel[swapped][:, swapped])
     )
-    renamed = set(
-        zip(
-            machine.channel.ravel().tolist(),
-            machine.channel[swapped][:, swapped].ravel().tolist(),
-            strict=True,
-        )
-    )
-    one_to_one = len({a for a, _ in renamed}) == len({b for _, b in renamed}) == len(renamed)
-    return bool(same_ops and same_links and one_to_one)
+
+
+def _is_one_to_one(channel: IntArray, renamed: IntArray) -> bool:
+    pairs = set(zip(channel.ravel().tolist(), renamed.ravel().tolist(), strict=True))
+    return len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)

@@ -88,9 +88,11 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
     graph, allowed, signal_us = problem.graph, problem.allowed, problem.machine.signal_us
     producer, consumer = graph.tensor_producer[graph.consumer_tensor], graph.consumers
     sent_us = np.full(len(consumer), np.inf)
-    for src, dst in permutations(range(problem.num_devices), 2):
-        transfer_us = problem.transfer_table_us(src, dst)[graph.consumer_tensor]
-        possible = allowed[producer, src] & allowed[consumer, dst]
+    pairs = list(permutations(range(problem.num_devices), 2))
+    tables_us = problem.machine.transfers_us(graph.tensor_bytes[graph.consumer_tensor], pairs)
+    may_send, may_take = allowed[producer].T.copy(), allowed[consumer].T.copy()
+    for (src, dst), transfer_us in zip(pairs, tables_us, strict=True):
+        possible = may_send[src] & may_take[dst]
         sent_us = np.where(possible, np.minimum(sent_us, transfer_us), sent_us)
     sent_us[graph.consumer_on_host] = signal_us
     # An edge may stand for several tensors and a control edge, and waits for all of them.

@@ -107,9 +107,7 @@ def solve(
     excess = Size.of(problem, balance=balance is not None).excess(limits)
     if excess:
         left_out = _left_out(problem, excess)
-        return IlpSolution(
-            SolveStatus.UNKNOWN, None, math.inf, lower_bound_us(problem), left_out
-        )
+        return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, lower_bound_us(problem), left_out)
     formulation = Formulation.build(problem)
     start, start_fits = None, False
     if warm_start is not None:

@@ -16,6 +16,9 @@ from pesto_cli.strategies.layers import Layers, layers_of_groups
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
 
+# Ways to cut that are tried: some tens on up to eight devices, thousands on 64.
+MOST_CUTS = 1000
+
 
 def expert(simulator: Simulator, search: Search) -> Answer:
     """Start from the cuts that balance work best, and shift them while the makespan improves."""
@@ -38,18 +41,21 @@ def expert(simulator: Simulator, search: Search) -> Answer:
     def cut(cuts: list[int]) -> Schedule:
         return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
 
+    is_over = search.limits.begin()
     best = balanced_cuts(work_us)
-    found = {tuple(best): cut(best)}
+    schedules, tried = [cut(best)], {tuple(best)}
     improved = True
-    while improved and not search.limits.stop.is_set():
+    while improved:
         improved = False
         for cuts in _shifted(best, len(work_us)):
-            if tuple(cuts) in found:
+            if len(tried) == MOST_CUTS or is_over():
+                break
+            if tuple(cuts) in tried:
                 continue
-            found[tuple(cuts)] = cut(cuts)
-            if goodness(problem, found[tuple(cuts)]) < goodness(problem, found[tuple(best)]):
-                best, improved = cuts, True
-    schedules = [found[tuple(best)]]
+            tried.add(tuple(cuts))
+            shifted = cut(cuts)
+            if goodness(problem, shifted) < goodness(problem, schedules[0]):
+                best, schedules, improved = cuts, [shifted], True
     if _parallel_share(layers, finite) > 0.5:
         schedules.append(schedule(dealt_branches(layers, finite)))
     return Answer(min(schedules, key=lambda schedule: goodness(problem, schedule)))

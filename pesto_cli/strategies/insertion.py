@@ -11,8 +11,9 @@ the first op that takes something of them, on the device where that one ends ear
 an op moves alone, and there is no such rule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -21,18 +22,21 @@ from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
 
-# Of a table of costs on all devices, or pairs of these: one figure for each column.
-Reduction = Callable[[FloatArray], FloatArray]
+# Of costs on one device, or pair of these, after the other: one figure for each op, or edge.
+Reduction = Callable[[Iterable[FloatArray]], FloatArray]
 
 
-def mean(costs_us: FloatArray) -> FloatArray:
+def mean(costs_us: Iterable[FloatArray]) -> FloatArray:
     """HEFT's figure for a cost that differs."""
-    return np.asarray(costs_us.mean(axis=0))
+    total, number = np.zeros(()), 0
+    for cost_us in costs_us:
+        total, number = total + cost_us, number + 1
+    return total / number
 
 
-def largest(costs_us: FloatArray) -> FloatArray:
+def largest(costs_us: Iterable[FloatArray]) -> FloatArray:
     """DPOS's figure for a cost that differs."""
-    return np.asarray(costs_us.max(axis=0))
+    return reduce(np.maximum, costs_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,19 +166,11 @@ def insertion_schedule(
 
 def _crossing_us(
     problem: Problem, edges: Edges, rows: IntArray, pairs: list[tuple[int, int]]
-) -> FloatArray:
-    """`[num_pairs, num_rows]`: how long edges take between each of these pairs of devices."""
-    signal_us = problem.machine.signal_us
-    return np.stack(
-        [
-            np.where(
-                edges.is_signal[rows],
-                signal_us,
-                problem.machine.transfer_us(edges.num_bytes[rows], src, dst),
-            )
-            for src, dst in pairs
-        ]
-    )
+) -> Iterator[FloatArray]:
+    """`[num_rows]` each: how long edges take between each of these pairs of devices."""
+    machine, is_signal = problem.machine, edges.is_signal[rows]
+    for sent_us in machine.transfers_us(edges.num_bytes[rows], pairs):
+        yield np.where(is_signal, machine.signal_us, sent_us)
 
 
 def _offsets(ends: IntArray, num_ops: int) -> IntArray:

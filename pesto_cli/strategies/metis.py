@@ -20,6 +20,7 @@ are to be equal, they are swapped if they exchange more with what is fixed to th
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -93,8 +94,8 @@ def weighted(problem: Problem, edge_weight: str) -> Weighted:
     hands = accelerators(problem)
     pairs = [(src, dst) for src in hands for dst in hands if src != dst]
     if edge_weight == "time" and pairs:
-        tables = [problem.transfer_table_us(src, dst) for src, dst in pairs]
-        of_tensor, of_signal = np.mean(tables, axis=0), machine.signal_us
+        of_tensor = reduce(np.add, machine.transfers_us(graph.tensor_bytes, pairs)) / len(pairs)
+        of_signal = machine.signal_us
     else:
         of_tensor, of_signal = graph.tensor_bytes.astype(np.float64), 0.0
     data = np.where(graph.consumer_on_host, of_signal, of_tensor[graph.consumer_tensor])

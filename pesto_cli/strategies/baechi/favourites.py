@@ -18,6 +18,7 @@ Where devices or links differ, p is the least time of an op and c that on the ch
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -50,10 +51,9 @@ def edge_transfer_us(problem: Problem, graph: PlacementGraph, settings: Settings
     hands, machine = accelerators(problem), problem.machine
     sizes = graph.tensor_bytes[graph.input_tensor]
     pairs = [(src, dst) for src in hands for dst in hands if src != dst]
-    takes_us = np.min(
-        [machine.transfer_us(sizes, src, dst) for src, dst in pairs] or [np.zeros(len(sizes))],
-        axis=0,
-    )
+    takes_us = np.zeros(len(sizes))
+    if pairs:
+        takes_us = reduce(np.minimum, machine.transfers_us(sizes, pairs))
     takes_us = takes_us * settings.comm_factor
     if not settings.signals_cost_transfers:
         takes_us = np.where(graph.input_is_signal, machine.signal_us, takes_us)
