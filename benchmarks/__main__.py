@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ("simulate", "coarsen", "start_up", "models", "contraction", "large")
+BENCHMARKS = ("simulate", "coarsen", "start_up", "models", "contraction", "devices", "large")
 
 
 def main(names: list[str]) -> None:

@@ -1,15 +1,30 @@
 """Large problems in the shape of training graphs, made without TensorFlow."""
 
+from dataclasses import replace
+from itertools import permutations
+
 import numpy as np
 
 from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS
+from pesto_cli.machine import PRESETS, Link, Machine
 from pesto_cli.problem import Problem
 
 WIDTH = 8
 
 
-def layered(num_ops: int, seed: int = 0) -> Problem:
+def many_gpus(num_devices: int) -> Machine:
+    """A CPU and many V100s, with a link of its own for every pair."""
+    one_gpu = PRESETS["v100x2-nvlink"]
+    cpu, gpu, _ = one_gpu.devices
+    devices = (cpu, *(replace(gpu, name=f"GPU:{number}") for number in range(num_devices - 1)))
+    comm = {link.src == "CPU:0" or link.dst == "CPU:0": link.comm for link in one_gpu.links}
+    links = tuple(
+        Link(src.name, dst.name, comm[cpu in (src, dst)]) for src, dst in permutations(devices, 2)
+    )
+    return Machine(devices, links, kinds=one_gpu.kinds)
+
+
+def layered(num_ops: int, seed: int = 0, machine: Machine = PRESETS["v100x2-nvlink"]) -> Problem:
     """Layers of eight parallel branches that meet at a sum, forward and then backward.
 
     A backward layer takes the outputs of its forward layer, as gradients do.
@@ -29,4 +44,4 @@ def layered(num_ops: int, seed: int = 0) -> Problem:
         )
     time_us = np.round(random.lognormal(2.5, 1.2, num_ops), 3)
     names = [f"layer_{op // WIDTH}/branch_{op % WIDTH}" for op in range(num_ops)]
-    return Problem.build(OpGraph.build(names, tensors), {"GPU": time_us}, PRESETS["v100x2-nvlink"])
+    return Problem.build(OpGraph.build(names, tensors), {"GPU": time_us}, machine)

@@ -32,7 +32,7 @@ DATA = [
     "graph_networkx",
     "files",
 ]
-ALGORITHMS = ["bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
+ALGORITHMS = ["kernels", "bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
 ABOVE = ["report", "strategies", "bench"]
 

@@ -423,7 +423,8 @@ def test_a_model_that_is_not_built_in_time_is_given_up_with_a_note(limits, caplo
     assert found.status == SolveStatus.FEASIBLE
     assert found.objective_us <= start.makespan_us * (1 + 1e-9)
     (note,) = caplog.messages
-    assert "the MILP of 300 ops is left out: it was not built in" in note
+    assert note == found.left_out
+    assert "300 nodes on 3 devices is left out: it was not built in" in note
 
 
 def test_stop_ends_the_building_of_a_model_without_a_note(caplog):

@@ -13,7 +13,7 @@ VARIABLE = "NUMBA_CACHE_DIR"
 def kernel_cache() -> Iterator[None]:
     """Give numba a folder of this process if it can write to none of its own: it would give up.
 
-    Kernels are compiled anew then, about 20 s.
+    Kernels are compiled anew then, about 40 s.
     """
     sources = Path(__file__).parents[1]
     users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))

@@ -270,15 +270,14 @@ def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
 
 def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
     """The search that the command's options ask for."""
-    from pesto_cli import api, ilp
-    from pesto_cli.doctor.probes import kernels_are_kept
+    from pesto_cli import api, ilp, kernels
 
     if options["solver"] not in ilp.SOLVERS:
         raise unknown_name("solver", options["solver"], ilp.SOLVERS)
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
-    if not (quiet or kernels_are_kept()):
-        echo("compiling kernels, once: about 20 s ...", err=True)
+    if not (quiet or kernels.are_kept()):
+        echo("compiling kernels, once after installation: about 40 s ...", err=True)
     api.warm_up()
     limits = api.Limits(
         time_limit_s=options["time_limit"],

@@ -1,7 +1,6 @@
 """What is found out by loading a library and using it; each in a process of its own."""
 
 import math
-import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +48,7 @@ def solved(solver: str) -> str:
 
 def kernel_cache() -> str:
     """Where numba keeps compiled kernels, if they can be written there."""
+    from pesto_cli import kernels
     from pesto_cli.simulate import simulate
 
     folder = Path(simulate.stats.cache_path)
@@ -59,23 +59,9 @@ def kernel_cache() -> str:
         raise EnvironmentFailedError(
             f"{folder} cannot be written to ({error.strerror}): every process compiles again"
         ) from None
-    later = "not compiled yet: the first search takes 20 s longer"
-    kept = "compiled" if kernels_are_kept() else later
+    later = "not compiled yet: the first search takes 40 s longer"
+    kept = "compiled" if kernels.are_kept() else later
     return f"{folder}; kernels are {kept}"
-
-
-def kernels_are_kept() -> bool:
-    """Whether numba finds kernels that were compiled before, by this Python and of this source."""
-    from pesto_cli import simulate
-
-    stats = getattr(simulate.simulate, "stats", None)
-    if stats is None:  # NUMBA_DISABLE_JIT: there is nothing to compile
-        return True
-    folder = Path(stats.cache_path)
-    tag = f"py{sys.version_info.major}{sys.version_info.minor}"
-    compiled = folder.glob(f"simulate.simulate-*.{tag}.nbi")
-    written = Path(simulate.__file__).stat().st_mtime
-    return any(index.stat().st_mtime >= written for index in compiled)
 
 
 def isolated() -> str:

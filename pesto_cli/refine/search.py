@@ -93,6 +93,8 @@ def refine(
     """
     search = _Search(simulator, starts, limits, on_incumbent)
     for stage in STAGES:
+        if search.is_out_of_time:
+            break
         search.run(stage, until_us=optimal_up_to_us(lower_bound_us))
     return search.best
 
@@ -117,6 +119,12 @@ class _Search:
         self._began = time.monotonic()
         self._stages_run = 0
         self._spent = 0.0  # share of the time
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether not even the graphs of another stage are to be made."""
+        is_late = time.monotonic() - self._began >= self._limits.time_limit_s
+        return is_late and not self._limits.deterministic
 
     def run(self, stage: Stage, until_us: float) -> None:
         """Anneal every chain, look at the best of each now and then; end early at a makespan."""

@@ -1,0 +1,181 @@
+"""Kernels: all are compiled before a time limit begins, for one signature; damaged ones anew."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from numba import njit
+from numba.core.caching import IndexDataCacheFile
+
+import pesto_cli
+from pesto_cli import kernels
+from pesto_cli.kernels import kernel
+
+ROOT = Path(pesto_cli.__file__).parent
+
+# In a process of its own, as other tests call kernels with what they like.
+SOLVES = """
+import json
+import numpy as np
+from random_problems import random_problem
+from pesto_cli import api
+from pesto_cli.coarsen import coarsen
+from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.kernels import kernels
+from pesto_cli.limits import Limits
+from pesto_cli.machine import PRESETS, Device, Machine
+from pesto_cli.problem import Problem
+from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies.run import run
+
+def signatures():
+    return {name: list(map(str, each.signatures)) for name, each in kernels().items()}
+
+api.warm_up()
+before = signatures()
+names, reached = kernels(), [name for name, known in before.items() if known]
+for name in reached:  # grows by what each calls
+    function = names[name].py_func
+    for called in function.__code__.co_names:
+        other = getattr(function.__globals__.get(called), "py_func", None)
+        other = other and f"{other.__module__}.{other.__name__}"
+        if other in names and other not in reached:
+            reached.append(other)
+
+alone = Machine((Device("GPU:0", "GPU", 2**34),), ())
+def on(machine, num_ops, tensors=(), control_edges=()):
+    graph = OpGraph.build([f"op{i}" for i in range(num_ops)], tensors, control_edges=control_edges)
+    return Problem.build(graph, {"GPU": np.ones(num_ops)}, machine)
+
+problems = [random_problem(seed, 14, num_devices=2 + seed % 3) for seed in range(3)]
+for machine in (alone, PRESETS["v100x2-nvlink"]):
+    problems += [on(machine, 0), on(machine, 1), on(machine, 2, [Tensor(0, 5, [1])])]
+    problems += [on(machine, 4, [], [(0, 1)]), on(machine, 6, [Tensor(0, 2**36, [1, 2])], [(3, 4)])]
+for problem in problems:
+    for name in STRATEGIES:
+        run(problem, name, Search(Limits(time_limit_s=0.02), num_nodes=3))
+feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], types=["Placeholder", "A", "B"])
+times = {"GPU": [1.0, 1.0, 1.0], "CPU": [1.0, 1.0, 1.0]}
+coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges what heights do not see
+after = signatures()
+print(json.dumps({"before": before, "reached": reached, "after": after}))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    """Signatures by kernel after the warm-up and after solves, and the kernels that it reaches."""
+    done = subprocess.run([sys.executable, "-c", SOLVES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_warm_up_reaches_every_kernel(compiled: dict[str, Any]) -> None:
+    written = sum(path.read_text().count("@kernel\n") for path in ROOT.rglob("*.py"))
+    assert len(compiled["before"]) == written > 0
+    assert set(compiled["reached"]) == set(compiled["before"])
+
+
+def test_solves_by_every_strategy_compile_nothing_after_the_warm_up(
+    compiled: dict[str, Any],
+) -> None:
+    assert compiled["after"] == compiled["before"]
+
+
+def test_every_kernel_is_compiled_for_one_signature(compiled: dict[str, Any]) -> None:
+    assert [name for name, known in compiled["after"].items() if len(known) > 1] == []
+
+
+SOURCE = "def plus(one, other):\n    return one + other\n"
+
+
+def loaded(folder: Path, decorator: Any = kernel) -> ModuleType:
+    """The module with a kernel `plus`, as a new process would load it."""
+    path = folder / "sums.py"
+    if not path.exists():
+        path.write_text(SOURCE)
+    spec = importlib.util.spec_from_file_location("sums", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.plus = decorator(module.plus)
+    return module
+
+
+def hits_and_misses(folder: Path) -> tuple[int, int]:
+    """Of numba's cache, by a call in what stands for a new process."""
+    plus = loaded(folder).plus
+    assert plus(1, 2) == 3
+    return sum(plus.stats.cache_hits.values()), sum(plus.stats.cache_misses.values())
+
+
+def flipped(data: bytes) -> bytes:
+    """A bit is wrong in the middle."""
+    place = len(data) // 2
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: b"",
+        lambda data: data[:10],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda data: bytes(len(data)),
+        lambda data: b"nothing of the kind",
+        flipped,
+    ],
+    ids=["empty", "begun", "half", "all but a byte", "zeros", "text", "a bit"],
+)
+def test_a_damaged_kernel_is_compiled_again(tmp_path: Path, suffix: str, damaged: Any) -> None:
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert hits_and_misses(tmp_path) == (1, 0)
+    (path,) = tmp_path.rglob(f"*.{suffix}")
+    path.write_bytes(damaged(path.read_bytes()))
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert hits_and_misses(tmp_path) == (1, 0)
+
+
+def test_a_kernel_that_numba_kept_without_its_hash_is_compiled_again(tmp_path: Path) -> None:
+    assert loaded(tmp_path, njit(cache=True)).plus(1, 2) == 3
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert hits_and_misses(tmp_path) == (1, 0)
+
+
+def test_a_full_disk_keeps_no_kernel_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_open_for_write", refuse)
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert hits_and_misses(tmp_path) == (0, 1)
+
+
+def test_kernels_are_kept_where_each_has_been_compiled_from_this_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def are_kept() -> bool:
+        module = loaded(tmp_path)
+        monkeypatch.setattr(kernels, "sys", type("", (), {"modules": {"pesto_cli.sums": module}}))
+        return kernels.are_kept()
+
+    assert not are_kept()
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert are_kept()
+    (tmp_path / "sums.py").write_text(SOURCE.replace("one", "first"))
+    assert not are_kept()
+    assert hits_and_misses(tmp_path) == (0, 1)
+    (path,) = tmp_path.rglob("*.nbi")
+    path.write_bytes(path.read_bytes()[:20])
+    assert not are_kept()

@@ -1,0 +1,208 @@
+"""Machines of tens of devices: what grows with their square is told beforehand, and left out."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pesto
+from random_problems import random_problem
+
+from benchmarks.problems import layered, many_gpus
+from pesto_cli import ilp
+from pesto_cli.bounds import lower_bound_us
+from pesto_cli.coarsen import coarsen
+from pesto_cli.files import Profile, write_profile
+from pesto_cli.graph import FloatArray
+from pesto_cli.ilp import cpsat, formulation, milp, search
+from pesto_cli.ilp.formulation import Formulation
+from pesto_cli.ilp.search import Pace, Search
+from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
+from pesto_cli.limits import Limits
+from pesto_cli.machine import Machine
+from pesto_cli.problem import Problem
+from pesto_cli.result import SolveStatus
+from pesto_cli.simulate import Simulator
+from pesto_cli.strategies import STRATEGIES
+from pesto_cli.strategies import Search as StrategySearch
+from pesto_cli.strategies.insertion import largest, mean
+
+LONG = Limits(1e3)
+
+
+def cpsat_model(
+    problem: Problem, balance: float | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int]:
+    """Variables and constraints of the model that CP-SAT is given."""
+    built: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(cpsat, "_search", lambda model, asked: built.append(model.cp.proto))
+        cpsat.search(Search(Formulation.build(problem), LONG, balance=balance))
+    return len(built[0].variables), len(built[0].constraints)
+
+
+def milp_model(
+    problem: Problem, balance: float | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int]:
+    """Variables and constraints of the MILP, without its pairs."""
+    with monkeypatch.context() as patched:
+        for family in ("no_overlap_on_devices", "congestion"):
+            patched.setattr(milp, family, lambda model: None)
+        asked = Search(Formulation.build(problem), LONG, balance=balance)
+        model = milp._model(asked, None, Pace(asked))
+    return len(model.variables), len(model.constraints)
+
+
+@pytest.mark.parametrize("balance", [None, 0.2])
+@pytest.mark.parametrize("model", [cpsat_model, milp_model])
+def test_the_size_of_a_random_model_is_bounded_before_it_is_built(
+    model: Any, balance: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(60):
+        problem = random_problem(seed, 4 + seed % 9, num_devices=2 + seed % 4)
+        told = Size.of(problem, balance=balance is not None)
+        variables, constraints = model(problem, balance, monkeypatch)
+        assert variables == told.variables
+        assert constraints <= told.constraints
+
+
+def test_the_size_of_a_large_model_is_hardly_overrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = coarsen(layered(400, machine=many_gpus(12)), 60).problem
+    told = Size.of(problem)
+    variables, constraints = cpsat_model(problem, None, monkeypatch)
+    assert variables == told.variables
+    assert constraints <= told.constraints < 1.05 * constraints
+
+
+def test_what_a_limit_has_room_for_grows_with_it_up_to_the_memory() -> None:
+    def is_built(num_constraints: int, limits: Limits) -> bool:
+        return not Size(1, num_constraints, 1).excess(limits)
+
+    assert is_built(LEAST_CONSTRAINTS, Limits(0.01))
+    assert not is_built(LEAST_CONSTRAINTS + 1, Limits(0.01))
+    assert is_built(3 * LEAST_CONSTRAINTS, Limits(3.0))
+    for limits in (Limits(1e6), Limits(0.01, deterministic=True)):
+        assert is_built(MOST_CONSTRAINTS, limits)
+        assert not is_built(MOST_CONSTRAINTS + 1, limits)
+
+
+@pytest.mark.parametrize("solver", ilp.SOLVERS)
+def test_a_model_that_is_too_large_is_not_built(
+    solver: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = coarsen(layered(1000, machine=many_gpus(64)), 200).problem
+    monkeypatch.setattr(formulation.Formulation, "build", lambda problem: 1 / 0)
+    found = ilp.solve(problem, LONG, solver=solver)
+    assert found.status is SolveStatus.UNKNOWN
+    assert found.schedule is None
+    assert found.bound_us == lower_bound_us(problem) > 0
+    (note,) = caplog.messages
+    assert note == found.left_out
+    assert "200 nodes on 64 devices is left out: it would have 6,2" in note
+
+
+def test_a_milp_of_many_pairs_ends_by_its_number_of_constraints(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_STEPS", 2000)
+    problem = random_problem(6, 60, memory=False, num_devices=3)
+    found = ilp.solve(problem, LONG, solver="cbc")
+    assert found.status is SolveStatus.UNKNOWN
+    assert "left out: it has more than 2,000 constraints" in found.left_out
+    assert caplog.messages == [found.left_out]
+
+
+def test_pairs_are_looked_at_within_the_limit_also_where_none_is_open() -> None:
+    calls: list[int] = []
+    problem = layered(80, machine=many_gpus(3))
+    pairs = Formulation.build(problem).open_transfer_pairs(lambda: calls.append(1))
+    num_transfers = Size.of(problem).transfers
+    assert len(list(pairs)) < num_transfers**2 / 2
+    assert len(calls) == num_transfers
+
+
+SOLVED = """
+import json, resource, sys
+from pesto_cli.cli import main
+try:
+    main()
+except SystemExit as exit_:
+    assert not exit_.code, exit_.code
+peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+print(json.dumps({"peak_gib": peak_gib}), file=sys.stderr)
+"""
+
+
+def test_64_devices_are_solved_in_little_memory_and_the_answer_tells_what_was_left_out(
+    tmp_path: Path,
+) -> None:
+    profile = tmp_path / "64.profile.json"
+    write_profile(profile, Profile(layered(1000, machine=many_gpus(64))))
+    argv = ["solve", str(profile), "-o", str(tmp_path / "p.json"), "--json", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-c", SOLVED, *argv, "--time-limit", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    *told, peak = done.stderr.splitlines()
+    assert json.loads(peak)["peak_gib"] < 1.0
+    (note,) = json.loads(done.stdout)["notes"]
+    assert "the integer program of 200 nodes on 64 devices is left out" in note
+    assert told == [note]
+
+
+def test_other_strategies_leave_nothing_out(pesto: Pesto, tmp_path: Path) -> None:
+    profile = tmp_path / "64.profile.json"
+    write_profile(profile, Profile(layered(200, machine=many_gpus(64))))
+    names = [name for name in STRATEGIES if name != "pesto"]
+    done = pesto("compare", profile, "--strategies", ",".join(names), "--time-limit", 0.2, "--json")
+    assert done.code == 0, done.err
+    assert all(result["notes"] == [] for result in json.loads(done.out))
+
+
+expert_module = importlib.import_module("pesto_cli.strategies.expert")
+
+
+@pytest.mark.parametrize(
+    ("limits", "most_cuts", "num_tried"),
+    [(Limits(0.0), 1000, 1), (Limits(1.0, deterministic=True), 7, 7)],
+    ids=["time", "number"],
+)
+def test_the_expert_tries_cuts_for_as_long_as_is_given(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, most_cuts: int, num_tried: int
+) -> None:
+    tried: list[None] = []
+    ordered = expert_module.ordered
+
+    def counted(*arguments: Any) -> Any:
+        tried.append(None)
+        return ordered(*arguments)
+
+    monkeypatch.setattr(expert_module, "ordered", counted)
+    monkeypatch.setattr(expert_module, "MOST_CUTS", most_cuts)
+    simulator = Simulator(layered(400, machine=many_gpus(16)))
+    STRATEGIES["expert"](simulator, StrategySearch(limits))
+    assert len(tried) == num_tried
+
+
+def table_us(machine: Machine, num_bytes: Any, src: int, dst: int) -> FloatArray:
+    linear = machine.latency_us[src, dst] + machine.us_per_byte[src, dst] * num_bytes
+    return np.asarray(np.maximum(machine.min_us[src, dst], linear))
+
+
+def test_transfers_between_many_pairs_are_those_of_each_pair() -> None:
+    num_bytes = np.random.default_rng(0).integers(0, 2**30, 50)
+    machines = [random_problem(seed, num_devices=3).machine for seed in range(20)]
+    for machine in [*machines, many_gpus(20)]:
+        every = range(machine.num_devices)
+        pairs = [(src, dst) for src in every for dst in every if src != dst]
+        tables = [table_us(machine, num_bytes, *pair) for pair in pairs]
+        assert np.array_equal(list(machine.transfers_us(num_bytes, pairs)), tables)
+        # To the last bit, as one more or less can turn a tie of ranks.
+        assert np.array_equal(mean(iter(tables)), np.mean(tables, axis=0))
+        assert np.array_equal(largest(iter(tables)), np.max(tables, axis=0))
