@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,10 @@ def test_solves_by_every_strategy_compile_nothing_after_the_warm_up(
 
 
 def test_every_kernel_is_compiled_for_one_signature(compiled: dict[str, Any]) -> None:
-    assert [name for name, known in compiled["after"].items() if len(known) > 1] == []
+    """But those that other kernels call with a constant, which numba compiles with these."""
+    for name, known in compiled["after"].items():
+        types = {re.sub(r"Literal\[int\]\(-?\d+\)", "int64", each) for each in known}
+        assert len(types) <= 1, name
 
 
 SOURCE = "def plus(one, other):\n    return one + other\n"

@@ -20,7 +20,7 @@ from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import FloatArray
 from pesto_cli.ilp import cpsat, formulation, milp, search
 from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.ilp.search import Pace, Search
+from pesto_cli.ilp.search import Search
 from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
 from pesto_cli.limits import Limits
 from pesto_cli.machine import Machine
@@ -49,12 +49,19 @@ def milp_model(
     problem: Problem, balance: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int]:
     """Variables and constraints of the MILP, without its pairs."""
+    files: list[str] = []
+
+    def run(question: milp.MipQuestion) -> milp.MipAnswer:
+        files.append(question.model.read_text())
+        return milp.MipAnswer()
+
     with monkeypatch.context() as patched:
         for family in ("no_overlap_on_devices", "congestion"):
             patched.setattr(milp, family, lambda model: None)
-        asked = Search(Formulation.build(problem), LONG, balance=balance)
-        model = milp._model(asked, None, Pace(asked))
-    return len(model.variables), len(model.constraints)
+        milp.search(Search(Formulation.build(problem), LONG, balance=balance), run)
+    (text,) = files
+    rows = text[text.index("ROWS") : text.index("COLUMNS")].splitlines()
+    return text.count("\n LO BND"), len(rows) - 2  # beside the heading and the objective
 
 
 @pytest.mark.parametrize("balance", [None, 0.2])
