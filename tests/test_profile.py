@@ -209,6 +209,17 @@ def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path
     assert profile(meta, SERVER, source=f"csv:{path}").provenance["notes"] == []
 
 
+@pytest.mark.parametrize(("rows", "notes"), [(300, 1), (3, 0)])
+def test_sizes_that_only_the_data_tells_are_not_noted_where_they_do_not_matter(rows, notes):
+    def build(tf):
+        values = tf.compat.v1.placeholder(tf.float32, [rows, 7], name="values")
+        some = tf.boolean_mask(values, tf.reduce_sum(values, axis=1) > 0, name="some")
+        large = tf.ones([500, 500]) * tf.reduce_sum(some)
+        return [tf.reduce_sum(large * large, name="total")]
+
+    assert len(profile(exported(build), SERVER).provenance["notes"]) == notes
+
+
 def test_a_size_that_nothing_tells_is_called_so():
     def build(tf):
         rows = tf.TensorArray(tf.float32, 3, infer_shape=False)

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,12 @@ from rich.console import Console
 from test_cli import save
 from test_progress import run_in_terminal
 
-from pesto_cli.graph import OpGraph
+from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.limits import Limits
 from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.problem import Problem
 from pesto_cli.report.layouts import Layouts, layouts
-from pesto_cli.report.tables import comparison
+from pesto_cli.report.tables import comparison, expert_remark
 from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.run import run
@@ -45,6 +46,16 @@ def lines_of(shown: Layouts, columns: int) -> Sequence[str]:
     terminal = io.StringIO()
     Console(file=terminal, width=columns).print(shown)
     return [line.rstrip() for line in terminal.getvalue().splitlines()]
+
+
+def test_an_expert_that_loses_to_a_single_device_is_told_of() -> None:
+    chain = OpGraph.build(["a", "b"], [Tensor(0, 10**6, [1])])
+    found = run(on_gpus(chain, [10.0, 10.0]), "single", Search())
+    slower = replace(found.schedule, end_us=found.schedule.end_us + 5.0)
+    for expert, remark in ((found.schedule, None), (slower, "expert is 25.0% slower than single")):
+        said = expert_remark([found, replace(found, strategy="expert", schedule=expert)])
+        assert said == remark or (remark and said and said.startswith(remark))
+    assert expert_remark([replace(found, strategy="expert")]) is None
 
 
 @pytest.mark.parametrize("columns", [30, 40, 60, 80, 100, 120, 200])

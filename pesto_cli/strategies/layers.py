@@ -1,11 +1,13 @@
 """The layers of a model and their branches, read from the name scopes of its ops.
 
 A layer is one of several numbered sibling scopes (`layer_0`, `layer_1`; `conv2d`, `conv2d_1`), or a
-scope without such siblings above or below it (`embedding`, `softmax`). Scopes of time steps do not
-count. Gradients and updates carry their layer's scope within their name
-(`gradients/layer_0/MatMul_grad`, `train_op/update_layer_0/kernel`); what carries none, such as the
-sum of two gradients, belongs to the layer that its largest input comes from. A graph without scopes
-is cut by height. The branches of a layer are the scopes within it.
+scope of which most work is not in such siblings (`embedding`, `softmax`). Scopes of time steps do
+not count, nor siblings that share a variable, nor scopes of which no op leads to a gradient (those
+of variables and optimisers). Gradients and updates carry their layer's scope within their name
+(`gradients/layer_0/MatMul_grad`, `train_op/update_layer_0/kernel`); what carries none belongs to
+the layer of the variable that it shares with others, or to that which its largest input comes from,
+such as the sum of two gradients. A graph without scopes is cut by height. The branches of a layer
+are the scopes within it.
 """
 
 import re
