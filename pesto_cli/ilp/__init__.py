@@ -5,7 +5,6 @@ The formulation stands twice, as mathematics that reads the same: `cpsat` for OR
 for links that serve first come first, as in the simulator.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -20,11 +19,12 @@ from pesto_cli.ilp.search import Found, OnSolution, Search
 from pesto_cli.ilp.size import Size
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
 from pesto_cli.limits import Limits
+from pesto_cli.printable import logger
 from pesto_cli.problem import Problem
 from pesto_cli.result import SolveStatus, optimal_up_to_us
 from pesto_cli.schedule import Schedule
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
