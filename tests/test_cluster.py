@@ -351,9 +351,17 @@ def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers:
         small_us, per_byte = (sum(part) for part in zip(sender, receiver, strict=True))
         return small_us, small_us + per_byte * 2**20
 
-    # What else runs on the machine can hide it in a measurement, but hardly in three.
-    measured = [lost_us() for _ in range(3)]
-    assert any(large_us > max(small_us, 50) for small_us, large_us in measured), measured
+    # What else runs on the machine can hide it in a measurement.
+    measured: list[tuple[float, float]] = []
+    while len(measured) < 5:
+        small_us, large_us = lost_us()
+        assert 0 <= small_us <= large_us
+        if large_us > max(small_us, 50):
+            return
+        measured.append((small_us, large_us))
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        pytest.skip("other work hides what transfers cost a worker that computes")
+    pytest.fail(f"larger transfers cost no more than small ones: {measured}")
 
 
 def test_the_wait_at_a_worker_that_computes_is_timed_and_a_gpu_has_none(workers: Cluster) -> None:
