@@ -4,11 +4,13 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from conftest import Pesto
 
 import pesto_cli.doctor
+import pesto_cli.simulate
 from pesto_cli.doctor import Check, Verdict, parts, probes
 from pesto_cli.doctor.apart import apart
 from pesto_cli.doctor.check import Probe
@@ -62,6 +64,9 @@ def refuse(*args: object, **kwargs: object) -> None:
     raise OSError(30, "Read-only file system")
 
 
+NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
+
+
 @pytest.mark.parametrize(
     ("target", "name", "value", "look", "words"),
     [
@@ -69,6 +74,7 @@ def refuse(*args: object, **kwargs: object) -> None:
         (parts.os, "sched_getaffinity", lambda pid: {0}, parts.cores, "1 of "),
         (parts, "memory_bytes", lambda: 2**30, parts.memory, "only 1.0 GiB"),
         (tempfile, "TemporaryFile", refuse, probes.kernel_cache, "cannot be written to"),
+        (pesto_cli.simulate, "simulate", NOWHERE_KEPT, probes.kernel_cache, "no folder for comp"),
         (sys, "argv", [], lambda: parts.version("no-such-package"), "not installed"),
     ],
 )

@@ -51,7 +51,12 @@ def kernel_cache() -> str:
     from pesto_cli import kernels
     from pesto_cli.simulate import simulate
 
-    folder = Path(simulate.stats.cache_path)
+    kept_in = simulate.stats.cache_path
+    if kept_in is None:
+        raise EnvironmentFailedError(
+            "no folder for compiled kernels can be written to: every process compiles again"
+        )
+    folder = Path(kept_in)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
