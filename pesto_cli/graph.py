@@ -120,6 +120,9 @@ class OpGraph:
 
         A consumer that takes a tensor both on the host and on its device counts as taking the data.
         `colocation_group[i]` may be None: the op moves alone.
+
+        Raises:
+            BadInputError: a number does not fit into 64 bits, or breaks a rule of the graph.
         """
         num_ops = len(names)
         ordered = sorted(tensors, key=lambda tensor: tensor.producer)
@@ -134,18 +137,18 @@ class OpGraph:
             consumers.extend(sorted(host))
             on_host.extend(host[consumer] for consumer in sorted(host))
             offsets.append(len(consumers))
-        edges = np.asarray(control_edges, dtype=np.int64).reshape(-1, 2)
+        edges = _whole_numbers("control_edges", control_edges).reshape(-1, 2)
         return cls(
             names=tuple(names),
             types=tuple(types) if types is not None else ("",) * num_ops,
             colocation_group=_dense_groups(colocation_group, num_ops),
-            resident_bytes=_column(resident_bytes, num_ops, 0),
-            alias_of=_column(alias_of, num_ops, -1),
-            num_members=_column(num_members, num_ops, 1),
-            tensor_producer=np.array([t.producer for t in ordered], dtype=np.int64),
-            tensor_bytes=np.array([t.num_bytes for t in ordered], dtype=np.int64),
+            resident_bytes=_column("resident_bytes", resident_bytes, num_ops, 0),
+            alias_of=_column("alias_of", alias_of, num_ops, -1),
+            num_members=_column("num_members", num_members, num_ops, 1),
+            tensor_producer=_whole_numbers("tensors.producer", [t.producer for t in ordered]),
+            tensor_bytes=_whole_numbers("tensors.bytes", [t.num_bytes for t in ordered]),
             consumer_offsets=np.array(offsets, dtype=np.int64),
-            consumers=np.array(consumers, dtype=np.int64),
+            consumers=_whole_numbers("tensors.consumers", consumers),
             consumer_on_host=np.array(on_host, dtype=np.bool_),
             control_edges=np.unique(edges, axis=0) if len(edges) else edges,
         )
@@ -307,10 +310,20 @@ def topological_order(successors: Adjacency) -> list[int]:
     return order
 
 
-def _column(values: ArrayLike | None, num_ops: int, default: int) -> IntArray:
+def _column(name: str, values: ArrayLike | None, num_ops: int, default: int) -> IntArray:
     if values is None:
         return np.full(num_ops, default, dtype=np.int64)
-    return np.asarray(values, dtype=np.int64)
+    return _whole_numbers(f"ops.{name}", values)
+
+
+def _whole_numbers(column: str, values: ArrayLike) -> IntArray:
+    try:
+        return np.asarray(values, dtype=np.int64)
+    except OverflowError:
+        raise BadInputError(
+            f"{column} has a number that 64 bits cannot hold; whole numbers from -2^63 to 2^63 - 1 "
+            "were expected."
+        ) from None
 
 
 def _dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> IntArray:

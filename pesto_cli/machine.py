@@ -11,6 +11,10 @@ from pesto_cli.graph import FloatArray, IntArray
 
 # Of names in one line.
 MOST_NAMES = 8
+# Eleven days, for one op or transfer: beyond it, sums lose their nanoseconds.
+MAX_TIME_US = 1e12
+MAX_SPEED = 1e9
+MAX_MEMORY_BYTES = 2**60
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,10 @@ class Machine:
                         "(for a route over several links, their sum)."
                     )
         for name in ("signal_us", "step_overhead_us"):
-            if not 0 <= getattr(self, name) < np.inf:
+            if not 0 <= getattr(self, name) <= MAX_TIME_US:
                 raise BadInputError(
-                    f"{name} is {getattr(self, name)}; a finite number of 0 or more was expected."
+                    f"{name} is {getattr(self, name)}; a number from 0 to {MAX_TIME_US:g} was "
+                    "expected."
                 )
 
     def __repr__(self) -> str:
@@ -228,15 +233,16 @@ class Machine:
 
 
 def _check_device(device: Device) -> None:
-    for attribute, value, fits in (
-        ("speed", device.speed, device.speed > 0),
-        ("memory_bytes", device.memory_bytes, device.memory_bytes >= 0),
-        ("op_overhead_us", device.op_overhead_us, device.op_overhead_us >= 0),
+    for attribute, least, most in (
+        ("speed", 1 / MAX_SPEED, MAX_SPEED),
+        ("memory_bytes", 0, MAX_MEMORY_BYTES),
+        ("op_overhead_us", 0, MAX_TIME_US),
     ):
-        if not fits:
-            expected = "more than 0" if attribute == "speed" else "0 or more"
+        value = getattr(device, attribute)
+        if not least <= value <= most:
             raise BadInputError(
-                f"device {device.name!r} has {attribute} {value}; {expected} was expected."
+                f"device {device.name!r} has {attribute} {value}; a number from {least:g} to "
+                f"{most:g} was expected."
             )
 
 
@@ -250,10 +256,10 @@ def _check_link(link: Link, names: list[str]) -> None:
     if link.src == link.dst:
         raise BadInputError(f"link {link.src} -> {link.dst} joins a device with itself; drop it.")
     for attribute, value in vars(link.comm).items():
-        if not 0 <= value < np.inf:
+        if not 0 <= value <= MAX_TIME_US:
             raise BadInputError(
-                f"link {link.src} -> {link.dst} has {attribute} {value}; "
-                "a finite number of 0 or more was expected."
+                f"link {link.src} -> {link.dst} has {attribute} {value}; a number from 0 to "
+                f"{MAX_TIME_US:g} was expected."
             )
 
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
-from pesto_cli.machine import Machine, short_list
-
-# Eleven days for one op: beyond it, sums lose their nanoseconds.
-MAX_TIME_US = 1e12
+from pesto_cli.machine import MAX_TIME_US, Machine, short_list
+from pesto_cli.totals import check_totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,8 @@ class Problem:
         """Check the op times, and that every op and colocation group has a device.
 
         Raises:
-            BadInputError: a time is negative or infinite, or a table has the wrong shape.
+            BadInputError: a time is negative or infinite, a table has the wrong shape, or a total
+                over the graph overflows.
             InfeasibleError: no device can run an op, or all members of a group.
         """
         num_ops, num_devices = self.graph.num_ops, self.machine.num_devices
@@ -51,6 +50,7 @@ class Problem:
                 f"headroom is {self.headroom}; a share of the memory in (0, 1] was expected."
             )
         self._check_times()
+        check_totals(self.graph, self.machine, self.duration_us)
         self._check_affinity()
 
     @classmethod

@@ -19,6 +19,7 @@ DATA = [
     "errors",
     "graph",
     "machine",
+    "totals",
     "problem",
     "symmetry",
     "schedule",

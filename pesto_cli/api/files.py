@@ -1,6 +1,5 @@
 """Any file of pesto's, and any graph of TensorFlow's, read and written."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from pesto_cli.files import (
     PlacementFile,
     Profile,
     atomic_write,
+    loads,
     read_bytes,
     read_comm,
     read_constraints,
@@ -67,10 +67,9 @@ def load(name: Path | str) -> Any:
 def _format(data: bytes) -> str:
     """What a JSON file says that it is; empty if it says nothing, or is damaged."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        return str(loads(data).get("format"))
+    except ValueError:
         return ""
-    return str(value.get("format"))
 
 
 @checked

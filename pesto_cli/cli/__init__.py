@@ -15,15 +15,17 @@ from pesto_cli.cli.doctor import completion, doctor
 from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.numba_cache import kernel_cache
-from pesto_cli.cli.options import echo
+from pesto_cli.cli.options import echo, max_input_option
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
+from pesto_cli.cli.streams import open_standard_streams
 from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedError, PestoError
 
 
 def main() -> None:
     """Run the command line, and turn every outcome into its exit code."""
+    open_standard_streams()
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(errors="replace")  # a locale may lack the characters of a table
@@ -79,6 +81,7 @@ class InOrder(click.Group):
 @click.group(
     cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
+@max_input_option
 @click.version_option(__version__, prog_name="pesto")
 def cli() -> None:
     """Place the ops of a TensorFlow training graph on several devices.

@@ -19,6 +19,37 @@ PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
 
 
+# What a size is counted in; without `i` in powers of 1000.
+UNITS = {
+    f"{prefix}{binary}".lower(): (1024 if binary else 1000) ** power
+    for power, prefix in enumerate(("", "k", "M", "G", "T"))
+    for binary in ("", "i")
+}
+
+
+def _limit_input(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Have a size such as `8GB` hold for all that the command reads."""
+    from pesto_cli.files.reading import input_limit
+
+    size = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kmgt]?i?)b?", value.lower())
+    if size is None:
+        raise click.BadParameter(f"{value!r} is no size; one such as 8GB or 500MiB was expected.")
+    ctx.with_resource(input_limit(int(float(size[1]) * UNITS[size[2]])))
+
+
+def max_input_option(command: Command) -> Command:
+    """`--max-input`, of all commands."""
+    return click.option(
+        "--max-input",
+        default="4GB",
+        show_default=True,
+        metavar="SIZE",
+        callback=_limit_input,
+        expose_value=False,
+        help="Read no larger file; of a packed one, what it unpacks to.",
+    )(command)
+
+
 def output_option(what: str) -> Callable[[Command], Command]:
     """`-o FILE`, required."""
     return click.option("-o", "--output", type=PATH, required=True, help=f"Where to write {what}.")

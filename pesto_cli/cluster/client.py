@@ -19,6 +19,7 @@ from pesto_cli.cluster.messages import Answer, Lost, Raised, Reply, Request, Sta
 from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.processes import die_with
 from pesto_cli.errors import PestoError
+from pesto_cli.files import input_limit
 
 # What sessions raise when a task is gone; others speak of the graph or its data.
 OF_A_LOSS = {
@@ -55,8 +56,8 @@ def main() -> None:
 def _reply(asked: bytes, opened: Opened) -> Reply:
     try:
         request: Request = pickle.loads(asked)
-        value = request.function(opened.connection, *request.args, **request.kwargs)
-        return Answer(value)
+        with input_limit(request.max_input_bytes):
+            return Answer(request.function(opened.connection, *request.args, **request.kwargs))
     except BaseException as error:
         if _may_be_a_loss(error):
             opened.check()

@@ -15,6 +15,7 @@ from pesto_cli.cluster.messages import Request
 from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.running_cluster import RunningCluster
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.files import max_input_bytes
 from pesto_cli.machine import PRESETS, Machine
 
 P = ParamSpec("P")
@@ -47,7 +48,7 @@ class Cluster:
             EnvironmentFailedError: the client or a worker has ended; the cluster is gone.
             RuntimeError: the function raised something else; a note has its traceback.
         """
-        answer: T = self._client.call(Request(function, args, kwargs))
+        answer: T = self._client.call(Request(function, args, kwargs, max_input_bytes()))
         return answer
 
 

@@ -8,6 +8,7 @@ left = ["worker:0"]
 right = ["worker:1"]
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def _check_jobs(content: Mapping[str, Any]) -> None:
 
 def _check_address(task: str, address: str, all_addresses: list[str]) -> None:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if not host or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 2**16:
         raise BadInputError(f"{task} is at {address!r}; HOST:PORT was expected, as in host:2222.")
     if all_addresses.count(address) > 1:
         raise BadInputError(f"two tasks are at {address}; each needs a port of its own.")

@@ -18,11 +18,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Request:
-    """Call a function with the connection and these arguments."""
+    """Call a function with the connection and these arguments.
+
+    max_input_bytes: of the files that it reads.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    max_input_bytes: int
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ from pesto_cli.files.constraints import read_constraints
 from pesto_cli.files.machine import read_machine
 from pesto_cli.files.placement import PlacementFile, placement, read_placement, write_placement
 from pesto_cli.files.profile import MAX_TENSOR_BYTES, Profile, read_profile, write_profile
-from pesto_cli.files.storage import read_bytes, sha256
+from pesto_cli.files.reading import (
+    check_input_size,
+    content,
+    input_limit,
+    max_input_bytes,
+    read_bytes,
+)
+from pesto_cli.files.storage import loads, sha256
 from pesto_cli.files.writing import atomic_write
 
 __all__ = [
@@ -19,7 +26,12 @@ __all__ = [
     "PlacementFile",
     "Profile",
     "atomic_write",
+    "check_input_size",
+    "content",
+    "input_limit",
     "link_kinds",
+    "loads",
+    "max_input_bytes",
     "placement",
     "read_bytes",
     "read_comm",

@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Literal
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.files.machine import NonNegative
-from pesto_cli.files.storage import Schema, parse_json, read_bytes, write_json
+from pesto_cli.files.machine import Finite, NonNegative
+from pesto_cli.files.reading import read_bytes
+from pesto_cli.files.storage import Schema, parse_json, write_json
 from pesto_cli.machine import CommModel, Link, Machine
 
 # Kinds of its two devices, and its channel where that tells it from others.
@@ -34,7 +35,7 @@ class _CommLinkSchema(Schema):
     receiver_us_per_byte: NonNegative = 0.0
     wait_us: NonNegative = 0.0
     channel: str = ""
-    r_squared: float | None = None
+    r_squared: Finite | None = None
     num_samples: int | None = None
     signal_us: NonNegative | None = None
     two_at_once: NonNegative | None = None

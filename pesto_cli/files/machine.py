@@ -10,13 +10,14 @@ from pesto_cli.errors import BadInputError, about, likely
 from pesto_cli.files.storage import Schema, read_toml, validate
 from pesto_cli.machine import PRESETS, CommModel, Device, DeviceKind, Link, Machine
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _DeviceSchema(Schema):
     name: str
     kind: str
-    memory_bytes: int = Field(le=2**60)
+    memory_bytes: int
     speed: float = 1.0
     op_overhead_us: float = 0.0
 
@@ -37,9 +38,9 @@ class _LinkSchema(Schema):
 
 class _KindSchema(Schema):
     type: Literal["CPU", "GPU"]
-    frequency_mhz: int = Field(gt=0)
-    num_cores: int = Field(gt=0)
-    bandwidth_gb_s: float = Field(gt=0)
+    frequency_mhz: int = Field(gt=0, lt=2**31)
+    num_cores: int = Field(gt=0, lt=2**31)
+    bandwidth_gb_s: float = Field(gt=0, lt=1e9)
     architecture: str = ""
     launch_us: NonNegative = 0.0
     no_launch_us: NonNegative = 0.0

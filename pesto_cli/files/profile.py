@@ -12,7 +12,8 @@ from pydantic import Field
 
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import MachineSchema, machine_json
-from pesto_cli.files.storage import Extensible, parse_json, read_bytes, sha256, write_json
+from pesto_cli.files.reading import read_bytes
+from pesto_cli.files.storage import Extensible, parse_json, sha256, write_json
 from pesto_cli.graph import FloatArray, IntArray, OpGraph, Tensor
 from pesto_cli.machine import short_list
 from pesto_cli.problem import Problem
@@ -70,8 +71,8 @@ _NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 SPREAD_TABLES = ("min_us", "mean_us", "std_us")
 # Far above any tensor, and low enough that the sum over a graph stays an int64.
 MAX_TENSOR_BYTES = 2**45
-_Bytes = Annotated[int, Field(le=MAX_TENSOR_BYTES)]
-_Index = Annotated[int, Field(lt=2**31)]
+_Bytes = Annotated[int, Field(ge=0, le=MAX_TENSOR_BYTES)]
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph says what is wrong with -1
 
 
 class _OpsSchema(Extensible):

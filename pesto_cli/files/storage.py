@@ -1,41 +1,21 @@
-"""Reading files, and writing JSON: bytes, JSON and TOML with one clear message for a bad one."""
+"""Writing JSON, and parsing JSON and TOML with one clear message for a bad one."""
 
 import gzip
 import hashlib
 import json
 import re
 import tomllib
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pesto_cli.errors import BadInputError, likely
+from pesto_cli.files.reading import of_a_graph, read_bytes
 from pesto_cli.files.writing import atomic_write
 
 GRAPH_SUFFIXES = (".meta", ".pb", ".pbtxt")
-
-
-def read_bytes(path: Path | str) -> bytes:
-    """The content of a file, unpacked if it is gzip.
-
-    Raises:
-        BadInputError: the file is missing, unreadable or a truncated gzip.
-    """
-    try:
-        data = Path(path).read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except IsADirectoryError:
-        graph = f" {_of_a_graph(path)}" if any(Path(path).glob("saved_model.pb*")) else ""
-        raise BadInputError(f"{path} is a folder; a file was expected.{graph}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise BadInputError(f"{path} is a truncated or damaged gzip file; make it again.") from None
-    except FileNotFoundError:
-        raise BadInputError(f"{path} does not exist; give the path of a file.") from None
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def sha256(data: bytes) -> str:
@@ -79,11 +59,11 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
     """Parse version 1 of a JSON format; `what` says what was expected, and how to make it."""
     try:
-        value = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+        value = loads(data)
+    except ValueError as error:
         if _is_graph(Path(path), data):
             raise BadInputError(
-                f"{path} is a TensorFlow graph; a {what} was expected. {_of_a_graph(path)}"
+                f"{path} is a TensorFlow graph; a {what} was expected. {of_a_graph(path)}"
             ) from None
         if CONFLICT.search(data):
             raise BadInputError(
@@ -106,10 +86,6 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
     return validate(path, value, schema, f"a {what} was expected: make it again")
 
 
-def _of_a_graph(path: Path | str) -> str:
-    return f"Profile the graph first: pesto profile {path} -m MACHINE -o PROFILE"
-
-
 def _is_graph(path: Path, data: bytes) -> bool:
     """By its name, or by how it begins: as a protocol buffer does with nodes in it, or as text."""
     if path.suffix in GRAPH_SUFFIXES or data.lstrip().startswith((b"node {", b"meta_info_def {")):
@@ -117,8 +93,56 @@ def _is_graph(path: Path, data: bytes) -> bool:
     return data[:1] == b"\n" and any(op in data for op in (b"NoOp", b"Const", b"Placeholder"))
 
 
+# Deeper than any format, and far from where recursion ends.
+MAX_DEPTH = 100
+# Half of a surrogate pair, if none of the other half stands beside it.
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def loads(data: bytes) -> Any:
+    """Parse JSON whose texts and nesting can also be written and printed.
+
+    Raises:
+        ValueError: it is damaged, or nested too deeply, or a text has half of a surrogate pair.
+    """
+    try:
+        text = data.decode(json.detect_encoding(data))
+        value = json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise _too_deep() from None
+    for _ in _levels(value):
+        pass
+    if SURROGATE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            near = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+            raise ValueError(f"half of a surrogate pair in a text, at {near}") from None
+    return value
+
+
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number in JSON; null was expected where there is none")
+
+
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """Yield what lists and tables hold, level by level."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+        yield level
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested more than {MAX_DEPTH} deep")
 
 
 def validate(
@@ -151,13 +175,36 @@ def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
     return tuple(schema.model_fields)
 
 
+# A key of many parts, for which `tomllib` takes the square of their number.
+LONG_KEY = re.compile(
+    r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)"""
+    f"{{{MAX_DEPTH}}}",
+    re.MULTILINE,
+)
+
+
 def read_toml(path: Path | str) -> dict[str, Any]:
     """Parse a TOML file."""
     try:
-        return tomllib.loads(read_bytes(path).decode())
+        return _parsed_toml(read_bytes(path).decode())
     except UnicodeDecodeError:
         raise BadInputError(
             f"{path} is not TOML but binary data; a text file was expected: give another one."
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise BadInputError(f"{path} is not TOML: {error}; mend it there.") from None
+
+
+def _parsed_toml(text: str) -> dict[str, Any]:
+    """Raise ValueError for what TOML has no room for: numbers beyond 64 bits, and deep nesting."""
+    if LONG_KEY.search(text):
+        raise _too_deep()
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    for level in _levels(value):
+        for each in level:
+            if isinstance(each, int) and not -(2**63) <= each < 2**63:
+                raise ValueError("a whole number has more than 64 bits")
+    return value

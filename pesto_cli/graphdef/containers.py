@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import atomic_write
-from pesto_cli.graphdef.event_files.events import is_event_file
+from pesto_cli.files import atomic_write, content
+from pesto_cli.graphdef.event_files.events import is_event_data
 from pesto_cli.graphdef.structure import check_contents
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -50,7 +50,7 @@ def _meta_graph(path: Path) -> Any:
     if path.is_dir():
         return _only_meta_graph(path, read_saved_model(path))
     data = _read_file(path)
-    if is_event_file(path):
+    if is_event_data(data):
         raise BadInputError(
             f"{path}: a TensorBoard event file, where {EXPECTED} was expected. Take the graph out"
             f" of it first: pesto export {path} -o GRAPH.meta"
@@ -75,10 +75,10 @@ def read_saved_model(path: Path | str) -> Any:
     path = Path(path)
     binary, text = (path / name for name in _SAVED_MODEL_FILES)
     if binary.exists():
-        saved_model = _parsed_saved_model(binary.read_bytes())
+        saved_model = _parsed_saved_model(_read_file(binary))
         found = "a saved_model.pb that is truncated or holds no graph"
     elif text.exists():
-        saved_model = _parsed_text(text.read_text(), _saved_model_type()())
+        saved_model = _parsed_text(_read_file(text).decode(errors="replace"), _saved_model_type()())
         found = "a saved_model.pbtxt that holds no graph"
     else:
         saved_model = None
@@ -122,7 +122,7 @@ def _serialized(path: Path, message: Any) -> bytes:
 
 def _read_file(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        data = content(path)
     except FileNotFoundError:
         raise BadInputError(
             f"{path}: no such file, where {EXPECTED} was expected. Check the path."
@@ -222,7 +222,7 @@ def _attempt_text(text: str, message: Any) -> Any:
 
     try:
         return text_format.Parse(text, message)
-    except (text_format.ParseError, ValueError) as error:
+    except (text_format.ParseError, ValueError, RecursionError) as error:
         return error
 
 

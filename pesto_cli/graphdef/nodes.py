@@ -1,5 +1,6 @@
 """The nodes of a GraphDef that one training step needs, with their wiring as indices."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,13 +98,19 @@ def _wired(proto: Any, position: Mapping[str, int]) -> tuple[list[tuple[int, int
         else:
             name, _, output = text.partition(":")
             source = _position(name, position, f"is an input of node {proto.name!r}")
-            if output and not output.isdecimal():
+            number = output_number(output or "0")
+            if number is None:
                 raise BadInputError(
                     f"node {proto.name!r} has the input {text!r}; NODE or NODE:NUMBER was expected:"
                     " export the graph again."
                 )
-            inputs.append((source, int(output or 0)))
+            inputs.append((source, number))
     return inputs, controls
+
+
+def output_number(text: str) -> int | None:
+    """Return the number of an output, None where a text is none; no op has more than 10^9."""
+    return int(text) if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _position(name: str, position: Mapping[str, int], why: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.errors import BadInputError, InfeasibleError, about
+from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.graph import FEED_TYPES, BoolArray, OpGraph, Tensor
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
@@ -18,7 +19,7 @@ from pesto_cli.graphdef.frames import outermost_frames
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
-from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.nodes import Node, needed_nodes, output_number, topological_order
 from pesto_cli.graphdef.program_devices import device_type, program_device
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.sizes import TensorSize, tensor_sizes, unbounded
@@ -83,7 +84,7 @@ def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> St
             *(step.group[members[0]] for members in step.ops.members),
             *[None] * len(step.returns),
         ],
-        resident_bytes=[sum(resident_bytes(step.nodes[index]) for index in op) for op in members],
+        resident_bytes=[_resident_bytes(step, op) for op in members],
         alias_of=[_alias(step, op) for op in members],
     )
     supported = _supported(step, graph.names)
@@ -180,12 +181,13 @@ def _returns(
         name, is_tensor, number = fetch.partition(":")
         if is_tensor:
             outputs = len(sizes[index_of[name]])
-            if not number.isdecimal() or int(number) >= outputs:
+            output = output_number(number)
+            if output is None or output >= outputs:
                 raise BadInputError(
                     f"fetch {fetch!r}: op {name!r} has {outputs} outputs; {name}:NUMBER with a "
                     f"number below {outputs} was expected."
                 )
-            returns[index_of[name], int(number)] = None
+            returns[index_of[name], output] = None
     return list(returns)
 
 
@@ -213,9 +215,26 @@ def _tensors(step: _Facts, open_shapes: bool) -> list[Tensor]:
         size, takers = step.sizes[index][number], step.takers.get((index, number), ())
         if takers and size.num_elements is None and not (size.is_handle or open_shapes):
             raise unbounded(step.nodes[index], size)
+        _check_size(f"an output of {step.nodes[index].name!r}", size.num_bytes)
         consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
         tensors.append(Tensor(step.ops.op_of[index], size.num_bytes, consumers, on_host))
     return tensors
+
+
+def _check_size(what: str, num_bytes: int) -> int:
+    if num_bytes > MAX_TENSOR_BYTES:
+        raise BadInputError(
+            f"{what} takes {num_bytes:,} bytes; at most {MAX_TENSOR_BYTES:,} were expected: correct"
+            " its shape."
+        )
+    return num_bytes
+
+
+def _resident_bytes(step: _Facts, members: Sequence[int]) -> int:
+    """Return the size of the variables of an op."""
+    names = [step.nodes[index].name for index in members]
+    sizes = [resident_bytes(step.nodes[index]) for index in members]
+    return sum(map(_check_size, map(repr, names), sizes))
 
 
 def _control_edges(step: _Facts) -> list[tuple[int, int]]:
@@ -235,10 +254,14 @@ def _control_edges(step: _Facts) -> list[tuple[int, int]]:
 
 def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
     """Yield the ops that constants wait for, through other constants."""
-    for constant in constants:
-        controls = step.nodes[constant].controls
-        yield from (step.ops.op_of[source] for source in controls)
-        yield from _waited_for(step, [s for s in controls if step.ops.op_of[s] == LEFT_OUT])
+    waiting, seen = list(constants), set(constants)
+    while waiting:
+        for source in step.nodes[waiting.pop()].controls:
+            if step.ops.op_of[source] != LEFT_OUT:
+                yield step.ops.op_of[source]
+            elif source not in seen:
+                seen.add(source)
+                waiting.append(source)
 
 
 def _alias(step: _Facts, members: Sequence[int]) -> int:

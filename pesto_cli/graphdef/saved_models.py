@@ -1,15 +1,18 @@
 """One signature of a SavedModel as a MetaGraphDef, with its functions inlined."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.completion import MAIN_OP, imported
 from pesto_cli.graphdef.containers import read_saved_model
 from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
+from pesto_cli.graphdef.nodes import output_number
 from pesto_cli.graphdef.self_contained import require_no_python
 from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.structure import (
@@ -126,6 +129,7 @@ def _saved_values(prefix: Path, keys: Mapping[str, str]) -> dict[str, Any]:
     tf = tensorflow()
     try:
         checkpoint = tf.train.load_checkpoint(str(prefix))
+        check_input_size(prefix, _num_bytes(checkpoint, keys.values()), "has variables of")
         return {name: checkpoint.get_tensor(key) for name, key in keys.items()}
     except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -133,6 +137,11 @@ def _saved_values(prefix: Path, keys: Mapping[str, str]) -> dict[str, Any]:
             f"{prefix}: the saved values cannot be read ({reason}); those of a SavedModel were"
             " expected. Copy the whole directory again, or save the model again."
         ) from error
+
+
+def _num_bytes(checkpoint: Any, keys: Iterable[str]) -> int:
+    shapes, types = checkpoint.get_variable_to_shape_map(), checkpoint.get_variable_to_dtype_map()
+    return sum(types[key].size * math.prod(shapes[key]) for key in keys)
 
 
 def _pruned(meta: Any) -> Any:
@@ -165,7 +174,7 @@ def _checkpoint_keys(graph_def: Any) -> dict[str, str]:
             handle, value = (_through_identities(nodes, name) for name in node.input[:2])
             restore = nodes[node_name(value)]
             if restore.op == "RestoreV2":
-                index = int(value.split(":")[1]) if ":" in value else 0
+                index = output_number(value.partition(":")[2] or "0") or 0
                 keys[handle] = _restored_key(nodes, restore, index)
     return keys
 

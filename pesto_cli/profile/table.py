@@ -8,6 +8,10 @@ from pathlib import Path
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import MAX_TENSOR_BYTES, read_bytes
+from pesto_cli.machine import MAX_TIME_US
+
+# Of a cell, in an error.
+SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,8 @@ class Row:
             raise BadInputError(f"{self.where}: no {column}; fill in the column or drop the row.")
         return cell
 
-    def amount(self, column: str) -> float:
-        """A finite number of 0 or more.
+    def amount(self, column: str, most: float = MAX_TIME_US) -> float:
+        """A number from 0 to `most`.
 
         Raises:
             BadInputError: it is something else.
@@ -39,19 +43,19 @@ class Row:
             amount = float(cell)
         except ValueError:
             amount = math.nan
-        if not 0 <= amount < math.inf:
+        if not 0 <= amount <= most:
             raise BadInputError(
-                f"{self.where}: {column} is {cell!r}; a finite number of 0 or more was expected."
+                f"{self.where}: {column} is {cell[:SHOWN]!r}; a number from 0 to {most:g} was "
+                "expected."
             )
         return amount
 
     def num_bytes(self, column: str) -> int:
-        """A whole number of 0 or more."""
-        amount = self.amount(column)
-        if amount != int(amount) or amount > MAX_TENSOR_BYTES:
+        """A whole number from 0 to the largest tensor."""
+        amount = self.amount(column, MAX_TENSOR_BYTES)
+        if amount != int(amount):
             raise BadInputError(
-                f"{self.where}: {column} is {self.cells[column]!r}; "
-                f"whole bytes, at most {MAX_TENSOR_BYTES}, were expected."
+                f"{self.where}: {column} is {self.cells[column]!r}; whole bytes were expected."
             )
         return int(amount)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.fetches import (
     SHAPED_TYPES,
     dynamic_shape,
@@ -158,7 +159,11 @@ def _given(source: str) -> Iterator[Any]:
 def _read(path: Path) -> Batch:
     try:
         with np.load(path, allow_pickle=False) as file:
+            entries = file.zip.infolist()
+            check_input_size(path, sum(entry.file_size for entry in entries), "unpacks to")
             return dict(file)
+    except BadInputError:
+        raise
     except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
         raise BadInputError(
             f"{path} cannot be read ({type(error).__name__}: {error}); a file by numpy.savez was "

@@ -10,6 +10,7 @@ TEXTS = (
     "nul\0in it",
     "Größe/日本語 \U0001f355",
     "\ud800",  # half of a pair: no UTF-8 has it
+    "the other half \udfff, and \udc00\ud83d in the wrong order",
     "../../etc/passwd",
     "/job:worker/task:99/device:TPU:7",
     "*[",
@@ -20,9 +21,13 @@ TEXTS = (
     "a:b:c",
 )
 NUMBERS = (
-    *(0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 10**400),
-    *(0.5, -0.0, 5e-324, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
+    *(0, -1, 1, 2**31, 2**45, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, 10**400),
+    *(-(2**31), -(2**63), -(2**63) - 1, -(2**64), -(10**30), -(10**400)),
+    *(0.5, -0.0, 5e-324, 1e12, 1e15, 1e308, -1e308),
+    *(float("nan"), float("inf"), float("-inf")),
 )
+# Stand for what Python's writers refuse to write: see `written_out`.
+NESTED, DIGITS = "@nested@", "@digits@"
 
 
 def value(rng: random.Random) -> Any:
@@ -30,8 +35,20 @@ def value(rng: random.Random) -> Any:
     nested: Any = 1
     for _ in range(rng.choice((1, 3, 90))):
         nested = [nested]
-    other = (None, True, False, [], {}, {"": None}, nested, [[], {}], list(range(50)))
+    other = (
+        *(None, True, False, [], {}, {"": None}, nested, [[], {}], list(range(50))),
+        *(NESTED, NESTED, DIGITS, DIGITS),
+    )
     return rng.choice((rng.choice(NUMBERS), rng.choice(TEXTS), rng.choice(other)))
+
+
+def written_out(rng: random.Random, text: str) -> str:
+    """The text of JSON or TOML, nested deeply and with numbers of thousands of digits."""
+    depth = rng.choice((99, 100, 101, 300, 900, 980, 20_000))
+    begin, end = rng.choice((("[", "]"), ('{"a": ', "}"), ("{a = ", "}")))
+    digits = rng.choice(("9" * 4300, "9" * 5000, "-" + "9" * 5000, "0x" + "f" * 6000))
+    text = text.replace(f'"{NESTED}"', f"{begin * depth}1{end * depth}")
+    return text.replace(f'"{DIGITS}"', digits)
 
 
 def changed_bytes(rng: random.Random, data: bytes) -> bytes:

@@ -71,6 +71,19 @@ def _number(rng: random.Random, places: Any, container: Any, key: Any) -> None:
         there[at] = rng.choice(odd.TEXTS)
 
 
+def _fill(rng: random.Random, places: Any, container: Any, key: Any) -> None:
+    """The same number throughout a column: sums that overflow."""
+    numbers = [(c, k) for c, k in places if type(c[k]) in (int, float)]
+    there, at = rng.choice(numbers or [(container, key)])
+    value = rng.choice((*odd.NUMBERS, 2**45, 1e12, 1e308))
+    if isinstance(there, list):
+        there[:] = [value] * len(there)
+        return
+    for other, name in numbers:
+        if name == at and isinstance(other, dict):
+            other[name] = value
+
+
 def _shuffle(rng: random.Random, places: Any, container: Any, key: Any) -> None:
     lists = [c[k] for c, k in places if isinstance(c[k], list)]
     if lists:
@@ -86,7 +99,8 @@ def _grow(rng: random.Random, places: Any, container: Any, key: Any) -> None:
 
 _Change = Callable[[random.Random, Any, Any, Any], None]
 _CHANGES: tuple[_Change, ...] = (
-    *(_replace, _replace, _drop, _double, _swap, _number, _number, _number, _shuffle, _grow),
+    *(_replace, _replace, _drop, _double, _swap, _number, _number, _number, _fill, _fill),
+    *(_shuffle, _grow),
 )
 
 
@@ -96,6 +110,7 @@ def json_bytes(rng: random.Random, data: bytes) -> bytes:
         return odd.changed_bytes(rng, data)
     packed = data[:2] == b"\x1f\x8b"
     text = json.dumps(changed(rng, json.loads(gzip.decompress(data) if packed else data)))
+    text = odd.written_out(rng, text)
     if rng.random() < 0.05:  # the same key twice
         text = text.replace('"ops":', '"ops": {}, "ops":', 1)
     return gzip.compress(text.encode(), 1, mtime=0) if packed else text.encode()
@@ -114,7 +129,10 @@ def toml_bytes(rng: random.Random, data: bytes) -> bytes:
         return "\n".join(lines).encode()
     tree = changed(rng, tomllib.loads(data.decode()))
     pairs = tree.items() if isinstance(tree, dict) else [("x", tree)]
-    return "".join(f"{_quoted(key)} = {_toml(entry)}\n" for key, entry in pairs).encode()
+    text = "".join(f"{_quoted(key)} = {_toml(entry)}\n" for key, entry in pairs)
+    if rng.random() < 0.05:
+        text = ".".join(["a"] * rng.choice((50, 99, 20_000))) + f" = 1\n{text}"
+    return odd.written_out(rng, text).encode()
 
 
 def _toml(entry: Any) -> str:
@@ -128,7 +146,7 @@ def _toml(entry: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text.replace("\ud800", "?"))
+    return json.dumps(text)
 
 
 def csv_bytes(rng: random.Random, data: bytes) -> bytes:
@@ -137,7 +155,8 @@ def csv_bytes(rng: random.Random, data: bytes) -> bytes:
         return odd.changed_bytes(rng, data)
     rows = changed(rng, [line.split(",") for line in data.decode().splitlines()])
     if rng.random() < 0.3:
-        cell = rng.choice(('"open', '"a,b"', "1e400", "-0", "1_000", "0x10", "x" * 200_000, "\0"))
+        cells = ('"open', '"a,b"', "1e400", "-0", "1_000", "0x10", "x" * 200_000, "\0", "9" * 5000)
+        cell = rng.choice((*cells, "1e13", "-1e308", "1e-400", str(2**63), str(-(10**30))))
         rng.choice([row for row in rows if isinstance(row, list) and row] or [[""]])[0] = cell
     lines = (",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows)
     return "\n".join(lines).encode("utf-8", "surrogatepass")

@@ -7,18 +7,22 @@ Graphs come as
     a summary           by `tf.summary.trace_export`: a RunMetadata with the graphs of all functions
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 _VERSION = b"brain.Event:"
 # The first record says the version, a few bytes into the file.
 _SNIFFED_BYTES = 64
 _FILES = "*tfevents*"
+# Of a record: its length with a checksum, and the checksum of what follows.
+_HEADER_BYTES, _CHECKSUM_BYTES = 12, 4
 _TRACE_PLUGINS = "graph_run_metadata"
 HANDLE_SHAPES, HANDLE_TYPES = "_handle_shapes", "_handle_dtypes"
 HANDLE_ATTRIBUTES = {HANDLE_SHAPES, HANDLE_TYPES}
@@ -27,11 +31,18 @@ HANDLE_ATTRIBUTES = {HANDLE_SHAPES, HANDLE_TYPES}
 
 def is_event_file(path: Path) -> bool:
     """Return whether a file begins as TensorBoard's do."""
+    if not path.is_file():  # what is read from a pipe is gone
+        return False
     try:
         with path.open("rb") as file:
-            return _VERSION in file.read(_SNIFFED_BYTES)
+            return is_event_data(file.read(_SNIFFED_BYTES))
     except OSError:
         return False
+
+
+def is_event_data(data: bytes) -> bool:
+    """Return whether the content of a file begins as that of TensorBoard's."""
+    return _VERSION in data[:_SNIFFED_BYTES]
 
 
 def event_files(path: Path) -> list[Path]:
@@ -114,19 +125,33 @@ def _traces(event: Any) -> Iterator[Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     """Yield the records that are whole; TensorFlow's reader checks their sums."""
+    check_input_size(path, path.stat().st_size)
     tf = tensorflow()
     from tensorflow.python.lib.io._pywrap_record_io import RecordIterator
 
     records = RecordIterator(str(path), "")
-    while True:
+    for _ in range(_num_whole_records(path)):
         try:
             yield next(records)
         except StopIteration:
             return
         except tf.errors.DataLossError as error:
-            if "truncated" in str(error):
-                return
             raise _damaged(path, error) from None
+
+
+def _num_whole_records(path: Path) -> int:
+    """Count the records that lie within the file, by their lengths.
+
+    A length that no memory has room for would end the process, in TensorFlow's reader.
+    """
+    with path.open("rb") as file:
+        num_bytes = file.seek(0, os.SEEK_END)
+        num_records = end = 0
+        while end + _HEADER_BYTES <= num_bytes:
+            file.seek(end)
+            end += int.from_bytes(file.read(8), "little") + _HEADER_BYTES + _CHECKSUM_BYTES
+            num_records += end <= num_bytes
+    return num_records
 
 
 def _damaged(path: Path, error: Exception) -> BadInputError:

@@ -88,6 +88,11 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
             f"{link} were timed with the one size of {num_bytes[0]:.0f} bytes; at least two sizes "
             "were expected: time more, from a few bytes to what the model sends."
         )
+    if not us.any():
+        raise BadInputError(
+            f"{link} were all timed with 0 us; times above 0 were expected: measure them with a "
+            "finer clock."
+        )
     latency_us, us_per_byte = _line(num_bytes, us, CLOCK_US)
     if us_per_byte < 0:
         raise BadInputError(

@@ -12,7 +12,7 @@ from pesto_cli.profile.comm import Sample, fit
 LEAST_COPIES, LEAST_SIZES = 8, 3
 HOST = "/device:CPU:0"
 _COPY_KIND = re.compile(r"Memcpy(H2D|D2H|D2D|P2P)", re.IGNORECASE)
-_COPY_SIZE = re.compile(r"\bsize:(\d+)")
+_COPY_SIZE = re.compile(r"\bsize:(\d{1,15})\b")
 _COPY_PEER = re.compile(r"\bdest:(\d+)")
 
 

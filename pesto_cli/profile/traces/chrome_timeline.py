@@ -8,16 +8,18 @@ TensorBoard's trace viewer writes all that was traced: a process for each plane,
 line. The name of an op is `args.long_name`, or one of `stackFrames`, by number.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files import loads
 from pesto_cli.profile.traces.lines import Event, Line
 from pesto_cli.profile.traces.step_rows import Row
 
 _COMPUTE = " Compute"
+# Far behind any clock, also one that counts ns from 1970.
+LATEST_US = 1e24
 
 
 def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
@@ -29,8 +31,8 @@ def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
     if not data.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = loads(data)
+    except ValueError as error:
         raise BadInputError(
             f"{path} is JSON that is cut short or damaged ({error}); a whole Chrome trace was "
             "expected: write or copy it again."
@@ -79,7 +81,8 @@ def viewer_lines(trace: Mapping[str, Any]) -> list[Line]:
     for event, args in _complete(trace):
         frame = _table(frames.get(str(event.get("sf")))).get("name")
         name = str(args.get("long_name") or frame or event.get("name", ""))
-        found = Event(name, float(event["ts"]), float(event["dur"]), args)
+        stats = {key: stat for key, stat in args.items() if not isinstance(stat, list | dict)}
+        found = Event(name, float(event["ts"]), float(event["dur"]), stats)
         events.setdefault((event["pid"], event.get("tid")), []).append(found)
     return [
         Line(planes.get(process, ""), names.get((process, thread), ""), tuple(found))
@@ -98,9 +101,13 @@ def _process_names(trace: Mapping[str, Any]) -> dict[Any, str]:
 def _complete(trace: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Yield the events that have a start and a duration, with their args."""
     for event in trace["traceEvents"]:
-        timed = all(isinstance(event.get(key), int | float) for key in ("ts", "dur"))
+        timed = all(_is_time(event.get(key)) for key in ("ts", "dur"))
         if event.get("ph") == "X" and "pid" in event and timed:
             yield event, _args(event)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < LATEST_US
 
 
 def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,8 +8,9 @@ from typing import Self
 _MIB = 2**20
 # Sizes from 0.1 MiB on have one decimal, and rates too from 1 Gb/s on. The rate is `inf` or `nan`
 # where the clock showed no time.
+_FIGURE = r"\d{1,15}(?:\.\d{1,15})?"
 _LABEL = re.compile(
-    r"\[(?P<size>[\d.]+)(?P<mebi>M?)B\] "
+    rf"\[(?P<size>{_FIGURE})(?P<mebi>M?)B\] "
     r"(?:\[(?P<rate>[-\w.]+)(?P<giga>[GM])b/s\] )?"
     r"(?:edge_\d+_)?(?P<node>\S+) from (?P<src>\S+) to (?P<dst>\S+)"
 )
@@ -42,7 +43,7 @@ class ReceivedLabel:
         rate = found["rate"]
         # 1 Mb/s is 1 / 8 byte a microsecond.
         per_us = (1000 if found["giga"] == "G" else 1) / 8
-        is_number = rate is not None and re.fullmatch(r"[\d.]+", rate) is not None
+        is_number = rate is not None and re.fullmatch(_FIGURE, rate) is not None
         bytes_per_us = float(rate) * per_us if is_number else None
         return cls(found["node"], found["src"], found["dst"], least, most, bytes_per_us)
 

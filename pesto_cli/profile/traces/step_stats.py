@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.graphdef.signature import data_type
 from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
 from pesto_cli.profile.measured import Measured
@@ -68,12 +69,17 @@ def _us(stats: Any) -> float:
 
 
 def _sizes(stats: Any) -> dict[int, int]:
-    """Return the bytes of the outputs of a row; those of handles and texts say nothing."""
+    """Return the bytes of the outputs of a row; those of handles and texts say nothing.
+
+    Nor do sizes that no tensor has.
+    """
     sizes = {}
     for output in stats.output:
         tensor = output.tensor_description
         dtype = data_type(tensor.dtype)
         if dtype is not None and dtype.base_dtype.name not in BYTES_OF_HANDLES:
             dims: list[int] = [dim.size for dim in tensor.shape.dim]
-            sizes[output.slot] = dtype.base_dtype.size * math.prod(dims)
+            num_bytes = dtype.base_dtype.size * math.prod(dims)
+            if min(dims, default=0) >= 0 and num_bytes <= MAX_TENSOR_BYTES:
+                sizes[output.slot] = num_bytes
     return sizes

@@ -1,0 +1,71 @@
+"""What a step holds, sends and takes at most, whatever its placement.
+
+Every figure of every schedule is below these sums, so none of them overflows.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pesto_cli.errors import BadInputError
+from pesto_cli.graph import FloatArray, OpGraph
+from pesto_cli.machine import Machine
+
+# A double counts every byte up to here, and copies on 512 devices are an int64 together.
+MAX_TOTAL_BYTES = 2**53
+MAX_BYTES_ON_ALL_DEVICES = 2**62
+# 31 years: a double resolves an eighth of a us there, and HiGHS takes no larger coefficient.
+MAX_TOTAL_US = 1e15
+
+
+def check_totals(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> None:
+    """Refuse sums that numbers of 64 bits have no room for.
+
+    Args:
+        graph: what is to be placed.
+        machine: where.
+        duration_us: `[num_ops, num_devices]`, inf where a device cannot run an op.
+
+    Raises:
+        BadInputError: naming the total.
+    """
+    totals = (*_bytes(graph, machine.num_devices), *_times(graph, machine, duration_us))
+    for what, found, most, unit, remedy in totals:
+        if not found <= most:
+            raise BadInputError(
+                f"{what} come to {found:.4g} {unit}; at most {most:.4g} {unit} were expected: "
+                f"correct {remedy}."
+            )
+
+
+_Total = tuple[str, float, float, str, str]
+
+
+def _bytes(graph: OpGraph, num_devices: int) -> Iterator[_Total]:
+    """Of what a device may hold: all variables, and each tensor or a copy of it."""
+    most = min(MAX_TOTAL_BYTES, MAX_BYTES_ON_ALL_DEVICES / num_devices)
+    for what, column, remedy in (
+        ("the variables of all ops", graph.resident_bytes, "resident_bytes"),
+        ("all tensors", graph.tensor_bytes, "the bytes of tensors"),
+    ):
+        yield what, float(column.sum(dtype=np.float64)), most / 2, "bytes", remedy
+
+
+def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterator[_Total]:
+    """Of ops, transfers and signals, one after the other, each where it takes longest."""
+    ops_us = np.where(np.isfinite(duration_us), duration_us, 0.0).max(axis=1, initial=0.0)
+    yield (
+        *("all ops, each on its slowest device,", float(ops_us.sum()), MAX_TOTAL_US, "us"),
+        "the op times, or speed and op_overhead_us of the devices",
+    )
+    constant, per_byte = machine.lost_us.max(axis=(2, 3)).sum(axis=0)
+    linear_us = machine.latency_us.max() + machine.us_per_byte.max() * graph.tensor_bytes
+    sent_us = np.maximum(machine.min_us.max(), linear_us) + 2 * machine.wait_us.max()
+    lost_us = constant + per_byte * graph.tensor_bytes
+    transfers_us = float((sent_us + lost_us).sum()) * (machine.num_devices - 1)
+    yield (
+        *("transfers of all tensors to all devices", transfers_us, MAX_TOTAL_US, "us"),
+        "the times of the links, or the bytes of tensors",
+    )
+    signals_us = machine.signal_us * graph.num_ops
+    yield "signals to all ops", signals_us, MAX_TOTAL_US, "us", "signal_us"
