@@ -260,7 +260,7 @@ def test_a_completed_name_stands_for_itself(pesto: Pesto, tmp_path: Path, shell:
 def test_names_that_a_shell_could_take_for_something_else_are_not_offered(
     pesto: Pesto, tmp_path: Path, shell: str
 ) -> None:
-    names = ("a\nplain,b", "c\td", "e\x1b[2J", "f\u202eg", "h\udc80", "--json", "only")
+    names = ("a\nplain,b", "c\td", "e\x1b[2J", "f\u202eg", "--json", "only")
     write_ops(tmp_path / "x.profile.json", names)
     (tmp_path / "script").write_text(pesto("completion", shell).out)
     before = "pesto explain x.profile.json p.json "

@@ -44,7 +44,7 @@ COMM = CommModel(1, 1)
     [
         ([], [], "no device"),
         ([A, A], [], "two devices named 'A'"),
-        ([replace(A, speed=0)], [], "'A' has speed 0; more than 0"),
+        ([replace(A, speed=0)], [], "'A' has speed 0; a number from 1e-09"),
         ([replace(A, memory_bytes=-1)], [], "'A' has memory_bytes -1"),
         ([replace(A, op_overhead_us=-1)], [], "'A' has op_overhead_us -1"),
         ([A, B], [Link("A", "B", COMM)], "no link B -> A"),

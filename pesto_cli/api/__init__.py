@@ -32,6 +32,7 @@ from pesto_cli.api.running import run_steps
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
 from pesto_cli.files import (
+    input_limit,
     read_comm,
     read_constraints,
     read_machine,
@@ -72,6 +73,7 @@ __all__ = [
     "explain_step",
     "export",
     "from_networkx",
+    "input_limit",
     "is_live",
     "keep_devices",
     "layers",

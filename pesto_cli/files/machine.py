@@ -8,7 +8,15 @@ from pydantic import Field
 
 from pesto_cli.errors import BadInputError, about, likely
 from pesto_cli.files.storage import Schema, read_toml, validate
-from pesto_cli.machine import PRESETS, CommModel, Device, DeviceKind, Link, Machine
+from pesto_cli.machine import (
+    MAX_MEMORY_BYTES,
+    PRESETS,
+    CommModel,
+    Device,
+    DeviceKind,
+    Link,
+    Machine,
+)
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -17,7 +25,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class _DeviceSchema(Schema):
     name: str
     kind: str
-    memory_bytes: int
+    memory_bytes: int = Field(le=MAX_MEMORY_BYTES)
     speed: float = 1.0
     op_overhead_us: float = 0.0
 
