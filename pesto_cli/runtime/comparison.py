@@ -109,7 +109,7 @@ def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) ->
 
 
 def _real_run(meta: Any, plan: _Plan, run: Runs, devices: Mapping[str, str]) -> RealRun:
-    ran = spans(run.traced, {node.name for node in meta.graph_def.node})
+    ran = spans(run.traced, meta.graph_def)
     busy = busy_us(ran)
     times = StepTimes(
         us=run.us,

@@ -32,7 +32,7 @@ def run_script_on(
     )
     names = {name: connection.device_names.get(name, name) for name in placement.devices}
     report = run_script(path, argv, placement, connection.target, names, trace=True)
-    ran = spans(report.traced, {node.name for node in report.meta.graph_def.node})
+    ran = spans(report.traced, report.meta.graph_def)
     busy = busy_us(ran)
     step_us = report.step_us[WARM_UP:] or report.step_us
     used = {placement.devices[index] for index in placement.device}

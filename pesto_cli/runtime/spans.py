@@ -2,9 +2,11 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pesto_cli.graphdef.bodies import Bodies, Recorded
 
 # The executor's account of a device; what a GPU's streams did has another name.
 _EXECUTOR = re.compile(r"/job:\w+/replica:\d+/task:\d+/device:[A-Z_]+:\d+")
@@ -25,31 +27,39 @@ class Span:
     busy_us: float
 
 
-def spans(traced: Any, nodes: Collection[str]) -> list[Span]:
-    """Return the spans of some nodes in a RunMetadata, by start.
+def spans(traced: Any, graph_def: Any) -> list[Span]:
+    """Return the spans of a GraphDef's nodes in a RunMetadata, by start.
 
     What TensorFlow adds as it runs a graph (copies of constants, sends and receives) has names of
-    its own.
+    its own; nodes in functions that the graph calls may not (see `Bodies`).
     """
-    runs = defaultdict(list)
-    for device in traced.step_stats.dev_stats:
-        if _EXECUTOR.fullmatch(device.device):
-            for run in device.node_stats:
-                if run.node_name in nodes:
-                    start_ns = run.all_start_nanos + run.op_start_rel_nanos
-                    end_ns = run.all_start_nanos + run.op_end_rel_nanos
-                    runs[run.node_name, device.device].append((start_ns, end_ns))
+    nodes = {node.name for node in graph_def.node}
+    runs = [run for run in _runs(traced) if run.node in nodes]
+    by_node: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
+    for run, is_own in zip(runs, Bodies.of(graph_def).is_own(runs), strict=True):
+        if is_own:
+            by_node[run.node, run.device].append(run)
     found = [
         Span(
             node=node,
             device=device,
-            start_us=min(start for start, _ in times) / 1e3,
-            end_us=max(end for _, end in times) / 1e3,
-            busy_us=sum(end - start for start, end in times) / 1e3,
+            start_us=min(run.start for run in own) / 1e3,
+            end_us=max(run.end for run in own) / 1e3,
+            busy_us=sum(run.end - run.start for run in own) / 1e3,
         )
-        for (node, device), times in runs.items()
+        for (node, device), own in by_node.items()
     ]
     return sorted(found, key=lambda span: span.start_us)
+
+
+def _runs(traced: Any) -> Iterator[Recorded]:
+    """Yield all runs of nodes, in ns."""
+    for device in traced.step_stats.dev_stats:
+        if _EXECUTOR.fullmatch(device.device):
+            for run in device.node_stats:
+                start_ns = run.all_start_nanos + run.op_start_rel_nanos
+                end_ns = run.all_start_nanos + run.op_end_rel_nanos
+                yield Recorded(run.node_name, device.device, start_ns, end_ns)
 
 
 def idle_us(ran: Sequence[Span], device: str) -> float:

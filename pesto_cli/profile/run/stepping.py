@@ -12,6 +12,7 @@ import numpy as np
 
 from pesto_cli.cluster import Connection
 from pesto_cli.graph import FloatArray
+from pesto_cli.graphdef.bodies import Bodies
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import device_type
 from pesto_cli.profile.traces import step_stats
@@ -55,6 +56,7 @@ def stepped(
         measured=step_stats.measured(
             [metadata.step_stats for metadata in traced],
             lambda name: place_of.get(name, device_type(name)),
+            Bodies.of(meta.graph_def),
         ),
         step_us=np.array(untraced_us),
         idle_us=np.array([_idle_us(metadata, meta) for metadata in traced]),
@@ -62,6 +64,6 @@ def stepped(
 
 
 def _idle_us(traced: Any, meta: Any) -> float:
-    ran = spans(traced, {node.name for node in meta.graph_def.node})
+    ran = spans(traced, meta.graph_def)
     busy = busy_us(ran)
     return idle_us(ran, max(busy, key=busy.__getitem__)) if busy else 0.0

@@ -62,7 +62,13 @@ def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:
         if name.endswith(_COMPUTE)
     }
     return [
-        Row(device_of[event["pid"]], str(args["name"]), str(args["op"]), float(event["dur"]))
+        Row(
+            device_of[event["pid"]],
+            str(args["name"]),
+            str(args["op"]),
+            float(event["dur"]),
+            start_ns=round(event["ts"] * 1e3),
+        )
         for event, args in _complete(trace)
         if event.get("cat") == "Op" and event["pid"] in device_of and {"name", "op"} <= args.keys()
     ]

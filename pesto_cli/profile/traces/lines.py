@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pesto_cli.graphdef.bodies import NO_BODIES, Bodies, Recorded
 from pesto_cli.profile.measured import HOST_THREAD, Measured
 from pesto_cli.profile.measured.copies import HOST, TimedTransfer, copied
 from pesto_cli.profile.traces.node_steps import NodeSteps
@@ -54,8 +55,11 @@ class Line:
     events: tuple[Event, ...]
 
 
-def measured(lines: Sequence[Line]) -> Measured | None:
-    """Return what was traced, or None where no line is of the host or a GPU."""
+def measured(lines: Sequence[Line], bodies: Bodies = NO_BODIES) -> Measured | None:
+    """Return what was traced, or None where no line is of the host or a GPU.
+
+    bodies: whose runs on the host are left out.
+    """
     gpus: dict[str, list[Line]] = defaultdict(list)
     host = []
     for line in lines:
@@ -68,7 +72,7 @@ def measured(lines: Sequence[Line]) -> Measured | None:
         return None
     # What the host does for a GPU looks like what it does itself.
     place = HOST_THREAD if gpus else "CPU"
-    traced = [(HOST, place, _host_steps(host))]
+    traced = [(HOST, place, _host_steps(host, bodies))]
     traced += [(gpu, "GPU", _gpu_steps(on_gpu)) for gpu, on_gpu in gpus.items()]
     times = NodeSteps(max(len(steps) for _, _, steps in traced))
     device = {}
@@ -104,9 +108,11 @@ def _copies(gpu: str, lines: Sequence[Line]) -> Iterator[TimedTransfer]:
                 yield copy
 
 
-def _host_steps(lines: Sequence[Line]) -> list[list[Run]]:
-    runs = [run for line in lines for run in _thread_runs(line)]
-    runs += _asynchronous_runs([event for line in lines for event in line.events])
+def _host_steps(lines: Sequence[Line], bodies: Bodies) -> list[list[Run]]:
+    found = [run for line in lines for run in _thread_runs(line)]
+    found += _asynchronous_runs([event for line in lines for event in line.events])
+    recorded = [Recorded(run.node, HOST, run.start_us, run.start_us + run.us) for run in found]
+    runs = [run for run, own in zip(found, bodies.is_own(recorded), strict=True) if own]
     if any(run.step is not None for run in runs):
         return steps_by_number(runs)
     return steps_by_repetition(runs)

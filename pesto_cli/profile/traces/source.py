@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_bytes
+from pesto_cli.graphdef.bodies import NO_BODIES, Bodies
 from pesto_cli.graphdef.event_files.events import event_files, run_metadata
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile import measured as measurement
@@ -43,35 +44,38 @@ def costs(request: Request) -> Costs:
         raise BadInputError("cost source trace names no file; give one: --source trace:FILE.")
     path = Path(request.argument)
     taken, notes = _newest_run(path)
-    found = measurement.costs(read_trace(taken), request, what=str(taken))
+    bodies = Bodies.of(request.meta_graph.graph_def)
+    found = measurement.costs(read_trace(taken, bodies), request, what=str(taken))
     return replace(found, notes=(*notes, *found.notes))
 
 
-def read_trace(path: Path) -> Measured:
+def read_trace(path: Path, bodies: Bodies = NO_BODIES) -> Measured:
     """Return what a file, or a folder with one for each step, has seen.
+
+    bodies: of the traced graph, whose nodes are left out.
 
     Raises:
         BadInputError: nothing is there, it is cut short, or it is no trace.
     """
     events = event_files(path)
     if events:
-        return _read_events(path, events)
+        return _read_events(path, events, bodies)
     if not path.is_dir():
-        found = _read_file(path)
-        return found if isinstance(found, Measured) else measured_steps([found])
+        found = _read_file(path, bodies)
+        return found if isinstance(found, Measured) else measured_steps([found], bodies=bodies)
     paths = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
     if not paths:
         raise BadInputError(f"{path} has no file in it; {EXPECTED} was expected.")
     steps = []
     for file in paths:
-        step = _read_file(file)
+        step = _read_file(file, bodies)
         if isinstance(step, Measured):
             raise BadInputError(
                 f"{file} holds several steps, where each file of a folder was expected to hold one:"
                 f" give the file itself, --source trace:{file}."
             )
         steps.append(step)
-    return measured_steps(steps)
+    return measured_steps(steps, bodies=bodies)
 
 
 def _newest_run(path: Path) -> tuple[Path, list[str]]:
@@ -96,7 +100,7 @@ def _newest_run(path: Path) -> tuple[Path, list[str]]:
     return path, []
 
 
-def _read_events(path: Path, files: Sequence[Path]) -> Measured:
+def _read_events(path: Path, files: Sequence[Path], bodies: Bodies) -> Measured:
     stats = (step.step_stats for file in files for step in run_metadata(file))
     steps = [step_stats.recorded_step(step) for step in stats if step.dev_stats]
     if not steps:
@@ -105,10 +109,10 @@ def _read_events(path: Path, files: Sequence[Path]) -> Measured:
             "(FileWriter.add_run_metadata), or a run of TensorFlow's profiler in the same log "
             "directory, was expected: record one, with tf.profiler.experimental.start(LOGDIR)."
         )
-    return measured_steps(steps)
+    return measured_steps(steps, bodies=bodies)
 
 
-def _read_file(path: Path) -> RecordedStep | Measured:
+def _read_file(path: Path, bodies: Bodies) -> RecordedStep | Measured:
     """Return one step, or all those of a profiler's trace; the kind is told by the content."""
     data = read_bytes(path)
     if not data:
@@ -116,10 +120,12 @@ def _read_file(path: Path) -> RecordedStep | Measured:
     trace = read_chrome(path, data)
     if trace is not None:
         rows = timeline_rows(trace)
-        found = RecordedStep(rows) if rows else lines.measured(viewer_lines(trace))
+        found = RecordedStep(rows) if rows else lines.measured(viewer_lines(trace), bodies)
     else:
         space = parse_xspace(data)
-        found = _run_metadata(data) if space is None else lines.measured(xplane_lines(space))
+        found = (
+            _run_metadata(data) if space is None else lines.measured(xplane_lines(space), bodies)
+        )
     if found is None:
         raise BadInputError(
             f"{path} is cut short, or no trace of TensorFlow ({len(data):,} bytes); {EXPECTED} was "

@@ -11,6 +11,7 @@ what the executor says where it has none.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pesto_cli.graphdef.bodies import NO_BODIES, Bodies, Recorded
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import TimedTransfer, device_type
 from pesto_cli.profile.traces.node_steps import NodeSteps
@@ -24,7 +25,8 @@ PLUMBING_TYPES = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", 
 class Row:
     """One run of a node, or of one of its kernels.
 
-    device: as TensorFlow names it. output_bytes: number of an output -> bytes.
+    device: as TensorFlow names it. output_bytes: number of an output -> bytes. start_ns: on
+        the device's clock.
     """
 
     device: str
@@ -32,6 +34,12 @@ class Row:
     op_type: str
     us: float
     output_bytes: Mapping[int, int] = field(default_factory=dict)
+    start_ns: int = 0
+
+    @property
+    def recorded(self) -> Recorded:
+        """When and where it ran, in ns."""
+        return Recorded(self.node, self.device, self.start_ns, self.start_ns + round(self.us * 1e3))
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,20 @@ class RecordedStep:
 
 
 def measured_steps(
-    steps: Sequence[RecordedStep], place_of: Callable[[str], str] = device_type
+    steps: Sequence[RecordedStep],
+    place_of: Callable[[str], str] = device_type,
+    bodies: Bodies = NO_BODIES,
 ) -> Measured:
-    """Return what the rows of each step have seen. place_of: the place of a device by its name."""
+    """Return what the rows of each step have seen.
+
+    place_of: the place of a device by its name. bodies: whose rows are left out.
+    """
     times = NodeSteps(len(steps))
     device: dict[str, str] = {}
     output_bytes: dict[str, dict[int, int]] = {}
     for number, step in enumerate(steps):
-        nodes = [row for row in step.rows if row.op_type not in PLUMBING_TYPES]
+        rows = zip(step.rows, bodies.is_own([row.recorded for row in step.rows]), strict=True)
+        nodes = [row for row, is_own in rows if is_own and row.op_type not in PLUMBING_TYPES]
         kernels = [row for row in nodes if row.device.endswith(KERNELS)]
         launched = {row.node for row in kernels}
         for row in kernels:

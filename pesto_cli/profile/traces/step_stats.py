@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pesto_cli.files import MAX_TENSOR_BYTES
+from pesto_cli.graphdef.bodies import NO_BODIES, Bodies
 from pesto_cli.graphdef.signature import data_type
 from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
 from pesto_cli.profile.measured import Measured
@@ -18,9 +19,13 @@ _LABEL = re.compile(r"(?:^|\] )\S+ = (\w+)\(")
 _RECEIVED = "RecvTensor"
 
 
-def measured(steps: Sequence[Any], place_of: Callable[[str], str] = device_type) -> Measured:
-    """Return what a StepStats for each step has seen; `place_of`: the place of a device's name."""
-    return measured_steps([recorded_step(step) for step in steps], place_of)
+def measured(
+    steps: Sequence[Any],
+    place_of: Callable[[str], str] = device_type,
+    bodies: Bodies = NO_BODIES,
+) -> Measured:
+    """Return what a StepStats for each step has seen; arguments of `measured_steps`."""
+    return measured_steps([recorded_step(step) for step in steps], place_of, bodies)
 
 
 def recorded_step(step: Any) -> RecordedStep:
@@ -38,7 +43,8 @@ def _rows(step: Any) -> Iterator[Row]:
                 node, op_type = stats.node_name.split(":")[:2]
                 yield Row(device.device, node, op_type, _us(stats))
             elif label is not None:
-                yield Row(device.device, stats.node_name, label[1], _us(stats), _sizes(stats))
+                name, sizes = stats.node_name, _sizes(stats)
+                yield Row(device.device, name, label[1], _us(stats), sizes, _start_ns(stats))
 
 
 def _copies(step: Any) -> Iterator[TimedTransfer]:
@@ -59,6 +65,13 @@ def _received(step: Any, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[Tim
                 size = label.num_bytes(us, list(sizes.get(label.node, {}).values()))
                 if size > 0:
                     yield TimedTransfer(label.src, label.dst, size, us)
+
+
+def _start_ns(stats: Any) -> int:
+    """Return when a row began; TensorFlow before 1.12 has whole us alone."""
+    nanos: int = stats.all_start_nanos + stats.op_start_rel_nanos
+    micros: int = stats.all_start_micros + stats.op_start_rel_micros
+    return nanos if stats.all_start_nanos else micros * 1000
 
 
 def _us(stats: Any) -> float:
