@@ -22,6 +22,7 @@ DATA = [
     "totals",
     "problem",
     "symmetry",
+    "binding",
     "schedule",
     "violations",
     "causes",

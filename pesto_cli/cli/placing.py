@@ -101,7 +101,7 @@ def solve(
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
-    priced = _constrained(profile, options, read)
+    priced = _constrained(profile, options, read, quiet)
     start = None
     if warm_start is not None and strategy != "pesto":
         raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
@@ -208,7 +208,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
     _check_strategies(names)
-    priced = _constrained(profile, options, {})
+    priced = _constrained(profile, options, {}, quiet)
     results: list[Any] = []
     with _stoppable() as stop:
         search = _search_from(options, stop, quiet)
@@ -235,11 +235,18 @@ def _check_strategies(names: Sequence[str]) -> None:
             raise unknown_name("strategy", name, api.STRATEGIES)
 
 
-def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any]) -> Any:
-    """The profile, with the constraints that the options ask for, which go into what was read."""
+def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
+    """The profile, with the constraints that the options ask for, which go into what was read.
+
+    Word on stderr of what binds much of the step to one device.
+    """
     from pesto_cli import api
+    from pesto_cli.binding import binding_note
 
     priced = api.read_profile(profile)
+    note = None if quiet else binding_note(priced.problem)
+    if note is not None:
+        echo(f"{profile}: {note}", err=True)
     if options.pop("keep_devices"):
         read["keep_devices"] = True
         with about(profile):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import pesto_cli
+from pesto_cli.binding import binding_note
 from pesto_cli.errors import unknown_name
 from pesto_cli.files import CommFit, Profile, with_comm
 from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
@@ -76,7 +77,7 @@ def profile(
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
     problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
     notes = [*costs.notes, *_size_notes(step, graph, machine), *_device_notes(step, problem)]
-    for note in notes:
+    for note in filter(None, (*notes, binding_note(problem))):
         log.warning("%s", note)
     provenance = {
         "graph_hash": step.graph_hash,
