@@ -130,6 +130,32 @@ def test_what_may_not_wait_or_be_awaited_is_passed_over_and_the_others_stay_in_o
             assert nx.has_path(holding, before, after)
 
 
+@given(ordered_graphs(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_ops_of_a_branch_wait_for_each_other_and_no_other_op_for_them(
+    case: tuple[OpGraph, Placement], data: st.DataObject
+) -> None:
+    graph, placement = case
+    numbers = st.lists(st.integers(0, 2), min_size=graph.num_ops, max_size=graph.num_ops)
+    branch = np.array(data.draw(numbers))
+    added = order_edges(
+        graph,
+        placement,
+        waits=np.ones(graph.num_ops, dtype=bool),
+        awaited=branch == 0,
+        enforced=np.ones(len(graph.edges), dtype=bool),
+        branch=branch,
+    ).tolist()
+    assert all(branch[before] in (0, branch[after]) for before, after in added)
+    assert set(map(tuple, added)).isdisjoint(map(tuple, graph.edges.tolist()))
+    holding = _networkx(graph)
+    holding.add_edges_from(added)
+    assert nx.is_directed_acyclic_graph(holding)
+    for before, after in _pairs_in_order(placement):
+        if branch[before] in (0, branch[after]):
+            assert nx.has_path(holding, before, after)
+
+
 def test_an_order_against_precedence_is_refused_naming_the_pair() -> None:
     chain = OpGraph.build(["first", "between", "last"], control_edges=[(0, 1), (1, 2)])
     backwards = Placement(np.array([0, 1, 0]), np.array([1, 0, 0]))

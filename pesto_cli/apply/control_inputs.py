@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.apply.branches import skippable
 from pesto_cli.apply.entry_points import run_alone
 from pesto_cli.apply.loops import first_nodes, last_nodes
 from pesto_cli.apply.order import order_edges
 from pesto_cli.graph import FEED_TYPES, BoolArray, IntArray
+from pesto_cli.graphdef.branches import Branch, branches
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.frames import ENTER
 from pesto_cli.graphdef.nodes import MERGE, Node, needed_nodes
@@ -36,6 +36,7 @@ def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str
         waits=line.waits,
         awaited=line.awaited,
         enforced=_enforced(ops, step.graph.edges),
+        branch=line.branch,
     )
     added: dict[str, list[str]] = defaultdict(list)
     for before, after in edges.tolist():
@@ -53,10 +54,13 @@ class Line:
         a variable.
     awaited: `[num_ops]`, whether later ops may be made to wait for it. Not what is in one branch
         of a conditional: what waits for a node that is skipped is skipped too.
+    branch: `[num_ops]`, a number from 1 on for ops that run in the same steps, as they need the
+        same branches: these may be made to wait for each other. 0 for all others.
     """
 
     waits: BoolArray
     awaited: BoolArray
+    branch: IntArray
 
 
 def line_of(meta: Any, step: StepGraph) -> Line:
@@ -66,7 +70,10 @@ def line_of(meta: Any, step: StepGraph) -> Line:
 
 def _line(meta: Any, ops: "_Ops") -> Line:
     waits = ops.with_any(lambda _: True) & ~_free(ops, meta)
-    return Line(waits, waits & ~_skippable(ops))
+    needed = _branches(ops)
+    number = {branch: index for index, branch in enumerate(dict.fromkeys([frozenset(), *needed]))}
+    of_op = np.array([number[branch] for branch in needed], dtype=np.int64)
+    return Line(waits, waits & (of_op == 0), np.where(waits & ~ops.is_loop, of_op, 0))
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,11 @@ def _free(ops: _Ops, meta: Any) -> BoolArray:
     return ops.with_any(lambda node: node.type in fed or node.name in alone or is_handle(node))
 
 
-def _skippable(ops: _Ops) -> BoolArray:
-    """`[num_ops]`: a run may skip the op."""
+def _branches(ops: _Ops) -> list[frozenset[Branch]]:
+    """`[num_ops]`: the branches that must be taken for all of an op to run."""
     in_loops = {index for op in np.flatnonzero(ops.is_loop).tolist() for index in ops.members[op]}
-    skipped = skippable(ops.nodes, in_loops)
-    return np.array([not skipped.isdisjoint(row) for row in ops.members], dtype=bool)
+    needed = branches(ops.nodes, in_loops)
+    return [frozenset[Branch]().union(*(needed[index] for index in row)) for row in ops.members]
 
 
 def _enforced(ops: _Ops, edges: IntArray) -> BoolArray:

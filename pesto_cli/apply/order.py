@@ -18,6 +18,7 @@ def order_edges(
     waits: BoolArray,
     awaited: BoolArray,
     enforced: BoolArray,
+    branch: IntArray | None = None,
 ) -> IntArray:
     """Edges (before, after), `[num_order_edges, 2]`, to add to the graph.
 
@@ -27,7 +28,8 @@ def order_edges(
 
     The awaited ops of a device form a chain, so that all that precedes an op is told by one number
     for each device: the highest rank of an awaited op there from which a path leads to it. One
-    pass in topological order finds them, O(edges * devices).
+    pass in topological order finds them, O(edges * devices). The ops of a branch form a chain of
+    their own on each device, of which only those edges are left out that the graph has.
 
     Args:
         graph: the ops of the step.
@@ -36,13 +38,17 @@ def order_edges(
         awaited: `[num_ops]`, whether later ops may be made to wait for it. Every awaited op waits.
         enforced: `[num_edges]`, whether `graph.edges[i]` always holds back all of the second op
             until the first has ended.
+        branch: `[num_ops]`, ops of one number from 1 on run in the same steps: each is to start
+            after the one before it on its device, too. 0 for all others, which is the default.
 
     Raises:
         BadInputError: the order contradicts the precedence of the graph, naming a pair of ops.
     """
     device, rank = placement.device.tolist(), placement.rank.tolist()
     previous = _previous_awaited(placement, waits, awaited).tolist()
-    chains = np.array([(before, op) for op, before in enumerate(previous) if before >= 0])
+    peers = _previous_of_branch(placement, branch) if branch is not None else {}
+    pairs = [(before, op) for op, before in enumerate(previous) if before >= 0]
+    chains = np.array([*pairs, *((peer, op) for op, peer in peers.items())])
     kept = graph.edges[enforced]
     predecessors = Adjacency.from_edges(graph.num_ops, kept[:, 1], kept[:, 0])
     highest = np.full((graph.num_ops, int(placement.device.max(initial=0)) + 1), -1)
@@ -51,6 +57,10 @@ def order_edges(
         before, reached = previous[op], highest[op]
         if predecessors.degree[op]:
             highest[predecessors[op]].max(axis=0, out=reached)
+        peer = peers.get(op, op)
+        if peer != op and peer not in predecessors[op]:
+            added.append((peer, op))
+            np.maximum(reached, highest[peer], out=reached)
         if before >= 0 and reached[device[op]] < rank[before]:
             added.append((before, op))
             np.maximum(reached, highest[before], out=reached)
@@ -69,6 +79,19 @@ def _previous_awaited(placement: Placement, waits: BoolArray, awaited: BoolArray
             previous[op] = last.get(device, -1)
         if awaited[op]:
             last[device] = op
+    return previous
+
+
+def _previous_of_branch(placement: Placement, branch: IntArray) -> dict[int, int]:
+    """Op in a branch -> the one of the same branch before it on its device, where there is one."""
+    previous: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
+    for op in np.lexsort((placement.rank, placement.device)).tolist():
+        key = int(placement.device[op]), int(branch[op])
+        if key[1] > 0:
+            if key in last:
+                previous[op] = last[key]
+            last[key] = op
     return previous
 
 

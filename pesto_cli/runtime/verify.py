@@ -87,8 +87,8 @@ class _Order:
                 start_us = min(span.start_us for span in spans)
                 end_us = max(span.end_us for span in exits)
                 name = step.graph.names[op]
-                awaited = bool(line.awaited[op])
-                self._rows.append((*rank_of[name], name, awaited, start_us, end_us))
+                awaited, branch = bool(line.awaited[op]), int(line.branch[op])
+                self._rows.append((*rank_of[name], name, awaited, branch, start_us, end_us))
         self._rows.sort()
 
     @property
@@ -97,12 +97,14 @@ class _Order:
 
     def too_early(self) -> Iterator[Departure]:
         """Yield the ops that started before one of lower rank on their device had ended."""
-        latest: dict[int, tuple[float, str]] = {}
-        for device, _, name, awaited, start_us, end_us in self._rows:
-            before_us, before = latest.get(device, (start_us, ""))
+        latest: dict[tuple[int, int], tuple[float, str]] = {}
+        for device, _, name, awaited, branch, start_us, end_us in self._rows:
+            ahead = [latest[key] for key in {(device, 0), (device, branch)} if key in latest]
+            before_us, before = max(ahead, default=(start_us, ""))
             if start_us < before_us:
                 yield Departure(
                     name, f"after {before}", f"{before_us - start_us:.1f} us before its end"
                 )
-            if awaited:
-                latest[device] = max((end_us, name), latest.get(device, (end_us, name)))
+            if awaited or branch:
+                key = device, branch
+                latest[key] = max((end_us, name), latest.get(key, (end_us, name)))

@@ -1,4 +1,4 @@
-"""Nodes that a run may skip: those in one branch of a v1 conditional."""
+"""Nodes that a run may skip: those in a branch of a conditional made of Switches and Merges."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,8 +10,8 @@ Branch = tuple[int, int, int]
 """(node and output of the predicate, output of the Switch)"""
 
 
-def skippable(nodes: Sequence[Node], in_frame: Collection[int]) -> set[int]:
-    """Indices of the nodes that run only if a predicate allows it.
+def branches(nodes: Sequence[Node], in_frame: Collection[int]) -> list[frozenset[Branch]]:
+    """Return the branches that every node needs: it runs only if all of them are taken.
 
     A Switch gives its data to one output only. What hangs on the other one is dead, and a dead
     input, a control input too, kills the node that takes it; only a Merge goes on when one of its
@@ -21,7 +21,7 @@ def skippable(nodes: Sequence[Node], in_frame: Collection[int]) -> set[int]:
     """
     needs: dict[int, frozenset[Branch]] = {}
 
-    def branches(source: int, output: int) -> frozenset[Branch]:
+    def given(source: int, output: int) -> frozenset[Branch]:
         if nodes[source].type not in SWITCH or source in in_frame:
             return needs[source]
         return needs[source] | {(*nodes[source].inputs[1], output)}
@@ -29,9 +29,9 @@ def skippable(nodes: Sequence[Node], in_frame: Collection[int]) -> set[int]:
     for index in topological_order(nodes):
         node = nodes[index]
         # A Merge's input from NextIteration comes later in this order.
-        data = [branches(*entry) for entry in node.inputs if entry[0] in needs]
+        data = [given(*entry) for entry in node.inputs if entry[0] in needs]
         if node.type in MERGE and index not in in_frame:
             needs[index] = frozenset.intersection(*data)
         else:
             needs[index] = frozenset().union(*data, *(needs[source] for source in node.controls))
-    return {index for index, needed in needs.items() if needed}
+    return [needs[index] for index in range(len(nodes))]
