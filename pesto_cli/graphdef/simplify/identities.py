@@ -9,21 +9,21 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pesto_cli.graphdef.frames import EXIT
-from pesto_cli.graphdef.nodes import MERGE
+from pesto_cli.graphdef.branches import SWITCH
 from pesto_cli.graphdef.simplify.state import READS, VARIABLES, states, uses
 from pesto_cli.graphdef.simplify.wiring import Wiring, marks, wiring
 
 TYPE = "IdentityN"
-SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 
 
 def bypass_identities(meta: Any, kept: Collection[str]) -> None:
     """Have the step of a MetaGraphDef do without IdentityN nodes, in place, save for those kept.
 
     Where one is all that orders two uses of a variable, at least one of which may change it, a
-    control input takes its place. An IdentityN remains if it takes part in control edges, or may be
-    skipped with a branch. All remain if something that has an effect would no longer run.
+    control input takes its place. An IdentityN remains if it takes part in control edges, or if one
+    of its inputs may be skipped without the others. All remain if something that has an effect
+    would no longer run, or if such a control input would come from a branch that its node is not
+    in: a step that skips the branch would skip the node, too.
     """
     before = wiring(meta)
     inputs = {node.name: list(node.proto.input) for node in before.nodes}
@@ -33,12 +33,13 @@ def bypass_identities(meta: Any, kept: Collection[str]) -> None:
     for node in before.nodes:
         node.proto.input[:] = [_origin(text, bypassed) for text in node.proto.input]
     after = wiring(meta)
-    if _effects(before) != _effects(after):
+    lost = {after.nodes[i].name: sources for i, sources in _no_longer_awaited(before, after)}
+    if _effects(before) != _effects(after) or not _may_wait(before, lost):
         for node in before.nodes:
             node.proto.input[:] = inputs[node.name]
         return
-    for index, sources in _no_longer_awaited(before, after):
-        after.nodes[index].proto.input.extend(f"^{source}" for source in sources)
+    for node in after.nodes:
+        node.proto.input.extend(f"^{source}" for source in lost.get(node.name, ()))
 
 
 def _origin(text: str, bypassed: Mapping[str, Sequence[str]]) -> str:
@@ -53,7 +54,6 @@ def _origin(text: str, bypassed: Mapping[str, Sequence[str]]) -> str:
 def _unneeded(step: Wiring, kept: Collection[str]) -> Iterator[str]:
     """Yield the names of the IdentityN nodes whose outputs are their inputs, and nothing else."""
     ordering = {source for node in step.nodes for source in node.controls}
-    skippable = _skippable(step)
     for index, node in enumerate(step.nodes):
         if (
             node.type == TYPE
@@ -61,23 +61,23 @@ def _unneeded(step: Wiring, kept: Collection[str]) -> Iterator[str]:
             and step.frames[index] is None
             and not node.controls
             and index not in ordering
-            and not skippable[index]
+            and all(_runs_with(step, source, index) for source in node.sources)
             and not any(step.signature(s).outputs[number].is_ref for s, number in node.inputs)
         ):
             yield node.name
 
 
-def _skippable(step: Wiring) -> Sequence[bool]:
-    """`[num_nodes]`: whether a node may be skipped, as in a branch of a conditional."""
-    found = [False] * len(step.nodes)
-    for index in step.order:
-        node = step.nodes[index]
-        found[index] = node.type in SWITCH or (
-            node.type not in MERGE
-            and node.type not in EXIT
-            and any(found[source] for source in node.sources)
-        )
-    return found
+def _runs_with(step: Wiring, source: int, index: int) -> bool:
+    """Whether all outputs of one node are there in the very steps in which the other runs."""
+    return step.nodes[source].type not in SWITCH and step.branches[source] == step.branches[index]
+
+
+def _may_wait(step: Wiring, waits_for: Mapping[str, Sequence[str]]) -> bool:
+    """Whether each node, by name, runs only in steps in which all that it waits for does."""
+    needed = dict(zip((node.name for node in step.nodes), step.branches, strict=True))
+    return all(
+        needed[source] <= needed[name] for name, sources in waits_for.items() for source in sources
+    )
 
 
 def _effects(step: Wiring) -> set[str]:

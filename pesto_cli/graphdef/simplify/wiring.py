@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pesto_cli.graphdef.branches import Branch, branches
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.frames import outermost_frames
 from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
@@ -23,6 +24,12 @@ class Wiring:
     def frames(self) -> Sequence[str | None]:
         """`[num_nodes]`: the outermost while loop that a node is in."""
         return outermost_frames(self.nodes, self.order)
+
+    @cached_property
+    def branches(self) -> Sequence[frozenset[Branch]]:
+        """`[num_nodes]`: the branches that must be taken for a node to run."""
+        in_frame = {index for index, frame in enumerate(self.frames) if frame is not None}
+        return branches(self.nodes, in_frame)
 
     def signature(self, index: int) -> Signature:
         """The tensors of a node."""
