@@ -7,6 +7,7 @@ Logical devices have to be set before TensorFlow starts, so that this needs a pr
 import json
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -31,19 +32,24 @@ import keras  # noqa: E402
 BATCH = 4
 
 
-def build(scope: Any, *, with_loop: bool = False) -> tuple[Any, Any]:
-    """A model with state of every kind, and its traced step: the same whenever it is built."""
+def build(scope: Any, kind: str = "plain") -> tuple[Any, Any]:
+    """A model with state of every kind, and its traced step: the same whenever it is built.
+
+    With a loop, or with a conditional: every other step updates the variables.
+    """
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
     with scope:
         inputs = keras.Input((6, 3), BATCH)
-        one = keras.layers.LSTM(4) if with_loop else keras.layers.GlobalAveragePooling1D()
+        one = keras.layers.LSTM(4) if kind == "with loop" else keras.layers.GlobalAveragePooling1D()
         other = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(inputs))
         other = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(other))
         outputs = keras.layers.Dense(5)(keras.layers.Concatenate()([one(inputs), other]))
         model = keras.Model(inputs, outputs)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, metrics=["accuracy"])
+        steps = 2 if kind == "with conditional" else None
+        adam = keras.optimizers.Adam(gradient_accumulation_steps=steps)
+        model.compile(adam, loss, metrics=["accuracy"])
         model.optimizer.build(model.trainable_variables)
         specs = tf.TensorSpec([BATCH, 6, 3]), tf.TensorSpec([BATCH], tf.int32)
         return model, tf.function(model.train_step).get_concrete_function(specs)
@@ -102,14 +108,15 @@ def early(meta: Any, chosen: PlacementFile, placed: PlacedFunction) -> dict[str,
     """How many ops of the order ran, and which before one of lower rank on their device ended."""
     step, ran = read_step(meta), spans(placed)
     line = line_of(meta, step)
-    waits = {step.graph.names[op] for op in np.flatnonzero(line.waits)}
-    ended = dict.fromkeys(chosen.device, 0)
+    branch_of = {step.graph.names[op]: int(line.branch[op]) for op in np.flatnonzero(line.waits)}
+    ended: dict[tuple[int, int], int] = defaultdict(int)
     seen, too_early = 0, []
     for _, device, name in sorted(zip(chosen.rank, chosen.device, chosen.names, strict=True)):
-        if name in waits and name in ran:
+        if name in branch_of and name in ran:
             seen += 1
-            too_early += [name] if ran[name][0] < ended[device] else []
-            ended[device] = max(ended[device], ran[name][1])
+            always, own = (device, 0), (device, branch_of[name])
+            too_early += [name] if ran[name][0] < max(ended[always], ended[own]) else []
+            ended[own] = max(ended[own], ran[name][1])
     return {"num ordered": seen, "early": too_early}
 
 
@@ -146,22 +153,22 @@ def main(output: Path) -> None:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
     found: dict[str, Any] = {}
-    for with_loop in (False, True):
-        model, step = build(nullcontext(), with_loop=with_loop)
+    for kind in ("with conditional", "plain", "with loop"):
+        model, step = build(nullcontext(), kind)
         meta = grappler.inline_functions(function_graph(step, "step"), "step")
-        if not with_loop:
+        if kind != "with loop":
             simplify(meta)
         chosen = dealt(read_step(meta))
         expected = trained(model, step)
         found["refusals"] = refusals(step, chosen)
-        model, step = build(placed_variables(chosen), with_loop=with_loop)
+        model, step = build(placed_variables(chosen), kind)
         placed = place_function(step, chosen)
         # Small constants are copied to every device that takes them.
         ops = [node for nodes in read_step(meta).nodes for node in nodes]
         planned = {op: placed.changes.device[op] for op in ops}
         with devices_of_nodes() as there:
             values = trained(model, placed)
-        found["with loop" if with_loop else "plain"] = {
+        found[kind] = {
             "expected": expected,
             "placed": values,
             "num planned": len(planned),

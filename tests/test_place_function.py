@@ -29,10 +29,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(output.read_text())
 
 
-def test_training_is_the_same_to_the_bit(found: Any) -> None:
-    assert found["plain"]["placed"] == found["plain"]["expected"]
+@pytest.mark.parametrize("model", ["plain", "with conditional"])
+def test_training_is_the_same_to_the_bit(model: str, found: Any) -> None:
+    assert found[model]["placed"] == found[model]["expected"]
     # Two logs of each of five steps, and the variables.
-    assert len(found["plain"]["expected"]) > 10
+    assert len(found[model]["expected"]) > 10
 
 
 def test_a_while_loop_that_runs_as_one_op_computes_the_same(found: Any) -> None:
@@ -41,7 +42,7 @@ def test_a_while_loop_that_runs_as_one_op_computes_the_same(found: Any) -> None:
         np.testing.assert_allclose(placed, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["plain", "with loop"])
+@pytest.mark.parametrize("model", ["plain", "with loop", "with conditional"])
 def test_every_op_and_variable_is_on_its_device(model: str, found: Any) -> None:
     facts = found[model]
     assert facts["elsewhere"] == []
@@ -50,7 +51,7 @@ def test_every_op_and_variable_is_on_its_device(model: str, found: Any) -> None:
     assert facts["num ran"] > 0.9 * facts["num planned"]
 
 
-@pytest.mark.parametrize("model", ["plain", "with loop"])
+@pytest.mark.parametrize("model", ["plain", "with loop", "with conditional"])
 def test_no_op_starts_before_those_ranked_before_it(model: str, found: Any) -> None:
     assert found[model]["early"] == []
     assert found[model]["num ordered"] > 100

@@ -71,16 +71,18 @@ def flat_step(
     feeds: Mapping[str, Shape] | None = None,
     optimize: bool = False,
     as_built: bool = False,
+    whole_conditionals: bool = False,
 ) -> Any:
     """Return the training step of a MetaGraphDef as `export` gives it; `what` names it in errors.
 
-    The MetaGraphDef is changed. Arguments and errors are those of `export`.
+    The MetaGraphDef is changed. Arguments and errors are those of `export`, and of
+    `inline_functions`.
     """
     check_structure(meta.graph_def, what)
     chosen = choose_fetches(meta, fetches, what)
     set_feed_shapes(meta, feeds or {}, what)
     meta.collection_def[TRAIN_OP].node_list.value[:] = chosen
-    meta = grappler.inline_functions(meta, what)
+    meta = grappler.inline_functions(meta, what, whole_conditionals=whole_conditionals)
     fed = needed_feeds(meta.graph_def, chosen)
     require_feedable(meta.graph_def, fed, what)
     require_static_feeds(meta.graph_def, fed, what)

@@ -2,41 +2,43 @@
 
 import math
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from pesto_cli.errors import BadInputError, about
+from pesto_cli.graphdef.conditionals import CALLS, choose_lowering, forbid_lowering
 from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, node_name
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.structure import variable_defs
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient")
-FUNCTIONAL_CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 MAX_FEED_BYTES = 2**30
 CONTEXT_COLLECTIONS = ("while_context", "cond_context")
 """Needed to build more gradients only, and they name nodes that a rewritten graph lacks."""
 
 
-def inline_functions(meta: Any, what: str) -> Any:
+def inline_functions(meta: Any, what: str, *, whole_conditionals: bool = False) -> Any:
     """Return the MetaGraphDef with function calls replaced by what the functions do.
 
     Functional while loops and conditionals stay one op each when they run, with their bodies in
-    the library.
+    the library; but conditionals that tie variables together become Switches and Merges (see
+    `conditionals`), unless `whole_conditionals`.
     """
-    kept_whole = _copied(meta)
-    forbid_lowering(kept_whole.graph_def)
+    marked = _copied(meta)
+    if whole_conditionals:
+        forbid_lowering(marked.graph_def)
+    is_lowered = not whole_conditionals and choose_lowering(marked.graph_def, set(_names(meta)))
     functions = {function.signature.name for function in meta.graph_def.library.function}
-    if not any(node.op in CALLS or node.op in functions for node in meta.graph_def.node):
-        return kept_whole
+    is_calling = any(node.op in CALLS or node.op in functions for node in meta.graph_def.node)
+    if not (is_calling or is_lowered):
+        return marked
     config = _config()
     rewrites = config.graph_options.rewrite_options
     rewrites.optimizers.append("function")
     rewrites.function_optimization = rewrites.AGGRESSIVE
     rewrites.meta_optimizer_iterations = rewrites.ONE
     with about(what):
-        placeholders = _open_shapes(kept_whole.graph_def)
-    rewritten = _rewritten(kept_whole, config, what)
+        placeholders = _open_shapes(marked.graph_def)
+    rewritten = _rewritten(marked, config, what)
     for node in rewritten.graph_def.node:
         if node.name in placeholders:
             node.attr["shape"].CopyFrom(placeholders[node.name])
@@ -60,14 +62,6 @@ def _open_shapes(graph_def: Any) -> dict[str, Any]:
             node.attr["shape"].shape.Clear()
             node.attr["shape"].shape.unknown_rank = True
     return shapes
-
-
-def forbid_lowering(graph_def: Any) -> None:
-    """Have functional control flow, in the graph and in its functions, stay one op each."""
-    bodies = (function.node_def for function in graph_def.library.function)
-    for node in chain(graph_def.node, *bodies):
-        if node.op in FUNCTIONAL_CONTROL_FLOW:
-            node.attr["_lower_using_switch_merge"].b = False
 
 
 def optimize(meta: Any, what: str) -> Any:
@@ -139,19 +133,18 @@ def _rewritten(meta: Any, config: Any, what: str) -> Any:
 
 def _kept_nodes(meta: Any) -> set[str]:
     """Return every node that the MetaGraphDef refers to by name, and its graph has."""
-    names = set(_saver_names(meta))
+    return {node_name(name) for name in _names(meta)} & {node.name for node in meta.graph_def.node}
+
+
+def _names(meta: Any) -> Iterator[str]:
+    """Yield every op and tensor that the MetaGraphDef refers to by name."""
     for collection in meta.collection_def.values():
-        names.update(collection.node_list.value)
+        yield from collection.node_list.value
     for variable in variable_defs(meta):
-        names.add(variable.variable_name)
-        names.add(variable.initializer_name)
-        names.add(variable.snapshot_name)
-        names.add(variable.initial_value_name)
-    present = {node.name for node in meta.graph_def.node}
-    return {node_name(name) for name in names} & present
-
-
-def _saver_names(meta: Any) -> Iterator[str]:
+        yield variable.variable_name
+        yield variable.initializer_name
+        yield variable.snapshot_name
+        yield variable.initial_value_name
     yield meta.saver_def.filename_tensor_name
     yield meta.saver_def.save_tensor_name
     yield meta.saver_def.restore_op_name

@@ -26,6 +26,7 @@ FORWARDING = frozenset(
         "Switch",
         "_SwitchN",
         "Merge",
+        "OptionalFromValue",
         "InplaceUpdate",
         "InplaceAdd",
         "InplaceSub",

@@ -8,8 +8,8 @@ from pesto_cli.apply.changes import Changes, Order, changes_of_step
 from pesto_cli.apply.live.same_step import Difference, find_step
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.grappler import FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.programs.session_runs import Waits
 from pesto_cli.graphdef.programs.training_step import CHANGING
@@ -99,7 +99,7 @@ def _change(graph: Any, before: Any, after: Any, changes: Changes) -> None:
         if "_class" in old.attr and "_class" not in new.attr:
             operation._clear_attr("_class")
         if new.op in FUNCTIONAL_CONTROL_FLOW:
-            operation._set_attr("_lower_using_switch_merge", AttrValue(b=False))
+            operation._set_attr(LOWERED, AttrValue(b=False))
     for name, sources in changes.waits_for.items():
         operation = graph.get_operation_by_name(name)
         operation._add_control_inputs([graph.get_operation_by_name(s) for s in sources])

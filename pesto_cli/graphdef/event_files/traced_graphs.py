@@ -72,7 +72,7 @@ def with_variables(meta: Any, shapes: Mapping[str, Shape], what: str) -> Any:
     if not handles(meta.graph_def):
         return meta
     tf1 = tensorflow().compat.v1
-    flat = inline_functions(meta, what)
+    flat = inline_functions(meta, what, whole_conditionals=True)
     feed_iterators(flat.graph_def)
     variables = _variables(flat.graph_def, shapes, what)
     _place_variables(flat.graph_def, variables)

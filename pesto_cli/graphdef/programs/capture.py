@@ -68,7 +68,13 @@ def capture(
                 raise
     if recording.step is None:
         raise recording.failure or recording.nothing_found()
-    meta = flat_step(recording.step.meta, str(path), optimize=optimize, as_built=as_built)
+    meta = flat_step(
+        recording.step.meta,
+        str(path),
+        optimize=optimize,
+        as_built=as_built,
+        whole_conditionals=True,  # as in a program that is placed as it runs
+    )
     needed = feed_names(meta)
     return Captured(meta, {name: recording.step.feeds[name] for name in needed})
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.devices import Devices
 from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.grappler import CALLS, FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.signature import OpDefs
@@ -89,7 +89,7 @@ def lowered(meta_graph: Any) -> Any:
     bodies = (node for function in request.graph_def.library.function for node in function.node_def)
     for node in (*request.graph_def.node, *bodies):
         if node.op in FUNCTIONAL_CONTROL_FLOW:
-            node.attr["_lower_using_switch_merge"].b = True
+            node.attr[LOWERED].b = True
     config = tf1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
     rewrites.min_graph_nodes = -1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pesto_cli.graph import FEED_TYPES
-from pesto_cli.graphdef.grappler import CALLS, FUNCTIONAL_CONTROL_FLOW
+from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.profile.source import Request
 
 # What TensorFlow adds to a graph as it runs it, and what is no op of a step: the ends of the graph,
