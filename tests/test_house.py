@@ -23,6 +23,7 @@ DATA = [
     "problem",
     "symmetry",
     "binding",
+    "canonical",
     "schedule",
     "violations",
     "causes",

@@ -36,6 +36,7 @@ import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
+from pesto_cli.canonical import RESOLUTION, canonical_order, canonical_place, rounded
 from pesto_cli.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.kernels import kernel
 from pesto_cli.problem import Problem
@@ -60,7 +61,8 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     shared = [(shared_work_us(problem, y), y) for y in device_shares(problem)]
     if not shared:
         return head_us, tail_us
-    work_us, y = max(shared, key=lambda work_and_y: float(work_and_y[0].sum()))
+    total_us = np.array([work_us.sum() for work_us, _ in shared])
+    work_us, y = shared[int((total_us >= total_us.max() * (1 - RESOLUTION)).argmax())]
     largest_share = np.where(problem.allowed, y, 0.0).max(axis=1)
     ops = time_us, work_us, largest_share
     always_us, apart_us = edge_delays_us(problem)
@@ -68,10 +70,12 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     before, after = graph.predecessors, graph.successors
     before_rows = before.offsets, before.indices, always_us[by_head], apart_us[by_head]
     after_rows = after.offsets, after.indices, always_us, apart_us
-    forward = _sorted(graph.topological_order, tail_us + time_us)
-    backward = _sorted(graph.topological_order[::-1], head_us + time_us)
-    joins = _pivots(before.degree > 1, head_us, time_us, tail_us)
-    forks = _pivots(after.degree > 1, head_us, time_us, tail_us)
+    order, place = canonical_order(problem), canonical_place(problem)
+    forward = _sorted(order, tail_us + time_us)
+    backward = _sorted(order[::-1], head_us + time_us)
+    through_us = head_us + time_us + tail_us
+    joins = _pivots(before.degree > 1, head_us, through_us, place)
+    forks = _pivots(after.degree > 1, head_us, through_us, place)
     return (
         _sweep(forward, before_rows, after.degree, joins, *ops),
         _sweep(backward, after_rows, before.degree, forks, *ops),
@@ -110,16 +114,15 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 
 def _pivots(
-    able: BoolArray, head_us: FloatArray, time_us: FloatArray, tail_us: FloatArray
+    able: BoolArray, head_us: FloatArray, through_us: FloatArray, place: IntArray
 ) -> BoolArray:
     """`[num_ops]`: for every part of the step, the op on the longest path of those that are able.
 
     An op that is no join cannot do better than its only predecessor, and likewise with forks.
     """
-    through_us = head_us + time_us + tail_us
     progress = np.divide(head_us, through_us, out=np.zeros_like(head_us), where=through_us > 0)
-    part = (progress * NUM_PIVOTS).astype(np.int64)
-    order = np.lexsort((-through_us, part))
+    part = (progress * NUM_PIVOTS * (1 + RESOLUTION)).astype(np.int64)
+    order = np.lexsort((place, -rounded(through_us), part))
     order = order[able[order]]
     pivots = np.zeros(len(head_us), dtype=np.bool_)
     pivots[order[np.unique(part[order], return_index=True)[1]]] = True
@@ -128,7 +131,7 @@ def _pivots(
 
 def _sorted(order: IntArray, rank_us: FloatArray) -> IntArray:
     """By rank, highest first; a topological order stays one, as no op ranks above those before."""
-    return order[np.argsort(-rank_us[order], kind="stable")]
+    return order[np.argsort(-rounded(rank_us)[order], kind="stable")]
 
 
 @kernel
@@ -151,7 +154,13 @@ def _sweep(order, before, num_after, pivot, time_us, work_us, share):  # type: i
         for row in range(offsets[v], offsets[v + 1]):
             u = indices[row]
             ready = head[u] + time_us[u] + always[row]
-            if last[v] < 0 or ready > head[v]:
+            # Of those that are equal but for rounding, the latest in order.
+            slack = RESOLUTION * ready
+            if (
+                last[v] < 0
+                or ready > head[v] + slack
+                or (ready >= head[v] - slack and place[u] > place[last[v]])
+            ):
                 last[v] = u
             head[v] = max(head[v], ready)
         if offsets[v + 1] - offsets[v] < 2:
@@ -255,19 +264,26 @@ def _window(ops, work, y, near_head, far_head, near_tail, far_tail):  # type: ig
 def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
     """Those ops with work whose far head (or tail) is above a threshold, the best one."""
     working, size = np.empty(len(ops), np.int64), 0
-    distance = np.empty(len(ops))
+    distance, nearness = np.empty(len(ops)), np.empty(len(ops))
+    longest = 0.0
     for op in ops:
         if work[op] > 0:
-            working[size], distance[size] = op, _at_most(far[op], near[op], limit)
+            working[size], nearness[size] = op, near[op]
+            distance[size] = _at_most(far[op], near[op], limit)
+            if distance[size] < np.inf:
+                longest = max(longest, distance[size])
             size += 1
-    order = np.argsort(distance[:size])
+    # By distance, and of those that are equal but for rounding, the nearest first.
+    unit = RESOLUTION * longest if longest > 0 else 1.0
+    order = np.argsort(nearness[:size], kind="mergesort")
+    order = order[np.argsort(np.round(distance[:size][order] / unit), kind="mergesort")]
     best, first = -np.inf, size
     total, nearest = 0.0, np.inf
     for rank in range(size - 1, -1, -1):
         op = working[order[rank]]
         total, nearest = total + work[op], min(nearest, near[op])
         value = total + y * nearest + (1 - y) * distance[order[rank]]
-        if value > best:
+        if value > best * (1 + RESOLUTION):
             best, first = value, rank
     return working[order[first:]]
 

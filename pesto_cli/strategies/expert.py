@@ -8,8 +8,10 @@ layer divided evenly among the accelerators, if that is faster.
 
 import numpy as np
 
+from pesto_cli.canonical import RESOLUTION, rounded
 from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.schedule import Schedule, goodness
+from pesto_cli.problem import Problem
+from pesto_cli.schedule import Schedule, goodness, rounding_us
 from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.layers import Layers, layers_of_groups
@@ -42,7 +44,7 @@ def expert(simulator: Simulator, search: Search) -> Answer:
         return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
 
     is_over = search.limits.begin()
-    best = balanced_cuts(work_us)
+    best = balanced_cuts(rounded(work_us))
     schedules, tried = [cut(best)], {tuple(best)}
     improved = True
     while improved:
@@ -54,11 +56,17 @@ def expert(simulator: Simulator, search: Search) -> Answer:
                 continue
             tried.add(tuple(cuts))
             shifted = cut(cuts)
-            if goodness(problem, shifted) < goodness(problem, schedules[0]):
+            if _is_better(problem, shifted, schedules[0]):
                 best, schedules, improved = cuts, [shifted], True
     if _parallel_share(layers, finite) > 0.5:
         schedules.append(schedule(dealt_branches(layers, finite)))
     return Answer(min(schedules, key=lambda schedule: goodness(problem, schedule)))
+
+
+def _is_better(problem: Problem, one: Schedule, other: Schedule) -> bool:
+    """By more than rounding, which may be another if ops are numbered otherwise."""
+    short, makespan_us = goodness(problem, one)
+    return (short, makespan_us + rounding_us(one)) < goodness(problem, other)
 
 
 def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:
@@ -74,6 +82,7 @@ def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:
     layer, pair_of_group, pair_us = _branches(layers, work_us)
     part = np.zeros(len(layer), dtype=np.int64)
     load_us = np.zeros((len(layers.names), work_us.shape[1]))
+    pair_us = rounded(pair_us)
     for pair in np.argsort(-pair_us.max(axis=1), kind="stable"):
         of_layer = load_us[layer[pair]]
         part[pair] = (of_layer + pair_us[pair]).argmin()
@@ -88,7 +97,7 @@ def _parallel_share(layers: Layers, work_us: FloatArray) -> float:
     of_layer_us = np.bincount(layer, least_us, len(layers.names))
     largest_us = np.zeros(len(layers.names))
     np.maximum.at(largest_us, layer, least_us)
-    even = 1.0 / work_us.shape[1]
+    even = (1.0 + RESOLUTION) / work_us.shape[1]
     is_parallel = (largest_us <= even * of_layer_us) & (layers.longest_chain <= even)
     return float(of_layer_us[is_parallel].sum() / max(of_layer_us.sum(), np.finfo(float).tiny))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.canonical import rounded
 from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
 
 Path = tuple[str, ...]
@@ -102,12 +103,9 @@ def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> Flo
 
 def _branches(found: Sequence[tuple[int, Path]]) -> IntArray:
     """Number the outermost scopes within layers, by what `_innermost` found; -1 outside of them."""
-    number: dict[tuple[int, str], int] = {}
-    branch = np.full(len(found), -1, dtype=np.int64)
-    for op, (layer, rest) in enumerate(found):
-        if len(rest) > 1:
-            branch[op] = number.setdefault((layer, rest[0]), len(number))
-    return branch
+    keys = [(layer, rest[0]) if len(rest) > 1 else None for layer, rest in found]
+    number = {key: place for place, key in enumerate(sorted({key for key in keys if key}))}
+    return np.array([-1 if key is None else number[key] for key in keys], dtype=np.int64)
 
 
 def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
@@ -184,7 +182,7 @@ def _forward_scopes(
         for depth in range(len(paths[op]) + 1):
             if paths[op][:depth] in majority:
                 majority[paths[op][:depth]] += 1 if forward[op] else -1
-    return [scope for scope in scopes if majority[scope] > 0]
+    return sorted(scope for scope in scopes if majority[scope] > 0)
 
 
 def _time_steps(graph: OpGraph, paths: Sequence[Path], forward: BoolArray) -> set[Path]:
@@ -262,7 +260,7 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
     """
     layer, group = layer.copy(), graph.colocation_group
     of_group = np.full(graph.num_groups, -1, dtype=np.int64)
-    inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]
+    inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]  # -bytes, producer
     for tensor, consumer in zip(
         graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
     ):
@@ -272,8 +270,8 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
         if layer[op] < 0:
             layer[op] = of_group[group[op]]
         if layer[op] < 0:
-            known = [row for row in inputs[op] if layer[row[1]] >= 0]
-            layer[op] = layer[min(known)[1]] if known else -1
+            known = [(size, int(layer[row])) for size, row in inputs[op] if layer[row] >= 0]
+            layer[op] = min(known)[1] if known else -1
         of_group[group[op]] = max(of_group[group[op]], layer[op])
     for op in graph.topological_order[::-1]:
         if layer[op] < 0:
@@ -285,8 +283,8 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
 
 
 def _by_group(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> IntArray:
-    """The layer of a group is that of its largest variable, or of its greatest work."""
-    weight = np.lexsort((work_us, graph.resident_bytes))
+    """The layer of a group is that of its largest variable, of its greatest work, or the last."""
+    weight = np.lexsort((layer, rounded(work_us), graph.resident_bytes))
     group_layer = np.zeros(graph.num_groups, dtype=np.int64)
     group_layer[graph.colocation_group[weight]] = layer[weight]  # the last one stays
     return group_layer

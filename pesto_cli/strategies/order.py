@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from pesto_cli.canonical import canonical_place, rounded
 from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.problem import Problem
 from pesto_cli.schedule import Schedule
@@ -23,13 +24,19 @@ Order = Callable[[Simulator, IntArray], Schedule]
 def ordered(simulator: Simulator, device: IntArray) -> Schedule:
     """The better of two list schedules: by upward rank with and without the transfers.
 
+    Ops of equal rank go in canonical order, so that the answer does not depend on their numbers.
+
     Args:
         simulator: of the problem.
         device: `[num_ops]`, a device that may run each op.
     """
-    with_transfers = simulator.list_schedule(device, simulator.upward_rank(device))
-    without = simulator.list_schedule(device, simulator.upward_rank())
-    return min(with_transfers, without, key=lambda schedule: schedule.makespan_us)
+    place = canonical_place(simulator.problem)
+    schedules = []
+    for rank_us in (simulator.upward_rank(device), simulator.upward_rank()):
+        priority = np.empty(len(place))
+        priority[np.lexsort((place, -rounded(rank_us)))] = -np.arange(len(place))
+        schedules.append(simulator.list_schedule(device, priority))
+    return min(schedules, key=lambda schedule: schedule.makespan_us)
 
 
 def random_orders_us(

@@ -1,0 +1,111 @@
+"""An order of ops that depends neither on how they are numbered nor on the unit of time.
+
+Where an algorithm has to choose among equals, an index as tie-break makes the answer depend on the
+order of ops in a file. So every op gets a colour, a number made of what can be told of it: itself,
+what comes before it and after it, and what shares its colocation group. This is colour refinement
+(Weisfeiler and Leman, 1968), along the edges of the graph in one pass each way. Ops of one colour
+are nearly always images of each other, and then it does not matter which of them comes first.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pesto_cli.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.problem import Problem
+
+# Times that differ by less than this share of the largest are equal: sums of doubles in another
+# order differ by rounding, and so do products with another unit of time.
+RESOLUTION = 1e-10
+
+Colours = NDArray[np.uint64]  # `[num_ops]`
+
+
+@lru_cache(maxsize=4)  # of the same few problems by all that break ties
+def canonical_order(problem: Problem) -> IntArray:
+    """`[num_ops]`: the ops in a topological order, by height and then by colour."""
+    colour = _refined(problem.graph, _own(problem))
+    return np.lexsort((colour, problem.graph.heights))
+
+
+@lru_cache(maxsize=4)
+def canonical_place(problem: Problem) -> IntArray:
+    """`[num_ops]`: the place of every op in `canonical_order`."""
+    place = np.empty(problem.num_ops, dtype=np.int64)
+    place[canonical_order(problem)] = np.arange(problem.num_ops)
+    return place
+
+
+def rounded(time_us: FloatArray) -> FloatArray:
+    """Times in whole multiples of the `RESOLUTION` of the largest; inf stays."""
+    largest = np.where(np.isfinite(time_us), np.abs(time_us), 0.0).max(initial=0.0)
+    return np.round(time_us / (RESOLUTION * largest)) if largest > 0 else time_us
+
+
+def _own(problem: Problem) -> Colours:
+    """What tells ops apart before their neighbours are looked at."""
+    graph = problem.graph
+    times = rounded(np.where(problem.allowed, problem.duration_us, np.inf))
+    columns = np.column_stack(
+        (
+            times,
+            problem.is_feed,
+            problem.is_fetch,
+            graph.resident_bytes,
+            graph.num_members,
+            graph.alias_of == np.arange(graph.num_ops),
+            graph.alias_of >= 0,
+            np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops),
+        )
+    ).astype(np.float64)
+    colour = np.zeros(graph.num_ops, dtype=np.uint64)
+    for column in columns.T:
+        colour = _mixed(colour + np.ascontiguousarray(column + 0.0).view(np.uint64))
+    return colour
+
+
+def _refined(graph: OpGraph, own: Colours) -> Colours:
+    """Colours that tell apart what has other ops before, after or beside it."""
+    data = np.column_stack((graph.tensor_producer[graph.consumer_tensor], graph.consumers))
+    before, after = np.concatenate((data, graph.control_edges)).T
+    sizes = graph.tensor_bytes[graph.consumer_tensor].astype(np.uint64)
+    sizes = _mixed(sizes + np.diff(graph.consumer_offsets).astype(np.uint64)[graph.consumer_tensor])
+    kind = np.concatenate(
+        (
+            _mixed(sizes + graph.consumer_on_host.astype(np.uint64)),
+            np.zeros(len(graph.control_edges), dtype=np.uint64),
+        )
+    )
+    beside = np.zeros(graph.num_groups, dtype=np.uint64)
+    np.add.at(beside, graph.colocation_group, _mixed(own))
+    own = _mixed(own + beside[graph.colocation_group])
+    level = graph.heights
+    for _ in range(2):  # the second time, what comes after what comes before counts too
+        down = _swept(own, before, after, kind, level)
+        up = _swept(own, after, before, kind, -level)
+        own = _mixed(down + _mixed(up))
+    return own
+
+
+def _swept(
+    own: Colours, tails: IntArray, heads: IntArray, kind: Colours, level: IntArray
+) -> Colours:
+    """Colours made of all that reaches an op along the edges, from the lowest level on."""
+    colour, reached = _mixed(own), np.zeros(len(own), dtype=np.uint64)
+    order = np.argsort(level[heads], kind="stable")
+    levels = level[heads[order]]
+    starts = np.flatnonzero(np.diff(levels, prepend=levels[:1] - 1))
+    for rows in np.split(order, starts[1:]):
+        head = heads[rows]
+        np.add.at(reached, head, _mixed(colour[tails[rows]] + kind[rows]))
+        colour[head] = _mixed(own[head] + _mixed(reached[head]))
+    return colour
+
+
+def _mixed(value: Colours) -> Colours:
+    """Scramble all bits (Steele, Lea and Flood, "Fast splittable pseudorandom numbers", 2014)."""
+    mixed = value + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
