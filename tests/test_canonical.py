@@ -88,11 +88,12 @@ def test_bounds_do_not_depend_on_numbers_and_units(make: Callable[[int], Problem
 
 @pytest.mark.parametrize("name", ["single", "expert"])
 def test_strategies_do_not_depend_on_numbers_and_units(name: str) -> None:
-    """But for tensors that queue together, which go by number: here no two ops end together."""
-    for seed in range(60):
+    """But for tensors that queue together, which go by number: here few ops end together."""
+    for seed in range(100):
         problem, rng = large(seed), np.random.default_rng(seed)
-        shift_us = rng.uniform(0.1, 0.2, problem.time_us.shape)
-        problem = replace(problem, time_us=problem.time_us + shift_us)
+        some_us = rng.uniform(0.1, 0.2, problem.time_us.shape)
+        time_us = np.where(problem.time_us == 0, some_us, problem.time_us)
+        problem = replace(problem, time_us=time_us)
         first_us = STRATEGIES[name](Simulator(problem), Search()).schedule.makespan_us
         for other, factor in (
             (renumbered(problem, rng, tensors=False), 1.0),
