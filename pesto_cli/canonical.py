@@ -3,8 +3,9 @@
 Where an algorithm has to choose among equals, an index as tie-break makes the answer depend on the
 order of ops in a file. So every op gets a colour, a number made of what can be told of it: itself,
 what comes before it and after it, and what shares its colocation group. This is colour refinement
-(Weisfeiler and Leman, 1968), along the edges of the graph in one pass each way. Ops of one colour
-are nearly always images of each other, and then it does not matter which of them comes first.
+(Weisfeiler and Leman, 1968), begun with one pass each way along all edges, as the graph has no
+cycles. Ops of one colour are nearly always images of each other, and then it does not matter which
+of them comes first.
 """
 
 from functools import lru_cache
@@ -18,6 +19,9 @@ from pesto_cli.problem import Problem
 # Times that differ by less than this share of the largest are equal: sums of doubles in another
 # order differ by rounding, and so do products with another unit of time.
 RESOLUTION = 1e-10
+
+# Of colour refinement: neighbours of neighbours count.
+NUM_ROUNDS = 2
 
 Colours = NDArray[np.uint64]  # `[num_ops]`
 
@@ -80,12 +84,15 @@ def _refined(graph: OpGraph, own: Colours) -> Colours:
     beside = np.zeros(graph.num_groups, dtype=np.uint64)
     np.add.at(beside, graph.colocation_group, _mixed(own))
     own = _mixed(own + beside[graph.colocation_group])
-    level = graph.heights
-    for _ in range(2):  # the second time, what comes after what comes before counts too
-        down = _swept(own, before, after, kind, level)
-        up = _swept(own, after, before, kind, -level)
-        own = _mixed(down + _mixed(up))
-    return own
+    down = _swept(own, before, after, kind, graph.heights)
+    up = _swept(own, after, before, kind, -graph.heights)
+    colour = _mixed(down + _mixed(up))
+    for _ in range(NUM_ROUNDS):
+        ahead, behind = np.zeros_like(colour), np.zeros_like(colour)
+        np.add.at(ahead, after, _mixed(colour[before] + kind))
+        np.add.at(behind, before, _mixed(colour[after] + kind))
+        colour = _mixed(colour + _mixed(ahead + _mixed(behind)))
+    return colour
 
 
 def _swept(
