@@ -1,6 +1,7 @@
 """Values that no writer gives: numbers beyond 64 bits, sums that overflow, depth, odd texts."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from test_bad_input import node, small_graph
 from pesto_cli.cluster.cluster_file import read_cluster_file
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_machine
-from pesto_cli.files.storage import MAX_DEPTH, loads, read_toml
+from pesto_cli.files.storage import MAX_DEPTH, dumps, loads, read_toml
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.graphdef.containers import read_meta_graph
 from pesto_cli.graphdef.read import read_step
@@ -191,6 +192,13 @@ def test_half_a_surrogate_pair_is_no_text(text: str) -> None:
 
 def test_whole_pairs_are() -> None:
     assert loads(rb'["\ud83c\udf55", "\\ud800"]') == ["\U0001f355", r"\ud800"]
+
+
+def test_what_is_written_can_be_read() -> None:
+    """Also the name of a file that is no UTF-8."""
+    source = os.fsdecode(b"csv:gr\xf6sse.csv")
+    found = loads(dumps({"source": source, "emoji": "\U0001f355"}))
+    assert found == {"source": "csv:gr?sse.csv", "emoji": "\U0001f355"}
 
 
 @pytest.mark.parametrize(

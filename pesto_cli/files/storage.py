@@ -24,9 +24,21 @@ def sha256(data: bytes) -> str:
 
 
 def dumps(value: dict[str, Any]) -> bytes:
-    """JSON with one top-level entry a line, so that files diff by part."""
+    """JSON with one top-level entry a line, so that files diff by part.
+
+    A path that is no UTF-8 has halves of surrogate pairs in Python. `loads` refuses these, so each
+    becomes a `?`.
+    """
+    text = _entry_by_entry(value)
+    if SURROGATE.search(text):
+        whole = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+        text = _entry_by_entry(json.loads(whole))
+    return text.encode()
+
+
+def _entry_by_entry(value: dict[str, Any]) -> str:
     entries = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items())
-    return ("{\n" + ",\n".join(entries) + "\n}\n").encode()
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def write_json(path: Path | str, value: dict[str, Any]) -> None:
