@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.bound_functions import objects_kept
 from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
 from pesto_cli.graphdef.functions import concrete_function, function_graph
 from pesto_cli.graphdef.keras_devices import Asked, keras_without_gpus, tell_choices
@@ -35,7 +36,7 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     Raises BadInputError when the script or the function fails, or returns something else.
     """
     what = f"{path}:{function}"
-    with keras_without_gpus() as asked:
+    with keras_without_gpus() as asked, objects_kept():
         meta = _script_graph(path, function, feeds, asked)
     tell_choices(asked, what)
     return meta
