@@ -50,13 +50,14 @@ def _reason(error: Exception) -> str:
     """Return why tracing failed, with the last line of the user's own code that led to it.
 
     AutoGraph's message holds a listing of lines, the user's marked by `*`, and after it the error.
+    A lambda is called `None` there.
     """
     text = str(error).strip()
     where = ""
     if text.startswith("in user code:"):
         *frames, text = re.split(r"\n *\n", text, maxsplit=2)
         own = re.findall(r", line (\d+), in (\S+) +\*\n", "\n".join(frames))
-        where = f" in line {own[-1][0]} ({own[-1][1]})" if own else ""
+        where = " in line {} ({})".format(*own[-1]).removesuffix(" (None)") if own else ""
     else:
         text = f"{type(error).__name__}: {text}"
     return f"{where}: {textwrap.shorten(text, SHOWN_OF_A_REASON, placeholder=' ...')}"
