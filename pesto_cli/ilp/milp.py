@@ -22,8 +22,8 @@ from pesto_cli.limits import Limits
 
 SCALE = 1000.0
 # Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
-# and bounds of times cross by rounding.
-HORIZON_SLACK = 0.01
+# and bounds of times cross by rounding. With less slack its simplex method stalls on more programs.
+HORIZON_SLACK = 1 / 16
 
 Variable: TypeAlias = Any  # PuLP has no type information
 Expression: TypeAlias = Any
@@ -257,7 +257,7 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
 
 def _model(asked: Search, horizon_us: float, pace: Pace) -> Model:
     formulation = replace(asked.formulation, horizon=horizon_us * (1 + HORIZON_SLACK))
-    model = Model(formulation.in_units((formulation.horizon or 1.0) / SCALE, whole=False), pace)
+    model = Model(formulation.in_units((horizon_us or 1.0) / SCALE, whole=False), pace)
     precedence(model)
     op_durations(model)
     makespan(model)
