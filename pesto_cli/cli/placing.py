@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -284,7 +284,8 @@ def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     if not (quiet or kernels.are_kept()):
-        echo("compiling kernels, once after installation: about 40 s ...", err=True)
+        with suppress(OSError):  # nobody reads it: no reason to stop
+            echo("compiling kernels, once after installation: about 40 s ...", err=True)
     api.warm_up()
     limits = api.Limits(
         time_limit_s=options["time_limit"],
