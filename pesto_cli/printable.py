@@ -23,20 +23,24 @@ def printable(text: str) -> str:
 def printable_chart(value: Any) -> Any:
     """What a chart or a page is drawn from, in dicts and lists, with all texts made printable.
 
-    Not a table that stands in a text, as `report.pictures.rows` writes it: that has been done.
+    Not a table that stands in a text, as `report.pictures.rows` writes it: that has been done. Vega
+    has such tables as `values`, or by name in `datasets` where a chart has parts.
     """
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        return {
-            printable(key): entry
-            if key == "values" and isinstance(entry, str)
-            else printable_chart(entry)
-            for key, entry in value.items()
-        }
+        return {printable(key): _printable_entry(key, entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return list(map(printable_chart, value))
     return value
+
+
+def _printable_entry(key: str, entry: Any) -> Any:
+    if key == "values" and isinstance(entry, str):
+        return entry
+    if key == "datasets" and isinstance(entry, Mapping):
+        return {name: _printable_entry("values", table) for name, table in entry.items()}
+    return printable_chart(entry)
 
 
 def logger(name: str) -> logging.Logger:

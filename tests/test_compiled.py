@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pesto_cli import kernels
 from pesto_cli.kernels import kernel
 
 ROOT = Path(pesto_cli.__file__).parent
+TESTS = Path(__file__).parent
 
 # In a process of its own, as other tests call kernels with what they like.
 SOLVES = """
@@ -71,7 +73,12 @@ print(json.dumps({"before": before, "reached": reached, "after": after}))
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Any]:
     """Signatures by kernel after the warm-up and after solves, and the kernels that it reaches."""
-    done = subprocess.run([sys.executable, "-c", SOLVES], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SOLVES],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT.parent, TESTS)))},
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

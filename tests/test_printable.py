@@ -22,7 +22,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.machine import PRESETS
-from pesto_cli.printable import logger, printable
+from pesto_cli.printable import logger, printable, printable_chart
 from pesto_cli.problem import Problem
 from pesto_cli.report.sections import Section, sections_markdown
 
@@ -178,6 +178,12 @@ def test_a_page_shows_names_harmlessly(pesto: Pesto, folder: Path) -> None:
     for text in (visible, data):
         assert {letter for letter in text if not letter.isprintable()} <= {"\n"}
         assert "::error::" in text
+
+
+def test_tables_within_charts_keep_their_lines() -> None:
+    table = "name,us\na,1\nb,2\n"
+    chart = {"data": {"values": table}, "datasets": {"data-1": table}, "title": "a\nb"}
+    assert printable_chart(chart) == {**chart, "title": "a\\nb"}
 
 
 def test_charts_are_drawn_of_any_name(folder: Path) -> None:
