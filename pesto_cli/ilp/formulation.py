@@ -154,7 +154,9 @@ class Formulation:
                 reach[op] |= reach[after]
         return reach
 
-    def open_op_pairs(self, check: Callable[[], None]) -> Iterator[tuple[int, int, list[int]]]:
+    def open_op_pairs(
+        self, check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, int, list[int]]]:
         """(i, j, devices): what precedence leaves unordered and could overlap on these devices.
 
         Two zero-time ops cannot overlap, but one must not start in the middle of another op.
@@ -168,7 +170,7 @@ class Formulation:
                 yield i, j, devices
 
     def open_transfer_pairs(
-        self, check: Callable[[], None]
+        self, check: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, int, list[int]]]:
         """(k, l, channels): the same for transfers.
 
