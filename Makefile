@@ -8,7 +8,9 @@ INSTALLED := $(VENV)/installed
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
 
+# Kernels are compiled once, and not by two tests side by side.
 test: $(INSTALLED)
+	$(BIN)/python -c "from pesto_cli import api; api.warm_up()"
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest --nbmake -n 2 examples
 
