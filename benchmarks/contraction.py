@@ -17,11 +17,11 @@ import numpy as np
 
 from benchmarks.large import DEEP
 from benchmarks.quality import profile_of, with_memory
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.levels import Level
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.devices import group_time_us
 from pesto_cli.strategies.warm_up import warm_up

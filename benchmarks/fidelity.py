@@ -24,11 +24,11 @@ from benchmarks.fidelity_models import MODELS
 from benchmarks.quality import processor
 from pesto_cli import api as pesto
 from pesto_cli.cluster import Cluster
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
+from pesto_cli.data.steps import speed_up
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, Profile
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result
-from pesto_cli.simulate import Simulator
-from pesto_cli.steps import speed_up
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered

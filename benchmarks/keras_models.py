@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.quality import profile_of
 from pesto_cli import api as pesto
-from pesto_cli.result import Comparison, Result
+from pesto_cli.data.result import Comparison, Result
 
 MODELS = ("ResNet50", "InceptionV3", "MobileNetV3Large", "EfficientNetB0", "DenseNet121", "VGG19")
 SIZE, BATCH = 224, 32

@@ -5,9 +5,9 @@ from itertools import permutations
 
 import numpy as np
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS, Link, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import PRESETS, Link, Machine
+from pesto_cli.data.problem import Problem
 
 WIDTH = 8
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.problems import layered
-from pesto_cli.graph import IntArray
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import IntArray
+from pesto_cli.evaluation.simulator import Simulator
 
 RUNS = 21
 

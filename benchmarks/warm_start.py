@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.quality import profile_of
 from pesto_cli import api as pesto
+from pesto_cli.data.result import Result
+from pesto_cli.evaluation.simulator import replay
 from pesto_cli.files import Profile
-from pesto_cli.result import Result
-from pesto_cli.simulate import replay
 from pesto_cli.zoo.nmt import nmt
 from pesto_cli.zoo.rnnlm import rnnlm
 

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
 
 
 def optimum_us(problem: Problem) -> float:

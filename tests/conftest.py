@@ -14,10 +14,10 @@ import ortools.sat.python.cp_model  # noqa: F401
 import pytest
 
 from pesto_cli import cli
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
 
 # Whoever runs tests in the background has Ctrl-C ignored, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from memory_model import MemoryModel
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
 
 
 class StuckError(Exception):

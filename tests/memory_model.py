@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
 
 Copy = tuple[int, int]
 Span = tuple[float, float]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 
 
 def random_problem(

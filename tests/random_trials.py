@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from random_problems import random_placement
 
+from pesto_cli.data.graph import IntArray, OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import InfeasibleError
-from pesto_cli.graph import IntArray, OpGraph, Tensor
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement
 
 
 class Trial(NamedTuple):

@@ -12,8 +12,8 @@ import numpy as np
 from conftest import on_gpus, two_gpus
 
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
-from pesto_cli.graph import OpGraph, Tensor
 
 # What HTML, JSON, CSV and TensorFlow's scopes could stumble over.
 AWKWARD = ('<b>&amp;"', "tower/é, 学", "it's </script>", "a\nb")

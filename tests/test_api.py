@@ -15,13 +15,13 @@ from random_problems import random_problem
 
 from pesto_cli import api as pesto
 from pesto_cli.coarsen import coarsen as coarsen_problem
-from pesto_cli.constraints import Constraints, Rule
+from pesto_cli.data.constraints import Constraints, Rule
+from pesto_cli.data.machine import PRESETS, CommModel, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import objective
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, PlacementFile, Profile
-from pesto_cli.machine import PRESETS, CommModel, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import goodness
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.pesto import expanded as of_coarse
 
 VERBS = ("load", "save", "export", "profile", "coarsen", "considered", "solve", "compare")
@@ -166,7 +166,7 @@ def test_a_coarse_placement_is_brought_back_to_the_ops(tmp_path: Path, seed: int
     found = of_coarse(
         Simulator(profile.problem), coarsen_problem(profile.problem, 4), result.schedule
     )
-    best = min(found, key=lambda each: goodness(profile.problem, each))
+    best = min(found, key=lambda each: objective(profile.problem, each))
     assert expanded.makespan_us == best.makespan_us
     assert expanded.strategy == "expert, expanded"
     for placed in (pesto.placement(coarse, result), result.schedule):

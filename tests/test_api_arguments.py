@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pesto_cli import api as pesto
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result
 
 Solved = tuple[Profile, Result, PlacementFile]
 

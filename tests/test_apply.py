@@ -26,13 +26,13 @@ from pesto_cli.apply import (
 from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.order import order_edges
 from pesto_cli.cli import main
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, write_placement
-from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.schedule import Placement
 
 MAX_OPS = 12
 

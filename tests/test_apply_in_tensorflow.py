@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from pesto_cli.apply import apply, parse_devices, planned_changes, session_config
+from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile, Profile, placement
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result, SolveStatus
-from pesto_cli.simulate import Simulator
 
 SCRIPT = """
 import keras

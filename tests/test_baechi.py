@@ -8,21 +8,21 @@ import pytest
 from conftest import on_gpus, two_gpus
 from random_problems import random_problem
 
-from pesto_cli.graph import OpGraph, Tensor, topological_order
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import shortfall_bytes
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import OpGraph, Tensor, topological_order
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import shortfall_bytes
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.baechi import RECIPE, SETTINGS, Settings, m_etf, m_sct, m_topo
 from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
-from pesto_cli.strategies.baechi.favourites import favourite_children, rounded, solve
+from pesto_cli.strategies.baechi.favourites import favourite_children, rounded, solve_relaxation
 from pesto_cli.strategies.baechi.forward import forward_op
 from pesto_cli.strategies.baechi.m_topo import filled_in_turn
 from pesto_cli.strategies.baechi.memory import needs
 from pesto_cli.strategies.baechi.placement_graph import prepared
 from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_consumer
-from pesto_cli.violations import violations
 
 PLAIN = Settings(gradients="free", co_placement=False, fusion=False)
 PLACERS = {"m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct}
@@ -295,7 +295,7 @@ def test_the_relaxation_is_within_a_third_of_the_best_choice_of_favourites(seed:
     edges = random_edges(rng, 6)
     time_us = rng.integers(4, 9, 6).astype(float)
     transfer_us = rng.integers(0, 5, len(edges)).astype(float)
-    found = solve(edges, time_us, transfer_us)
+    found = solve_relaxation(edges, time_us, transfer_us)
     best_us = np.inf
     for choice in product([0.0, 1.0], repeat=len(edges)):
         kept = edges[np.array(choice) == 0]

@@ -9,9 +9,9 @@ from conftest import Pesto, on_gpus, two_gpus
 from pesto_cli.bench import EXPERIMENTS, runs
 from pesto_cli.bench.change import GIB, Change
 from pesto_cli.bench.contenders import BAECHI, CONTENDERS, FROM_SINGLE, PESTO, RIVALS, TUNED
-from pesto_cli.bench.experiment import Asked, ms_or_oom
+from pesto_cli.bench.experiment import ExperimentRequest, ms_or_oom
 from pesto_cli.bench.figure7 import FIGURE7, matrix
-from pesto_cli.bench.models import Model, Models
+from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.order import reduction, speed_up
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
@@ -19,10 +19,10 @@ from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made, pesto_ve
 from pesto_cli.bench.standing import Standing, num_settings, tuned_names
 from pesto_cli.bench.table3 import effort_s
 from pesto_cli.bench.timeline import joined
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.baechi import SETTINGS
 from pesto_cli.strategies.order import ORDERS
@@ -33,7 +33,7 @@ FAST = ("--time-limit", "0.05", "--deterministic")
 
 
 @pytest.fixture
-def model(diamond_profile: Path, tmp_path: Path) -> Model:
+def model(diamond_profile: Path, tmp_path: Path) -> BenchModel:
     return Models(tmp_path, never).model(str(diamond_profile))
 
 
@@ -41,7 +41,7 @@ def never(name: str) -> Profile:
     raise AssertionError(f"no profile of {name} was to be made")
 
 
-def jobs_of(model: Model, names: tuple[str, ...] = ("single", "expert", PESTO)) -> list[Job]:
+def jobs_of(model: BenchModel, names: tuple[str, ...] = ("single", "expert", PESTO)) -> list[Job]:
     return [Job(model, name, Change(), QUICK) for name in names]
 
 
@@ -62,7 +62,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # Runs
 
 
-def test_a_run_is_made_once(model: Model, tmp_path: Path, count: list[str]) -> None:
+def test_a_run_is_made_once(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
     jobs = jobs_of(model)
     first = made([*jobs, jobs[0]], tmp_path)
     assert count == ["single", "expert", PESTO]
@@ -78,7 +78,7 @@ def test_a_run_is_made_once(model: Model, tmp_path: Path, count: list[str]) -> N
 
 
 def test_what_was_interrupted_leaves_whole_files_and_goes_on(
-    model: Model, tmp_path: Path, count: list[str], monkeypatch: pytest.MonkeyPatch
+    model: BenchModel, tmp_path: Path, count: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -99,7 +99,7 @@ def test_what_was_interrupted_leaves_whole_files_and_goes_on(
     assert count == ["single", "expert", PESTO]
 
 
-def test_a_damaged_file_is_made_again(model: Model, tmp_path: Path, count: list[str]) -> None:
+def test_a_damaged_file_is_made_again(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
     (job,) = jobs_of(model, ("single",))
     key = key_of(job, pesto_version())
     found = made([job], tmp_path)[job]
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_made_again(model: Model, tmp_path: Path, count: list[
     assert count == ["single", "single"]
 
 
-def test_several_processes_find_what_one_does(model: Model, tmp_path: Path) -> None:
+def test_several_processes_find_what_one_does(model: BenchModel, tmp_path: Path) -> None:
     jobs = jobs_of(model, ("single", "expert"))
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):
@@ -123,7 +123,7 @@ def test_several_processes_find_what_one_does(model: Model, tmp_path: Path) -> N
     assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
 
 
-def test_a_key_has_what_a_result_depends_on_and_no_more(model: Model) -> None:
+def test_a_key_has_what_a_result_depends_on_and_no_more(model: BenchModel) -> None:
     def key(contender: str, effort: Effort = QUICK, change: Change = Change()) -> object:  # noqa: B008
         return key_of(Job(model, contender, change, effort), "0")
 
@@ -133,12 +133,12 @@ def test_a_key_has_what_a_result_depends_on_and_no_more(model: Model) -> None:
     assert key("random") != key("random", Effort(seed=1))
     assert key("single") != key("single", change=Change(memory_gib=1))
     assert key("single") != key("expert")
-    other = Model(model.name, model.path, "0" * 64)
+    other = BenchModel(model.name, model.path, "0" * 64)
     assert key_of(Job(other, "single", Change(), QUICK), "0") != key("single")
     assert key_of(Job(model, "single", Change(), QUICK), "1") != key("single")
 
 
-def test_a_profile_that_changes_meanwhile_is_refused(model: Model, diamond: Problem) -> None:
+def test_a_profile_that_changes_meanwhile_is_refused(model: BenchModel, diamond: Problem) -> None:
     write_profile(model.path, Profile(diamond, {"graph_hash": "1" * 64}))
     with pytest.raises(BadInputError, match="has changed since"):
         model.profile()
@@ -156,7 +156,7 @@ def test_a_profile_is_made_once(tmp_path: Path, diamond: Problem) -> None:
     assert len(hashes) == 1
 
 
-def test_every_contender_solves_a_problem(model: Model, tmp_path: Path) -> None:
+def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> None:
     found = made(jobs_of(model, tuple(CONTENDERS)), tmp_path)
     assert {record.fits for record in found.values()} == {True}
     assert {record.num_ops for record in found.values()} == {4}
@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
     path = tmp_path / "wide.profile.json"
     write_profile(path, Profile(on_gpus(graph, [1, 1], two_gpus(memory_bytes=4 * GIB))))
     wide = Models(tmp_path, never).model(str(path))
-    asked = Asked((wide,), (1.0, 4.0), Effort(time_limit_s=0.05))
+    asked = ExperimentRequest((wide,), (1.0, 4.0), Effort(time_limit_s=0.05))
     records = made(FIGURE7.jobs(asked), tmp_path)
     job = next(job for job in matrix(asked) if job.contender == "single")
     assert ms_or_oom(records[job]) == "OOM (0.00200)"

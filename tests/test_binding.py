@@ -9,11 +9,11 @@ from conftest import Pesto
 from training_graphs import exported
 
 from pesto_cli import api
-from pesto_cli.binding import binding_note, bindings
+from pesto_cli.data.binding import binding_note, bindings
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS
-from pesto_cli.problem import Problem
 
 MACHINE = PRESETS["v100x2-nvlink"]
 

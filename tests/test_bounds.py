@@ -19,9 +19,9 @@ from pesto_cli.bounds import (
 )
 from pesto_cli.bounds.load import _jackson
 from pesto_cli.bounds.windows import NUM_PIVOTS, REACH, edge_delays_us
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 
 
 def without_transfers_us(problem: Problem) -> float:

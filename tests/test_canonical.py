@@ -9,11 +9,11 @@ from random_problems import random_problem, with_random_links
 from test_simulate import random_problem as training_step
 
 from pesto_cli.bounds import heads_and_tails, lower_bound_us
-from pesto_cli.canonical import canonical_order
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.canonical import canonical_order
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import STRATEGIES, Search
 
 

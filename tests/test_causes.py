@@ -7,11 +7,11 @@ import pytest
 from conftest import on_gpus
 from random_problems import random_placement, random_problem
 
-from pesto_cli.causes import Cause, Causes, PieceKind, Why, cause_of, critical_chain
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import Simulator, list_schedule, replay
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule
+from pesto_cli.evaluation.causes import Cause, Causes, PieceKind, Why, cause_of, critical_chain
+from pesto_cli.evaluation.simulator import Simulator, list_schedule, replay
 
 GPU0, GPU1 = 1, 2
 LOSSES = {"sender_us": 2.0, "sender_us_per_byte": 0.5, "receiver_us": 3.0}

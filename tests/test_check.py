@@ -11,9 +11,9 @@ from conftest import Pesto
 
 from pesto_cli import api
 from pesto_cli.changes import graph_changes
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.files import PlacementFile, read_profile, write_placement, write_profile
 from pesto_cli.files.placement import fingerprints
-from pesto_cli.graph import OpGraph, Tensor
 
 MODEL = """
 import tensorflow as tf

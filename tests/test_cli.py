@@ -13,9 +13,9 @@ from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli import api, cli, kernels
 from pesto_cli.cli import placing
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
 from pesto_cli.strategies import STRATEGIES
 
 

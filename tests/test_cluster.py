@@ -37,9 +37,9 @@ from pesto_cli.cluster.local_workers import LocalWorkers, client_core
 from pesto_cli.cluster.names import pesto_name, tensorflow_name
 from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.workers import free_ports
+from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import CommModel, Device
 from pesto_cli.profile.comm import fit_loss
 from pesto_cli.profile.comm.chains import Chains, Move
 from pesto_cli.profile.comm.occupation import Losses, losses

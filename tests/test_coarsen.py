@@ -18,12 +18,12 @@ from pesto_cli.coarsen.considered import considered
 from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient
-from pesto_cli.coarsen.rounds import Round, Verdict
+from pesto_cli.coarsen.rounds import MergeVerdict, Round
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
-from pesto_cli.violations import violations
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
 
 Edge = tuple[int, int]
 
@@ -70,7 +70,7 @@ def as_edges(pairs: Pairs) -> list[Edge]:
 def batch_in_random_order(num_ops: int, edges: Sequence[Edge], seed: int) -> list[Edge]:
     quotient, height, pairs = candidates(dag(num_ops, edges))
     pairs = pairs[np.random.default_rng(seed).permutation(len(pairs))]
-    return as_edges(pairs[verdicts(quotient, height, pairs) == Verdict.MERGED])
+    return as_edges(pairs[verdicts(quotient, height, pairs) == MergeVerdict.MERGED])
 
 
 @settings(max_examples=1000, deadline=None)

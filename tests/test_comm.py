@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pesto_cli.cluster import Connection
+from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, read_comm, with_comm, write_comm
-from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.profile.comm import Sample, fit, fit_loss, read_samples
 from pesto_cli.profile.comm.occupation import Losses, losses, median_loss_us, num_products
 from pesto_cli.report.charts import write_chart

@@ -28,11 +28,11 @@ import numpy as np
 from random_problems import random_problem
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
-from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.kernels import kernels
-from pesto_cli.limits import Limits
-from pesto_cli.machine import PRESETS, Device, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import PRESETS, Device, Machine
+from pesto_cli.data.problem import Problem
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.run import run
 

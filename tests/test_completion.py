@@ -19,10 +19,10 @@ from pesto_cli import ilp
 from pesto_cli.cli import cli
 from pesto_cli.cli.completing import SOLVERS, STRATEGIES
 from pesto_cli.cli.typed import TypedWord, typed_words
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import PRESETS
-from pesto_cli.problem import Problem
 from pesto_cli.strategies import STRATEGIES as REGISTERED
 
 # Completes the line that it is given, as bash does at TAB, and prints what is offered.

@@ -11,7 +11,7 @@ from two_cpus import two_cpus
 
 from pesto_cli import api
 from pesto_cli.apply import apply, planned_changes, session_config
-from pesto_cli.graph import OpGraph
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.graphdef.conditionals import CONDITIONALS
 from pesto_cli.graphdef.export import export, flat_step
 from pesto_cli.graphdef.fetches import fetch_names, init_names

@@ -13,16 +13,16 @@ from conftest import Pesto, on_gpus
 from fuzz.seeds import write_saved_model
 from test_bad_input import MACHINE, node, small_graph
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.limits import Limits
 from pesto_cli.profile.traces.chrome_timeline import read_chrome
 from pesto_cli.profile.traces.step_stats import recorded_step
 from pesto_cli.runtime.feeds import batches
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES, Search
 
 PROFILE = ("profile", *MACHINE)

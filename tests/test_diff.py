@@ -8,11 +8,11 @@ import pytest
 from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli.changes import Move, placement_changes
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 from pesto_cli.files.job_summary import MAX_BYTES, append_summary
-from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
-from pesto_cli.symmetry import interchangeable
 
 DEVICES = ["CPU:0", "GPU:0", "GPU:1"]
 

@@ -10,8 +10,8 @@ import pytest
 from conftest import Pesto
 
 import pesto_cli.doctor
-import pesto_cli.simulate
-from pesto_cli.doctor import Check, Verdict, parts, probes
+import pesto_cli.evaluation.simulator
+from pesto_cli.doctor import Finding, Outcome, parts, probes
 from pesto_cli.doctor.apart import apart
 from pesto_cli.doctor.check import Probe
 from pesto_cli.errors import EnvironmentFailedError
@@ -28,15 +28,15 @@ def test_all_that_is_needed_works_where_the_tests_run(pesto: Pesto) -> None:
 
 
 BROKEN = [
-    Check("numpy", Verdict.OK, "2.4.6"),
-    Check("solver highs", Verdict.WARN, "not installed", "pip install highspy"),
-    Check("TensorFlow", Verdict.FAIL, "not installed", "pip install tensorflow"),
+    Finding("numpy", Outcome.OK, "2.4.6"),
+    Finding("solver highs", Outcome.WARN, "not installed", "pip install highspy"),
+    Finding("TensorFlow", Outcome.FAIL, "not installed", "pip install tensorflow"),
 ]
 
 
 @pytest.mark.parametrize(("found", "code"), [(BROKEN[:2], 0), (BROKEN, 5)])
 def test_only_what_is_needed_decides_on_the_exit_code(
-    pesto: Pesto, monkeypatch: pytest.MonkeyPatch, found: list[Check], code: int
+    pesto: Pesto, monkeypatch: pytest.MonkeyPatch, found: list[Finding], code: int
 ) -> None:
     monkeypatch.setattr(pesto_cli.doctor, "checks", lambda: found)
     told = pesto("doctor")
@@ -56,8 +56,10 @@ def test_a_probe_that_crashes_or_fails_is_an_answer(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(EnvironmentFailedError, match="was killed by SIGSEGV"):
         apart(probes.isolated)
-    probe = Probe("workers", lambda: apart(probes.isolated), Verdict.WARN, "do this")
-    assert probe() == Check("workers", Verdict.WARN, "its process was killed by SIGSEGV", "do this")
+    probe = Probe("workers", lambda: apart(probes.isolated), Outcome.WARN, "do this")
+    assert probe() == Finding(
+        "workers", Outcome.WARN, "its process was killed by SIGSEGV", "do this"
+    )
 
 
 def refuse(*args: object, **kwargs: object) -> None:
@@ -74,7 +76,13 @@ NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
         (parts.os, "sched_getaffinity", lambda pid: {0}, parts.cores, "1 of "),
         (parts, "memory_bytes", lambda: 2**30, parts.memory, "only 1.0 GiB"),
         (tempfile, "TemporaryFile", refuse, probes.kernel_cache, "cannot be written to"),
-        (pesto_cli.simulate, "simulate", NOWHERE_KEPT, probes.kernel_cache, "no folder for comp"),
+        (
+            pesto_cli.evaluation.simulator,
+            "simulate",
+            NOWHERE_KEPT,
+            probes.kernel_cache,
+            "no folder for comp",
+        ),
         (sys, "argv", [], lambda: parts.version("no-such-package"), "not installed"),
     ],
 )

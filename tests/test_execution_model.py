@@ -13,12 +13,12 @@ import pytest
 from execution_model import ExecutionModel, Run, StuckError
 from random_trials import Trial, random_trial
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import Simulator
+from pesto_cli.evaluation.simulator import Simulator
 
 NUM_TRIALS = 400
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))

@@ -10,14 +10,14 @@ from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_placement, random_problem
 
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
 from pesto_cli.report.why.matching import matching_ops
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.moved import moved
-from pesto_cli.violations import violations
 
 
 def placed(path: Path, device: dict[str, str], rank: list[int]) -> Path:

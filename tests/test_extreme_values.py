@@ -14,14 +14,14 @@ from conftest import Pesto, on_gpus, two_gpus
 from test_bad_input import node, small_graph
 
 from pesto_cli.cluster.cluster_file import read_cluster_file
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_machine
 from pesto_cli.files.storage import MAX_DEPTH, dumps, loads, read_toml
-from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.graphdef.containers import read_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import CommModel, Device, Link, Machine
 from pesto_cli.profile.comm import fit, read_samples
 from pesto_cli.profile.traces.chrome_timeline import read_chrome, viewer_lines
 from pesto_cli.profile.traces.received import ReceivedLabel

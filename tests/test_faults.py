@@ -15,7 +15,7 @@ from conftest import Pesto
 from without_comforts import COMMANDS, MOUNTS
 
 from pesto_cli.cli import numba_cache
-from pesto_cli.simulate import Simulator
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import STRATEGIES, Answer, Search
 
 PESTO = (sys.executable, "-c", "from pesto_cli.cli import main; main()")

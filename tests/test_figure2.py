@@ -7,16 +7,16 @@ import pytest
 from brute_force import optimum_us
 
 from pesto_cli.bounds import lower_bound_us, tails
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.schedule import Placement, Schedule
+from pesto_cli.evaluation.simulator import list_schedule, replay
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.profile import read_profile
-from pesto_cli.ilp import solve
-from pesto_cli.limits import Limits
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import list_schedule, replay
+from pesto_cli.ilp import solve_ilp
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.run import run
-from pesto_cli.violations import violations
 
 ROOT = Path(__file__).parent.parent
 PROBLEM = read_profile(ROOT / "examples" / "figure2.profile.json").problem
@@ -63,7 +63,7 @@ def test_schedules_take_what_the_page_says(name):
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_optimum_is_the_optimum(solver):
-    found = solve(PROBLEM, Limits(), solver=solver)
+    found = solve_ilp(PROBLEM, Limits(), solver=solver)
     assert found.status == SolveStatus.OPTIMAL
     assert found.objective_us == pytest.approx(110)
     assert optimum_us(PROBLEM) == 110

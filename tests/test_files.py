@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pesto_cli.data.machine import PRESETS, CommModel
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import list_schedule
 from pesto_cli.files import (
     CommFit,
     Profile,
@@ -24,10 +28,6 @@ from pesto_cli.files import (
     write_placement,
     write_profile,
 )
-from pesto_cli.machine import PRESETS, CommModel
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result, SolveStatus
-from pesto_cli.simulate import list_schedule
 
 
 def solved(problem: Problem) -> Result:

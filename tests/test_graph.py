@@ -4,8 +4,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
 
 
 def test_build_sorts_tensors_and_drops_repeated_consumers() -> None:

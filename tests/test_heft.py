@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.heft import heft_schedule
 from pesto_cli.strategies.insertion import Edges, Own, largest, mean, upward_rank
 

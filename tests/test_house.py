@@ -14,34 +14,13 @@ from pesto_cli.graphdef.tensorflow import _stderr_shown_only_on_failure
 
 ROOT = Path(pesto_cli.__file__).parent
 
-DATA = [
-    "printable",
-    "errors",
-    "graph",
-    "machine",
-    "totals",
-    "problem",
-    "symmetry",
-    "binding",
-    "canonical",
-    "schedule",
-    "violations",
-    "causes",
-    "changes",
-    "result",
-    "steps",
-    "limits",
-    "constraints",
-    "graph_networkx",
-    "files",
-]
-ALGORITHMS = ["kernels", "bounds", "memory", "simulate", "coarsen", "ilp", "refine"]
+DATA = ["printable", "errors", "data", "files", "changes"]
+ALGORITHMS = ["kernels", "bounds", "evaluation", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
-ABOVE = ["report", "strategies", "bench"]
 
 # What each room may import; `cli` and `api` see everything.
-MAY_IMPORT = {room: [*DATA] for room in DATA}
-MAY_IMPORT |= {room: DATA + ALGORITHMS[:index] + [room] for index, room in enumerate(ALGORITHMS)}
+MAY_IMPORT = {room: DATA[: index + 1] for index, room in enumerate(DATA)}
+MAY_IMPORT |= {room: DATA + ALGORITHMS[: index + 1] for index, room in enumerate(ALGORITHMS)}
 MAY_IMPORT |= {
     "graphdef": [*DATA, "graphdef", "zoo"],
     "zoo": [*DATA, "zoo", "graphdef"],
@@ -49,8 +28,8 @@ MAY_IMPORT |= {
     "apply": [*DATA, "graphdef", "zoo", "cluster", "apply"],
     "runtime": [*DATA, "graphdef", "cluster", "apply", "runtime"],
     "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
-    "strategies": DATA + ALGORITHMS + ["strategies"],
-    "report": [*DATA, "report"],
+    "strategies": [*DATA, *ALGORITHMS, "strategies"],
+    "report": [*DATA, "evaluation", "report"],
     "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],
     "bench": [*DATA, *ALGORITHMS, "strategies", "report", "bench"],
 }

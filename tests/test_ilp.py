@@ -11,20 +11,20 @@ import pytest
 from brute_force import optimum_us
 from random_problems import keeps_memory, random_placement, random_problem
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.ilp import SOLVERS, cbc, cpsat, milp, solve
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
+from pesto_cli.ilp import SOLVERS, cbc, cpsat, milp, solve_ilp
 from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.ilp.search import Search
+from pesto_cli.ilp.search import SolverRequest
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import left_shift, timetable_of
-from pesto_cli.limits import Limits
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
-from pesto_cli.violations import violations
 
 MILP_SOLVERS = ["cbc", "highs"]
 
@@ -44,7 +44,7 @@ def broken_rules(problem: Problem, schedule: Schedule) -> list[str]:
 
 
 def assert_is_optimum(problem: Problem, solver: str, optimum: float) -> None:
-    found = solve(problem, Limits(), solver=solver)
+    found = solve_ilp(problem, Limits(), solver=solver)
     if optimum == np.inf:
         assert found.status == SolveStatus.INFEASIBLE
         assert found.schedule is None
@@ -95,11 +95,11 @@ def test_a_variable_that_no_constraint_needs_is_solved_too(solver):
         pytest.importorskip("highspy")
     graph = OpGraph.build(list("abcd"), [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
     problem = Problem.build(graph, {"GPU": [0.0, 0.0, 0.0, 0.0]}, two_gpus())
-    best = solve(problem, Limits()).schedule
+    best = solve_ilp(problem, Limits()).schedule
     assert best is not None
     formulation = Formulation.build(problem)
     start = timetable_of(formulation, best)
-    found = SOLVERS[solver](Search(formulation, Limits(), start=start, start_fits=True))
+    found = SOLVERS[solver](SolverRequest(formulation, Limits(), start=start, start_fits=True))
     assert found.times is not None
 
 
@@ -155,7 +155,7 @@ def test_simulator_is_never_below_the_optimum():
             listed = simulator.list_schedule(random_placement(problem, trial), priority)
             assert listed.makespan_us >= optimum - 1e-9
             compared += listed.makespan_us > optimum
-        found = solve(problem, Limits())
+        found = solve_ilp(problem, Limits())
         assert found.schedule is not None
         assert simulator.replay(found.schedule.placement).makespan_us >= optimum - 1e-9
     assert compared > 100
@@ -165,15 +165,15 @@ def test_simulator_is_never_below_the_optimum():
 def test_cbc_and_cpsat_agree_on_nine_ops(seeds):
     for seed in seeds:
         problem = random_problem(seed, 9, memory=False)
-        assert_is_optimum(problem, "cbc", solve(problem, Limits()).objective_us)
+        assert_is_optimum(problem, "cbc", solve_ilp(problem, Limits()).objective_us)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_cbc_and_its_bound_enclose_the_optimum_of_fifteen_ops(seed):
     problem = random_problem(seed, 15, memory=False)
-    best = solve(problem, Limits(time_limit_s=20))
+    best = solve_ilp(problem, Limits(time_limit_s=20))
     assert best.status == SolveStatus.OPTIMAL
-    found = solve(problem, Limits(time_limit_s=3), solver="cbc", warm_start=start_of(problem))
+    found = solve_ilp(problem, Limits(time_limit_s=3), solver="cbc", warm_start=start_of(problem))
     assert found.bound_us <= best.objective_us * (1 + 1e-6)
     assert best.objective_us <= found.objective_us * (1 + 1e-6)
 
@@ -233,8 +233,8 @@ def fan(machine: Machine) -> Problem:
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_transfers_queue_unless_congestion_is_off(solver):
     problem = fan(two_gpus())
-    assert solve(problem, Limits(), solver=solver).objective_us == pytest.approx(9)
-    free = solve(problem, Limits(), solver=solver, congestion=False)
+    assert solve_ilp(problem, Limits(), solver=solver).objective_us == pytest.approx(9)
+    free = solve_ilp(problem, Limits(), solver=solver, congestion=False)
     assert free.objective_us == pytest.approx(6)
 
 
@@ -285,9 +285,9 @@ def test_balance_bounds_the_difference_of_outputs(solver):
     """Outputs of 60 and 40 beside each other take 2 us; within 10 % of each other nothing fits."""
     graph = OpGraph.build(["a", "b"], [Tensor(0, 60), Tensor(1, 40)])
     problem = Problem.build(graph, {"GPU": [2.0, 2.0]}, two_gpus())
-    within = solve(problem, Limits(), solver=solver, balance=0.2)
+    within = solve_ilp(problem, Limits(), solver=solver, balance=0.2)
     assert within.objective_us == pytest.approx(2)
-    beyond = solve(problem, Limits(), solver=solver, balance=0.1)
+    beyond = solve_ilp(problem, Limits(), solver=solver, balance=0.1)
     assert beyond.status == SolveStatus.INFEASIBLE
 
 
@@ -295,11 +295,11 @@ def test_backends_agree_under_balance():
     seen = set()
     for seed in range(40):
         problem = random_problem(seed)
-        first = solve(problem, Limits(), balance=0.3)
-        second = solve(problem, Limits(), balance=0.3, solver="cbc")
+        first = solve_ilp(problem, Limits(), balance=0.3)
+        second = solve_ilp(problem, Limits(), balance=0.3, solver="cbc")
         assert first.status == second.status
         assert first.objective_us == pytest.approx(second.objective_us, rel=1e-6)
-        free = solve(problem, Limits())
+        free = solve_ilp(problem, Limits())
         assert first.objective_us >= free.objective_us * (1 - 1e-6)
         seen.add(first.objective_us > free.objective_us * 1.01)
     assert seen == {True, False}
@@ -312,7 +312,7 @@ def test_answer_is_never_longer_than_the_warm_start(solver):
     for seed in range(6):
         problem = random_problem(seed, 20, memory=False)
         start = start_of(problem, seed)
-        found = solve(problem, Limits(time_limit_s=0.3), solver=solver, warm_start=start)
+        found = solve_ilp(problem, Limits(time_limit_s=0.3), solver=solver, warm_start=start)
         assert found.schedule is not None
         assert found.objective_us <= start.makespan_us * (1 + 1e-9)
         assert broken_rules(problem, found.schedule) == []
@@ -324,12 +324,12 @@ def test_warm_start_reaches_the_solver(solver):
     if solver == "highs":
         pytest.importorskip("highspy")
     problem = random_problem(3, 22, memory=False)
-    best = solve(problem, Limits(time_limit_s=20)).schedule
+    best = solve_ilp(problem, Limits(time_limit_s=20)).schedule
     assert best is not None
     formulation = Formulation.build(problem)
     start = left_shift(formulation, timetable_of(formulation, best), congestion=True)
     little = 0.03 if solver == "cpsat" else 0.01
-    asked = Search(formulation, Limits(time_limit_s=little, deterministic=True))
+    asked = SolverRequest(formulation, Limits(time_limit_s=little, deterministic=True))
     cold = SOLVERS[solver](asked)
     warm = SOLVERS[solver](replace(asked, start=start, start_fits=True))
     assert cold.times is None or left_shift(
@@ -347,8 +347,8 @@ def test_optimal_warm_start_is_proved(solver):
         pytest.importorskip("highspy")
     for seed in range(12):
         problem = random_problem(seed, memory=False)
-        best = solve(problem, Limits()).schedule
-        again = solve(problem, Limits(), solver=solver, warm_start=best)
+        best = solve_ilp(problem, Limits()).schedule
+        again = solve_ilp(problem, Limits(), solver=solver, warm_start=best)
         assert best is not None
         assert again.status == SolveStatus.OPTIMAL
         assert again.objective_us == pytest.approx(best.makespan_us, rel=1e-6)
@@ -358,11 +358,11 @@ def test_optimal_warm_start_is_proved(solver):
 def test_warm_start_that_exceeds_memory_is_only_a_hint(solver):
     graph = OpGraph.build(["a", "b"], [Tensor(0, 1, [1])], resident_bytes=[6, 6])
     roomy = Problem.build(graph, {"GPU": [1.0, 1.0]}, two_gpus(12))
-    start = solve(roomy, Limits()).schedule
+    start = solve_ilp(roomy, Limits()).schedule
     assert start is not None
     assert start.makespan_us == 2
     tight = Problem.build(graph, {"GPU": [1.0, 1.0]}, two_gpus(11))
-    found = solve(tight, Limits(), solver=solver, warm_start=start)
+    found = solve_ilp(tight, Limits(), solver=solver, warm_start=start)
     assert found.objective_us == pytest.approx(6)
 
 
@@ -370,12 +370,12 @@ def test_warm_start_of_another_problem_is_refused():
     problem = fan(two_gpus())
     other = random_problem(1, 9, memory=False)
     with pytest.raises(BadInputError, match="places 9 ops, the problem has 4"):
-        solve(problem, Limits(), warm_start=start_of(other))
-    schedule = solve(problem, Limits()).schedule
+        solve_ilp(problem, Limits(), warm_start=start_of(other))
+    schedule = solve_ilp(problem, Limits()).schedule
     assert schedule is not None
     moved = replace(schedule, device=np.array([0, 0, 1, 0]))
     with pytest.raises(BadInputError, match="op 'd' on device 0, where it may not run"):
-        solve(problem, Limits(), warm_start=moved)
+        solve_ilp(problem, Limits(), warm_start=moved)
 
 
 @pytest.mark.parametrize("time_limit_s", [0.0, 0.05, 1.0])
@@ -384,8 +384,8 @@ def test_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
     if solver == "highs":
         pytest.importorskip("highspy")
     problem = random_problem(3, 22, memory=False)
-    found = solve(problem, Limits(time_limit_s=time_limit_s), solver=solver)
-    best = solve(problem, Limits(time_limit_s=20)).objective_us
+    found = solve_ilp(problem, Limits(time_limit_s=time_limit_s), solver=solver)
+    best = solve_ilp(problem, Limits(time_limit_s=20)).objective_us
     assert found.status in (SolveStatus.FEASIBLE, SolveStatus.UNKNOWN)
     assert found.bound_us <= best * (1 + 1e-6)
     assert (found.schedule is None) == (found.status == SolveStatus.UNKNOWN)
@@ -403,7 +403,7 @@ def test_stop_ends_the_search_with_the_best_so_far(solver):
     problem = hard_problem(solver)
     start, limits = start_of(problem), Limits(time_limit_s=500)
     threading.Timer(1.0, limits.stop.set).start()
-    found = solve(problem, limits, solver=solver, warm_start=start)
+    found = solve_ilp(problem, limits, solver=solver, warm_start=start)
     assert found.status == SolveStatus.INTERRUPTED
     assert found.schedule is not None
     assert found.objective_us <= start.makespan_us * (1 + 1e-9)
@@ -418,7 +418,7 @@ def large_problem() -> Problem:
 def test_a_model_that_is_not_built_in_time_is_given_up_with_a_note(limits, caplog):
     problem = large_problem()
     start, began = start_of(problem), time.monotonic()
-    found = solve(problem, limits, solver="cbc", warm_start=start)
+    found = solve_ilp(problem, limits, solver="cbc", warm_start=start)
     assert time.monotonic() - began < 15
     assert found.status == SolveStatus.FEASIBLE
     assert found.objective_us <= start.makespan_us * (1 + 1e-9)
@@ -431,7 +431,7 @@ def test_stop_ends_the_building_of_a_model_without_a_note(caplog):
     problem, limits = large_problem(), Limits(time_limit_s=500)
     threading.Timer(0.5, limits.stop.set).start()
     began = time.monotonic()
-    found = solve(problem, limits, solver="cbc", warm_start=start_of(problem))
+    found = solve_ilp(problem, limits, solver="cbc", warm_start=start_of(problem))
     assert time.monotonic() - began < 15
     assert found.status == SolveStatus.INTERRUPTED
     assert not caplog.messages
@@ -441,10 +441,10 @@ def test_stop_before_the_search_leaves_the_start():
     problem, limits = hard_problem("cpsat"), Limits(time_limit_s=500)
     limits.stop.set()
     start = start_of(problem)
-    found = solve(problem, limits, warm_start=start)
+    found = solve_ilp(problem, limits, warm_start=start)
     assert found.status == SolveStatus.INTERRUPTED
     assert found.objective_us <= start.makespan_us
-    assert solve(problem, limits).status == SolveStatus.UNKNOWN
+    assert solve_ilp(problem, limits).status == SolveStatus.UNKNOWN
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -454,7 +454,7 @@ def test_deterministic_mode_gives_the_same_answer_twice(solver):
     problem = random_problem(5, 25, memory=False)
     limits = Limits(time_limit_s=0.2, deterministic=True, seed=7)
     first, second = (
-        solve(problem, limits, solver=solver, warm_start=start_of(problem)).schedule
+        solve_ilp(problem, limits, solver=solver, warm_start=start_of(problem)).schedule
         for _ in range(2)
     )
     assert first is not None
@@ -466,7 +466,7 @@ def test_deterministic_mode_gives_the_same_answer_twice(solver):
 def test_solutions_are_told_as_they_improve():
     told = []
     problem = random_problem(3, 22, memory=False)
-    found = solve(
+    found = solve_ilp(
         problem,
         Limits(),
         warm_start=start_of(problem),
@@ -496,13 +496,13 @@ def test_cbc_verdicts_are_read_truthfully():
 
 def test_unknown_solver_and_balance_are_refused():
     with pytest.raises(BadInputError, match="'gurobi' is unknown; one of cpsat, cbc, highs was"):
-        solve(fan(two_gpus()), Limits(), solver="gurobi")
+        solve_ilp(fan(two_gpus()), Limits(), solver="gurobi")
     with pytest.raises(BadInputError, match=r"balance is 1\.5"):
-        solve(fan(two_gpus()), Limits(), balance=1.5)
+        solve_ilp(fan(two_gpus()), Limits(), balance=1.5)
 
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_graph_without_ops_is_optimal_at_once(solver):
     problem = Problem.build(OpGraph.build([]), {"GPU": []}, two_gpus())
-    found = solve(problem, Limits(), solver=solver)
+    found = solve_ilp(problem, Limits(), solver=solver)
     assert (found.status, found.objective_us) == (SolveStatus.OPTIMAL, 0.0)

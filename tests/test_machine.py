@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
 
-from pesto_cli.constraints import Constraints, Rule
+from pesto_cli.data.constraints import Constraints, Rule
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, InfeasibleError
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import PRESETS, CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
 
 
 def test_presets_have_the_published_fits() -> None:

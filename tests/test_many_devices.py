@@ -16,19 +16,19 @@ from benchmarks.problems import layered, many_gpus
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import coarsen
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import FloatArray
 from pesto_cli.ilp import cpsat, formulation, milp, search
 from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.ilp.search import Search
+from pesto_cli.ilp.search import SolverRequest
 from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
-from pesto_cli.limits import Limits
-from pesto_cli.machine import Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies import Search as StrategySearch
+from pesto_cli.strategies import SolverRequest as StrategySearch
 from pesto_cli.strategies.insertion import largest, mean
 
 LONG = Limits(1e3)
@@ -41,7 +41,7 @@ def cpsat_model(
     built: list[Any] = []
     with monkeypatch.context() as patched:
         patched.setattr(cpsat, "_search", lambda model, asked: built.append(model.cp.proto))
-        cpsat.search(Search(Formulation.build(problem), LONG, balance=balance))
+        cpsat.search(SolverRequest(Formulation.build(problem), LONG, balance=balance))
     return len(built[0].variables), len(built[0].constraints)
 
 
@@ -58,7 +58,7 @@ def milp_model(
     with monkeypatch.context() as patched:
         for family in ("no_overlap_on_devices", "congestion"):
             patched.setattr(milp, family, lambda model: None)
-        milp.search(Search(Formulation.build(problem), LONG, balance=balance), run)
+        milp.search(SolverRequest(Formulation.build(problem), LONG, balance=balance), run)
     (text,) = files
     rows = text[text.index("ROWS") : text.index("COLUMNS")].splitlines()
     return text.count("\n LO BND"), len(rows) - 2  # beside the heading and the objective
@@ -103,7 +103,7 @@ def test_a_model_that_is_too_large_is_not_built(
 ) -> None:
     problem = coarsen(layered(1000, machine=many_gpus(64)), 200).problem
     monkeypatch.setattr(formulation.Formulation, "build", lambda problem: 1 / 0)
-    found = ilp.solve(problem, LONG, solver=solver)
+    found = ilp.solve_ilp(problem, LONG, solver=solver)
     assert found.status is SolveStatus.UNKNOWN
     assert found.schedule is None
     assert found.bound_us == lower_bound_us(problem) > 0
@@ -117,7 +117,7 @@ def test_a_milp_of_many_pairs_ends_by_its_number_of_constraints(
 ) -> None:
     monkeypatch.setattr(search, "MOST_STEPS", 2000)
     problem = random_problem(6, 60, memory=False, num_devices=3)
-    found = ilp.solve(problem, LONG, solver="cbc")
+    found = ilp.solve_ilp(problem, LONG, solver="cbc")
     assert found.status is SolveStatus.UNKNOWN
     assert "left out: it has more than 2,000 constraints" in found.left_out
     assert caplog.messages == [found.left_out]

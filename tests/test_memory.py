@@ -8,13 +8,13 @@ from conftest import on_gpus, two_gpus
 from random_problems import random_devices
 from test_simulate import random_problem
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.memory import memory_columns, memory_peak, surely_fits
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Held, MemoryPeak
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.memory import memory_columns, memory_peak, surely_fits
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.report.memory import memory_text
-from pesto_cli.result import Held, MemoryPeak
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
 
 GPU0, GPU1 = 1, 2
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from random_problems import random_placement, random_problem
 
 from pesto_cli.bounds import critical_path_us
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError, InfeasibleError
-from pesto_cli.graph import OpGraph
-from pesto_cli.graph_networkx import from_networkx, problem_from_networkx, to_networkx
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement
+from pesto_cli.files.networkx_graphs import from_networkx, problem_from_networkx, to_networkx
 
 COLUMNS = (
     "colocation_group",

@@ -16,10 +16,10 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from pesto_cli import api as pesto
 from pesto_cli.bounds import critical_path_us
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import short_list
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import short_list
-from pesto_cli.problem import Problem
 from pesto_cli.report.notebook import register
 from pesto_cli.report.notebook.strip import NUM_BINS, busy_shares
 

@@ -9,12 +9,12 @@ from conftest import Pesto, on_gpus
 from random_problems import random_devices
 from test_simulate import random_problem
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
 from pesto_cli.report.orders import chance
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 
 GPU0, GPU1 = 1, 2

@@ -10,10 +10,10 @@ from conftest import Pesto
 
 from pesto_cli import api
 from pesto_cli.cli import cli
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import PRESETS
-from pesto_cli.problem import Problem
 
 # They show nothing: a server, and text for a shell.
 SHOW_NOTHING = {"worker", "completion"}

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from pesto_cli import api
 from pesto_cli.apply.order import order_edges
+from pesto_cli.data.graph import OpGraph, Tensor, topological_order
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.schedule import Placement, objective
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import MAX_TENSOR_BYTES, PlacementFile, Profile
-from pesto_cli.graph import OpGraph, Tensor, topological_order
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Placement, goodness
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.violations import violations
 
 SEARCH = api.Search(limits=api.Limits(time_limit_s=0.02, deterministic=True), num_nodes=6)
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
@@ -185,7 +185,7 @@ def test_a_problem_through_the_pipeline(name: str, problem: Problem) -> None:
     )
     assert 0 <= result.lower_bound_us <= result.makespan_us
     if name == "pesto":
-        assert goodness(problem, schedule) <= goodness(problem, alone.schedule)
+        assert objective(problem, schedule) <= objective(problem, alone.schedule)
     check_order(problem, schedule.placement)
     profile, placed = through_files(problem, result)
     again = api.simulate(profile, placed)

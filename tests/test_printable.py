@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import PRESETS
 from pesto_cli.printable import logger, printable, printable_chart
-from pesto_cli.problem import Problem
 from pesto_cli.report.sections import Section, sections_markdown
 
 # Escape sequences, ends of lines, marks for the direction of writing, markup, what has no encoding.

@@ -9,13 +9,13 @@ import pytest
 from training_graphs import exported, nested_loops, recurrent, step_stats
 
 from pesto_cli import __version__
+from pesto_cli.data.machine import PRESETS, V100, CommModel, Device, Link, Machine
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, read_profile, write_profile
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.nodes import needed_nodes, topological_order
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
 from pesto_cli.profile import profile
 from pesto_cli.profile.analytic.loops import Loops
 from pesto_cli.profile.analytic.unfolding import lowered

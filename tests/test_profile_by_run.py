@@ -10,9 +10,9 @@ from training_graphs import exported, nested_loops, recurrent, stateful_cond
 from two_cpus import NAMES, two_cpus
 
 from pesto_cli import api
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES
 from pesto_cli.profile.run.reconcile import reconciled
 from pesto_cli.report.spread_plot import spread_chart
 

@@ -11,10 +11,10 @@ from conftest import Pesto
 from training_graphs import exported
 
 from pesto_cli import api
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.graphdef.program_devices import program_device
-from pesto_cli.problem import Problem
 
 
 @pytest.mark.parametrize(

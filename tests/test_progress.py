@@ -17,14 +17,14 @@ import pytest
 from conftest import Pesto, on_gpus, two_gpus
 from test_cli import grid, save
 
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_placement, read_profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.limits import Limits
-from pesto_cli.problem import Problem
 from pesto_cli.report.progress import activity_on_stderr, progress_on_stderr
-from pesto_cli.result import Progress
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.pesto import RIVALS
 from pesto_cli.strategies.run import run

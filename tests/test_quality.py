@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pesto_cli import api
+from pesto_cli.data.result import Result
 from pesto_cli.files import Profile
-from pesto_cli.result import Result
 
 STORED = Path(__file__).parent / "quality.json"
 TOLERANCE = 0.02

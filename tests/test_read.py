@@ -8,8 +8,8 @@ import pytest
 import training_graphs
 from training_graphs import TensorFlow, exported
 
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.errors import BadInputError, InfeasibleError
-from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow

@@ -7,15 +7,15 @@ import pytest
 from conftest import on_gpus, two_gpus
 from random_problems import random_placement, random_problem
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, shortfall_bytes
+from pesto_cli.evaluation.simulator import Simulator, simulate
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.refine import refine
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.levels import Level
-from pesto_cli.schedule import Schedule, shortfall_bytes
-from pesto_cli.simulate import Simulator, simulate
-from pesto_cli.violations import violations
 
 GPU0, GPU1 = 1, 2
 

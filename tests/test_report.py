@@ -23,12 +23,14 @@ from report_pages import (
 )
 
 from pesto_cli import api
-from pesto_cli.causes import critical_chain
 from pesto_cli.coarsen import coarsen
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.evaluation.causes import critical_chain
+from pesto_cli.evaluation.memory import held_over_time
+from pesto_cli.evaluation.simulator import list_schedule, upward_rank
 from pesto_cli.files import Profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import PRESETS
-from pesto_cli.memory import held_over_time
 from pesto_cli.printable import printable
 from pesto_cli.report.page.page import report_page
 from pesto_cli.report.page.shown import Coarse, Shown
@@ -39,8 +41,6 @@ from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 from pesto_cli.report.utilisation import device_use, link_use, step_parts
-from pesto_cli.result import Result, SolveStatus
-from pesto_cli.simulate import list_schedule, upward_rank
 
 BOTH, ONE = [1, 1, 2, 1, 1], [1, 1, 1, 1, 1]
 

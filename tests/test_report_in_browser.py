@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from report_pages import AWKWARD, awkward_profile, placed_on
 
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.files import Profile
-from pesto_cli.graph import OpGraph, Tensor
 from pesto_cli.printable import printable
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_problems import random_problem
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import goodness
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.schedule import objective
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule, path_devices
 from pesto_cli.strategies.heft import heft_schedule
@@ -25,7 +26,6 @@ from pesto_cli.strategies.metis import SETTINGS, metis, targets
 from pesto_cli.strategies.order import NUM_RANDOM_ORDERS, ORDERS
 from pesto_cli.strategies.rounds import best_of_rounds, filled_bytes, fitted, judged
 from pesto_cli.strategies.run import run
-from pesto_cli.violations import violations
 
 RIVALS = ("heft", "fastt", "metis", "random")
 GPU0, GPU1 = 1, 2
@@ -262,4 +262,4 @@ def test_random_order_is_the_median() -> None:
     priorities = np.random.default_rng(0).random((NUM_RANDOM_ORDERS, problem.num_ops))
     drawn = sorted(simulator.makespan_us(device, row) for row in priorities)
     assert schedule.makespan_us == drawn[len(drawn) // 2]
-    assert goodness(problem, schedule)[1] == schedule.makespan_us
+    assert objective(problem, schedule)[1] == schedule.makespan_us

@@ -17,6 +17,7 @@ from two_cpus import FULL, NAMES, TwoCpus, two_cpus
 from pesto_cli import api
 from pesto_cli.apply import planned_changes
 from pesto_cli.cluster import Cluster
+from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph
@@ -29,7 +30,6 @@ from pesto_cli.runtime.scripts import run_script_on
 from pesto_cli.runtime.spans import Span, busy_us, idle_us, spans
 from pesto_cli.runtime.step import opened
 from pesto_cli.runtime.verify import Departure, verified
-from pesto_cli.steps import StepTimes
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "train_v1.py"
 

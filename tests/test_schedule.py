@@ -7,12 +7,12 @@ import pytest
 from conftest import on_gpus, two_gpus
 from random_problems import random_placement, random_problem, with_random_links
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, shortfall_bytes
-from pesto_cli.simulate import list_schedule, upward_rank
-from pesto_cli.violations import violations
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, shortfall_bytes
+from pesto_cli.evaluation.simulator import list_schedule, upward_rank
+from pesto_cli.evaluation.violations import violations
 
 GPU0, GPU1 = 1, 2
 

@@ -8,13 +8,19 @@ from conftest import on_gpus, two_gpus
 from random_problems import random_devices
 
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Link
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import CommModel, Link
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import Simulator, list_schedule, replay, transfers_us, upward_rank
-from pesto_cli.violations import violations
+from pesto_cli.evaluation.simulator import (
+    Simulator,
+    list_schedule,
+    replay,
+    transfers_us,
+    upward_rank,
+)
+from pesto_cli.evaluation.violations import violations
 
 CPU, GPU0, GPU1 = 0, 1, 2
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pesto_cli.data.steps import StepTimes, speed_up
 from pesto_cli.report.layouts import plain_text
 from pesto_cli.report.runs import RunRow, runs_json, runs_table
-from pesto_cli.steps import StepTimes, speed_up
 
 
 def times(us: list[list[float]], **more: object) -> StepTimes:

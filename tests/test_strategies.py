@@ -11,20 +11,20 @@ import pytest
 from conftest import on_gpus, two_gpus
 from test_simulate import random_problem
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator, list_schedule
+from pesto_cli.evaluation.simulator import Simulator, list_schedule
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.round_robin import deal
 from pesto_cli.strategies.run import run
-from pesto_cli.violations import violations
 
 QUICK = Search(Limits(time_limit_s=0.2, deterministic=True))
 GPU0, GPU1 = 1, 2

@@ -11,10 +11,10 @@ from rich.console import Console
 from test_cli import save
 from test_progress import run_in_terminal
 
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.machine import CommModel, Device, Link, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import comparison, expert_remark
 from pesto_cli.report.times import TimeScale, time_text

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from random_problems import random_placement, random_problem
 
-from pesto_cli.memory import held_over_time
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.memory import held_over_time
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.report.trace import chrome_trace, on_grid_us
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
 
 NUMBER = (int, float)
 # Phase -> the fields that the format asks for, and their types.

@@ -13,16 +13,16 @@ from gpu_traces import Copy, gpu_step_stats, gpu_trace
 from training_graphs import convnet, exported
 
 from pesto_cli.apply import session_config
+from pesto_cli.data.machine import PRESETS, V100, CommModel, Device, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_profile, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import PRESETS, V100, CommModel, Device, Link, Machine
 from pesto_cli.profile import profile
 from pesto_cli.profile.measured import Measured, TimedTransfer, costs
 from pesto_cli.profile.measured.node_names import Match, NodeNames
-from pesto_cli.profile.source import Request
+from pesto_cli.profile.source import CostRequest
 from pesto_cli.profile.traces import step_stats
 from pesto_cli.profile.traces.received import ReceivedLabel
 from pesto_cli.profile.traces.source import read_trace
@@ -524,7 +524,7 @@ def of_times(meta, machine, us, **options):
     """Costs by (node, place) -> times in each step."""
     num_steps = len(next(iter(us.values())))
     columns = {key: np.array(row, dtype=float) for key, row in us.items()}
-    request = Request(read_step(meta), meta, machine, **options)
+    request = CostRequest(read_step(meta), meta, machine, **options)
     return costs(Measured(num_steps, columns), request)
 
 
@@ -608,12 +608,12 @@ def test_a_group_measured_in_pieces_takes_what_its_ops_took(gpu_meta):
 )
 def test_names_that_tensorflow_gives_as_it_runs_are_known(gpu_meta, name, op):
     step = read_step(gpu_meta)
-    names = NodeNames(Request(step, gpu_meta, SERVER))
+    names = NodeNames(CostRequest(step, gpu_meta, SERVER))
     assert names.find(name) == Match(None if op is None else step.graph.index_of[op])
 
 
 def test_names_of_no_op_are_told(gpu_meta):
-    names = NodeNames(Request(read_step(gpu_meta), gpu_meta, SERVER))
+    names = NodeNames(CostRequest(read_step(gpu_meta), gpu_meta, SERVER))
     for name in ("another/MatMul", "produc", "ArithmeticOptimizer/Rule_none"):
         assert names.find(name) is None
 

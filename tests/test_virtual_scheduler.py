@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from virtual_scheduler import end_us, op_start_us, op_time_us, placed_run
 
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.machine import PRESETS, CommModel, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement
+from pesto_cli.evaluation.simulator import list_schedule, replay, upward_rank
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.machine import PRESETS, CommModel, Machine
-from pesto_cli.problem import Problem
 from pesto_cli.profile import profile
 from pesto_cli.profile.analytic.virtual_cluster import run_all
-from pesto_cli.schedule import Placement
-from pesto_cli.simulate import list_schedule, replay, upward_rank
 
 LINKS = ("v100x2-nvlink", "v100x2-pcie")
 LATENCIES_US = (0.0, 40.77)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from random_problems import random_placement, random_problem
 
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator, replay
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import PlacementFile, Profile, placement, write_placement, write_profile
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator, replay
 from pesto_cli.strategies.carried_over import carried_over, in_old_places
-from pesto_cli.violations import violations
 
 
 def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFile:

@@ -4,8 +4,8 @@ import pickle
 from typing import Any
 
 from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import CommModel, Device, Link, Machine
 
 NAMES = ("CPU:0", "CPU:1")
 FULL = {name: f"/job:localhost/replica:0/task:0/device:{name}" for name in NAMES}

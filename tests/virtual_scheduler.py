@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.graph import FEED_TYPES, FloatArray
+from pesto_cli.data.graph import FEED_TYPES, FloatArray
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.schedule import Placement
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import Machine
 from pesto_cli.profile.analytic.virtual_cluster import (
     DEVICE_PREFIX,
     NodeRun,
     VirtualDevice,
     VirtualRun,
 )
-from pesto_cli.schedule import Placement
 
 DEVICES = {
     "CPU": VirtualDevice("CPU", 2100, 12, 115_200_000),

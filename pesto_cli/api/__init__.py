@@ -31,6 +31,8 @@ from pesto_cli.api.placing import (
 from pesto_cli.api.running import run_steps
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
+from pesto_cli.data.limits import Limits
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import (
     input_limit,
     read_comm,
@@ -45,11 +47,9 @@ from pesto_cli.files import (
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.programs.capture import capture
-from pesto_cli.limits import Limits
 from pesto_cli.report.notebook import register
 from pesto_cli.strategies import STRATEGIES, Search
 from pesto_cli.strategies.warm_up import warm_up
-from pesto_cli.violations import violations
 
 __all__ = [
     "STRATEGIES",

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, get_
 from typing import runtime_checkable as at_run_time
 
 from pesto_cli.coarsen import Round
-from pesto_cli.constraints import Constraints
+from pesto_cli.data.constraints import Constraints
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.result import Result
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import Machine
-from pesto_cli.result import Result
-from pesto_cli.schedule import Schedule
 from pesto_cli.strategies import Search
 
 P = ParamSpec("P")

@@ -3,19 +3,19 @@
 from typing import Any
 
 from pesto_cli.changes import (
-    Check,
-    Difference,
+    FreshnessCheck,
+    PlacementDifference,
     Prediction,
     graph_changes,
     placement_changes,
     predicted,
     promised,
 )
+from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.machine import Machine
-from pesto_cli.simulate import replay
 from pesto_cli.strategies.carried_over import carried_over
 
 
@@ -26,7 +26,7 @@ def check(
     *,
     max_regression: float | None = None,
     what: str = "the graph",
-) -> Check:
+) -> FreshnessCheck:
     """Whether a placement is still the one for a graph, and for a profile of it.
 
     meta: a MetaGraphDef. max_regression: by what share the step may be slower than promised.
@@ -47,7 +47,7 @@ def check(
         carried = carried_over(placed, profile.problem)
         if carried.num_by_name:
             now = predicted(profile.problem, replay(profile.problem, carried.placement))
-    return Check(
+    return FreshnessCheck(
         graph=graph_changes(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
         before=promised(placed),
@@ -64,7 +64,9 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
     return now is None or now.step_us != promised(placed).step_us
 
 
-def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = None) -> Difference:
+def diff(
+    first: PlacementFile, second: PlacementFile, profile: Profile | None = None
+) -> PlacementDifference:
     """What a second placement has otherwise than a first.
 
     Figures are by the profile for placements that fit its ops and devices, else as they stand in
@@ -75,7 +77,9 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
     """
     promise = promised(first)
     if profile is None:
-        return Difference(placement_changes(first, second), promise, promise, promised(second))
+        return PlacementDifference(
+            placement_changes(first, second), promise, promise, promised(second)
+        )
     problem = profile.problem
     changes = placement_changes(first, second, problem)
     ops, devices = set(problem.graph.names), problem.machine.index_of.keys()
@@ -92,7 +96,7 @@ def diff(first: PlacementFile, second: PlacementFile, profile: Profile | None = 
         for placed, is_its in zip((first, second), is_of_ops, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
-    return Difference(changes, promise, before, after, work_us)
+    return PlacementDifference(changes, promise, before, after, work_us)
 
 
 def check_same_machine(profile: Profile, machine: Machine) -> None:

@@ -10,12 +10,12 @@ from pesto_cli.coarsen import Coarsening, Considered, Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.coarsen import considered as considered_pairs
 from pesto_cli.coarsen.rounds import OnRound, unheard
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.result import Result
+from pesto_cli.data.schedule import objective
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.graph import IntArray
-from pesto_cli.result import Result
-from pesto_cli.schedule import goodness
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.pesto import expanded
 from pesto_cli.strategies.run import judged
 from pesto_cli.strategies.search import Answer
@@ -87,7 +87,7 @@ def expand(profile: Profile, coarse: Profile, placed: Placed) -> Result:
     coarsening = _coarsening(profile, coarse)
     _check_devices(profile, coarsening.expand(schedule.device))
     found = expanded(Simulator(profile.problem), coarsening, schedule)
-    best = min(found, key=lambda each: goodness(profile.problem, each))
+    best = min(found, key=lambda each: objective(profile.problem, each))
     name, runtime_s = f"{strategy_of(placed)}, expanded", time.perf_counter() - began
     return judged(profile.problem, name, Answer(best), runtime_s)
 

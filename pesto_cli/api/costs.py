@@ -8,16 +8,16 @@ import numpy as np
 from pesto_cli.api.arguments import MetaGraph, checked
 from pesto_cli.api.placing import compare, placement, solve
 from pesto_cli.cluster import Cluster
-from pesto_cli.constraints import Constraints
-from pesto_cli.constraints import keep_devices as kept
+from pesto_cli.data.constraints import Constraints
+from pesto_cli.data.constraints import keep_devices as kept
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, PlacementFile, Profile, read_machine
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.machine import Machine
-from pesto_cli.problem import Problem
 from pesto_cli.profile import profile as profile_graph
 from pesto_cli.profile.source import Live
-from pesto_cli.result import SolveStatus
 
 
 @checked

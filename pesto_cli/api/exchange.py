@@ -4,12 +4,12 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.placing import Placed, schedule_of
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, read_machine
-from pesto_cli.graph import OpGraph
-from pesto_cli.graph_networkx import problem_from_networkx
-from pesto_cli.graph_networkx import to_networkx as graph_to_networkx
-from pesto_cli.machine import Machine
+from pesto_cli.files.networkx_graphs import problem_from_networkx
+from pesto_cli.files.networkx_graphs import to_networkx as graph_to_networkx
 
 
 @checked

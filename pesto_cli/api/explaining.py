@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from pesto_cli.api.arguments import checked
-from pesto_cli.causes import Causes, critical_chain
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.causes import Causes, critical_chain
+from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.report.why.brief import BriefFacts, brief_facts
 from pesto_cli.report.why.chain import StepFacts, step_facts
 from pesto_cli.report.why.matching import matching_ops
 from pesto_cli.report.why.op import OpFacts, op_facts
-from pesto_cli.simulate import Simulator, replay
 from pesto_cli.strategies.moved import moved
 
 

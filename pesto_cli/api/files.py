@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.api.arguments import checked
+from pesto_cli.data.machine import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import (
     PlacementFile,
@@ -24,7 +25,6 @@ from pesto_cli.files.storage import read_toml
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.export import export
-from pesto_cli.machine import PRESETS
 from pesto_cli.report.charts import write_chart
 
 # Endings of what is no JSON.

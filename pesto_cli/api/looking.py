@@ -6,19 +6,19 @@ from typing import Any
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import considered
 from pesto_cli.api.placing import Placed, by_name, compare, schedule_of, simulate
-from pesto_cli.causes import critical_chain
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.data.result import Result
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.causes import critical_chain
+from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.memory import held_over_time
 from pesto_cli.report.page.page import report_page
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
 from pesto_cli.report.pictures.merges import merges_chart
 from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
-from pesto_cli.result import Result
 
 # What a report compares placements with, and the size of the coarse graph that it draws.
 REPORT_BASELINES = ("single", "expert")

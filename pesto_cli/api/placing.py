@@ -7,17 +7,17 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.result import Comparison, Result, SolveStatus
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
+from pesto_cli.evaluation.memory import unavoidable_shortfall
+from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
-from pesto_cli.graph import FloatArray
-from pesto_cli.limits import Limits
-from pesto_cli.memory import unavoidable_shortfall
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
-from pesto_cli.result import Comparison, Result, SolveStatus
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator, replay
 from pesto_cli.strategies import STRATEGIES, Search, order
 from pesto_cli.strategies.carried_over import start_from
 from pesto_cli.strategies.run import judged, run

@@ -8,12 +8,12 @@ import numpy as np
 
 from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.files.placement import OF_A_COARSE_PROFILE
-from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
-from pesto_cli.schedule import Placement
 
 Order = Literal["full", "none"]
 

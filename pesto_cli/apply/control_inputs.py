@@ -10,14 +10,14 @@ import numpy as np
 from pesto_cli.apply.entry_points import run_alone
 from pesto_cli.apply.loops import first_nodes, last_nodes
 from pesto_cli.apply.order import order_edges
-from pesto_cli.graph import FEED_TYPES, BoolArray, IntArray
+from pesto_cli.data.graph import FEED_TYPES, BoolArray, IntArray
+from pesto_cli.data.schedule import Placement
 from pesto_cli.graphdef.branches import Branch, branches
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.frames import ENTER
 from pesto_cli.graphdef.nodes import MERGE, Node, needed_nodes
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.signature import OpDefs
-from pesto_cli.schedule import Placement
 
 
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:

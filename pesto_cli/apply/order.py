@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from pesto_cli.data.graph import Adjacency, BoolArray, IntArray, OpGraph, topological_order
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, BoolArray, IntArray, OpGraph, topological_order
-from pesto_cli.schedule import Placement
 
 SHOWN_OF_A_CYCLE = 8
 

@@ -3,7 +3,7 @@
 One file an experiment, one line in `paper.EXPERIMENTS`.
 """
 
-from pesto_cli.bench.models import Model, Models
+from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.paper import EXPERIMENTS, paper
 
-__all__ = ["EXPERIMENTS", "Model", "Models", "paper"]
+__all__ = ["EXPERIMENTS", "BenchModel", "Models", "paper"]

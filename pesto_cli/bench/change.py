@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from pesto_cli.machine import CommModel, Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.machine import CommModel, Machine
+from pesto_cli.data.problem import Problem
 
 GIB = 2**30
 

@@ -1,7 +1,7 @@
 """Pesto's Section 5.3: coarse graphs of 200, 240 and 280 nodes."""
 
 from pesto_cli.bench.contenders import ILP_ALONE, PESTO
-from pesto_cli.bench.experiment import Asked, Experiment, Report, figure, gib, ms_or_oom
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, figure, gib, ms_or_oom
 from pesto_cli.bench.published import published
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
@@ -10,7 +10,7 @@ NUM_NODES = tuple(int(size) for size in published("coarse_size")["solve_minutes"
 NAMES = (ILP_ALONE, PESTO)
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     return [
         Job(model, name, asked.first, asked.effort, num_nodes=size)
         for model in asked.models
@@ -19,7 +19,7 @@ def _jobs(asked: Asked) -> list[Job]:
     ]
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     paper = published("coarse_size")
     rows, data = [], []
     for job in _jobs(asked):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pesto_cli.schedule import goodness
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.schedule import objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import STRATEGIES, Answer, Search, Strategy
 from pesto_cli.strategies.baechi import SETTINGS, m_etf, m_sct, m_topo
 from pesto_cli.strategies.expert import expert
@@ -48,7 +48,7 @@ def ilp_alone(simulator: Simulator, search: Search) -> Answer:
     starts = [single(simulator, search).schedule, expert(simulator, search).schedule]
     found = solve_coarsely(simulator, search, search.limits, starts)
     schedules = found.schedules or starts
-    best = min(schedules, key=lambda schedule: goodness(simulator.problem, schedule))
+    best = min(schedules, key=lambda schedule: objective(simulator.problem, schedule))
     return Answer(best, found.lower_bound_us)
 
 

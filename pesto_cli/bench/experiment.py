@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pesto_cli.bench.change import Change
-from pesto_cli.bench.models import Model
+from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Effort, Job, Records
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExperimentRequest:
     """memory_gib: sizes of the GPUs' memory; experiments of one size take the first."""
 
-    models: tuple[Model, ...]
+    models: tuple[BenchModel, ...]
     memory_gib: tuple[float, ...]
     effort: Effort
 
@@ -45,8 +45,8 @@ class Experiment:
 
     title: str
     models: tuple[str, ...]
-    jobs: Callable[[Asked], list[Job]]
-    report: Callable[[Asked, Records], Report]
+    jobs: Callable[[ExperimentRequest], list[Job]]
+    report: Callable[[ExperimentRequest, Records], Report]
 
 
 def ms_or_oom(record: Record) -> str:

@@ -4,8 +4,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pesto_cli.bench.contenders import ILP_ALONE
-from pesto_cli.bench.experiment import Asked, Experiment, Report, figure, gib, ms, ms_or_oom
-from pesto_cli.bench.models import Model
+from pesto_cli.bench.experiment import (
+    Experiment,
+    ExperimentRequest,
+    Report,
+    figure,
+    gib,
+    ms,
+    ms_or_oom,
+)
+from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
@@ -20,7 +28,9 @@ CASES = ((1.0, 200), (1.0, 40), (0.1, 200), (0.1, 40))
 DRAWN = (0.1, 40)
 
 
-def _pair(asked: Asked, model: Model, speed: float, num_nodes: int) -> tuple[Job, Job]:
+def _pair(
+    asked: ExperimentRequest, model: BenchModel, speed: float, num_nodes: int
+) -> tuple[Job, Job]:
     """Without the constraints, and with them."""
     machine = replace(asked.first, interconnect_speed=speed)
     without, with_ = (
@@ -38,11 +48,11 @@ def _pair(asked: Asked, model: Model, speed: float, num_nodes: int) -> tuple[Job
     return without, with_
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     return [job for model in asked.models for case in CASES for job in _pair(asked, model, *case)]
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     paper = published("congestion")
     rows, data, charts = [], [], {}
     for model in asked.models:

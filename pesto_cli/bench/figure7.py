@@ -7,8 +7,8 @@ from pesto_cli.bench.bars import chart
 from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import FROM_SINGLE, PESTO, RIVALS
 from pesto_cli.bench.experiment import (
-    Asked,
     Experiment,
+    ExperimentRequest,
     Report,
     figure,
     gib,
@@ -25,7 +25,7 @@ from pesto_cli.report.markdown import markdown_table
 SHOWN = (*RIVALS, PESTO, FROM_SINGLE)
 
 
-def matrix(asked: Asked, names: Sequence[str] = SHOWN) -> list[Job]:
+def matrix(asked: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
     """Everyone on every model and size of memory."""
     return [
         Job(model, name, Change(memory_gib=size), asked.effort, with_orders=name in SHOWN)
@@ -35,20 +35,22 @@ def matrix(asked: Asked, names: Sequence[str] = SHOWN) -> list[Job]:
     ]
 
 
-def standings(asked: Asked, records: Records, memory_gib: float, names: Sequence[str]) -> Standings:
+def standings(
+    asked: ExperimentRequest, records: Records, memory_gib: float, names: Sequence[str]
+) -> Standings:
     """What of the matrix is of one size of memory."""
-    jobs = matrix(Asked(asked.models, (memory_gib,), asked.effort), names)
+    jobs = matrix(ExperimentRequest(asked.models, (memory_gib,), asked.effort), names)
     return {
         model.name: Standing({job.contender: records[job] for job in jobs if job.model == model})
         for model in asked.models
     }
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     return matrix(asked, (*SHOWN, *tuned_names()))
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     parts, data, charts = [], {}, {}
     for size in asked.memory_gib:
         found = standings(asked, records, size, (*SHOWN, *tuned_names()))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 from pesto_cli.bench.bars import KINDS
 from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import PESTO, RIVALS
-from pesto_cli.bench.experiment import Asked, Experiment, Report, gib, ms, ms_or_oom, percent
+from pesto_cli.bench.experiment import (
+    Experiment,
+    ExperimentRequest,
+    Report,
+    gib,
+    ms,
+    ms_or_oom,
+    percent,
+)
 from pesto_cli.bench.published import published
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.bench.standing import Standing
@@ -29,15 +37,15 @@ COLOURS = {
 DRAWN = tuple(COLOURS)
 
 
-def _compute(asked: Asked) -> list[Change]:
+def _compute(asked: ExperimentRequest) -> list[Change]:
     return [replace(asked.first, compute_speed=speed) for speed in COMPUTE_SPEEDS]
 
 
-def _interconnect(asked: Asked) -> list[Change]:
+def _interconnect(asked: ExperimentRequest) -> list[Change]:
     return [replace(asked.first, interconnect_speed=speed) for speed in INTERCONNECT_SPEEDS]
 
 
-def _runs(asked: Asked, changes: Sequence[Change]) -> list[Job]:
+def _runs(asked: ExperimentRequest, changes: Sequence[Change]) -> list[Job]:
     return [
         Job(model, name, change, asked.effort, with_orders=True)  # 1x is that of Figure 7
         for model in asked.models
@@ -46,20 +54,20 @@ def _runs(asked: Asked, changes: Sequence[Change]) -> list[Job]:
     ]
 
 
-def _jobs_a(asked: Asked) -> list[Job]:
+def _jobs_a(asked: ExperimentRequest) -> list[Job]:
     return _runs(asked, _compute(asked))
 
 
-def _jobs_b(asked: Asked) -> list[Job]:
+def _jobs_b(asked: ExperimentRequest) -> list[Job]:
     return _runs(asked, _interconnect(asked))
 
 
-def _report_a(asked: Asked, records: Records) -> Report:
+def _report_a(asked: ExperimentRequest, records: Records) -> Report:
     said = "All devices compute this much faster, links stay as they are."
     return _report(asked, records, _compute(asked), "compute_speed", said)
 
 
-def _report_b(asked: Asked, records: Records) -> Report:
+def _report_b(asked: ExperimentRequest, records: Records) -> Report:
     said = (
         "All links are this much faster, latency included; devices stay as they are. The paper's "
         "expert does not look at links; ours shifts its cuts to what is simulated."
@@ -68,7 +76,7 @@ def _report_b(asked: Asked, records: Records) -> Report:
 
 
 def _report(
-    asked: Asked, records: Records, changes: Sequence[Change], axis: str, said: str
+    asked: ExperimentRequest, records: Records, changes: Sequence[Change], axis: str, said: str
 ) -> Report:
     by_job = {
         (job.model.name, getattr(job.machine, axis), job.contender): records[job]

@@ -12,7 +12,7 @@ ENDINGS = (".profile.json.gz", ".profile.json", ".json.gz", ".json")
 
 
 @dataclass(frozen=True)
-class Model:
+class BenchModel:
     """A profile on disk. content_hash: SHA-256 of the unpacked file."""
 
     name: str
@@ -47,19 +47,19 @@ class Models:
 
     folder: Path
     make: Callable[[str], Profile]
-    _known: dict[str, Model] = field(default_factory=dict)
+    _known: dict[str, BenchModel] = field(default_factory=dict)
 
     def is_made(self, name: str) -> bool:
         """Whether the profile is there."""
         return self._path(name).exists()
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> BenchModel:
         """A name or a path (`*.json`); makes the profile, once, if it is not there."""
         if name not in self._known:
             path = self._path(name)
             if not path.exists() and not name.endswith(ENDINGS):
                 write_profile(path, self.make(name))
-            self._known[name] = Model(_stem(path), path.resolve(), sha256(read_bytes(path)))
+            self._known[name] = BenchModel(_stem(path), path.resolve(), sha256(read_bytes(path)))
         return self._known[name]
 
     def _path(self, name: str) -> Path:

@@ -1,7 +1,7 @@
 """What order alone is worth: FastT's Figure 2 and HeteroG's Table 7, on the same placements."""
 
 from pesto_cli.bench.contenders import PESTO, RIVALS
-from pesto_cli.bench.experiment import Asked, Experiment, Report, gib, ms, percent
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib, ms, percent
 from pesto_cli.bench.figure7 import matrix
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
@@ -12,8 +12,8 @@ from pesto_cli.strategies.order import ORDERS
 NAMES = (*RIVALS, PESTO)
 
 
-def _jobs(asked: Asked) -> list[Job]:
-    return matrix(Asked(asked.models, asked.memory_gib[:1], asked.effort), NAMES)
+def _jobs(asked: ExperimentRequest) -> list[Job]:
+    return matrix(ExperimentRequest(asked.models, asked.memory_gib[:1], asked.effort), NAMES)
 
 
 def reduction(record: Record, order: str, other: str) -> float:
@@ -26,7 +26,7 @@ def speed_up(record: Record, order: str, other: str) -> float:
     return record.orders_us[other] / record.orders_us[order] - 1
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     rows, data = [], []
     for job in _jobs(asked):
         record = records[job]

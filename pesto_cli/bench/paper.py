@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.bench.coarse_size import COARSE_SIZE
-from pesto_cli.bench.experiment import Asked, Experiment, Report, gib
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib
 from pesto_cli.bench.figure5 import FIGURE5
 from pesto_cli.bench.figure7 import FIGURE7
 from pesto_cli.bench.figure8 import FIGURE8A, FIGURE8B
@@ -52,7 +52,7 @@ def paper(
     names: Sequence[str],
     models: Models,
     model_names: Sequence[str],
-    asked: Asked,
+    asked: ExperimentRequest,
     folder: Path,
     processes: int = 1,
     tell: Callable[[Told], None] = lambda told: None,
@@ -96,7 +96,7 @@ def paper(
     return written
 
 
-def _conditions(asked: Asked, processes: int) -> dict[str, Any]:
+def _conditions(asked: ExperimentRequest, processes: int) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "pesto": pesto_version(),

@@ -3,11 +3,11 @@
 from functools import cache
 
 from pesto_cli.bench.contenders import CONTENDERS
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.machine import PRESETS
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.warm_up import warm_up
 

@@ -17,25 +17,24 @@ from typing import Any
 import pesto_cli
 from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import CONTENDERS
-from pesto_cli.bench.models import Model
+from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.ready import made_ready
 from pesto_cli.bench.record import FORMAT, Record
 from pesto_cli.bench.timeline import timeline
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, shortfall_bytes
 from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_bytes, sha256
 from pesto_cli.files.storage import parse_json, write_json
-from pesto_cli.limits import Limits
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, shortfall_bytes
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.strategies.run import judged
 
 # What a result depends on beside its input.
 DECIDING = (
-    *("graph", "machine", "problem", "symmetry", "schedule", "limits"),
-    *("bounds", "memory", "simulate", "coarsen", "ilp", "refine", "strategies"),
+    *("data", "evaluation", "bounds", "coarsen", "ilp", "refine", "strategies"),
     *("bench/change", "bench/contenders"),
 )
 
@@ -57,7 +56,7 @@ class Effort:
 class Job:
     """One run. with_orders, with_timeline: fill these fields of the record."""
 
-    model: Model
+    model: BenchModel
     contender: str
     machine: Change
     effort: Effort

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from pesto_cli.bench.experiment import Asked, Experiment, Report
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.bounds import critical_path_us
@@ -10,11 +10,11 @@ from pesto_cli.report.markdown import markdown_table
 from pesto_cli.report.summary import Summary, summarize
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     return []  # it is about the models alone
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     paper = published("ops_by_duration")
     found: dict[str, Summary] = {}
     for model in asked.models:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
-from pesto_cli.bench.experiment import Asked, Experiment, Report, gib
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
@@ -15,11 +15,11 @@ from pesto_cli.report.markdown import markdown_table
 NAMES = (*RIVALS, PESTO)
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     return matrix(asked, NAMES)
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     of_size = {size: standings(asked, records, size, NAMES) for size in asked.memory_gib}
     parts = [
         "From a profile that is read to a placement with its order, for all alike; kernels are "

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
-from pesto_cli.bench.experiment import Asked, Experiment, Report, figure, gib
+from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, figure, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import family, paper_models, published
 from pesto_cli.bench.record import Record
@@ -26,14 +26,14 @@ def _steps(model: str) -> int | None:
     return steps
 
 
-def _jobs(asked: Asked) -> list[Job]:
+def _jobs(asked: ExperimentRequest) -> list[Job]:
     with_steps = tuple(model for model in asked.models if _steps(model.name))
-    return matrix(Asked(with_steps, asked.memory_gib, asked.effort), NAMES)
+    return matrix(ExperimentRequest(with_steps, asked.memory_gib, asked.effort), NAMES)
 
 
-def _report(asked: Asked, records: Records) -> Report:
+def _report(asked: ExperimentRequest, records: Records) -> Report:
     with_steps = tuple(model for model in asked.models if _steps(model.name))
-    asked = Asked(with_steps, asked.memory_gib, asked.effort)
+    asked = ExperimentRequest(with_steps, asked.memory_gib, asked.effort)
     steps = published("training_effort")["steps"]
     counted = " and ".join(f"{count:,} for {name}" for name, count in steps.items())
     parts = [

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from pesto_cli.bench.record import Busy
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, transfer_channels
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, transfer_channels
 
 # Busy times that are this close, as a share of the step, are drawn as one.
 DRAWN_APART = 1e-3

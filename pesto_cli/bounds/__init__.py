@@ -9,7 +9,7 @@ from functools import lru_cache
 from pesto_cli.bounds.chains import critical_path_us, heads, tails
 from pesto_cli.bounds.load import head_tail_load_us, load_us
 from pesto_cli.bounds.windows import heads_and_tails
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
 
 __all__ = [
     "critical_path_us",

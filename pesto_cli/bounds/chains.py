@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto_cli.graph import Adjacency, FloatArray, IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import Adjacency, FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 
 
 def critical_path_us(problem: Problem) -> float:

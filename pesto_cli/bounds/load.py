@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, FloatArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import BoolArray, FloatArray
+from pesto_cli.data.problem import Problem
 
 # A machine has few kinds of devices, so few sets of devices matter; pins could add many.
 MAX_DEVICE_SETS = 16

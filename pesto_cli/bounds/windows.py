@@ -36,10 +36,10 @@ import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
-from pesto_cli.canonical import RESOLUTION, canonical_order, canonical_place, rounded
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.canonical import RESOLUTION, canonical_order, canonical_place, rounded
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 
 # A window to v holds ops of the last so many before v, in the order of latest starts.
 REACH = 200

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pesto_cli.schedule import Placement
+from pesto_cli.data.schedule import Placement
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ class Freshness(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
+class FreshnessCheck:
     """A placement beside the graph, and the profile if there is one, that it is to be used with.
 
     now: None without a profile, or where nothing of the placement is left in it.

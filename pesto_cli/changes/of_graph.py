@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.files.placement import PlacementFile, fingerprints
-from pesto_cli.graph import OpGraph
 
 
 @dataclass(frozen=True)

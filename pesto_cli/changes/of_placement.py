@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.files import PlacementFile
-from pesto_cli.problem import Problem
-from pesto_cli.symmetry import interchangeable
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pesto_cli.changes.of_placement import PlacementChanges
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, sent_bytes, shortfall_bytes
 from pesto_cli.files import PlacementFile
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, sent_bytes, shortfall_bytes
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def slower_by(before: Prediction, after: Prediction) -> float | None:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlacementDifference:
     """Two placements side by side.
 
     promised: what stands in the first one's file. before, after: of both, by a profile if there is

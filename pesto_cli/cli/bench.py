@@ -92,7 +92,7 @@ def paper(
     """
     from pesto_cli import api
     from pesto_cli import bench as experiments
-    from pesto_cli.bench.experiment import Asked
+    from pesto_cli.bench.experiment import ExperimentRequest
     from pesto_cli.bench.runs import Effort
 
     known = ", ".join(experiments.EXPERIMENTS)
@@ -122,7 +122,7 @@ def paper(
         _check_model(name, source)
     with _telling(quiet) as tell:
         written = experiments.paper(
-            names, source, named, Asked((), sizes, effort), folder, jobs, tell
+            names, source, named, ExperimentRequest((), sizes, effort), folder, jobs, tell
         )
     if as_json:
         echo_json({"written": list(map(str, written))})

@@ -84,7 +84,7 @@ def either(*offers: Offers) -> Offers:
 
 def presets(context: click.Context, typed: str) -> Iterable[str]:
     """Machines that are known by name."""
-    from pesto_cli.machine import PRESETS
+    from pesto_cli.data.machine import PRESETS
 
     return PRESETS
 

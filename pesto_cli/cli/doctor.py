@@ -18,18 +18,18 @@ def doctor(as_json: bool, quiet: bool) -> None:
 
     Exits 5 if something does not work that pesto needs.
     """
-    from pesto_cli.doctor import Verdict, checks
+    from pesto_cli.doctor import Outcome, checks
     from pesto_cli.report.checks import checks_table
     from pesto_cli.report.layouts import print_layouts
 
     with shown("looking at solvers and devices", quiet):
         found = checks()
-    told = [check for check in found if not quiet or check.verdict is not Verdict.OK]
+    told = [check for check in found if not quiet or check.verdict is not Outcome.OK]
     if as_json:
         echo_json([asdict(check) for check in told])
     elif told:
         print_layouts([checks_table(told)])
-    failed = [check.name for check in found if check.verdict is Verdict.FAIL]
+    failed = [check.name for check in found if check.verdict is Outcome.FAIL]
     if failed:
         raise EnvironmentFailedError(
             f"pesto needs what does not work here: {', '.join(failed)}; see above what to do."

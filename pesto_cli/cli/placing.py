@@ -88,13 +88,13 @@ def solve(
 ) -> None:
     """Find a device and a place in its execution order for every op of PROFILE."""
     from pesto_cli import api
+    from pesto_cli.data.result import SolveStatus
     from pesto_cli.files.job_summary import append_summary
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.sections import sections_markdown
     from pesto_cli.report.solved import solved_section
     from pesto_cli.report.tables import comparison
-    from pesto_cli.result import SolveStatus
 
     check_output(output, profile)
     _check_strategies([strategy])
@@ -156,8 +156,8 @@ def simulate(
 ) -> None:
     """Replay a placement of PROFILE and check it against every rule of the execution model."""
     from pesto_cli import api
+    from pesto_cli.evaluation.memory import held_over_time
     from pesto_cli.files import atomic_write
-    from pesto_cli.memory import held_over_time
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.memory import memory_text
     from pesto_cli.report.orders import chance, chance_table
@@ -241,7 +241,7 @@ def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], q
     Word on stderr of what binds much of the step to one device.
     """
     from pesto_cli import api
-    from pesto_cli.binding import binding_note
+    from pesto_cli.data.binding import binding_note
 
     priced = api.read_profile(profile)
     note = None if quiet else binding_note(priced.problem)

@@ -15,7 +15,7 @@ import traceback
 from multiprocessing.connection import Connection as Pipe
 from typing import NoReturn
 
-from pesto_cli.cluster.messages import Answer, Lost, Raised, Reply, Request, Start, Up
+from pesto_cli.cluster.messages import Lost, Raised, Reply, Request, Returned, Start, Up
 from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.processes import die_with
 from pesto_cli.errors import PestoError
@@ -57,7 +57,7 @@ def _reply(asked: bytes, opened: Opened) -> Reply:
     try:
         request: Request = pickle.loads(asked)
         with input_limit(request.max_input_bytes):
-            return Answer(request.function(opened.connection, *request.args, **request.kwargs))
+            return Returned(request.function(opened.connection, *request.args, **request.kwargs))
     except BaseException as error:
         if _may_be_a_loss(error):
             opened.check()

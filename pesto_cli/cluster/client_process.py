@@ -12,11 +12,11 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import IO, Any
 
-from pesto_cli.cluster.messages import Answer, Lost, Raised, Request, Start, Up
+from pesto_cli.cluster.messages import Lost, Raised, Request, Returned, Start, Up
 from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.processes import LAST_LINES, REMEDY, how_it_ended, quoted
+from pesto_cli.data.machine import Machine
 from pesto_cli.errors import EnvironmentFailedError, with_words
-from pesto_cli.machine import Machine
 
 COMMAND = "from pesto_cli.cluster.client import main; main()"
 # To open a cluster has a limit of its own; this is for the imports before it.
@@ -71,10 +71,10 @@ class ClientProcess:
                 f"the cluster cannot be called any more ({self._why_gone}); connect again."
             )
         answer = self._ask(request)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Returned)
         return answer.value
 
-    def _ask(self, message: Start | Request, limit_s: float | None = None) -> Up | Answer:
+    def _ask(self, message: Start | Request, limit_s: float | None = None) -> Up | Returned:
         """Send a message and wait for the reply; without one, end everything."""
         data = pickle.dumps(message)
         try:
@@ -88,14 +88,14 @@ class ClientProcess:
             raise reply.error
         return reply
 
-    def _receive(self, limit_s: float | None) -> Up | Answer | Raised:
+    def _receive(self, limit_s: float | None) -> Up | Returned | Raised:
         if not wait([self._pipe, self._process_ended], limit_s):
             raise with_words(
                 EnvironmentFailedError,
                 f"the client process does not answer after {limit_s:.0f} s. It wrote:\n"
                 f"{self._output.last_lines()}\nTry again when the machine is less busy.",
             )
-        reply: Up | Answer | Raised | Lost | None = None
+        reply: Up | Returned | Raised | Lost | None = None
         with contextlib.suppress(EOFError, ConnectionResetError):
             if self._pipe.poll():
                 reply = pickle.loads(self._pipe.recv_bytes())

@@ -14,9 +14,9 @@ from pesto_cli.cluster.local_workers import LocalWorkers
 from pesto_cli.cluster.messages import Request
 from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.running_cluster import RunningCluster
+from pesto_cli.data.machine import PRESETS, Machine
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import max_input_bytes
-from pesto_cli.machine import PRESETS, Machine
 
 P = ParamSpec("P")
 T = TypeVar("T")

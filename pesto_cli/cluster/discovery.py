@@ -7,9 +7,9 @@ from typing import Any
 
 from pesto_cli.cluster.links import Location, nominal_links, nominal_signal_us
 from pesto_cli.cluster.names import number_parts, pesto_name, task_of
+from pesto_cli.data.machine import Device, Machine
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import Device, Machine
 from pesto_cli.printable import logger
 
 log = logger(__name__)

@@ -11,7 +11,7 @@ truth.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pesto_cli.machine import CommModel, Device, Link
+from pesto_cli.data.machine import CommModel, Device, Link
 
 # The fits of the Pesto authors over PCIe, as in the preset v100x2-pcie.
 HOST_TO_GPU = CommModel(latency_us=21.48, us_per_byte=7.81e-5)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.cluster.opened import Kind
-from pesto_cli.machine import Machine
+from pesto_cli.data.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Up:
-    """Answer to `Start`."""
+    """Returned to `Start`."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
-class Answer:
+class Returned:
     """What the called function returned."""
 
     value: Any
@@ -57,4 +57,4 @@ class Lost:
     words: str
 
 
-Reply = Up | Answer | Raised | Lost
+Reply = Up | Returned | Raised | Lost

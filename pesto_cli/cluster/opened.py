@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol, Self
 
 from pesto_cli.cluster.connection import Connection
-from pesto_cli.machine import Machine
+from pesto_cli.data.machine import Machine
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
-from pesto_cli.coarsen.rounds import Verdict
-from pesto_cli.graph import IntArray
+from pesto_cli.coarsen.rounds import MergeVerdict
+from pesto_cli.data.graph import IntArray
 from pesto_cli.kernels import kernel
 
 
@@ -87,7 +87,7 @@ def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
 def verdicts(
     quotient: Quotient, height: IntArray, pairs: Pairs, cap_us: float = np.inf
 ) -> IntArray:
-    """`[num_pairs]`: the `Verdict` on each, taken greedily from pairs in order of preference.
+    """`[num_pairs]`: the `MergeVerdict` on each, taken greedily from pairs in order of preference.
 
     The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is
     taken, no other predecessor of v at u's height starts a pair along an edge. Groups that it joins
@@ -144,23 +144,23 @@ def _matching(
         u, v = first[pair], second[pair]
         along_edge = height[u] != height[v]
         if taken[u] or taken[v]:
-            verdict[pair] = Verdict.TAKEN
+            verdict[pair] = MergeVerdict.TAKEN
             continue
         if along_edge and barred[u]:
-            verdict[pair] = Verdict.BARRED
+            verdict[pair] = MergeVerdict.BARRED
             continue
         one, other = root(parent, group[u]), root(parent, group[v])
         if one != other:
             if not (allowed[one] & allowed[other]).any():
-                verdict[pair] = Verdict.NO_DEVICE
+                verdict[pair] = MergeVerdict.NO_DEVICE
                 continue
             if work[one] + work[other] > cap:
-                verdict[pair] = Verdict.CAPPED
+                verdict[pair] = MergeVerdict.CAPPED
                 continue
             parent[other] = one
             work[one] += work[other]
             allowed[one] &= allowed[other]
-        verdict[pair] = Verdict.MERGED
+        verdict[pair] = MergeVerdict.MERGED
         taken[u] = taken[v] = True
         if along_edge:
             for edge in range(in_offsets[v], in_offsets[v + 1]):

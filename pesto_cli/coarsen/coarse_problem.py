@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.graph import IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 
 
 def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:

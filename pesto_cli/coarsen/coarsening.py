@@ -13,9 +13,9 @@ from pesto_cli.coarsen.parallel import merge_keeping_parallel
 from pesto_cli.coarsen.plain import merge_plainly
 from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.coarsen.rounds import OnRound, unheard
+from pesto_cli.data.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, FloatArray, IntArray
-from pesto_cli.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from pesto_cli.coarsen.coarse_problem import heaviest
 from pesto_cli.coarsen.paths import longest_paths
 from pesto_cli.coarsen.pressure import pressure_us
 from pesto_cli.coarsen.quotient import Pairs
-from pesto_cli.coarsen.rounds import Round, Verdict
-from pesto_cli.graph import BoolArray
-from pesto_cli.problem import Problem
+from pesto_cli.coarsen.rounds import MergeVerdict, Round
+from pesto_cli.data.graph import BoolArray
+from pesto_cli.data.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Considered:
     num_bytes: of the data on the edge, as the merging weighs it.
     path_us: the longest path through the pair as one node, or the work of its group: the pressure.
     why: what keeps the merge from closing a cycle, as in `NoCycle`; empty if nothing is known to.
-    verdict: as in `Verdict`, or "may close a cycle", or "no device" where they cannot share one.
+    verdict: as in `MergeVerdict`, or "may close a cycle", or "no device" where they cannot share
+        one.
     """
 
     first: str
@@ -56,9 +57,9 @@ def considered(problem: Problem, round_: Round) -> list[Considered]:
             edge_why[others],
         )
     )
-    verdicts = [_words(Verdict(code)) for code in round_.verdict.tolist()]
+    verdicts = [_words(MergeVerdict(code)) for code in round_.verdict.tolist()]
     verdicts += [
-        _words(Verdict.NO_DEVICE) if code else "may close a cycle" for code in edge_why[others]
+        _words(MergeVerdict.NO_DEVICE) if code else "may close a cycle" for code in edge_why[others]
     ]
     names = [problem.graph.names[op] for op in heaviest(problem, quotient)]
     path_us = pressure_us(quotient, longest_paths(quotient), pairs)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto_cli.coarsen.paths import Paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
-from pesto_cli.graph import IntArray
+from pesto_cli.data.graph import IntArray
 from pesto_cli.kernels import kernel
 
 MAX_NODES = 8192  # reachability takes num_nodes² bytes

@@ -8,9 +8,9 @@ from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.pressure import joint_work_us, pressure_us, within
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.coarsen.rounds import OnRound, Round, Verdict, unheard
-from pesto_cli.graph import FloatArray
-from pesto_cli.problem import Problem
+from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, unheard
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.problem import Problem
 
 # Found by coarsening RNNLM-2-2048 and Transformer-6-16-2048 to 200 nodes and annealing the result.
 FIRST_CAP = 4.0  # times the mean work of a node
@@ -48,14 +48,14 @@ def merge_keeping_parallel(
             while not (fits := (pressure <= limit_us) & (work <= cap_us)).any():
                 limit_us, cap_us = _relaxed(limit_us, cap_us, float(pressure.min()))
             allowed_us = limit_us, cap_us
-            verdict = np.where(pressure <= limit_us, Verdict.CAPPED, Verdict.TOO_LONG)
+            verdict = np.where(pressure <= limit_us, MergeVerdict.CAPPED, MergeVerdict.TOO_LONG)
             through = np.maximum(paths.through[pairs.first], paths.through[pairs.second])
             lengthening = pressure - through
             order = np.flatnonzero(fits)
             order = order[np.lexsort((pressure[order], -pairs.weight_bytes[order]))]
             verdict[order] = verdicts(quotient, height, pairs[order], cap_us)
-            order = order[verdict[order] == Verdict.MERGED]
-            verdict[order] = Verdict.TOO_LONG_TOGETHER
+            order = order[verdict[order] == MergeVerdict.MERGED]
+            verdict[order] = MergeVerdict.TOO_LONG_TOGETHER
             order = order[within(quotient, pairs[order], lengthening[order], limit_us)]
             if len(order) < missing / MAX_ROUNDS_LEFT:
                 limit_us, cap_us = _relaxed(limit_us, cap_us)
@@ -65,8 +65,8 @@ def merge_keeping_parallel(
             verdict, allowed_us = np.empty_like(order), (np.inf, np.inf)
         if len(order) == 0:
             break
-        verdict[order] = Verdict.NOT_NEEDED
-        verdict[order[:missing]] = Verdict.MERGED
+        verdict[order] = MergeVerdict.NOT_NEEDED
+        verdict[order[:missing]] = MergeVerdict.MERGED
         merged = quotient.merged(pairs[order[:missing]])
         on_round(Round(quotient, height, pairs, verdict, *allowed_us, merged))
         quotient = merged

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.kernels import kernel
 
 

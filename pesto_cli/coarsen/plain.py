@@ -5,8 +5,8 @@ import numpy as np
 from pesto_cli.coarsen.batch import mergeable_edges, verdicts
 from pesto_cli.coarsen.paths import heights
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.coarsen.rounds import OnRound, Round, Verdict, unheard
-from pesto_cli.problem import Problem
+from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, unheard
+from pesto_cli.data.problem import Problem
 
 # What a node may grow to, and by how much that is raised when nothing fits: the authors' program.
 MAX_WORK_US, MAX_MEMBERS = 12_000.0, 80
@@ -31,14 +31,14 @@ def merge_plainly(problem: Problem, num_nodes: int, on_round: OnRound = unheard)
         members = quotient.num_members[pairs.first] + quotient.num_members[pairs.second]
         while not (fits := (work_us < max_work_us) & (members < max_members)).any():
             max_work_us, max_members = max_work_us + WORK_STEP_US, max_members + MEMBERS_STEP
-        verdict = np.full(len(pairs), Verdict.CAPPED, dtype=np.int64)
+        verdict = np.full(len(pairs), MergeVerdict.CAPPED, dtype=np.int64)
         order = np.flatnonzero(fits)
         order = order[np.argsort(-pairs.weight_bytes[order], kind="stable")]
         verdict[order] = verdicts(quotient, height, pairs[order])
-        order = order[verdict[order] == Verdict.MERGED]
-        verdict[order] = Verdict.NOT_NEEDED
+        order = order[verdict[order] == MergeVerdict.MERGED]
+        verdict[order] = MergeVerdict.NOT_NEEDED
         order = order[: quotient.num_nodes - num_nodes]
-        verdict[order] = Verdict.MERGED
+        verdict[order] = MergeVerdict.MERGED
         merged = quotient.merged(pairs[order])
         on_round(Round(quotient, height, pairs, verdict, np.inf, max_work_us, merged))
         quotient = merged

@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto_cli.coarsen.paths import Paths, longest_paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.kernels import kernel
 
 

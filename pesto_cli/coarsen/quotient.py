@@ -5,9 +5,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

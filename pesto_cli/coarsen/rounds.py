@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pesto_cli.coarsen.quotient import Pairs, Quotient
-from pesto_cli.graph import IntArray
+from pesto_cli.data.graph import IntArray
 
 
-class Verdict(IntEnum):
+class MergeVerdict(IntEnum):
     """What became of a pair that closes no cycle by itself."""
 
     MERGED = 0
@@ -27,7 +27,7 @@ class Round:
 
     quotient: before it. height: of its nodes, `[num_nodes]`.
     pairs: those that close no cycle by themselves, in no order.
-    verdict: `[num_pairs]`, values of `Verdict`.
+    verdict: `[num_pairs]`, values of `MergeVerdict`.
     limit_us, cap_us: the longest path, and the most work of a node, that were allowed.
     merged: the quotient after it.
     """
@@ -46,7 +46,7 @@ class Round:
     @property
     def batch(self) -> Pairs:
         """The pairs that were merged."""
-        return self.pairs[self.verdict == Verdict.MERGED]
+        return self.pairs[self.verdict == MergeVerdict.MERGED]
 
 
 OnRound = Callable[[Round], None]

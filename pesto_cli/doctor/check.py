@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class Outcome(StrEnum):
     """FAIL is of something that is needed, WARN of something that one may do without."""
 
     OK = "ok"
@@ -14,11 +14,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     """One thing that was looked at. remedy: empty where it works."""
 
     name: str
-    verdict: Verdict
+    verdict: Outcome
     found: str
     remedy: str = ""
 
@@ -32,15 +32,15 @@ class Probe:
 
     name: str
     look: Callable[[], str]
-    verdict: Verdict
+    verdict: Outcome
     remedy: str
 
-    def __call__(self) -> Check:
+    def __call__(self) -> Finding:
         """Look."""
         try:
-            return Check(self.name, Verdict.OK, self.look())
+            return Finding(self.name, Outcome.OK, self.look())
         except Exception as error:
-            return Check(self.name, self.verdict, first_line(error), self.remedy)
+            return Finding(self.name, self.verdict, first_line(error), self.remedy)
 
 
 def first_line(error: Exception) -> str:

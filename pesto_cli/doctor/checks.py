@@ -6,7 +6,7 @@ from functools import partial
 
 from pesto_cli.doctor import parts, probes
 from pesto_cli.doctor.apart import apart
-from pesto_cli.doctor.check import Check, Probe, Verdict
+from pesto_cli.doctor.check import Finding, Outcome, Probe
 
 # The distributions that pesto's own commands import; those of reports and notebooks are not among
 # them.
@@ -14,7 +14,7 @@ NEEDED = ("numpy", "numba", "scipy", "networkx", "pydantic", "pymetis", "click",
 OPTIONAL = ("altair", "vl-convert-python")
 
 
-def checks() -> list[Check]:
+def checks() -> list[Finding]:
     """Look at everything, which takes some seconds.
 
     What loads a library that may crash, or that cannot share a process with another, is looked at
@@ -26,7 +26,7 @@ def checks() -> list[Check]:
 
 def _probes() -> Iterator[Probe]:
     """Yield them."""
-    needed, optional = Verdict.FAIL, Verdict.WARN
+    needed, optional = Outcome.FAIL, Outcome.WARN
     yield Probe("pesto", partial(parts.version, "pesto-cli"), needed, "pip install pesto-cli")
     yield Probe("Python", parts.python, optional, "use Python 3.11 or 3.12")
     for name in NEEDED:

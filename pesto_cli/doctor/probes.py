@@ -29,15 +29,15 @@ def tensorflow_devices() -> str:
 def solved(solver: str) -> str:
     """A solver's answer to three jobs on two machines, which are done in 5 us at best."""
     from pesto_cli import ilp
-    from pesto_cli.graph import OpGraph
-    from pesto_cli.limits import Limits
-    from pesto_cli.machine import PRESETS
-    from pesto_cli.problem import Problem
-    from pesto_cli.result import SolveStatus
+    from pesto_cli.data.graph import OpGraph
+    from pesto_cli.data.limits import Limits
+    from pesto_cli.data.machine import PRESETS
+    from pesto_cli.data.problem import Problem
+    from pesto_cli.data.result import SolveStatus
 
     graph = OpGraph.build(["a", "b", "c"])
     problem = Problem.build(graph, {"GPU": [5.0, 3.0, 2.0]}, PRESETS["v100x2-nvlink"])
-    answer = ilp.solve(problem, Limits(time_limit_s=LIMIT_S), solver=solver)
+    answer = ilp.solve_ilp(problem, Limits(time_limit_s=LIMIT_S), solver=solver)
     if answer.status is not SolveStatus.OPTIMAL or not math.isclose(answer.objective_us, 5.0):
         raise EnvironmentFailedError(
             f"answered {answer.objective_us:g} us ({answer.status}) where 5 us is optimal"
@@ -49,7 +49,7 @@ def solved(solver: str) -> str:
 def kernel_cache() -> str:
     """Where numba keeps compiled kernels, if they can be written there."""
     from pesto_cli import kernels
-    from pesto_cli.simulate import simulate
+    from pesto_cli.evaluation.simulator import simulate
 
     kept_in = simulate.stats.cache_path
     if kept_in is None:

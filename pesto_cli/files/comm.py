@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from pesto_cli.data.machine import CommModel, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.machine import Finite, NonNegative
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Schema, parse_json, write_json
-from pesto_cli.machine import CommModel, Link, Machine
 
 # Kinds of its two devices, and its channel where that tells it from others.
 LinkKind = tuple[str, str, str]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pesto_cli.constraints import Constraints, Rule
+from pesto_cli.data.constraints import Constraints, Rule
 from pesto_cli.files.storage import Schema, read_toml, validate
 
 

@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pesto_cli.errors import BadInputError, about, likely
-from pesto_cli.files.storage import Schema, read_toml, validate
-from pesto_cli.machine import (
+from pesto_cli.data.machine import (
     MAX_MEMORY_BYTES,
     PRESETS,
     CommModel,
@@ -17,6 +15,8 @@ from pesto_cli.machine import (
     Link,
     Machine,
 )
+from pesto_cli.errors import BadInputError, about, likely
+from pesto_cli.files.storage import Schema, read_toml, validate
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

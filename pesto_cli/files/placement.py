@@ -11,15 +11,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from pesto_cli import __version__
+from pesto_cli.data.graph import IntArray, OpGraph
+from pesto_cli.data.machine import short_list
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
+from pesto_cli.data.schedule import Placement, sent_bytes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Extensible, Schema, parse_json, sha256, write_json
-from pesto_cli.graph import IntArray, OpGraph
-from pesto_cli.machine import short_list
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result
-from pesto_cli.schedule import Placement, sent_bytes
 
 
 class _PlacedOpsSchema(Schema):

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Tensor
+from pesto_cli.data.machine import short_list
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import MachineSchema, machine_json
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Extensible, parse_json, sha256, write_json
-from pesto_cli.graph import FloatArray, IntArray, OpGraph, Tensor
-from pesto_cli.machine import short_list
-from pesto_cli.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.graph import FEED_TYPES, BoolArray, OpGraph, Tensor
 from pesto_cli.errors import BadInputError, InfeasibleError, about
 from pesto_cli.files import MAX_TENSOR_BYTES
-from pesto_cli.graph import FEED_TYPES, BoolArray, OpGraph, Tensor
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
 from pesto_cli.graphdef.devices import Devices, Site

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus, optimal_up_to_us
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError, unknown_name
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
-from pesto_cli.ilp.search import Found, OnSolution, Search
+from pesto_cli.ilp.search import OnSolution, SolverAnswer, SolverRequest
 from pesto_cli.ilp.size import Size
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
-from pesto_cli.limits import Limits
 from pesto_cli.printable import logger
-from pesto_cli.problem import Problem
-from pesto_cli.result import SolveStatus, optimal_up_to_us
-from pesto_cli.schedule import Schedule
 
 _log = logger(__name__)
 
@@ -44,7 +44,7 @@ class IlpSolution:
     left_out: str = ""
 
 
-def _cpsat(asked: Search) -> Found:
+def _cpsat(asked: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import isolated
 
     if isolated.is_needed():
@@ -54,22 +54,26 @@ def _cpsat(asked: Search) -> Found:
     return cpsat.search(asked)
 
 
-def _cbc(asked: Search) -> Found:
+def _cbc(asked: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import cbc, milp
 
     return milp.search(asked, cbc.run)
 
 
-def _highs(asked: Search) -> Found:
+def _highs(asked: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import highs, milp
 
     return milp.search(asked, highs.run)
 
 
-SOLVERS: Mapping[str, Callable[[Search], Found]] = {"cpsat": _cpsat, "cbc": _cbc, "highs": _highs}
+SOLVERS: Mapping[str, Callable[[SolverRequest], SolverAnswer]] = {
+    "cpsat": _cpsat,
+    "cbc": _cbc,
+    "highs": _highs,
+}
 
 
-def solve(
+def solve_ilp(
     problem: Problem,
     limits: Limits,
     *,
@@ -115,8 +119,10 @@ def solve(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
         start_fits = _keeps_memory(formulation, start, balance)
-    asked = Search(formulation, limits, congestion, balance, start, start_fits, on_solution, began)
-    found = Found() if limits.stop.is_set() else SOLVERS[solver](asked)
+    asked = SolverRequest(
+        formulation, limits, congestion, balance, start, start_fits, on_solution, began
+    )
+    found = SolverAnswer() if limits.stop.is_set() else SOLVERS[solver](asked)
     return _solution(asked, found)
 
 
@@ -130,7 +136,7 @@ def _left_out(problem: Problem, why: str) -> str:
     return told
 
 
-def _solution(asked: Search, found: Found) -> IlpSolution:
+def _solution(asked: SolverRequest, found: SolverAnswer) -> IlpSolution:
     """The better of what was found and the start, with a status that the numbers bear out."""
     candidates = [asked.start] if asked.start and asked.start_fits else []
     # Within the tolerances of a MILP solver, variables may exceed the memory by some bytes.

@@ -11,7 +11,7 @@ from itertools import pairwise
 from ortools.sat.python import cp_model
 
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
-from pesto_cli.ilp.search import Found, OnSolution, Search, run_until_stopped
+from pesto_cli.ilp.search import OnSolution, SolverAnswer, SolverRequest, run_until_stopped
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, left_shift
 
@@ -24,7 +24,7 @@ SMALLEST_SHARE = 1e-5
 DETERMINISTIC_TIME_PER_S = 0.25
 
 
-class Model:
+class CpSatModel:
     """Variables S, C, x of ops, S, C, z of transfers, and C_max; in whole units of time."""
 
     def __init__(self, formulation: Formulation, horizon: int) -> None:
@@ -49,7 +49,7 @@ class Model:
         cp.minimize(self.C_max)
 
 
-def precedence(model: Model) -> None:
+def precedence(model: CpSatModel) -> None:
     """(1) C_i <= S_j for an edge (i, j), and through the transfer node where one exists.
 
     C_p <= S_k, and C_k <= S_j if x_jd        transfer k of p's tensor to d, consumer j
@@ -70,7 +70,7 @@ def precedence(model: Model) -> None:
             delayed.only_enforce_if(x_is, *elsewhere)
 
 
-def op_durations(model: Model) -> None:
+def op_durations(model: CpSatModel) -> None:
     """(2) C_i = S_i + sum_d time[i, d] x_id."""
     for i, times in enumerate(model.formulation.op_time):
         if len(set(times.values())) == 1:
@@ -81,14 +81,14 @@ def op_durations(model: Model) -> None:
             lasts.only_enforce_if(model.x[i][d])
 
 
-def makespan(model: Model) -> None:
+def makespan(model: CpSatModel) -> None:
     """(3) 0 <= C_i <= C_max; C_max is at least the lower bound (variables have these ranges)."""
     for i, after in enumerate(model.formulation.problem.graph.successors.degree.tolist()):
         if after == 0:
             model.cp.add(model.C[i] <= model.C_max)
 
 
-def no_overlap_on_devices(model: Model) -> None:
+def no_overlap_on_devices(model: CpSatModel) -> None:
     """(4) Ops on one device do not overlap."""
     f = model.formulation
     for d in range(f.problem.num_devices):
@@ -101,7 +101,7 @@ def no_overlap_on_devices(model: Model) -> None:
         )
 
 
-def sent_transfers(model: Model) -> None:
+def sent_transfers(model: CpSatModel) -> None:
     """(5) z_ks = 1 iff the producer p of k is on s and a consumer j on d, s != d.
 
     z_ks <= x_ps,  z_ks <= sum_j x_jd,  z_ks >= x_ps + x_jd - 1
@@ -116,7 +116,7 @@ def sent_transfers(model: Model) -> None:
                 model.cp.add_bool_or(z, x_ps.negated(), x_jd.negated())
 
 
-def transfer_durations(model: Model) -> None:
+def transfer_durations(model: CpSatModel) -> None:
     """(6) C_k = S_k + sum_s time[k, s] z_ks."""
     for k, transfer in enumerate(model.formulation.transfers):
         z = model.z[k]
@@ -127,7 +127,7 @@ def transfer_durations(model: Model) -> None:
         unsent.only_enforce_if(*(literal.negated() for literal in z.values()))
 
 
-def congestion(model: Model) -> None:
+def congestion(model: CpSatModel) -> None:
     """(7) Transfers on one channel do not overlap."""
     f = model.formulation
     for senders in f.senders.values():
@@ -139,14 +139,14 @@ def congestion(model: Model) -> None:
         )
 
 
-def memory(model: Model) -> None:
+def memory(model: CpSatModel) -> None:
     """(8) sum_i resident[i] x_id <= capacity[d]."""
     problem = model.formulation.problem
     for d, capacity in enumerate(problem.capacity_bytes.tolist()):
         model.cp.add(_bytes_on(model, problem.graph.resident_bytes.tolist(), d) <= int(capacity))
 
 
-def memory_balance(model: Model, tolerance: float) -> None:
+def memory_balance(model: CpSatModel, tolerance: float) -> None:
     """(8') out_d - out_e <= tolerance (out_d + out_e), out_d = sum_i output[i] x_id, d, e GPUs."""
     share = round(tolerance * BALANCE_STEPS)
     sizes = model.formulation.output_bytes
@@ -155,7 +155,7 @@ def memory_balance(model: Model, tolerance: float) -> None:
         model.cp.add((BALANCE_STEPS - share) * out_d <= (BALANCE_STEPS + share) * out_e)
 
 
-def colocation_and_affinity(model: Model) -> None:
+def colocation_and_affinity(model: CpSatModel) -> None:
     """(9) sum_d x_id = 1 over the devices that can run i, and x equal within a colocation group."""
     graph = model.formulation.problem.graph
     for x in model.x:
@@ -166,19 +166,19 @@ def colocation_and_affinity(model: Model) -> None:
                 model.cp.add(model.x[i][d] == model.x[j][d])
 
 
-def symmetry(model: Model, start_device: list[int] | None) -> None:
+def symmetry(model: CpSatModel, start_device: list[int] | None) -> None:
     """Of placements that differ in the names of equal devices only, keep one."""
     for i, d in excluded_by_symmetry(model.formulation, start_device):
         model.cp.add(model.x[i][d] == 0)
 
 
-def search(asked: Search) -> Found:
+def search(asked: SolverRequest) -> SolverAnswer:
     """Build the model, hint the start, and search until the limits."""
     start = asked.start
     formulation = asked.formulation.in_units(_unit_us(asked.formulation), whole=True)
     hint = left_shift(formulation, start, congestion=asked.congestion) if start else None
     horizon = hint.makespan if hint and asked.start_fits else formulation.horizon
-    model = Model(formulation, max(int(horizon), int(formulation.lower_bound)))
+    model = CpSatModel(formulation, max(int(horizon), int(formulation.lower_bound)))
     precedence(model)
     op_durations(model)
     makespan(model)
@@ -197,7 +197,7 @@ def search(asked: Search) -> Found:
     return _search(model, asked)
 
 
-def _bytes_on(model: Model, sizes: list[int], device: int) -> cp_model.LinearExpr:
+def _bytes_on(model: CpSatModel, sizes: list[int], device: int) -> cp_model.LinearExpr:
     held = [(x[device], size) for x, size in zip(model.x, sizes, strict=True) if device in x]
     return cp_model.LinearExpr.weighted_sum([x for x, _ in held], [size for _, size in held])
 
@@ -208,7 +208,7 @@ def _unit_us(formulation: Formulation) -> float:
     return float(10.0 ** (math.floor(math.log10(shortest)) - SIGNIFICANT_DIGITS))
 
 
-def _add_hint(model: Model, hint: Timetable) -> None:
+def _add_hint(model: CpSatModel, hint: Timetable) -> None:
     """A value for every variable, as a partial hint has to be completed by search."""
     f, cp = model.formulation, model.cp
     values = [
@@ -229,7 +229,7 @@ def _add_hint(model: Model, hint: Timetable) -> None:
     cp.add_hint(model.C_max, max(int(hint.makespan), int(f.lower_bound)))
 
 
-def _search(model: Model, asked: Search) -> Found:
+def _search(model: CpSatModel, asked: SolverRequest) -> SolverAnswer:
     solver, limits, unit_us = cp_model.CpSolver(), asked.remaining(), model.formulation.unit_us
     parameters = solver.parameters
     parameters.random_seed = limits.seed % 2**31
@@ -247,12 +247,12 @@ def _search(model: Model, asked: Search) -> Found:
     if status == cp_model.MODEL_INVALID:
         raise ValueError(model.cp.validate())
     if status == cp_model.INFEASIBLE:
-        return Found(infeasible=True)
+        return SolverAnswer(infeasible=True)
     times = None if status == cp_model.UNKNOWN else _values(model, solver)
-    return Found(times=times, bound_us=solver.best_objective_bound * unit_us)
+    return SolverAnswer(times=times, bound_us=solver.best_objective_bound * unit_us)
 
 
-def _values(model: Model, solver: cp_model.CpSolver) -> Timetable:
+def _values(model: CpSatModel, solver: cp_model.CpSolver) -> Timetable:
     def value(variables: list[cp_model.IntVar]) -> list[float]:
         return [float(solver.value(variable)) for variable in variables]
 

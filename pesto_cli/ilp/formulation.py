@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 
 from pesto_cli.bounds import heads, lower_bound_us, tails
-from pesto_cli.graph import FloatArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.problem import Problem
 
 # Quotients of decimal durations, such as 2.3 us / 0.001 us, miss their integer by rounding.
 WHOLE_TOLERANCE = 1e-6

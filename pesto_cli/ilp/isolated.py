@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FrameType
 
 from pesto_cli.errors import EnvironmentFailedError
-from pesto_cli.ilp.search import Found, Search, run_until_stopped
+from pesto_cli.ilp.search import SolverAnswer, SolverRequest, run_until_stopped
 
 CP_MODEL = "ortools.sat.python.cp_model"
 COMMAND = "from pesto_cli.ilp.isolated import main; main()"
@@ -26,7 +26,7 @@ def is_needed() -> bool:
     return CP_MODEL not in names or names.index("tensorflow") < names.index(CP_MODEL)
 
 
-def search(asked: Search) -> Found:
+def search(asked: SolverRequest) -> SolverAnswer:
     """Ask `cpsat.search`; progress is not reported.
 
     Raises:
@@ -46,20 +46,20 @@ def search(asked: Search) -> Found:
         asked.limits,
     )
     if process.returncode != 0 and asked.limits.stop.is_set():
-        return Found()  # it was asked to stop before it could listen
+        return SolverAnswer()  # it was asked to stop before it could listen
     if process.returncode != 0:
         last = words.decode(errors="replace").strip().splitlines()[-1:] or ["no last words"]
         raise EnvironmentFailedError(
             f"the process of CP-SAT ended with {process.returncode}: {last[0]}; "
             "use another solver (--solver cbc), or import pesto before TensorFlow."
         )
-    found: Found = pickle.loads(answer)
+    found: SolverAnswer = pickle.loads(answer)
     return found
 
 
 def main() -> None:
     """Answer one question from stdin on stdout; SIGINT asks for the best so far."""
-    asked: Search = pickle.load(sys.stdin.buffer)
+    asked: SolverRequest = pickle.load(sys.stdin.buffer)
 
     def stop(signum: int, frame: FrameType | None) -> None:
         asked.limits.stop.set()

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import pulp
 
+from pesto_cli.data.limits import Limits
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.mps import write_mps
-from pesto_cli.ilp.search import Found, OnSolution, Pace, Search, TooLargeError
+from pesto_cli.ilp.search import OnSolution, Pace, SolverAnswer, SolverRequest, TooLargeError
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
-from pesto_cli.limits import Limits
 
 SCALE = 1000.0
 # Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
@@ -31,7 +31,7 @@ Constraint: TypeAlias = Any
 Span: TypeAlias = tuple[Variable, Variable]  # start, end
 
 
-class Model:
+class MilpModel:
     """Variables S, C, x of ops, S, C, z of transfers, and C_max; δ are made with their pairs."""
 
     def __init__(self, formulation: Formulation, pace: Pace) -> None:
@@ -75,7 +75,7 @@ class Model:
         self._pace.check()
 
 
-def precedence(model: Model) -> None:
+def precedence(model: MilpModel) -> None:
     """(1) C_i <= S_j for an edge (i, j), and through the transfer node where one exists.
 
     C_p <= S_k, and C_k <= S_j + M (1 - x_jd)   transfer k of p's tensor to d, consumer j
@@ -95,21 +95,21 @@ def precedence(model: Model) -> None:
             model.add(model.C[i] + f.signal_time * apart <= model.S[j])
 
 
-def op_durations(model: Model) -> None:
+def op_durations(model: MilpModel) -> None:
     """(2) C_i = S_i + sum_d time[i, d] x_id."""
     for i, times in enumerate(model.formulation.op_time):
         duration = pulp.lpSum(time * model.x[i][d] for d, time in times.items())
         model.add(model.C[i] == model.S[i] + duration)
 
 
-def makespan(model: Model) -> None:
+def makespan(model: MilpModel) -> None:
     """(3) 0 <= C_i <= C_max; C_max is at least the lower bound (variables have these ranges)."""
     for i, after in enumerate(model.formulation.problem.graph.successors.degree.tolist()):
         if after == 0:
             model.add(model.C[i] <= model.C_max)
 
 
-def no_overlap_on_devices(model: Model) -> None:
+def no_overlap_on_devices(model: MilpModel) -> None:
     """(4) Ops on one device do not overlap.
 
     For a pair (i, j) that precedence leaves unordered:
@@ -124,7 +124,7 @@ def no_overlap_on_devices(model: Model) -> None:
             _either_or(model, delta, 2 - model.x[i][d] - model.x[j][d], *pair)
 
 
-def sent_transfers(model: Model) -> None:
+def sent_transfers(model: MilpModel) -> None:
     """(5) z_ks = 1 iff the producer p of k is on s and a consumer j on d, s != d.
 
     z_ks <= x_ps,  z_ks <= sum_j x_jd,  z_ks >= x_ps + x_jd - 1
@@ -139,14 +139,14 @@ def sent_transfers(model: Model) -> None:
                 model.add(z >= x_ps + x_jd - 1)
 
 
-def transfer_durations(model: Model) -> None:
+def transfer_durations(model: MilpModel) -> None:
     """(6) C_k = S_k + sum_s time[k, s] z_ks."""
     for k, transfer in enumerate(model.formulation.transfers):
         duration = pulp.lpSum(time * model.z[k][s] for s, time in transfer.time.items())
         model.add(model.C_k[k] == model.S_k[k] + duration)
 
 
-def congestion(model: Model) -> None:
+def congestion(model: MilpModel) -> None:
     """(7) Transfers on one channel do not overlap.
 
     For a pair (k, l) that precedence leaves unordered:
@@ -165,7 +165,7 @@ def congestion(model: Model) -> None:
             _either_or(model, delta, 2 - pulp.lpSum(uses), *pair)
 
 
-def memory(model: Model) -> None:
+def memory(model: MilpModel) -> None:
     """(8) sum_i resident[i] x_id <= capacity[d]."""
     problem = model.formulation.problem
     sizes = problem.graph.resident_bytes.tolist()
@@ -174,7 +174,7 @@ def memory(model: Model) -> None:
         model.add(scale * _bytes_on(model, sizes, d) <= scale * int(capacity))
 
 
-def memory_balance(model: Model, tolerance: float) -> None:
+def memory_balance(model: MilpModel, tolerance: float) -> None:
     """(8') out_d - out_e <= tolerance (out_d + out_e), out_d = sum_i output[i] x_id, d, e GPUs."""
     sizes = model.formulation.output_bytes
     tolerance = round(tolerance * BALANCE_STEPS) / BALANCE_STEPS
@@ -185,7 +185,7 @@ def memory_balance(model: Model, tolerance: float) -> None:
         model.add(scale * difference <= 0)
 
 
-def colocation_and_affinity(model: Model) -> None:
+def colocation_and_affinity(model: MilpModel) -> None:
     """(9) sum_d x_id = 1 over the devices that can run i, and x equal within a colocation group."""
     graph = model.formulation.problem.graph
     for x in model.x:
@@ -196,7 +196,7 @@ def colocation_and_affinity(model: Model) -> None:
                 model.add(model.x[i][d] == model.x[j][d])
 
 
-def symmetry(model: Model, start_device: list[int] | None) -> None:
+def symmetry(model: MilpModel, start_device: list[int] | None) -> None:
     """Of placements that differ in the names of equal devices only, keep one."""
     for i, d in excluded_by_symmetry(model.formulation, start_device):
         model.add(model.x[i][d] == 0)
@@ -229,7 +229,7 @@ class MipAnswer:
     bound: float = 0.0
 
 
-def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
+def search(asked: SolverRequest, run: Callable[[MipQuestion], MipAnswer]) -> SolverAnswer:
     """Build the model, and let a solver search it from the start until the limits."""
     start = asked.start
     horizon_us = start.makespan if start and asked.start_fits else asked.formulation.horizon
@@ -240,7 +240,7 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
             model = _model(asked, horizon_us, pace)
             write_mps(path, model.variables, model.constraints, model.C_max, pace)
         except TooLargeError as error:
-            return Found(left_out=f"{error}; --solver cpsat takes more")
+            return SolverAnswer(left_out=f"{error}; --solver cpsat takes more")
         unit_us = model.formulation.unit_us
         answer = run(
             MipQuestion(
@@ -252,12 +252,12 @@ def search(asked: Search, run: Callable[[MipQuestion], MipAnswer]) -> Found:
             )
         )
     times = None if answer.values is None else _timetable(model, answer.values)
-    return Found(answer.infeasible, times, answer.bound * unit_us)
+    return SolverAnswer(answer.infeasible, times, answer.bound * unit_us)
 
 
-def _model(asked: Search, horizon_us: float, pace: Pace) -> Model:
+def _model(asked: SolverRequest, horizon_us: float, pace: Pace) -> MilpModel:
     formulation = replace(asked.formulation, horizon=horizon_us * (1 + HORIZON_SLACK))
-    model = Model(formulation.in_units((horizon_us or 1.0) / SCALE, whole=False), pace)
+    model = MilpModel(formulation.in_units((horizon_us or 1.0) / SCALE, whole=False), pace)
     precedence(model)
     op_durations(model)
     makespan(model)
@@ -274,7 +274,7 @@ def _model(asked: Search, horizon_us: float, pace: Pace) -> Model:
     return model
 
 
-def _either_or(model: Model, delta: Variable, apart: Expression, i: Span, j: Span) -> None:
+def _either_or(model: MilpModel, delta: Variable, apart: Expression, i: Span, j: Span) -> None:
     """If δ = 1 j starts after the end of i, if δ = 0 the reverse, unless the two are apart."""
     for (_, end), (start, _), other in ((i, j, 1 - delta), (j, i, delta)):
         model.add(start >= end - _big_m(end, start) * (other + apart))
@@ -285,12 +285,12 @@ def _big_m(end: Variable, start: Variable) -> float:
     return max(0.0, float(end.upBound - start.lowBound))
 
 
-def _bytes_on(model: Model, sizes: list[int], device: int) -> Expression:
+def _bytes_on(model: MilpModel, sizes: list[int], device: int) -> Expression:
     held = zip(model.x, sizes, strict=True)
     return pulp.lpSum(size * x[device] for x, size in held if device in x)
 
 
-def _values(model: Model, start: Timetable, congestion: bool) -> dict[str, float]:
+def _values(model: MilpModel, start: Timetable, congestion: bool) -> dict[str, float]:
     """A value for every variable, from a timetable in microseconds."""
     f = model.formulation
     times = left_shift(f, start, congestion=congestion)
@@ -313,7 +313,7 @@ def _values(model: Model, start: Timetable, congestion: bool) -> dict[str, float
     return values
 
 
-def _timetable(model: Model, values: dict[str, float]) -> Timetable:
+def _timetable(model: MilpModel, values: dict[str, float]) -> Timetable:
     def value(variables: list[Variable]) -> list[float]:
         return [values.get(variable.name, 0.0) for variable in variables]
 

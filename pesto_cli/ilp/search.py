@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pesto_cli.data.limits import Limits
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.timetable import Timetable
-from pesto_cli.limits import Limits
 
 # Called with objective and bound in us when a better schedule is found; maybe on another thread.
 OnSolution = Callable[[float, float], None]
@@ -21,7 +21,7 @@ MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True)
-class Search:
+class SolverRequest:
     """A question to a backend.
 
     formulation: in microseconds. start: a left-shifted timetable to begin with, in microseconds.
@@ -57,7 +57,7 @@ class Pace:
     In deterministic mode steps are counted, not seconds, and there are enough for a small model.
     """
 
-    def __init__(self, asked: Search) -> None:
+    def __init__(self, asked: SolverRequest) -> None:
         self._limits, self._began, self._num_steps = asked.limits, asked.began, 0
 
     def step(self) -> None:
@@ -89,7 +89,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Found:
+class SolverAnswer:
     """A backend's answer.
 
     infeasible: proved. times: the best, in any unit, as it is left-shifted later; or None.

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from pesto_cli.limits import Limits
-from pesto_cli.problem import Problem
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
 
 # CP-SAT takes 0.8 kB of memory for a constraint: 0.8 GB in all.
 MOST_CONSTRAINTS = 1_000_000

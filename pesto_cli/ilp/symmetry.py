@@ -1,7 +1,7 @@
 """What a program can exclude because devices may be exchanged."""
 
+from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.symmetry import interchangeable
 
 
 def excluded_by_symmetry(f: Formulation, start: list[int] | None) -> list[tuple[int, int]]:

@@ -5,8 +5,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from pesto_cli.data.schedule import Schedule, Transfers
 from pesto_cli.ilp.formulation import Formulation
-from pesto_cli.schedule import Schedule, Transfers
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _demand(
 def schedule_of(formulation: Formulation, times: Timetable) -> Schedule:
     """The schedule of left-shifted times in microseconds."""
     # The simulator compiles when it is imported.
-    from pesto_cli.memory import peak_bytes
+    from pesto_cli.evaluation.memory import peak_bytes
 
     problem = formulation.problem
     device = np.array(times.device, dtype=np.int64)

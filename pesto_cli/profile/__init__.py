@@ -1,6 +1,6 @@
 """Op times and communication models: what a machine takes for a training step.
 
-To add a cost source: one file with a function `Request -> Costs`, and one line in `SOURCES`.
+To add a cost source: one file with a function `CostRequest -> Costs`, and one line in `SOURCES`.
 """
 
 from collections import Counter
@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 import pesto_cli
-from pesto_cli.binding import binding_note
+from pesto_cli.data.binding import binding_note
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
+from pesto_cli.data.machine import Machine, short_list
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import unknown_name
 from pesto_cli.files import CommFit, Profile, with_comm
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import Machine, short_list
 from pesto_cli.printable import logger
-from pesto_cli.problem import Problem
 from pesto_cli.profile import analytic, csv_source
 from pesto_cli.profile.run import source as run_source
-from pesto_cli.profile.source import Live, Request, Source
+from pesto_cli.profile.source import CostRequest, Live, Source
 from pesto_cli.profile.traces import source as trace_source
 
 log = logger(__name__)
@@ -70,7 +70,7 @@ def profile(
     if comm is not None:
         machine = with_comm(machine, comm)
     step = read_step(meta_graph, what)
-    costs = SOURCES[name](Request(step, meta_graph, machine, argument, cpu_offload, live))
+    costs = SOURCES[name](CostRequest(step, meta_graph, machine, argument, cpu_offload, live))
     machine = costs.machine or machine
     graph = step.graph
     if costs.tensor_bytes is not None:

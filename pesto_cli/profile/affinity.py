@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, IntArray
-from pesto_cli.profile.source import Request
+from pesto_cli.data.graph import BoolArray, IntArray
+from pesto_cli.profile.source import CostRequest
 
 
-def affinity(request: Request) -> dict[str, BoolArray]:
+def affinity(request: CostRequest) -> dict[str, BoolArray]:
     """Device type -> `[num_ops]`, where an op gets a time.
 
     As in the paper, an op has one type: GPU where its whole colocation group can run on one, else

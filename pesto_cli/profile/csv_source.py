@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
-from pesto_cli.profile.source import Costs, Request
-from pesto_cli.profile.table import Row, read_rows
+from pesto_cli.profile.source import CostRequest, Costs
+from pesto_cli.profile.table import TableRow, read_rows
 
 SHOWN_OPS = 3
 
 
-def costs(request: Request) -> Costs:
+def costs(request: CostRequest) -> Costs:
     """Read the file that the source's argument names.
 
     Raises:
@@ -49,14 +49,14 @@ def costs(request: Request) -> Costs:
 class _Timing:
     """One row, understood."""
 
-    row: Row
+    row: TableRow
     op: int
     kind: str
     us: float
     num_bytes: int | None
 
 
-def _timings(path: Path, request: Request) -> Iterator[_Timing]:
+def _timings(path: Path, request: CostRequest) -> Iterator[_Timing]:
     step, machine = request.step, request.machine
     kinds = {device.kind for device in machine.devices}
     op_of_node = {node: op for op, nodes in enumerate(step.nodes) for node in nodes}
@@ -90,7 +90,7 @@ def _timings(path: Path, request: Request) -> Iterator[_Timing]:
         yield _Timing(row, op, kind, us, None if is_loop else num_bytes)
 
 
-def _check_kernel(row: Row, request: Request, op: int, kind: str) -> None:
+def _check_kernel(row: TableRow, request: CostRequest, op: int, kind: str) -> None:
     graph, supported = request.step.graph, request.step.supported
     device_type = request.machine.device_type(kind)
     if device_type in supported and not supported[device_type][op]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.cluster import Cluster
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.machine import Machine
 from pesto_cli.files import PlacementFile
 from pesto_cli.files.profile import Spread
-from pesto_cli.graph import FloatArray, IntArray
 from pesto_cli.graphdef.read import StepGraph
-from pesto_cli.machine import Machine
 from pesto_cli.profile.run.reconcile import Reconciliation
 
 
@@ -29,7 +29,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Request:
+class CostRequest:
     """A training step to be costed.
 
     meta_graph: the MetaGraphDef that `step` was read from.
@@ -86,4 +86,4 @@ class Costs:
     reconciled: tuple[Reconciliation, ...] = ()
 
 
-Source = Callable[[Request], Costs]
+Source = Callable[[CostRequest], Costs]

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto_cli.data.machine import MAX_TIME_US
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import MAX_TENSOR_BYTES, read_bytes
-from pesto_cli.machine import MAX_TIME_US
 
 # Of a cell, in an error.
 SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row. where: file and line, as errors begin."""
 
     where: str
@@ -60,7 +60,9 @@ class Row:
         return int(amount)
 
 
-def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+def read_rows(
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[TableRow]:
     """Yield the rows of a CSV file whose first line names its columns, in any order.
 
     A column may be spelt with spaces in place of underscores.
@@ -84,7 +86,7 @@ def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ())
                 f"{','.join(columns)}."
             )
         cells_of_column = zip(columns, map(str.strip, cells), strict=True)
-        yield Row(f"{path}, line {number}", dict(cells_of_column))
+        yield TableRow(f"{path}, line {number}", dict(cells_of_column))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

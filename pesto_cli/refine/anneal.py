@@ -20,17 +20,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pesto_cli.graph import Adjacency, FloatArray, IntArray, OpGraph
-from pesto_cli.kernels import kernel
-from pesto_cli.memory import memory_columns, peak_held_bytes, surely_fits
-from pesto_cli.problem import Problem
-from pesto_cli.refine.families import Families
-from pesto_cli.simulate import (
+from pesto_cli.data.graph import Adjacency, FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.memory import memory_columns, peak_held_bytes, surely_fits
+from pesto_cli.evaluation.simulator import (
     Simulator,
     longest_tails,
     simulate,
     transfers_us,
 )
+from pesto_cli.kernels import kernel
+from pesto_cli.refine.families import Families
 
 # Chances, one after the other: move a group, a connected cluster, the end of a cut edge; swap two
 # groups.
@@ -92,7 +92,7 @@ class Chain:
         return self._best[0].copy(), self._best[1].copy()
 
     @property
-    def goodness(self) -> tuple[float, float]:
+    def objective(self) -> tuple[float, float]:
         """Sort key of the best state: by what share it exceeds the memory, then its makespan."""
         return float(self._score[3]), float(self._score[2])
 

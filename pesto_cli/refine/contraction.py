@@ -14,9 +14,9 @@ import numpy as np
 from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.coarsening import Coarsening
 from pesto_cli.coarsen.quotient import Pairs, Quotient, root
-from pesto_cli.graph import IntArray
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 
 # Beside a chain, a node takes in this many times `short_us` of short neighbours at most.
 CAP = 4.0

@@ -13,9 +13,9 @@ from itertools import chain
 import numpy as np
 
 from pesto_cli.coarsen import coarsen
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 
 # Tensors as heavy as this share of them, and heavier, hold their producer and consumers together.
 HEAVY_QUANTILES = (0.5, 0.75, 0.9, 0.97, 0.99)

@@ -7,11 +7,11 @@ import numpy as np
 
 from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.coarsen import Coarsening, coarsen
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.families import Families, families_of
-from pesto_cli.schedule import Schedule, goodness
-from pesto_cli.simulate import Simulator
 
 # The coarse graph has so many nodes, or one for every `OPS_A_NODE` ops in between.
 LEAST_NODES, MOST_NODES = 200, 2000
@@ -86,7 +86,7 @@ class Level:
         by_rank = self.full.upward_rank(of_op) + self.coarsening.expand(offset)
         by_node = self.coarsening.priority(self._list(device, offset).start_us, by_rank)
         schedules = [self.full.list_schedule(of_op, rank) for rank in (by_rank, by_node)]
-        return min(schedules, key=lambda schedule: goodness(self.full.problem, schedule))
+        return min(schedules, key=lambda schedule: objective(self.full.problem, schedule))
 
     def _list(self, device: IntArray, offset: FloatArray) -> Schedule:
         return self.simulator.list_schedule(device, self.simulator.upward_rank(device) + offset)

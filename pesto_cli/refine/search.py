@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pesto_cli.bounds import critical_path_us, load_us
-from pesto_cli.limits import Limits
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.result import optimal_up_to_us
+from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level
-from pesto_cli.result import optimal_up_to_us
-from pesto_cli.schedule import Schedule, goodness
-from pesto_cli.simulate import Simulator
 
 OnIncumbent = Callable[[str, Schedule], None]
 
@@ -111,7 +111,7 @@ class _Search:
     ) -> None:
         problem = simulator.problem
         self._simulator, self._limits, self._on_incumbent = simulator, limits, on_incumbent
-        ranked = sorted(starts, key=lambda start: goodness(problem, start))
+        ranked = sorted(starts, key=lambda start: objective(problem, start))
         self.best = ranked[0]
         self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
@@ -133,11 +133,11 @@ class _Search:
         levels = [self._level(cooling) for cooling in coolings]
         starts = [self.best if stage.together else self._bests[worker] for worker in workers]
         chains = [self._chain(*each) for each in zip(workers, levels, starts, strict=True)]
-        seen = [chain.goodness for chain in chains]
+        seen = [chain.objective for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
             for part in range(1, rounds + 1):
-                if goodness(self._simulator.problem, self.best) <= (0, until_us):
+                if objective(self._simulator.problem, self.best) <= (0, until_us):
                     break
                 until = part / rounds
                 running = [
@@ -147,8 +147,8 @@ class _Search:
                 for done in running:
                     done.result()
                 for worker, chain in enumerate(chains):
-                    if part == 1 or chain.goodness < seen[worker]:
-                        seen[worker] = chain.goodness
+                    if part == 1 or chain.objective < seen[worker]:
+                        seen[worker] = chain.objective
                         self._offer(worker, levels[worker].expanded(*chain.best))
         self._stages_run += 1
         self._spent += stage.share
@@ -194,8 +194,8 @@ class _Search:
     def _offer(self, worker: int, schedule: Schedule) -> None:
         """Take a schedule if it is better."""
         problem = self._simulator.problem
-        if goodness(problem, schedule) < goodness(problem, self._bests[worker]):
+        if objective(problem, schedule) < objective(problem, self._bests[worker]):
             self._bests[worker] = schedule
-        if goodness(problem, schedule) < goodness(problem, self.best):
+        if objective(problem, schedule) < objective(problem, self.best):
             self.best = schedule
             self._on_incumbent("refinement", schedule)

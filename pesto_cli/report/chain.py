@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 
 
 class ChainPiece(Protocol):

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pesto_cli.changes import (
-    Check,
-    Difference,
     Freshness,
+    FreshnessCheck,
     GraphChanges,
+    PlacementDifference,
     Prediction,
 )
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
@@ -25,7 +25,7 @@ OTHER_MODEL = "of another model, or all ops have other names"
 PROMISED = ", against what the first one promised: what its ops cost has changed since"
 
 
-def check_sections(check: Check) -> list[Section]:
+def check_sections(check: FreshnessCheck) -> list[Section]:
     """Why a placement is stale or slow, where the graph has changed, and figures then and now."""
     graph = check.graph
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
@@ -35,7 +35,7 @@ def check_sections(check: Check) -> list[Section]:
     return sections
 
 
-def check_reasons(check: Check) -> Iterator[str]:
+def check_reasons(check: FreshnessCheck) -> Iterator[str]:
     """What makes a placement stale or slow; one line if nothing does."""
     if check.graph:
         yield _graph_text(check.graph)
@@ -71,7 +71,7 @@ def slower_text(share: float) -> str:
     return f"{abs(share):.1%} {'slower' if share > 0 else 'faster'}"
 
 
-def difference_sections(difference: Difference, names: tuple[str, str]) -> list[Section]:
+def difference_sections(difference: PlacementDifference, names: tuple[str, str]) -> list[Section]:
     """Figures of two placements, then what was moved, added and reordered."""
     changes = difference.changes
     figures = {names[0]: difference.before, names[1]: difference.after}
@@ -88,7 +88,7 @@ def difference_sections(difference: Difference, names: tuple[str, str]) -> list[
     ]
 
 
-def _difference_remarks(difference: Difference) -> Iterator[str]:
+def _difference_remarks(difference: PlacementDifference) -> Iterator[str]:
     changes, share = difference.changes, difference.slower_by
     if not changes.num_common:
         yield f"{OTHER_MODEL}: none is in both"
@@ -153,7 +153,7 @@ def _row(what: str, values: Sequence[Any], text: Callable[[Any], str]) -> list[s
     return [what, *texts, "0.0%" if change in ("+0.0%", "-0.0%") else change]
 
 
-def _moves(difference: Difference) -> Section:
+def _moves(difference: PlacementDifference) -> Section:
     """How many ops, and how much work, went from where to where in which scope."""
     moved, work_us = difference.changes.moved, difference.work_us
     scope_of = scopes_of(move.op for move in moved)
@@ -177,7 +177,7 @@ def _ops_by_scope(ops: Mapping[str, Sequence[str]]) -> Section:
     return Section("Ops", columns=["scope", *some], rows=rows, ops=some)
 
 
-def check_json(check: Check) -> dict[str, Any]:
+def check_json(check: FreshnessCheck) -> dict[str, Any]:
     """A check with all names."""
     graph = check.graph
     return {
@@ -196,7 +196,7 @@ def check_json(check: Check) -> dict[str, Any]:
     }
 
 
-def difference_json(difference: Difference) -> dict[str, Any]:
+def difference_json(difference: PlacementDifference) -> dict[str, Any]:
     """Two placements' differences with all names."""
     changes, work_us = difference.changes, difference.work_us
     return {

@@ -6,8 +6,8 @@ from typing import Protocol
 from pesto_cli.report.layouts import Layouts, Lined, layouts
 
 
-class Check(Protocol):
-    """Something that was looked at; see `doctor.Check`."""
+class Finding(Protocol):
+    """Something that was looked at; see `doctor.Finding`."""
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class Check(Protocol):
         """What to do, or nothing."""
 
 
-def checks_table(checks: Sequence[Check]) -> Layouts:
+def checks_table(checks: Sequence[Finding]) -> Layouts:
     """One row a check, with its remedy below what was found."""
     rows: list[list[Lined]] = [
         [each.verdict, each.name, [each.found, f"-> {each.remedy}"] if each.remedy else each.found]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pesto_cli.data.machine import CommModel
 from pesto_cli.files import CommFit, LinkKind
-from pesto_cli.machine import CommModel
 
 if TYPE_CHECKING:
     import altair as alt

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from pesto_cli.data.result import Held, MemoryPeak
 from pesto_cli.printable import printable
 from pesto_cli.report.layouts import layouts, plain_text
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
-from pesto_cli.result import Held, MemoryPeak
 
 # How many of the tensors and variables at a peak are named.
 NUM_NAMED = 5

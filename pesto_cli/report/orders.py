@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 

@@ -16,11 +16,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pesto_cli.limits import Limits
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.result import Progress
 from pesto_cli.printable import printable
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
-from pesto_cli.result import Progress
 
 # A log tells a change of makespan, bound or shortfall from this share on.
 WORTH_TELLING = 1e-3

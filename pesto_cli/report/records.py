@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pesto_cli.machine import Machine
-from pesto_cli.problem import Problem
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import MemoryPeak, Result
+from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.report.memory import NUM_NAMED
-from pesto_cli.result import MemoryPeak, Result
-from pesto_cli.schedule import shortfall_bytes
 
 
 def result_json(problem: Problem, result: Result) -> dict[str, Any]:

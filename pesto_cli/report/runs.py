@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pesto_cli.data.steps import StepTimes, speed_up
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
-from pesto_cli.steps import StepTimes, speed_up
 
 # Of a step; a little more is how steps differ from each other.
 MOST_BUSY = 1.05

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from pesto_cli.changes import CarriedOver
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
 from pesto_cli.report.sections import Section
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
-from pesto_cli.result import Result
 
 # Of a graph's ops, placed by name; below it a warm start is little more than a guess.
 LITTLE = 0.5

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
 
 # The classes of Pesto, Table 1.
 SHORT_US, LONG_US = 10.0, 100.0

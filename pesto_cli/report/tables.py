@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.files import CommFit
-from pesto_cli.problem import Problem
 from pesto_cli.report.layouts import Layouts, Lined, layouts, table
 from pesto_cli.report.summary import Summary
 from pesto_cli.report.times import TimeScale
-from pesto_cli.result import Result, SolveStatus
-from pesto_cli.schedule import shortfall_bytes
 
 
 def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layouts:

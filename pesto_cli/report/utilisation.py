@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, transfer_channels
 from pesto_cli.report.chain import ChainPiece, parts, row_of
-from pesto_cli.schedule import Schedule, transfer_channels
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from pesto_cli.apply import Changes, planned_changes, with_changes
 from pesto_cli.apply.device_names import is_of
 from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.fetches import fetch_names, node_name
@@ -14,7 +15,6 @@ from pesto_cli.graphdef.structure import ancestors
 from pesto_cli.runtime.interleaved import Runs, Turns, interleaved
 from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import Verification, verified
-from pesto_cli.steps import StepTimes
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import Connection
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.runtime.feeds import batches
 

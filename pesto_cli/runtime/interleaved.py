@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.cluster import Connection
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.runtime.step import Ran, Step, opened
 
 # Long enough that most steps find the caches as their own graph left them.

@@ -7,11 +7,11 @@ import numpy as np
 
 from pesto_cli.apply import run_script
 from pesto_cli.cluster import Connection
+from pesto_cli.data.steps import StepTimes
 from pesto_cli.files import PlacementFile
 from pesto_cli.runtime.comparison import RealRun, check_devices_here
 from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import verified
-from pesto_cli.steps import StepTimes
 
 WARM_UP = 2
 """Steps that do not count where there are more: the first is not like the others."""

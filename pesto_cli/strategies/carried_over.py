@@ -19,14 +19,14 @@ from itertools import pairwise
 import numpy as np
 
 from pesto_cli.changes import CarriedOver
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule, objective
+from pesto_cli.data.symmetry import interchangeable
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule, goodness
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.layers import GRADIENTS
 from pesto_cli.strategies.order import ordered
-from pesto_cli.symmetry import interchangeable
 
 UNPLACED = NONE = -1
 # So that ops that take no time, and control edges, have a say where nothing else has.
@@ -79,7 +79,7 @@ def in_old_places(simulator: Simulator, schedule: Schedule, old: Placement) -> S
         _, then = linear_sum_assignment(shared + np.eye(len(members)) / 2, maximize=True)
         devices[members] = np.array(members)[then]
     renamed = simulator.replay(Placement(devices[schedule.device], schedule.rank))
-    return min(schedule, renamed, key=lambda each: (goodness(problem, each), each is schedule))
+    return min(schedule, renamed, key=lambda each: (objective(problem, each), each is schedule))
 
 
 def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
 
 
 def accelerators(problem: Problem) -> list[int]:

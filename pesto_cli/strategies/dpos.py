@@ -15,9 +15,9 @@ model, which learns what transfers take: see `rounds`. Departures:
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, largest, upward_rank
 from pesto_cli.strategies.rounds import best_of_rounds

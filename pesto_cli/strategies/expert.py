@@ -8,11 +8,11 @@ layer divided evenly among the accelerators, if that is faster.
 
 import numpy as np
 
-from pesto_cli.canonical import RESOLUTION, rounded
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, goodness, rounding_us
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.canonical import RESOLUTION, rounded
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, objective, rounding_us
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.layers import Layers, layers_of_groups
 from pesto_cli.strategies.order import ordered
@@ -60,13 +60,13 @@ def expert(simulator: Simulator, search: Search) -> Answer:
                 best, schedules, improved = cuts, [shifted], True
     if _parallel_share(layers, finite) > 0.5:
         schedules.append(schedule(dealt_branches(layers, finite)))
-    return Answer(min(schedules, key=lambda schedule: goodness(problem, schedule)))
+    return Answer(min(schedules, key=lambda schedule: objective(problem, schedule)))
 
 
 def _is_better(problem: Problem, one: Schedule, other: Schedule) -> bool:
     """By more than rounding, which may be another if ops are numbered otherwise."""
-    short, makespan_us = goodness(problem, one)
-    return (short, makespan_us + rounding_us(one)) < goodness(problem, other)
+    short, makespan_us = objective(problem, one)
+    return (short, makespan_us + rounding_us(one)) < objective(problem, other)
 
 
 def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:

@@ -15,9 +15,9 @@ memory, colocation or affinity. What is added:
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, mean, upward_rank
 from pesto_cli.strategies.rounds import best_of_rounds
 from pesto_cli.strategies.search import Answer, Search

@@ -17,9 +17,9 @@ from functools import reduce
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
 
 # Of costs on one device, or pair of these, after the other: one figure for each op, or edge.

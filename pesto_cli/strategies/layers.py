@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.canonical import rounded
-from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.canonical import rounded
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 
 Path = tuple[str, ...]
 

@@ -26,10 +26,10 @@ from itertools import product
 import numpy as np
 import pymetis
 
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, goodness
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.need import need_bytes
 from pesto_cli.strategies.order import ordered
@@ -70,7 +70,7 @@ def metis(simulator: Simulator, search: Search) -> Answer:
         device = placed(problem, graphs[setting.edge_weight], setting, search.limits.seed)
         if device.tobytes() not in found:
             found[device.tobytes()] = ordered(simulator, device)
-    return Answer(min(found.values(), key=lambda schedule: goodness(problem, schedule)))
+    return Answer(min(found.values(), key=lambda schedule: objective(problem, schedule)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import Adjacency, IntArray, topological_order
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import Adjacency, IntArray, topological_order
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule
+from pesto_cli.evaluation.simulator import Simulator
 
 
 @dataclass(frozen=True, eq=False)

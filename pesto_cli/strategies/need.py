@@ -6,8 +6,8 @@ is counted as in FastT and in Baechi's static model, as a sum that only grows.
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.problem import Problem
 
 
 def need_bytes(problem: Problem, output_share: float) -> FloatArray:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pesto_cli.canonical import canonical_place, rounded
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.canonical import canonical_place, rounded
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.simulator import Simulator
 
 # Of the draws of `random_order`, as many on either side of its median.
 NUM_RANDOM_ORDERS = 21

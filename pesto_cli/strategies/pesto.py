@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
-from pesto_cli.limits import Limits
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress, optimal_up_to_us
+from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
-from pesto_cli.problem import Problem
 from pesto_cli.refine import refine
-from pesto_cli.result import Progress, optimal_up_to_us
-from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.baechi.m_etf import m_etf
 from pesto_cli.strategies.carried_over import in_old_places
 from pesto_cli.strategies.dpos import dpos
@@ -154,13 +154,13 @@ def solve_coarsely(
         ordered(coarse_simulator, coarsening.project(problem, schedule.device))
         for schedule in starts
     ]
-    solution = ilp.solve(
+    solution = ilp.solve_ilp(
         coarsening.problem,
         limits,
         solver=search.solver,
         congestion=search.congestion,
         balance=search.balance,
-        warm_start=min(coarse_starts, key=lambda s: goodness(coarsening.problem, s)),
+        warm_start=min(coarse_starts, key=lambda s: objective(coarsening.problem, s)),
     )
     found = solution.schedule
     # A balance of outputs is a wish of the ILP's, so its bound holds for what respects that only.
@@ -192,7 +192,7 @@ class Incumbent:
     @property
     def is_optimal(self) -> bool:
         """Whether the best schedule fits, and is proved."""
-        quality = goodness(self._simulator.problem, self.schedule)
+        quality = objective(self._simulator.problem, self.schedule)
         return quality <= (0, optimal_up_to_us(self.lower_bound_us))
 
     def begin(self, stage: str) -> None:
@@ -203,7 +203,7 @@ class Incumbent:
     def offer(self, source: str, schedule: Schedule) -> None:
         """Take a schedule if it is better."""
         problem = self._simulator.problem
-        if self._best is None or goodness(problem, schedule) < goodness(problem, self._best):
+        if self._best is None or objective(problem, schedule) < objective(problem, self._best):
             self._source, self._best = source, schedule
             self._tell()
 

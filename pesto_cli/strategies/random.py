@@ -6,10 +6,10 @@ thrown again a few times.
 
 import numpy as np
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
@@ -26,7 +26,7 @@ def random(simulator: Simulator, search: Search) -> Answer:
         found.append(ordered(simulator, thrown(problem, dice)))
         if not shortfall_bytes(problem, found[-1]).any():
             break
-    return Answer(min(found, key=lambda schedule: goodness(problem, schedule)))
+    return Answer(min(found, key=lambda schedule: objective(problem, schedule)))
 
 
 def thrown(problem: Problem, dice: np.random.Generator) -> IntArray:

@@ -5,9 +5,9 @@ It crosses devices everywhere, which makes it a poor placement and a good test.
 
 import numpy as np
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
-from pesto_cli.machine import CommModel
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, goodness, shortfall_bytes
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.machine import CommModel
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.insertion import Own
 from pesto_cli.strategies.need import need_bytes
@@ -53,7 +53,7 @@ def best_of_rounds(simulator: Simulator, search: Search, place: Place) -> Schedu
             believed = _with_transfers(problem, notes)
         if not all(shortfall_bytes(problem, schedule).any() for schedule in found):
             break
-    return min(found, key=lambda schedule: goodness(problem, schedule))
+    return min(found, key=lambda schedule: objective(problem, schedule))
 
 
 def filled_bytes(problem: Problem, fill: float) -> FloatArray:
@@ -75,7 +75,7 @@ def judged(simulator: Simulator, own: Own) -> Schedule:
         simulator.list_schedule(own.device, -own.start_us),
         ordered(simulator, own.device),
     )
-    return min(schedules, key=lambda schedule: goodness(simulator.problem, schedule))
+    return min(schedules, key=lambda schedule: objective(simulator.problem, schedule))
 
 
 def _noted(problem: Problem, schedule: Schedule, notes: Notes) -> Notes:

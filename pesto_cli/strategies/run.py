@@ -5,16 +5,16 @@ import time
 import numpy as np
 
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
+from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.errors import unknown_name
-from pesto_cli.memory import memory_peak
-from pesto_cli.problem import Problem
-from pesto_cli.result import Result, SolveStatus, optimal_up_to_us
-from pesto_cli.schedule import shortfall_bytes
-from pesto_cli.simulate import Simulator
+from pesto_cli.evaluation.memory import memory_peak
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.search import Answer, Search
 from pesto_cli.strategies.warm_up import warm_up
-from pesto_cli.violations import violations
 
 
 def run(problem: Problem, name: str, search: Search) -> Result:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pesto_cli.limits import Limits
-from pesto_cli.result import Progress
-from pesto_cli.schedule import Placement, Schedule
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.result import Progress
+from pesto_cli.data.schedule import Placement, Schedule
+from pesto_cli.evaluation.simulator import Simulator
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Search:
     """Parameters of a search.
 
     solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
-    congestion, balance: as `ilp.solve` takes them.
+    congestion, balance: as `ilp.solve_ilp` takes them.
     warm_start: a placement to start from. It is left out where the best of
         the other starts is faster.
     cheap_starts: start from what cheap strategies find; without a warm start, always.

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto_cli.schedule import goodness
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.schedule import objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.search import Answer, Search
@@ -17,5 +17,5 @@ def single(simulator: Simulator, search: Search) -> Answer:
         ordered(simulator, np.where(problem.group_allowed[:, index], index, elsewhere)[group])
         for index in accelerators(problem)
     ]
-    best = min(schedules, key=lambda schedule: goodness(problem, schedule))
+    best = min(schedules, key=lambda schedule: objective(problem, schedule))
     return Answer(best)

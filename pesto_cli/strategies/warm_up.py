@@ -9,13 +9,13 @@ from pesto_cli.coarsen import coarsen
 from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.limits import Limits
-from pesto_cli.machine import PRESETS
-from pesto_cli.memory import held_over_time
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.memory import held_over_time
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import refine
-from pesto_cli.simulate import Simulator
 from pesto_cli.strategies.baechi.m_etf import m_etf
 from pesto_cli.strategies.heft import heft_schedule
 from pesto_cli.strategies.need import need_bytes

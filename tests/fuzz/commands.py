@@ -10,8 +10,8 @@ from typing import Any
 from pesto_cli import api, cli
 from pesto_cli.cluster import Connection
 from pesto_cli.cluster.cluster import _kind
+from pesto_cli.data.machine import Device, Machine
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import Device, Machine
 from pesto_cli.profile.analytic import virtual_cluster
 
 LAZY = (

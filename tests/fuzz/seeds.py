@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from pesto_cli import api
+from pesto_cli.data.machine import PRESETS
 from pesto_cli.files import CommFit
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.machine import PRESETS
 
 MACHINE = """\
 signal_us = 7.0

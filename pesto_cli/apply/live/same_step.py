@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.files import PlacementFile
 from pesto_cli.files.placement import fingerprints
-from pesto_cli.graph import OpGraph
 from pesto_cli.graphdef.conditionals import CALLS, forbid_lowering
 from pesto_cli.graphdef.fetches import FED_TYPES
 from pesto_cli.graphdef.programs.live_graphs import live_step

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from pesto_cli.data.machine import DeviceKind, Machine
 from pesto_cli.errors import BadInputError
-from pesto_cli.machine import DeviceKind, Machine
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
 from pesto_cli.profile.analytic.virtual_cluster import (
@@ -23,7 +23,7 @@ from pesto_cli.profile.analytic.virtual_cluster import (
     VirtualRun,
     run_all,
 )
-from pesto_cli.profile.source import Costs, Request
+from pesto_cli.profile.source import CostRequest, Costs
 
 # Op types that launch no kernel: the output is the input's buffer, a handle, a shape or a constant
 # that was put on the device before the step.
@@ -43,7 +43,7 @@ _NO_LAUNCH = """
 NO_LAUNCH = frozenset(_NO_LAUNCH.split())
 
 
-def costs(request: Request) -> Costs:
+def costs(request: CostRequest) -> Costs:
     """Estimate every op on every kind of device of the machine that can run it.
 
     An op has a time on the CPU only where it cannot run on a GPU, or with `cpu_offload`.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.machine import CommModel
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, LinkKind
-from pesto_cli.graph import FloatArray
-from pesto_cli.machine import CommModel
 from pesto_cli.printable import logger
 from pesto_cli.profile.table import read_rows
 

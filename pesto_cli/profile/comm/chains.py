@@ -37,7 +37,7 @@ def turns(count: int, limit_s: float) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Move:
+class Hop:
     """From one device to another: a tensor, or a signal where there is no tensor."""
 
     src: str
@@ -69,7 +69,7 @@ class Chains:
             self.assignments.append(raw.AssignVariableOp(resource=handle, value=value))
             return raw.ReadVariableOp(resource=handle, dtype=tf.uint8)
 
-    def add(self, name: int | str, num_hops: int, *moves: Move) -> None:
+    def add(self, name: int | str, num_hops: int, *moves: Hop) -> None:
         """Add chains of one hop and of `num_hops`, in each hop these moves at once."""
         for count in (1, num_hops):
             end: list[Any] = []
@@ -77,7 +77,7 @@ class Chains:
                 end = [self._hop(end, moves)]
             self.ends[name, count] = end
 
-    def _hop(self, after: list[Any], moves: Sequence[Move]) -> Any:
+    def _hop(self, after: list[Any], moves: Sequence[Hop]) -> Any:
         tf = tensorflow()
         tf1 = tf.compat.v1
         arrived = []

@@ -18,10 +18,10 @@ from statistics import fmean
 import numpy as np
 
 from pesto_cli.cluster import Cluster, Connection
+from pesto_cli.data.machine import Link, Machine
 from pesto_cli.files import CommFit, LinkKind, link_kinds
-from pesto_cli.machine import Link, Machine
 from pesto_cli.profile.comm import Sample, fit, fit_loss
-from pesto_cli.profile.comm.chains import Chains, Move
+from pesto_cli.profile.comm.chains import Chains, Hop
 from pesto_cli.profile.comm.occupation import Losses, losses
 from pesto_cli.profile.comm.waiting import wait_us
 
@@ -132,13 +132,13 @@ def _time_link(
     src, dst = (connection.device_names[name] for name in (link.src, link.dst))
     chains = Chains(connection, home=src)
     for num_bytes in sizes:
-        there = Move(src, dst, chains.variable(src, num_bytes))
+        there = Hop(src, dst, chains.variable(src, num_bytes))
         chains.add(num_bytes, _num_hops(num_bytes), there)
-    chains.add("tensor stays", MAX_HOPS, Move(src, src, chains.variable(src, 1)))
-    chains.add("signals", MAX_HOPS, Move(src, dst))
-    chains.add("signals stay", MAX_HOPS, Move(src, src))
-    there = Move(src, dst, chains.variable(src, CONGESTION_BYTES))
-    back = Move(dst, src, chains.variable(dst, CONGESTION_BYTES))
+    chains.add("tensor stays", MAX_HOPS, Hop(src, src, chains.variable(src, 1)))
+    chains.add("signals", MAX_HOPS, Hop(src, dst))
+    chains.add("signals stay", MAX_HOPS, Hop(src, src))
+    there = Hop(src, dst, chains.variable(src, CONGESTION_BYTES))
+    back = Hop(dst, src, chains.variable(dst, CONGESTION_BYTES))
     num_hops = _num_hops(CONGESTION_BYTES)
     chains.add("one", num_hops, there)
     chains.add("two", num_hops, there, there)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.files.profile import Spread
-from pesto_cli.graph import BoolArray, FloatArray
 from pesto_cli.profile.measured.affinity import affinity_notes, measured_affinity
 from pesto_cli.profile.measured.attributed import HOST_THREAD, attribute
 from pesto_cli.profile.measured.copies import TimedTransfer, copy_notes
 from pesto_cli.profile.measured.coverage import check, coverage, coverage_notes
 from pesto_cli.profile.measured.sizes import measured_sizes, size_notes
-from pesto_cli.profile.source import Costs, Request
+from pesto_cli.profile.source import CostRequest, Costs
 
 __all__ = ["HOST_THREAD", "Measured", "TimedTransfer", "costs"]
 
@@ -44,7 +44,7 @@ class Measured:
     device: Mapping[str, str] = field(default_factory=dict)
 
 
-def costs(measured: Measured, request: Request, what: str = "the trace") -> Costs:
+def costs(measured: Measured, request: CostRequest, what: str = "the trace") -> Costs:
     """Return what the ops of a step cost by a measurement; an op that never ran takes no time.
 
     `what` names the measurement in errors.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.data.graph import BoolArray
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import BoolArray
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.measured.attributed import Attributed
-from pesto_cli.profile.source import Request
+from pesto_cli.profile.source import CostRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class MeasuredAffinity:
     in_pieces: BoolArray
 
 
-def measured_affinity(found: Attributed, request: Request, what: str) -> MeasuredAffinity:
+def measured_affinity(found: Attributed, request: CostRequest, what: str) -> MeasuredAffinity:
     """Return where the ops get their times.
 
     An op can run where all of its colocation group that ran did run. Measured on several types, it
@@ -56,7 +56,9 @@ def measured_affinity(found: Attributed, request: Request, what: str) -> Measure
     )
 
 
-def affinity_notes(where: MeasuredAffinity, found: Attributed, request: Request) -> Iterator[str]:
+def affinity_notes(
+    where: MeasuredAffinity, found: Attributed, request: CostRequest
+) -> Iterator[str]:
     """Yield what the user should know of it."""
     for place in dict.fromkeys(where.place_of.values()):
         kinds = [kind for kind, own in where.place_of.items() if own == place]
@@ -80,7 +82,7 @@ def affinity_notes(where: MeasuredAffinity, found: Attributed, request: Request)
 
 
 def _check_places(
-    found: Attributed, place_of: Mapping[str, str], request: Request, what: str
+    found: Attributed, place_of: Mapping[str, str], request: CostRequest, what: str
 ) -> None:
     served = {place: found.num_nodes[place] > 0 for place in place_of.values() if place in found.us}
     foreign = np.flatnonzero(found.has_run & ~(_any(served) if served else False))
@@ -94,7 +96,7 @@ def _check_places(
 
 
 def _usual(
-    found: Attributed, place_of: Mapping[str, str], request: Request
+    found: Attributed, place_of: Mapping[str, str], request: CostRequest
 ) -> dict[str, BoolArray]:
     """Kind -> `[num_ops]`, where `affinity` would have an op, among the kinds with measurements.
 
@@ -118,7 +120,7 @@ def _usual(
     return {kind: there[kind] | able[kind] | (left & usual[kind]) for kind in usual}
 
 
-def _whole(found: Attributed, place: str, kind: str, request: Request) -> BoolArray:
+def _whole(found: Attributed, place: str, kind: str, request: CostRequest) -> BoolArray:
     """`[num_ops]`: whether a group ran at a place as a whole, and has kernels for all of it."""
     graph = request.step.graph
     if place not in found.us:
@@ -128,7 +130,7 @@ def _whole(found: Attributed, place: str, kind: str, request: Request) -> BoolAr
     return _together(fits, request) & ~_together(~found.has_run, request)
 
 
-def _together(flags: BoolArray, request: Request) -> BoolArray:
+def _together(flags: BoolArray, request: CostRequest) -> BoolArray:
     """`[num_ops]`: whether all of an op's colocation group are flagged."""
     groups = request.step.graph.colocation_group
     together = np.ones(request.step.graph.num_groups, dtype=np.bool_)

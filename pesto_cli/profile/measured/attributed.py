@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.measured.node_names import Match, NodeNames
-from pesto_cli.profile.source import Request
+from pesto_cli.profile.source import CostRequest
 
 HOST_THREAD = ""
 """The place of what a thread of the host did, where a trace does not tell for which device."""
@@ -58,7 +58,7 @@ class Attributed:
 
 
 def attribute(
-    node_us: Mapping[tuple[str, str], FloatArray], num_steps: int, request: Request
+    node_us: Mapping[tuple[str, str], FloatArray], num_steps: int, request: CostRequest
 ) -> Attributed:
     """Add up what nodes took (`Measured.us`) by the ops of the request's step.
 
@@ -100,7 +100,7 @@ def attribute(
 
 
 def _matches(
-    node_us: Mapping[tuple[str, str], FloatArray], request: Request
+    node_us: Mapping[tuple[str, str], FloatArray], request: CostRequest
 ) -> dict[str, Match | None]:
     """Return what each recorded node is.
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
-from pesto_cli.machine import Machine
 from pesto_cli.profile.comm import Sample, fit
 
 # Fewer copies, or sizes, tell nothing of latency and slope.

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, BoolArray
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray
 from pesto_cli.profile.analytic import NO_LAUNCH
 from pesto_cli.profile.measured.attributed import Attributed
-from pesto_cli.profile.source import Coverage, Request
+from pesto_cli.profile.source import CostRequest, Coverage
 
 # Below this share of the ops, or of the time, a measurement is taken for one of another graph.
 LEAST_MATCHED = 0.5
 SHOWN_NAMES = 3
 
 
-def coverage(found: Attributed, request: Request) -> Coverage:
+def coverage(found: Attributed, request: CostRequest) -> Coverage:
     """Return what was matched; feeds, fetches and what only hands on data need no measurement."""
     computes = _computes(request)
     unmatched_us = sum(us for _, us in found.unmatched)
@@ -50,7 +50,7 @@ def check(covered: Coverage, found: Attributed, what: str) -> None:
     )
 
 
-def coverage_notes(covered: Coverage, found: Attributed, request: Request) -> Iterator[str]:
+def coverage_notes(covered: Coverage, found: Attributed, request: CostRequest) -> Iterator[str]:
     """Yield what was measured and what was not."""
     text = (
         f"{covered.matched_ops} of {covered.num_ops} ops that compute were measured; of what the "
@@ -71,7 +71,7 @@ def coverage_notes(covered: Coverage, found: Attributed, request: Request) -> It
         )
 
 
-def _computes(request: Request) -> BoolArray:
+def _computes(request: CostRequest) -> BoolArray:
     skipped = FEED_TYPES | FETCH_TYPES | NO_LAUNCH
     return np.array([name not in skipped for name in request.step.graph.types], dtype=np.bool_)
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pesto_cli.graph import FEED_TYPES
+from pesto_cli.data.graph import FEED_TYPES
 from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW
-from pesto_cli.profile.source import Request
+from pesto_cli.profile.source import CostRequest
 
 # What TensorFlow adds to a graph as it runs it, and what is no op of a step: the ends of the graph,
 # feeds and returns of fetches, copies of small constants on every device, what a transfer becomes.
@@ -40,7 +40,7 @@ _NO_OP = Match(None)
 class NodeNames:
     """The recorded names of a step's nodes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: CostRequest) -> None:
         step, graph = request.step, request.step.graph
         op_of = {name: op for op, nodes in enumerate(step.nodes) for name in nodes}
         self._found = {_bare(name): Match(op) for name, op in op_of.items()}

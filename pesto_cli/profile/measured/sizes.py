@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from pesto_cli.graph import IntArray
-from pesto_cli.profile.source import Request
+from pesto_cli.data.graph import IntArray
+from pesto_cli.profile.source import CostRequest
 
 OutputBytes = Mapping[str, Mapping[int, int]]
 """node -> number of an output -> bytes"""
 
 
-def measured_sizes(output_bytes: OutputBytes, request: Request) -> IntArray:
+def measured_sizes(output_bytes: OutputBytes, request: CostRequest) -> IntArray:
     """Return the bytes of the step's tensors, measured where the data decides, `[num_tensors]`."""
     tensor_bytes = request.step.graph.tensor_bytes.copy()
     for tensor, num_bytes in _sizes(output_bytes, request):
@@ -18,7 +18,7 @@ def measured_sizes(output_bytes: OutputBytes, request: Request) -> IntArray:
     return tensor_bytes
 
 
-def size_notes(output_bytes: OutputBytes, request: Request) -> Iterator[str]:
+def size_notes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[str]:
     """Yield that static sizes are others than the measured: those of another batch, for one."""
     graph = request.step.graph
     static = [
@@ -37,7 +37,7 @@ def size_notes(output_bytes: OutputBytes, request: Request) -> Iterator[str]:
         )
 
 
-def _sizes(output_bytes: OutputBytes, request: Request) -> Iterator[tuple[int, int]]:
+def _sizes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[tuple[int, int]]:
     """Yield tensors and their measured bytes; what leaves a while loop is not told apart."""
     graph, nodes = request.step.graph, request.step.nodes
     for name, sizes in output_bytes.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,22 @@ import numpy as np
 
 from pesto_cli.apply import Changes, with_changes
 from pesto_cli.apply.control_inputs import control_inputs
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
-from pesto_cli.machine import Machine
 from pesto_cli.profile import measured
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.run.reconcile import Reconciliation, reconciled
 from pesto_cli.profile.run.stepping import Stepped, stepped
-from pesto_cli.profile.source import Costs, Live, Request
+from pesto_cli.profile.source import CostRequest, Costs, Live
 from pesto_cli.runtime.comparison import device_names
 from pesto_cli.runtime.dispatch import empty_step_us
-from pesto_cli.schedule import Placement
 
 
-def costs(request: Request) -> Costs:
+def costs(request: CostRequest) -> Costs:
     """Run the step on the machine and take the times of its ops.
 
     Raises:
@@ -56,7 +56,7 @@ def costs(request: Request) -> Costs:
     )
 
 
-def _layout(request: Request, placement: PlacementFile) -> Placement:
+def _layout(request: CostRequest, placement: PlacementFile) -> Placement:
     """A placement by this step's ops and the machine's devices."""
     index = np.array([request.machine.index_of[name] for name in placement.devices])
     row_of = {name: row for row, name in enumerate(placement.names)}
@@ -64,7 +64,7 @@ def _layout(request: Request, placement: PlacementFile) -> Placement:
     return Placement(index[np.array(placement.device)[rows]], np.array(placement.rank)[rows])
 
 
-def _layouts(request: Request) -> list[Placement]:
+def _layouts(request: CostRequest) -> list[Placement]:
     """A placement for each run that it takes to measure all kinds of device.
 
     All ops that a kind can run are on the first such device, the others on the host. A CPU is
@@ -84,7 +84,7 @@ def _layouts(request: Request) -> list[Placement]:
     ]
 
 
-def _run(request: Request, live: Live, layout: Placement) -> Stepped:
+def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
     machine, step = request.machine, request.step
     full = live.cluster.call(device_names)
     names = [full[row.name] for row in machine.devices]
@@ -102,7 +102,7 @@ def _run(request: Request, live: Live, layout: Placement) -> Stepped:
     )
 
 
-def _empty_step_us(request: Request, live: Live, devices: Iterable[int]) -> FloatArray:
+def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> FloatArray:
     """`[num_steps]`: what a step takes that does nothing but to be fed."""
     names = [row.name for row in request.machine.devices]
     return live.cluster.call(
@@ -127,7 +127,7 @@ def _merged(parts: Sequence[Measured]) -> Measured:
 
 
 def _account(
-    request: Request, live: Live, found: Costs, device: IntArray, run: Stepped
+    request: CostRequest, live: Live, found: Costs, device: IntArray, run: Stepped
 ) -> Reconciliation:
     machine, types = request.machine, request.step.graph.types
     kinds = [row.kind for row in machine.devices]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.cluster import Connection
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.graphdef.bodies import Bodies
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import device_type

@@ -14,8 +14,8 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import loads
-from pesto_cli.profile.traces.lines import Event, Line
-from pesto_cli.profile.traces.step_rows import Row
+from pesto_cli.profile.traces.lines import Event, TraceLine
+from pesto_cli.profile.traces.step_rows import StepRow
 
 _COMPUTE = " Compute"
 # Far behind any clock, also one that counts ns from 1970.
@@ -54,7 +54,7 @@ def _is_event(value: Any) -> bool:
     )
 
 
-def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:
+def timeline_rows(trace: Mapping[str, Any]) -> list[StepRow]:
     """Return the rows of a `Timeline`; none where the trace is no such one."""
     device_of = {
         process: name.removesuffix(_COMPUTE)
@@ -62,7 +62,7 @@ def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:
         if name.endswith(_COMPUTE)
     }
     return [
-        Row(
+        StepRow(
             device_of[event["pid"]],
             str(args["name"]),
             str(args["op"]),
@@ -74,7 +74,7 @@ def timeline_rows(trace: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def viewer_lines(trace: Mapping[str, Any]) -> list[Line]:
+def viewer_lines(trace: Mapping[str, Any]) -> list[TraceLine]:
     """Return the lines of TensorBoard's trace viewer."""
     planes = _process_names(trace)
     names = {
@@ -91,7 +91,7 @@ def viewer_lines(trace: Mapping[str, Any]) -> list[Line]:
         found = Event(name, float(event["ts"]), float(event["dur"]), stats)
         events.setdefault((event["pid"], event.get("tid")), []).append(found)
     return [
-        Line(planes.get(process, ""), names.get((process, thread), ""), tuple(found))
+        TraceLine(planes.get(process, ""), names.get((process, thread), ""), tuple(found))
         for (process, thread), found in events.items()
     ]
 

@@ -47,7 +47,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Line:
+class TraceLine:
     """Events of one thread or stream. plane: in some files the host's name stands before it."""
 
     plane: str
@@ -55,12 +55,12 @@ class Line:
     events: tuple[Event, ...]
 
 
-def measured(lines: Sequence[Line], bodies: Bodies = NO_BODIES) -> Measured | None:
+def measured(lines: Sequence[TraceLine], bodies: Bodies = NO_BODIES) -> Measured | None:
     """Return what was traced, or None where no line is of the host or a GPU.
 
     bodies: whose runs on the host are left out.
     """
-    gpus: dict[str, list[Line]] = defaultdict(list)
+    gpus: dict[str, list[TraceLine]] = defaultdict(list)
     host = []
     for line in lines:
         gpu = _GPU_PLANE.search(line.plane)
@@ -85,7 +85,7 @@ def measured(lines: Sequence[Line], bodies: Bodies = NO_BODIES) -> Measured | No
     return Measured(times.num_steps, times.columns(), transfers=tuple(copies), device=device)
 
 
-def _gpu_steps(lines: Sequence[Line]) -> list[list[Run]]:
+def _gpu_steps(lines: Sequence[TraceLine]) -> list[list[Run]]:
     """Return the runs of a GPU's nodes in each step: its kernels, or if nameless, its ops."""
     kernels = (event for line in lines for event in line.events if "kernel_details" in event.stats)
     ops = (event for line in lines if line.name in _OPS for event in line.events)
@@ -99,7 +99,7 @@ def _launched_by(kernel: Event) -> str:
     return next((str(kernel.stats[stat]) for stat in _LAUNCHED_BY if kernel.stats.get(stat)), "")
 
 
-def _copies(gpu: str, lines: Sequence[Line]) -> Iterator[TimedTransfer]:
+def _copies(gpu: str, lines: Sequence[TraceLine]) -> Iterator[TimedTransfer]:
     for line in lines:
         for event in line.events:
             details = event.stats.get("memcpy_details")
@@ -108,7 +108,7 @@ def _copies(gpu: str, lines: Sequence[Line]) -> Iterator[TimedTransfer]:
                 yield copy
 
 
-def _host_steps(lines: Sequence[Line], bodies: Bodies) -> list[list[Run]]:
+def _host_steps(lines: Sequence[TraceLine], bodies: Bodies) -> list[list[Run]]:
     found = [run for line in lines for run in _thread_runs(line)]
     found += _asynchronous_runs([event for line in lines for event in line.events])
     recorded = [Recorded(run.node, HOST, run.start_us, run.start_us + run.us) for run in found]
@@ -118,7 +118,7 @@ def _host_steps(lines: Sequence[Line], bodies: Bodies) -> list[list[Run]]:
     return steps_by_repetition(runs)
 
 
-def _thread_runs(line: Line) -> Iterator[Run]:
+def _thread_runs(line: TraceLine) -> Iterator[Run]:
     """Yield the nodes that a thread ran, each with the step of the executor around it."""
     executors: list[Event] = []
     for event in sorted(line.events, key=lambda event: (event.start_us, -event.us)):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 
 
 class NodeSteps:

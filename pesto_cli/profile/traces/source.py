@@ -21,7 +21,7 @@ from pesto_cli.graphdef.event_files.events import event_files, run_metadata
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile import measured as measurement
 from pesto_cli.profile.measured import Measured
-from pesto_cli.profile.source import Costs, Request
+from pesto_cli.profile.source import CostRequest, Costs
 from pesto_cli.profile.traces import lines, step_stats
 from pesto_cli.profile.traces.chrome_timeline import read_chrome, timeline_rows, viewer_lines
 from pesto_cli.profile.traces.step_rows import RecordedStep, measured_steps
@@ -34,7 +34,7 @@ EXPECTED = (
 _PROFILER_FILES = ("*.xplane.pb", "*.trace.json.gz", "*.trace.json")
 
 
-def costs(request: Request) -> Costs:
+def costs(request: CostRequest) -> Costs:
     """Return the times in the trace that the source's argument names.
 
     Raises:

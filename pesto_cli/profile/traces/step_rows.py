@@ -22,7 +22,7 @@ PLUMBING_TYPES = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", 
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """One run of a node, or of one of its kernels.
 
     device: as TensorFlow names it. output_bytes: number of an output -> bytes. start_ns: on
@@ -46,7 +46,7 @@ class Row:
 class RecordedStep:
     """One step, as its rows and what was copied between devices."""
 
-    rows: Sequence[Row]
+    rows: Sequence[StepRow]
     transfers: Sequence[TimedTransfer] = ()
 
 

@@ -12,7 +12,13 @@ from pesto_cli.graphdef.sizes import BYTES_OF_HANDLES
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import TimedTransfer, copied, device_type
 from pesto_cli.profile.traces.received import ReceivedLabel
-from pesto_cli.profile.traces.step_rows import COPIES, KERNELS, RecordedStep, Row, measured_steps
+from pesto_cli.profile.traces.step_rows import (
+    COPIES,
+    KERNELS,
+    RecordedStep,
+    StepRow,
+    measured_steps,
+)
 
 # `name = Type(inputs)`, behind the memory that a worker writes in front.
 _LABEL = re.compile(r"(?:^|\] )\S+ = (\w+)\(")
@@ -35,16 +41,16 @@ def recorded_step(step: Any) -> RecordedStep:
     return RecordedStep(rows, [*_copies(step), *_received(step, sizes)])
 
 
-def _rows(step: Any) -> Iterator[Row]:
+def _rows(step: Any) -> Iterator[StepRow]:
     for device in step.dev_stats:
         for stats in device.node_stats:
             label = _LABEL.search(stats.timeline_label)
             if device.device.endswith(KERNELS) and ":" in stats.node_name:
                 node, op_type = stats.node_name.split(":")[:2]
-                yield Row(device.device, node, op_type, _us(stats))
+                yield StepRow(device.device, node, op_type, _us(stats))
             elif label is not None:
                 name, sizes = stats.node_name, _sizes(stats)
-                yield Row(device.device, name, label[1], _us(stats), sizes, _start_ns(stats))
+                yield StepRow(device.device, name, label[1], _us(stats), sizes, _start_ns(stats))
 
 
 def _copies(step: Any) -> Iterator[TimedTransfer]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.traces.lines import Event, Line
+from pesto_cli.profile.traces.lines import Event, TraceLine
 
 
 def parse_xspace(data: bytes) -> Any:
@@ -21,12 +21,12 @@ def parse_xspace(data: bytes) -> Any:
     return space if space.planes and all(plane.name for plane in space.planes) else None
 
 
-def xplane_lines(space: Any) -> list[Line]:
+def xplane_lines(space: Any) -> list[TraceLine]:
     """Return the lines of all planes; times in us since the first line's clock began."""
     return [_line(plane, line) for plane in space.planes for line in plane.lines]
 
 
-def _line(plane: Any, line: Any) -> Line:
+def _line(plane: Any, line: Any) -> TraceLine:
     stat_names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
     event_names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
     events = tuple(
@@ -41,7 +41,7 @@ def _line(plane: Any, line: Any) -> Line:
         )
         for event in line.events
     )
-    return Line(plane.name, line.display_name or line.name, events)
+    return TraceLine(plane.name, line.display_name or line.name, events)
 
 
 def _value(stat: Any, stat_names: Mapping[int, str]) -> Any:

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import Device, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Comparison, Result, SolveStatus, gap
+from pesto_cli.data.schedule import Placement, Schedule, shortfall_bytes
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import Device, Machine
-from pesto_cli.problem import Problem
 from pesto_cli.report.notebook.card import Card
 from pesto_cli.report.notebook.strip import busy_strips
 from pesto_cli.report.page.markup import Cell, Share
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale, time_text
-from pesto_cli.result import Comparison, Result, SolveStatus, gap
-from pesto_cli.schedule import Placement, Schedule, shortfall_bytes
 
 # Of the types of ops in a graph.
 MOST_ROWS = 8

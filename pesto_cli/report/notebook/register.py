@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Comparison, Result
+from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.graph import OpGraph
-from pesto_cli.machine import Machine
-from pesto_cli.problem import Problem
 from pesto_cli.report.notebook import cards
 from pesto_cli.report.notebook.card import Card
-from pesto_cli.result import Comparison, Result
-from pesto_cli.schedule import Placement, Schedule
 
 
 def register(shell: Any, critical_path_us: cards.CriticalPath) -> None:

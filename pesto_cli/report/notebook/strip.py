@@ -5,10 +5,10 @@ from itertools import groupby
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.report.page.markup import escape
 from pesto_cli.report.pictures.colours import TRANSFER, device_colours
-from pesto_cli.schedule import Schedule
 
 NUM_BINS, SHADES = 120, 10
 BIN_PIXELS, ROW_PIXELS, NAME_PIXELS = 4, 14, 70

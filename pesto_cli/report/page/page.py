@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
 from pesto_cli.files import Profile
-from pesto_cli.graph import IntArray
 from pesto_cli.printable import printable_chart
-from pesto_cli.problem import Problem
 from pesto_cli.report.page import sections
 from pesto_cli.report.page.markup import escape
 from pesto_cli.report.page.shown import Coarse, Shown
@@ -24,7 +25,6 @@ from pesto_cli.report.pictures.over_time import over_time_chart
 from pesto_cli.report.pictures.spans import NO_TYPE, output_bytes, row_names, transfer_bars
 from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_note
 from pesto_cli.report.times import TimeScale
-from pesto_cli.result import Result
 
 
 def report_page(

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pesto_cli import __version__
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.files import Profile
-from pesto_cli.problem import Problem
 from pesto_cli.report.page.markup import Cell, Share, figures, table
 from pesto_cli.report.page.shown import Shown
 from pesto_cli.report.tables import shortfall_text, size_text
 from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
-from pesto_cli.result import Result, SolveStatus
 
 
 def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result
 from pesto_cli.report.chain import ChainPiece
 from pesto_cli.report.pictures.memory import Curves
-from pesto_cli.result import Result
 
 
 @dataclass(frozen=True, eq=False)

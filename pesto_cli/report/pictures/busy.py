@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.report.chain import ChainPiece
 from pesto_cli.report.pictures.rows import Row, inline
 from pesto_cli.report.pictures.spans import drawn_bars, row_names
 from pesto_cli.report.pictures.type_colours import OTHER, type_colours
-from pesto_cli.schedule import Schedule
 
 if TYPE_CHECKING:
     import altair as alt

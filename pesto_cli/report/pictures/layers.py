@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
 from pesto_cli.report.tables import size_text

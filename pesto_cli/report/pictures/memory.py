@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
 from pesto_cli.report.pictures.zoom import zoom_along_time
 from pesto_cli.report.times import TimeScale
-from pesto_cli.schedule import Schedule
 
 if TYPE_CHECKING:
     import altair as alt

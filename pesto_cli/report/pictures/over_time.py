@@ -4,11 +4,11 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.report.chain import ChainPiece
 from pesto_cli.report.pictures.memory import Curves, memory_chart
 from pesto_cli.report.pictures.timeline import timeline_chart
-from pesto_cli.schedule import Schedule
 
 if TYPE_CHECKING:
     import altair as alt

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, transfer_channels
 from pesto_cli.report.chain import ChainPiece, row_of
 from pesto_cli.report.utilisation import link_use
-from pesto_cli.schedule import Schedule, transfer_channels
 
 TRANSFER = "transfer"
 # An op whose type nobody told.

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pesto_cli.problem import Problem
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.report.chain import ChainPiece, row_of
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
@@ -18,7 +19,6 @@ from pesto_cli.report.pictures.spans import (
 from pesto_cli.report.pictures.type_colours import OTHER, type_colours
 from pesto_cli.report.pictures.zoom import zoom_along_time
 from pesto_cli.report.times import TimeScale, time_text
-from pesto_cli.schedule import Schedule
 
 if TYPE_CHECKING:
     import altair as alt

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pesto_cli.causes import Causes, Why
+from pesto_cli.evaluation.causes import Causes, Why
 from pesto_cli.report.why.words import cause_text
 
 

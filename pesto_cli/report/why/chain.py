@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pesto_cli.causes import Causes, Piece, PieceKind, Why
+from pesto_cli.evaluation.causes import Causes, Piece, PieceKind, Why
 from pesto_cli.report.chain import Part, parts, row_of
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale, time_text

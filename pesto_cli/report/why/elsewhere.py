@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, shortfall_bytes
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, shortfall_bytes
 
 
 class Moved(Protocol):

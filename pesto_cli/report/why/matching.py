@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import OpGraph
 
 NUM_SUGGESTED = 5
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.causes import Cause, Causes, Piece, Why
+from pesto_cli.data.schedule import rounding_us
+from pesto_cli.evaluation.causes import Cause, Causes, Piece, Why
 from pesto_cli.report.why.elsewhere import Elsewhere, Moved, elsewhere
 from pesto_cli.report.why.words import cause_text
-from pesto_cli.schedule import rounding_us
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pesto_cli.causes import Why
+from pesto_cli.evaluation.causes import Why
 from pesto_cli.printable import printable
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text

@@ -1,6 +1,6 @@
 """Causes in words."""
 
-from pesto_cli.causes import Cause, Causes, Why
+from pesto_cli.evaluation.causes import Cause, Causes, Why
 
 
 def cause_text(causes: Causes, cause: Cause) -> str:

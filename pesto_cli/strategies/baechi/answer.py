@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, goodness
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph, prepared
 from pesto_cli.strategies.baechi.settings import Settings
 from pesto_cli.strategies.order import ordered
@@ -50,9 +50,9 @@ def best_fitting(simulator: Simulator, settings: Settings, place: Place) -> Answ
         if key not in graphs:
             graphs[key] = prepared(problem, attempt)
         found.append(_scheduled(simulator, graphs[key], place(problem, graphs[key], attempt)))
-        if goodness(problem, found[-1])[0] == 0:
+        if objective(problem, found[-1])[0] == 0:
             break
-    return Answer(min(found, key=lambda schedule: goodness(problem, schedule)))
+    return Answer(min(found, key=lambda schedule: objective(problem, schedule)))
 
 
 def _attempts(settings: Settings) -> Iterator[Settings]:
@@ -77,4 +77,4 @@ def _scheduled(simulator: Simulator, graph: PlacementGraph, placed: Placed) -> S
         priority = np.empty(problem.num_ops)
         priority[np.lexsort((position, start_us))] = -np.arange(problem.num_ops)
         schedules.append(simulator.list_schedule(device, priority))
-    return min(schedules, key=lambda schedule: goodness(problem, schedule))
+    return min(schedules, key=lambda schedule: objective(problem, schedule))

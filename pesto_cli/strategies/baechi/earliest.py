@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
 from pesto_cli.strategies.baechi.memory import needs, plan_bytes
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import Settings

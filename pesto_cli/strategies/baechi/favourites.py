@@ -22,8 +22,8 @@ from functools import reduce
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.baechi.earliest import NONE
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import Settings
@@ -42,7 +42,7 @@ def favourite_children(problem: Problem, graph: PlacementGraph, settings: Settin
     """`[num_nodes]`: the favourite child of each node, or `NONE`."""
     time_us = graph.duration_us.min(axis=1)
     transfer_us = edge_transfer_us(problem, graph, settings)
-    solution = solve(graph.edges, time_us, transfer_us)
+    solution = solve_relaxation(graph.edges, time_us, transfer_us)
     return rounded(graph.num_nodes, graph.edges, solution.x, settings.favourite_threshold)
 
 
@@ -75,7 +75,7 @@ def rounded(num_nodes: int, edges: IntArray, x: FloatArray, threshold: float) ->
     return child
 
 
-def solve(edges: IntArray, time_us: FloatArray, transfer_us: FloatArray) -> Relaxation:
+def solve_relaxation(edges: IntArray, time_us: FloatArray, transfer_us: FloatArray) -> Relaxation:
     """Solve the linear program with HiGHS: columns x, S, w; rows (1), (2), (3), (4).
 
     Args:

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, IntArray, OpGraph
+from pesto_cli.data.graph import BoolArray, IntArray, OpGraph
 from pesto_cli.strategies.layers import GRADIENTS, behind_gradients
 
 _GRAD_SUFFIX = re.compile(r"_grad(_\d+)?$")

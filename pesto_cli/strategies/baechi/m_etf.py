@@ -7,8 +7,8 @@ goes to that which runs it fastest; on equal ones to the first, as in the progra
 
 import numpy as np
 
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
 from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph

@@ -11,9 +11,9 @@ program assumes equal devices that are large enough, and gives up otherwise.
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.simulate import Simulator
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
 from pesto_cli.strategies.baechi.memory import needs, plan_bytes
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph

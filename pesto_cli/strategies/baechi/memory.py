@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph, lies_in_variable
 
 

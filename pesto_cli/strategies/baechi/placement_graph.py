@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from pesto_cli.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.baechi.forward import forward_op
 from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_consumer
 from pesto_cli.strategies.baechi.settings import Settings

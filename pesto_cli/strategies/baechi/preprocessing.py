@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from pesto_cli.graph import BoolArray, IntArray
+from pesto_cli.data.graph import BoolArray, IntArray
 
 Neighbours = list[set[int]]
 

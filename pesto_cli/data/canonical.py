@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto_cli.graph import FloatArray, IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 
 # Times that differ by less than this share of the largest are equal: sums of doubles in another
 # order differ by rounding, and so do products with another unit of time.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pesto_cli.violations.observed import Finding, Observed, Transfer
+from pesto_cli.evaluation.violations.observed import Finding, Observed, ObservedTransfer
 
 
 def transfer(seen: Observed) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def first_come_first_served(seen: Observed) -> Iterator[Finding]:
         yield from _in_turn(seen, name, queue)
 
 
-def _one_at_a_time(seen: Observed, name: str, queue: list[Transfer]) -> Iterator[Finding]:
+def _one_at_a_time(seen: Observed, name: str, queue: list[ObservedTransfer]) -> Iterator[Finding]:
     free_us, before = 0.0, -1
     for each in queue:
         could_us = max(free_us, each.queued_us[1])
@@ -55,10 +55,10 @@ def _one_at_a_time(seen: Observed, name: str, queue: list[Transfer]) -> Iterator
         free_us, before = each.arrived_us, each.tensor
 
 
-def _in_turn(seen: Observed, name: str, queue: list[Transfer]) -> Iterator[Finding]:
+def _in_turn(seen: Observed, name: str, queue: list[ObservedTransfer]) -> Iterator[Finding]:
     """Each transfer against those before it: that which came last, and ties."""
-    last: Transfer | None = None
-    tied: dict[float, Transfer] = {}
+    last: ObservedTransfer | None = None
+    tied: dict[float, ObservedTransfer] = {}
     for each in queue:
         first_us, last_us = each.queued_us
         before = last if last and last_us < last.queued_us[0] else None
@@ -72,11 +72,11 @@ def _in_turn(seen: Observed, name: str, queue: list[Transfer]) -> Iterator[Findi
             last = each
 
 
-def _come(each: Transfer) -> tuple[float, float, int, int, int]:
+def _come(each: ObservedTransfer) -> tuple[float, float, int, int, int]:
     return each.queued_us[0], each.made_us, each.producer, each.tensor, each.dst
 
 
-def _takes_us(seen: Observed, each: Transfer) -> float:
+def _takes_us(seen: Observed, each: ObservedTransfer) -> float:
     machine, ends = seen.problem.machine, (each.src, each.dst)
     size = int(seen.problem.graph.tensor_bytes[each.tensor])
     linear_us = machine.latency_us[ends] + machine.us_per_byte[ends] * size

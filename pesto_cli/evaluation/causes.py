@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, rounding_us, transfer_channels
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, rounding_us, transfer_channels
 
 
 class Why(StrEnum):

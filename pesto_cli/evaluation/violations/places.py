@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pesto_cli.violations.observed import Finding, Observed
+from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 
 def affinity(seen: Observed) -> Iterator[Finding]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
 
 # As a share of the makespan; a sum of a million terms is off by less.
 ROUNDING = 1e-9
@@ -94,6 +94,6 @@ def rounding_us(schedule: Schedule) -> float:
     return ROUNDING * schedule.makespan_us
 
 
-def goodness(problem: Problem, schedule: Schedule) -> tuple[int, float]:
+def objective(problem: Problem, schedule: Schedule) -> tuple[int, float]:
     """Sort key, the lower the better: first what fits into memory, then the makespan."""
     return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us

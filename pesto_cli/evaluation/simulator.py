@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule, Transfers
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.evaluation.memory import peak_bytes
 from pesto_cli.kernels import kernel
-from pesto_cli.memory import peak_bytes
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule, Transfers
 
 
 class Simulator:

@@ -7,10 +7,10 @@ from typing import Self
 
 import numpy as np
 
+from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
+from pesto_cli.data.totals import check_totals
 from pesto_cli.errors import BadInputError, InfeasibleError
-from pesto_cli.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
-from pesto_cli.machine import MAX_TIME_US, Machine, short_list
-from pesto_cli.totals import check_totals
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pesto_cli.violations.observed import Finding, Observed, Transfer
+from pesto_cli.evaluation.violations.observed import Finding, Observed, ObservedTransfer
 
 
 def duration(seen: Observed) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def _lost_us(seen: Observed) -> tuple[list[float], list[float]]:
     return least_us, most_us
 
 
-def _at_sender(seen: Observed, each: Transfer) -> Iterator[tuple[int, bool]]:
+def _at_sender(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
     """What may run on the sender when a transfer queues, and whether it surely does.
 
     Ops that start at an instant do so before anything queues; in a later step, after it.
@@ -48,7 +48,7 @@ def _at_sender(seen: Observed, each: Transfer) -> Iterator[tuple[int, bool]]:
         yield op, runs_first and end_us > to_us
 
 
-def _at_receiver(seen: Observed, each: Transfer) -> Iterator[tuple[int, bool]]:
+def _at_receiver(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
     """What may run on the receiver when a transfer arrives, and whether it surely does.
 
     Arrivals come before the ops that start at that instant; in a later step, after them.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pesto_cli.data.graph import FloatArray, OpGraph
+from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import FloatArray, OpGraph
-from pesto_cli.machine import Machine
 
 # A double counts every byte up to here, and copies on 512 devices are an int64 together.
 MAX_TOTAL_BYTES = 2**53

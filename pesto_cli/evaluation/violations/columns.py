@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
-from pesto_cli.violations.observed import Finding
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.violations.observed import Finding
 
 
 def malformed(problem: Problem, schedule: Schedule) -> list[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pesto_cli.violations.observed import Finding, Observed
+from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 
 def memory(seen: Observed) -> Iterator[Finding]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from pesto_cli.machine import short_list
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
+from pesto_cli.data.machine import short_list
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 
 # Sums of doubles in another order differ by rounding, and solvers round more: CP-SAT's whole units
 # of time, HiGHS's gap and CBC's eight digits come to less than this share of the makespan.

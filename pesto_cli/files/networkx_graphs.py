@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import MAX_TENSOR_BYTES
-from pesto_cli.graph import OpGraph, Tensor
-from pesto_cli.machine import Machine
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Placement, Schedule
 
 
 def to_networkx(what: OpGraph | Problem, placed: Placement | Schedule | None = None) -> Any:

@@ -1,7 +1,7 @@
 """Devices that may be exchanged without any change of the makespan."""
 
-from pesto_cli.graph import IntArray
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
 
 
 def interchangeable(problem: Problem) -> list[list[int]]:

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from pesto_cli.data.graph import BoolArray
+from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, InfeasibleError
-from pesto_cli.graph import BoolArray
-from pesto_cli.problem import Problem
 
 
 @dataclass(frozen=True)

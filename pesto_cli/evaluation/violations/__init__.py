@@ -6,15 +6,15 @@ function of what is `Observed`, a file holds the rules that belong together.
 
 from dataclasses import dataclass
 
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule
-from pesto_cli.violations.columns import malformed
-from pesto_cli.violations.durations import duration
-from pesto_cli.violations.links import first_come_first_served, transfer
-from pesto_cli.violations.memory import memory
-from pesto_cli.violations.observed import Observed
-from pesto_cli.violations.places import affinity, colocation, order
-from pesto_cli.violations.starts import device_overlap, feed, precedence
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.evaluation.violations.columns import malformed
+from pesto_cli.evaluation.violations.durations import duration
+from pesto_cli.evaluation.violations.links import first_come_first_served, transfer
+from pesto_cli.evaluation.violations.memory import memory
+from pesto_cli.evaluation.violations.observed import Observed
+from pesto_cli.evaluation.violations.places import affinity, colocation, order
+from pesto_cli.evaluation.violations.starts import device_overlap, feed, precedence
 
 __all__ = ["Violation", "violations"]
 

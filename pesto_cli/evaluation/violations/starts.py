@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pesto_cli.violations.observed import Finding, Observed
+from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 # Before, after, and when what the one waits for from the other is there.
 Wait = tuple[int, int, float]

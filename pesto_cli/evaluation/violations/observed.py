@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.problem import Problem
-from pesto_cli.schedule import Schedule, rounding_us
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, rounding_us
 
 # A rule and what breaks it.
 Finding = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class ObservedTransfer:
     """A row of a schedule's transfers.
 
     made_us: end of the producer. queued_us: between which instants it queues on the link.
@@ -74,12 +74,14 @@ class Observed:
         ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]
         return [op for op in ops if self.end_us[op] > from_us]
 
-    def _transfer(self, tensor: int, dst: int, sent_us: float, arrived_us: float) -> Transfer:
+    def _transfer(
+        self, tensor: int, dst: int, sent_us: float, arrived_us: float
+    ) -> ObservedTransfer:
         producer = int(self.problem.graph.tensor_producer[tensor])
         src, made_us = self.device[producer], self.end_us[producer]
         wait_us = float(self.problem.machine.wait_us[src, dst])
         queued_us = self._queued(src, made_us, wait_us)
-        return Transfer(tensor, producer, src, dst, made_us, queued_us, sent_us, arrived_us)
+        return ObservedTransfer(tensor, producer, src, dst, made_us, queued_us, sent_us, arrived_us)
 
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
         """When a tensor queues: once its device is idle, `wait_us` after its making at most."""

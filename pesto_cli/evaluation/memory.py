@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Held, MemoryPeak
+from pesto_cli.data.schedule import Schedule, Transfers
 from pesto_cli.kernels import kernel
-from pesto_cli.problem import Problem
-from pesto_cli.result import Held, MemoryPeak
-from pesto_cli.schedule import Schedule, Transfers
 
 SPANS = 64  # of time, all equally long, in `surely_fits`
 

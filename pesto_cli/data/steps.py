@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.graph import FloatArray
+from pesto_cli.data.graph import FloatArray
 
 NUM_RESAMPLES = 10_000
 CONFIDENCE = 0.95

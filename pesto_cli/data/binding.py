@@ -13,8 +13,8 @@ from typing import Self
 import networkx as nx
 import numpy as np
 
-from pesto_cli.graph import BoolArray, FloatArray, IntArray, OpGraph
-from pesto_cli.problem import Problem
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.problem import Problem
 
 LEAST_SHARE = 0.1
 MOST_TRIED = 20

@@ -6,8 +6,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.errors import BadInputError
-from pesto_cli.graph import FloatArray, IntArray
 
 # Of names in one line.
 MOST_NAMES = 8

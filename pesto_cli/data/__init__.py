@@ -1,0 +1,1 @@
+"""The data model: frozen values that everything else reads and makes."""
