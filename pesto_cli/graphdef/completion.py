@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pesto_cli.errors import BadInputError, about
-from pesto_cli.graphdef.fetches import FEEDS, INIT_OP, TRAIN_OP
+from pesto_cli.graphdef.fetches import FEEDS, INIT_OP, TRAIN_OP, node_name
+from pesto_cli.graphdef.guards import guard_reads
+from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -19,7 +21,8 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
 
     Collections: fetches in `train_op`, placeholders in `feeds`, the initialising op in `init_op`
     (the one that is there, else one for all variables and tables), variables in theirs, and a
-    saver when there are variables. Raises BadInputError when TensorFlow cannot import the graph.
+    saver when there are variables. Initial values take those of other variables only where there
+    are some (see `guards`). Raises BadInputError when TensorFlow cannot import the graph.
     """
     tf1 = tensorflow().compat.v1
     if VARIABLES not in meta.collection_def:
@@ -27,6 +30,8 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
             register_variables(meta)
     with tf1.Graph().as_default() as graph:
         saver = imported(meta, what)
+        step = needed_nodes(meta.graph_def, map(node_name, fetches))
+        guard_reads(graph, {node.name for node in step})
         _set_collection(graph, TRAIN_OP, fetches)
         _set_collection(graph, FEEDS, feeds)
         if not graph.get_collection(INIT_OP):

@@ -9,6 +9,7 @@ from typing import Any
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import Connection
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
+from pesto_cli.graphdef.failures import reason
 from pesto_cli.graphdef.fetches import fetch_names, init_names
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.runtime.feeds import Batch, batches
@@ -61,7 +62,7 @@ class Step:
                 losses, _ = self._session.run((self._losses, self._ops), feeds, **tracing)
             except (ValueError, TypeError) as error:
                 raise BadInputError(
-                    f"TensorFlow does not take the feeds: {_first_line(error)}; export the graph "
+                    f"TensorFlow does not take the feeds: {reason(error)}; export the graph "
                     "again, with the shapes of its placeholders (--feed NAME=SHAPE)."
                 ) from error
             seconds = time.perf_counter() - began
@@ -82,7 +83,7 @@ def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Itera
     with tensorflow().Graph().as_default() as graph, _explained():
         _import(meta)
         with connection.session(graph, session_config()) as session:
-            session.run(_initialiser(meta, graph))
+            _initialise(session, _initialiser(meta, graph))
             fetches = [graph.as_graph_element(name) for name in fetch_names(meta)]
             yield Step(session, fetches, given)
 
@@ -92,8 +93,18 @@ def _import(meta: Any) -> None:
         tensorflow().compat.v1.train.import_meta_graph(meta)
     except Exception as error:  # of many kinds, by what is wrong with the graph
         raise BadInputError(
-            f"TensorFlow cannot import the graph: {_first_line(error)} A graph by pesto export, or "
+            f"TensorFlow cannot import the graph: {reason(error)} A graph by pesto export, or "
             "one placed by pesto apply, was expected."
+        ) from error
+
+
+def _initialise(session: Any, initialiser: Any) -> None:
+    try:
+        session.run(initialiser)
+    except tensorflow().errors.FailedPreconditionError as error:
+        raise BadInputError(
+            f"TensorFlow cannot initialise the graph: {reason(error)}; an initial value that"
+            " depends on another variable was expected to take its initialized_value()."
         ) from error
 
 
@@ -123,12 +134,7 @@ def _explained() -> Iterator[None]:
         raise
     except (errors.ResourceExhaustedError, errors.UnavailableError, errors.AbortedError) as error:
         raise EnvironmentFailedError(
-            f"the devices could not run the step: {_first_line(error)}"
+            f"the devices could not run the step: {reason(error)}"
         ) from error
     except errors.OpError as error:
-        raise BadInputError(f"TensorFlow cannot run the step: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(getattr(error, "message", error)).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+        raise BadInputError(f"TensorFlow cannot run the step: {reason(error)}") from error

@@ -10,6 +10,7 @@ from pesto_cli.apply.placed import with_changes
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.fetches import fetch_names, node_name
+from pesto_cli.graphdef.guards import guard_reads
 from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.programs.session_runs import Waits
 from pesto_cli.graphdef.programs.training_step import CHANGING
@@ -62,6 +63,7 @@ def place_graph(
     changes = changes_of_step(found.meta, found.step, placement, order=order, devices=devices)
     _rewire(graph, found.built, found.meta)
     _change(graph, found.meta, with_changes(found.meta, changes), changes)
+    guard_reads(graph, in_step.union(seen))
     types = {node.name: node.op for node in found.meta.graph_def.node if node.name in in_step}
     updates = frozenset(name for name, kind in types.items() if CHANGING.fullmatch(kind))
     left_out = frozenset(_needed(found.built) - _needed(found.meta))

@@ -1,0 +1,37 @@
+"""What TensorFlow says at length is told in the one line that says what is wrong."""
+
+import pytest
+
+from pesto_cli.graphdef.failures import reason
+
+CAUSE = "Attempting to use uninitialized value w"
+DETECTED = """Graph execution error:
+
+Detected at node 'w/read' defined at (most recent call last):
+    File "train.py", line 3, in <module>
+Node: 'w/read'
+"""
+TWICE = """2 root error(s) found.
+  (0) FAILED_PRECONDITION: {}
+\t [[{{{{node w/read}}}}]]
+  (1) FAILED_PRECONDITION: {}
+0 successful operations.
+"""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CAUSE,
+        f"{CAUSE}\n\t [[{{{{node w/read}}}}]]",
+        f"Graph execution error:\n\n{CAUSE}\n\t [[{{{{node w/read}}}}]]",
+        f"{DETECTED}{CAUSE}\n\t [[{{{{node w/read}}}}]]",
+        DETECTED + TWICE.format(CAUSE, CAUSE),
+    ],
+)
+def test_the_line_that_says_what_is_wrong_is_found(message: str) -> None:
+    assert reason(RuntimeError(message)) == CAUSE
+
+
+def test_an_error_without_a_word_is_known_by_its_type() -> None:
+    assert reason(RuntimeError("Graph execution error:")) == "RuntimeError"
