@@ -500,6 +500,14 @@ def lookup_in_the_model() -> Exported:
     return compiled(model, loss="mse"), (ints(1), floats(1))
 
 
+def recomputed_by_keras() -> Exported:
+    """Keras itself refuses to fit it."""
+    begin()
+    with keras.RematScope(mode="full"):
+        layers = [keras.Input((3,)), L.Dense(4), L.Dense(1)]
+    return compiled(keras.Sequential(layers), loss="mse"), (floats(3), floats(1))
+
+
 def ragged_words() -> Exported:
     w = tf.Variable(1.0)
     words = tf.RaggedTensorSpec([BATCH, None], tf.float32, ragged_rank=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto_cli.graphdef.failures import reason
+from pesto_cli.graphdef.failures import reason, words
 
 CAUSE = "Attempting to use uninitialized value w"
 DETECTED = """Graph execution error:
@@ -35,3 +35,8 @@ def test_the_line_that_says_what_is_wrong_is_found(message: str) -> None:
 
 def test_an_error_without_a_word_is_known_by_its_type() -> None:
     assert reason(RuntimeError("Graph execution error:")) == "RuntimeError"
+
+
+def test_a_message_in_paragraphs_is_one_line() -> None:
+    error = ValueError("In Dense.call().\n\n\x1b[1mNo such shape.\x1b[0m\n  - x: [4]\n")
+    assert words(error) == "In Dense.call(). No such shape. - x: [4]"

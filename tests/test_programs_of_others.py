@@ -48,6 +48,7 @@ REFUSED = {
     "variable_in_the_step": "cannot be traced: UnliftableError",
     "fits_itself": "returned a History, where a train op, .* or a compiled Keras model",
     "lookup_in_the_model": "such as a lookup table .* Save the model",
+    "recomputed_by_keras": r"\(train_step\): ValueError: .*\(\)\. The custom_gradient decorator",
     "ragged_words": r"'x' has the shape \[\?\], .* --feed x=32",
     "data_set_in_the_step": "or an iterator, .* feed the data as arguments",
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.failures import STYLE
 from pesto_cli.graphdef.fetches import TRAIN_OP
 from pesto_cli.graphdef.initial_values import initial_values
 from pesto_cli.graphdef.self_contained import require_one_replica
@@ -52,7 +53,7 @@ def _reason(error: Exception) -> str:
     AutoGraph's message holds a listing of lines, the user's marked by `*`, and after it the error.
     A lambda is called `None` there.
     """
-    text = str(error).strip()
+    text = STYLE.sub("", str(error)).strip()
     where = ""
     if text.startswith("in user code:"):
         *frames, text = re.split(r"\n *\n", text, maxsplit=2)

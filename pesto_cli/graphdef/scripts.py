@@ -10,7 +10,7 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.bound_functions import objects_kept
-from pesto_cli.graphdef.failures import reason
+from pesto_cli.graphdef.failures import reason, words
 from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
 from pesto_cli.graphdef.functions import concrete_function, function_graph
 from pesto_cli.graphdef.keras_devices import Asked, keras_without_gpus, tell_choices
@@ -153,7 +153,7 @@ def script_failed(path: Path, what: str, how: str, error: BaseException) -> BadI
     if isinstance(error, SyntaxError) and error.lineno is not None:
         lines = [error.lineno]
     where = f" in line {lines[-1]}" if lines else ""
-    why = reason(error) if isinstance(error, tensorflow().errors.OpError) else error
+    why = reason(error) if isinstance(error, tensorflow().errors.OpError) else words(error)
     return BadInputError(f"{what}: {how}{where}: {type(error).__name__}: {why}")
 
 
