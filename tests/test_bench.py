@@ -15,10 +15,11 @@ from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.order import reduction, speed_up
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
-from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made, pesto_version
+from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made
 from pesto_cli.bench.standing import Standing, num_settings, tuned_names
 from pesto_cli.bench.table3 import effort_s
 from pesto_cli.bench.timeline import joined
+from pesto_cli.bench.version import pesto_version
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError

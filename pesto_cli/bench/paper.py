@@ -19,10 +19,11 @@ from pesto_cli.bench.figure7 import FIGURE7
 from pesto_cli.bench.figure8 import FIGURE8A, FIGURE8B
 from pesto_cli.bench.models import Models
 from pesto_cli.bench.order import ORDER
-from pesto_cli.bench.runs import Told, made, pesto_version
+from pesto_cli.bench.runs import Told, made
 from pesto_cli.bench.table1 import TABLE1
 from pesto_cli.bench.table2 import TABLE2
 from pesto_cli.bench.table3 import TABLE3
+from pesto_cli.bench.version import pesto_version
 from pesto_cli.files import atomic_write
 from pesto_cli.report.charts import write_chart
 

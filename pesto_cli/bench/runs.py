@@ -4,23 +4,21 @@ A file is written whole when its run ends. So what was interrupted goes on where
 experiments share what they have in common.
 """
 
-import ast
 import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pesto_cli
 from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import CONTENDERS
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.ready import made_ready
 from pesto_cli.bench.record import FORMAT, Record
 from pesto_cli.bench.timeline import timeline
+from pesto_cli.bench.version import pesto_version
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, shortfall_bytes
@@ -31,12 +29,6 @@ from pesto_cli.files.storage import parse_json, write_json
 from pesto_cli.strategies import Search
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.strategies.run import judged
-
-# What a result depends on beside its input.
-DECIDING = (
-    *("data", "evaluation", "bounds", "coarsen", "ilp", "refine", "strategies"),
-    *("bench/change", "bench/contenders"),
-)
 
 # Of a search that ends by itself.
 ENDLESS_S = 1e9
@@ -84,7 +76,7 @@ class Told:
 
 
 def key_of(job: Job, pesto: str) -> dict[str, Any]:
-    """All that a run's result depends on; `pesto` is the version, as `pesto_version` has it."""
+    """All that a run's result depends on; `pesto` is the `pesto_version`."""
     effort = asdict(job.effort)
     if not CONTENDERS[job.contender].uses_time:
         effort = {"seed": job.effort.seed}
@@ -100,20 +92,6 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
         "with_orders": job.with_orders,
         "with_timeline": job.with_timeline,
     }
-
-
-@cache
-def pesto_version() -> str:
-    """The version, and a hash of the code that decides on results, comments aside."""
-    root = Path(pesto_cli.__file__).parent
-    paths = [
-        path
-        for name in DECIDING
-        for path in sorted([root / f"{name}.py", *(root / name).rglob("*.py")])
-        if path.exists()
-    ]
-    code = "".join(ast.dump(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
-    return f"{pesto_cli.__version__}+{sha256(code.encode())[:12]}"
 
 
 def made(
