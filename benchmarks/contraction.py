@@ -22,7 +22,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.levels import Level
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.devices import group_time_us
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.zoo import PAPER_MODELS
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     for model in options.models:
         problem = with_memory(profile_of(options.profiles, model), GPU_GIB).problem
         simulator = Simulator(problem)
-        starts = {name: STRATEGIES[name](simulator, Search()).schedule for name in STARTS}
+        starts = {name: STRATEGIES[name](problem, Context()).schedule for name in STARTS}
         for title, level_of in LEVELS.items():
             level = level_of(simulator)
             cells = (

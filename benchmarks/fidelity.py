@@ -26,6 +26,7 @@ from pesto_cli import api as pesto
 from pesto_cli.cluster import Cluster
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
+from pesto_cli.data.solution import Solution
 from pesto_cli.data.steps import speed_up
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, Profile
@@ -33,7 +34,6 @@ from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
-from pesto_cli.strategies.search import Answer
 
 MACHINE = "local-workers:2"
 # The paper's simulator: about 5 % on average, 11.3 % at most (Pesto, section 5.2).
@@ -157,7 +157,7 @@ def placements(profile: Profile, limits: pesto.Limits) -> Iterator[Result]:
     """All on one device and by layers, as people do by hand; layers at random; and pesto's own."""
     yield from pesto.compare(profile, ["single", "expert"])
     yield random_by_layer(profile.problem, limits.seed)
-    yield pesto.solve(profile, "pesto", pesto.Search(limits))
+    yield pesto.solve(profile, "pesto", pesto.Context(limits))
 
 
 def random_by_layer(problem: Problem, seed: int) -> Result:
@@ -169,7 +169,7 @@ def random_by_layer(problem: Problem, seed: int) -> Result:
     allowed = problem.group_allowed[np.arange(len(device)), device]
     device = np.where(allowed, device, fastest_device(problem))
     schedule = ordered(Simulator(problem), device[problem.graph.colocation_group])
-    return judged(problem, "random by layer", Answer(schedule), 0.0)
+    return judged("random by layer", Solution.of(problem, schedule), 0.0)
 
 
 def conditions(machine: str, steps: int) -> dict[str, object]:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for model in options.models:
         profile = profile_of(options.profiles, model, f"{__file__}:{model}")
-        results = pesto.compare(profile, search=pesto.Search(limits))
+        results = pesto.compare(profile, context=pesto.Context(limits))
         print(row(model, profile.problem.num_ops, results), flush=True)
 
 

@@ -23,6 +23,7 @@ from pesto_cli.data.result import Progress, Result
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile
 from pesto_cli.report.orders import Chance, chance
+from pesto_cli.strategies import Strategy
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 from pesto_cli.zoo import PAPER_MODELS
 
@@ -125,18 +126,16 @@ def with_memory(profile: Profile, gpu_gib: int) -> Profile:
 def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) -> Iterator[Row]:
     """Every strategy on one model."""
     single = pesto.compare(profile, ["single"])[0].schedule.placement
+    cold, warm = pesto.Context(limits), pesto.Context(limits, warm_start=single)
     searches = {
-        "single": ("single", pesto.Search(limits)),
-        "expert": ("expert", pesto.Search(limits)),
-        "pesto": ("pesto", pesto.Search(limits)),
-        "pesto, from single": (
-            "pesto",
-            pesto.Search(limits, warm_start=single, cheap_starts=False),
-        ),
+        "single": ("single", cold),
+        "expert": ("expert", cold),
+        "pesto": ("pesto", cold),
+        "pesto, from single": (pesto.Pesto(cheap_starts=False), warm),
     }
     simulator = Simulator(profile.problem)
-    for title, (strategy, search) in searches.items():
-        result, incumbents = watched(profile, strategy, search)
+    for title, (strategy, context) in searches.items():
+        result, incumbents = watched(profile, strategy, context)
         device = result.schedule.device
         random_us = random_orders_us(simulator, device, NUM_RANDOM_ORDERS, limits.seed)
         yield Row(
@@ -157,7 +156,7 @@ def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) ->
 
 
 def watched(
-    profile: Profile, strategy: str, search: pesto.Search
+    profile: Profile, strategy: str | Strategy, context: pesto.Context
 ) -> tuple[Result, list[tuple[float, float]]]:
     """A strategy's result, and its incumbents that fit, as in `Row`."""
     incumbents: list[tuple[float, float]] = []
@@ -168,7 +167,7 @@ def watched(
         if not progress.shortfall_bytes and (not incumbents or ms < incumbents[-1][1]):
             incumbents.append((time.monotonic() - began, ms))
 
-    (result,) = pesto.compare(profile, [strategy], replace(search, on_progress=watch))
+    (result,) = pesto.compare(profile, [strategy], replace(context, on_progress=watch))
     return result, incumbents
 
 

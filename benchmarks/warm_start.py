@@ -79,11 +79,11 @@ def compared(old: Profile, new: Profile, seeds: Sequence[int], units: Sequence[f
     warm: list[list[float]] = []
     begins_ms: list[float] = []
     for seed in seeds:
-        placed = pesto.placement(old, solved(old, pesto.Search(), seed, units[-1]))
+        placed = pesto.placement(old, solved(old, pesto.Context(), seed, units[-1]))
         carried = pesto.carry_over(new, placed)
-        search = pesto.Search(warm_start=carried.placement)
+        started = pesto.Context(warm_start=carried.placement)
         begins_ms.append(replay(new.problem, carried.placement).makespan_us / 1e3)
-        for runs, start in ((cold, pesto.Search()), (warm, search)):
+        for runs, start in ((cold, pesto.Context()), (warm, started)):
             runs.append([solved(new, start, seed, limit).makespan_us / 1e3 for limit in units])
     others_ms = [result.makespan_us / 1e3 for result in pesto.compare(new, CHEAP)]
     goals_ms = [NEAR * run[-1] for run in cold]
@@ -109,10 +109,10 @@ def row(
     return f"{name} | {begins_ms:.2f} | {' | '.join(reached)} | {', '.join(needed)} |"
 
 
-def solved(profile: Profile, search: pesto.Search, seed: int, units: float) -> Result:
+def solved(profile: Profile, context: pesto.Context, seed: int, units: float) -> Result:
     """Solve in deterministic mode."""
     limits = pesto.Limits(time_limit_s=units, seed=seed, deterministic=True)
-    return pesto.solve(profile, "pesto", replace(search, limits=limits))
+    return pesto.solve(profile, "pesto", replace(context, limits=limits))
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ def solved(diamond: Problem) -> Solved:
 REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
     (
         lambda p, r, pl: pesto.solve("x.profile.json"),
-        "solve(profile, strategy, search): profile is 'x.profile.json'; a profile was expected: "
+        "solve(profile, strategy, context): profile is 'x.profile.json'; a profile was expected: "
         "load(path) reads one, profile(graph, machine) makes one.",
     ),
     (lambda p, r, pl: pesto.solve(None), "profile is None; a profile was expected"),
-    (lambda p, r, pl: pesto.solve(p, ["single"]), "strategy is ['single']; a string was expected"),
-    (lambda p, r, pl: pesto.solve(p, search=pesto.Limits()), "search is a Limits; a search was"),
+    (lambda p, r, pl: pesto.solve(p, ["single"]), "strategy is ['single']; a name or a function"),
+    (lambda p, r, pl: pesto.solve(p, context=pesto.Limits()), "context is a Limits; a context was"),
     (lambda p, r, pl: pesto.placement(r, p), "profile is a result; a profile was expected"),
     (lambda p, r, pl: pesto.simulate(p, p), "placed is a profile; a placement or a result was"),
     (lambda p, r, pl: pesto.timeline(p, p), "a result or a schedule or a placement was expected"),
@@ -81,8 +81,9 @@ def test_what_is_of_another_type_is_refused_with_the_remedy(
 def test_unknown_keywords_are_answered_with_those_that_there_are(solved: Solved) -> None:
     profile, result, _ = solved
     for attempt, message in (
-        (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are time_limit_s, seed"),
-        (lambda: pesto.compare(profile, num_nodes=9), r"Search\(num_nodes=...\) has .*num_nodes"),
+        (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are .*time_limit_s"),
+        (lambda: pesto.compare(profile, nodes=9), "'nodes': .* what was chosen are .*num_nodes"),
+        (lambda: pesto.solve(profile, "heft", num_nodes=9), "of what was chosen are none"),
         (lambda: pesto.timeline(profile, result, height=9), "it takes .*title, width, most_bars"),
         (lambda: pesto.solve(), "missing a required argument: 'profile'; it takes profile, strat"),
     ):
@@ -124,4 +125,4 @@ def test_limits_out_of_range_are_refused_by_name(
 
 def test_no_time_at_all_is_a_limit(solved: Solved) -> None:
     limits = pesto.Limits(time_limit_s=0, seed=np.int64(1), workers=np.int64(2))
-    assert pesto.solve(solved[0], search=pesto.Search(limits)).makespan_us > 0
+    assert pesto.solve(solved[0], context=pesto.Context(limits)).makespan_us > 0

@@ -277,7 +277,7 @@ def test_a_placement_of_another_graph_is_refused_and_nothing_is_written(
 def test_a_placement_of_other_ops_is_refused(meta: Any) -> None:
     chosen = in_graph_order(meta, ON_GPUS)
     names = ["other" if name == "left" else name for name in chosen.names]
-    with pytest.raises(BadInputError, match=r"placement of another graph: 2 ops.*'left'"):
+    with pytest.raises(BadInputError, match=r"another graph: it lacks 1 ops such as 'left'"):
         apply(meta, replace(chosen, names=names, provenance={}))
     fewer = replace(
         chosen,

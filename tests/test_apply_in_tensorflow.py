@@ -12,6 +12,7 @@ from pesto_cli.apply import apply, parse_devices, planned_changes, session_confi
 from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile, Profile, placement
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
@@ -140,7 +141,7 @@ def dealt(step: StepGraph, machine: Machine = TWO_CPUS) -> PlacementFile:
     device = np.where(able, device, problem.allowed.argmax(axis=1))
     simulator = Simulator(problem)
     schedule = simulator.list_schedule(device, simulator.upward_rank(device))
-    result = Result("dealt", SolveStatus.FEASIBLE, schedule, 0.0, 0.0)
+    result = Result("dealt", SolveStatus.FEASIBLE, Solution.of(problem, schedule, 0.0), 0.0)
     return placement(Profile(problem, {"graph_hash": step.graph_hash}), result)
 
 

@@ -12,10 +12,9 @@ from pesto_cli.data.graph import OpGraph, Tensor, topological_order
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import shortfall_bytes
-from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
-from pesto_cli.strategies import Search
-from pesto_cli.strategies.baechi import RECIPE, SETTINGS, Settings, m_etf, m_sct, m_topo
+from pesto_cli.strategies import Context
+from pesto_cli.strategies.baechi import RECIPE, SETTINGS, MEtf, MSct, MTopo, Settings
 from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
 from pesto_cli.strategies.baechi.favourites import favourite_children, rounded, solve_relaxation
 from pesto_cli.strategies.baechi.forward import forward_op
@@ -25,7 +24,7 @@ from pesto_cli.strategies.baechi.placement_graph import prepared
 from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_consumer
 
 PLAIN = Settings(gradients="free", co_placement=False, fusion=False)
-PLACERS = {"m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct}
+PLACERS = {"m-topo": MTopo(), "m-etf": MEtf(), "m-sct": MSct()}
 GPU0, GPU1 = 1, 2
 
 
@@ -321,7 +320,7 @@ def test_rounding_leaves_every_op_one_favourite_and_one_parent() -> None:
 def test_schedules_break_no_rule(name: str, settings: Settings) -> None:
     for seed in range(4):
         problem = random_problem(seed, num_ops=10, num_devices=2 + seed % 3)
-        schedule = PLACERS[name](Simulator(problem), Search(), settings).schedule
+        schedule = replace(PLACERS[name], settings=settings)(problem, Context()).schedule
         broken = {found.rule for found in violations(problem, schedule)}
         assert broken <= {"memory"}
 
@@ -336,7 +335,7 @@ def test_eight_unequal_devices_share_the_work(name: str) -> None:
     )
     ops = [f"op{index}" for index in range(64)]
     problem = on_gpus(OpGraph.build(ops, resident_bytes=[100] * 64), [12.0] * 64, machine)
-    schedule = PLACERS[name](Simulator(problem), Search()).schedule
+    schedule = PLACERS[name](problem, Context()).schedule
     assert violations(problem, schedule) == []
     assert set(schedule.device.tolist()) >= set(range(7))
 
@@ -350,7 +349,7 @@ def test_what_gradients_need_is_made_room_for(name: str) -> None:
     tensors += [Tensor(op, 1, [op + 1]) for op in range(8, 15)]
     graph = OpGraph.build(forward + backward, tensors)
     problem = on_gpus(graph, [5.0] * 16, two_gpus(memory_bytes=250))
-    unlimited = PLACERS[name](Simulator(replace(problem, machine=two_gpus())), Search()).schedule
+    unlimited = PLACERS[name](replace(problem, machine=two_gpus()), Context()).schedule
     assert unlimited.peak_bytes.max() > 250
-    schedule = PLACERS[name](Simulator(problem), Search()).schedule
+    schedule = PLACERS[name](problem, Context()).schedule
     assert shortfall_bytes(problem, schedule).sum() == 0

@@ -13,8 +13,7 @@ from pesto_cli.data.canonical import canonical_order
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
 
 
 def renumbered(problem: Problem, rng: np.random.Generator, *, tensors: bool = True) -> Problem:
@@ -94,12 +93,12 @@ def test_strategies_do_not_depend_on_numbers_and_units(name: str) -> None:
         some_us = rng.uniform(0.1, 0.2, problem.time_us.shape)
         time_us = np.where(problem.time_us == 0, some_us, problem.time_us)
         problem = replace(problem, time_us=time_us)
-        first_us = STRATEGIES[name](Simulator(problem), Search()).schedule.makespan_us
+        first_us = STRATEGIES[name](problem, Context()).schedule.makespan_us
         for other, factor in (
             (renumbered(problem, rng, tensors=False), 1.0),
             (scaled(problem, 1000.0), 1000.0),
         ):
-            makespan_us = STRATEGIES[name](Simulator(other), Search()).schedule.makespan_us
+            makespan_us = STRATEGIES[name](other, Context()).schedule.makespan_us
             assert makespan_us == pytest.approx(factor * first_us)
 
 

@@ -269,7 +269,7 @@ from pathlib import Path
 from pesto_cli import api as pesto
 limits = pesto.Limits(time_limit_s=1, deterministic=True)
 profile = pesto.read_profile(Path({str(diamond_profile)!r}))
-result = pesto.solve(profile, "pesto", pesto.Search(limits))
+result = pesto.solve(profile, "pesto", pesto.Context(limits))
 print(result.makespan_us)
 """
     done = subprocess.run(

@@ -33,7 +33,8 @@ from pesto_cli.kernels import kernels
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import PRESETS, Device, Machine
 from pesto_cli.data.problem import Problem
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies.context import with_parameters
 from pesto_cli.strategies.run import run
 
 def signatures():
@@ -61,7 +62,8 @@ for machine in (alone, PRESETS["v100x2-nvlink"]):
     problems += [on(machine, 4, [], [(0, 1)]), on(machine, 6, [Tensor(0, 2**36, [1, 2])], [(3, 4)])]
 for problem in problems:
     for name in STRATEGIES:
-        run(problem, name, Search(Limits(time_limit_s=0.02), num_nodes=3))
+        strategy = with_parameters(STRATEGIES[name], num_nodes=3)
+        run(problem, strategy, Context(Limits(time_limit_s=0.02)))
 feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], types=["Placeholder", "A", "B"])
 times = {"GPU": [1.0, 1.0, 1.0], "CPU": [1.0, 1.0, 1.0]}
 coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges what heights do not see

@@ -23,7 +23,7 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.traces.chrome_timeline import read_chrome
 from pesto_cli.profile.traces.step_stats import recorded_step
 from pesto_cli.runtime.feeds import batches
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
 
 PROFILE = ("profile", *MACHINE)
 
@@ -158,19 +158,21 @@ def test_an_output_of_no_type_counts_with_no_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["heft", "fastt", "metis"])
-def test_a_rival_that_is_out_of_time_answers_with_what_it_has(name: str) -> None:
+def test_a_rival_that_is_out_of_time_answers_with_what_it_has(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"op_{op}" for op in range(40)]
     tensors = [Tensor(op, 5000 + 100 * op, [op + 4, op + 7]) for op in range(33)]
-    simulator = Simulator(on_gpus(OpGraph.build(names, tensors), [10.0] * 40))
+    problem = on_gpus(OpGraph.build(names, tensors), [10.0] * 40)
     asked: list[None] = []
-    list_schedule = simulator.list_schedule
+    list_schedule = Simulator.list_schedule
 
     def counted(*arguments: Any) -> Any:
         asked.append(None)
         return list_schedule(*arguments)
 
-    simulator.list_schedule = counted  # type: ignore[method-assign]
-    STRATEGIES[name](simulator, Search(Limits(time_limit_s=1e-9)))
+    monkeypatch.setattr(Simulator, "list_schedule", counted)
+    STRATEGIES[name](problem, Context(Limits(time_limit_s=1e-9)))
     in_no_time = len(asked)
-    STRATEGIES[name](simulator, Search(Limits(time_limit_s=1e-9, deterministic=True)))
+    STRATEGIES[name](problem, Context(Limits(time_limit_s=1e-9, deterministic=True)))
     assert 0 < in_no_time <= 4 < len(asked) - in_no_time

@@ -15,8 +15,9 @@ from conftest import Pesto
 from without_comforts import COMMANDS, MOUNTS
 
 from pesto_cli.cli import numba_cache
-from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.strategies import STRATEGIES, Answer, Search
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
+from pesto_cli.strategies import STRATEGIES, Context
 
 PESTO = (sys.executable, "-c", "from pesto_cli.cli import main; main()")
 TESTS = Path(__file__).parent
@@ -89,9 +90,9 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(
 ) -> None:
     heft = STRATEGIES["heft"]
 
-    def interrupted(simulator: Simulator, search: Search) -> Answer:
+    def interrupted(problem: Problem, context: Context) -> Solution:
         os.kill(os.getpid(), signal.SIGINT)
-        return heft(simulator, search)
+        return heft(problem, context)
 
     monkeypatch.setitem(STRATEGIES, "heft", interrupted)  # type: ignore[arg-type]
     done = pesto("compare", diamond_profile, "--strategies", "heft,single", "--json", "--quiet")

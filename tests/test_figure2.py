@@ -15,7 +15,7 @@ from pesto_cli.evaluation.simulator import list_schedule, replay
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.profile import read_profile
 from pesto_cli.ilp import solve_ilp
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.run import run
 
 ROOT = Path(__file__).parent.parent
@@ -78,8 +78,8 @@ def with_odd_times(seed: int) -> Problem:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_optimum_is_told_as_one_and_ends_the_search_where_the_solver_rounds(seed):
-    search = Search(Limits(time_limit_s=100))
-    result = run(with_odd_times(seed), "pesto", search)
+    context = Context(Limits(time_limit_s=100))
+    result = run(with_odd_times(seed), "pesto", context)
     assert result.status is SolveStatus.OPTIMAL
     assert result.runtime_s < 50
 

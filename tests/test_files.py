@@ -11,6 +11,7 @@ import pytest
 from pesto_cli.data.machine import PRESETS, CommModel
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import list_schedule
 from pesto_cli.files import (
@@ -32,7 +33,7 @@ from pesto_cli.files import (
 
 def solved(problem: Problem) -> Result:
     schedule = list_schedule(problem, np.array([1, 1, 2, 1]), np.zeros(4))
-    return Result("test", SolveStatus.FEASIBLE, schedule, 1.0, 0.0)
+    return Result("test", SolveStatus.FEASIBLE, Solution.of(problem, schedule, 1.0), 0.0)
 
 
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, diamond_profile: Path) -> None:

@@ -21,14 +21,13 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
-from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.ilp import cpsat, formulation, milp, search
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.search import SolverRequest
 from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
-from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies import SolverRequest as StrategySearch
+from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.insertion import largest, mean
 
 LONG = Limits(1e3)
@@ -193,9 +192,7 @@ def test_the_expert_tries_cuts_for_as_long_as_is_given(
         return ordered(*arguments)
 
     monkeypatch.setattr(expert_module, "ordered", counted)
-    monkeypatch.setattr(expert_module, "MOST_CUTS", most_cuts)
-    simulator = Simulator(layered(400, machine=many_gpus(16)))
-    STRATEGIES["expert"](simulator, StrategySearch(limits))
+    Expert(most_cuts=most_cuts)(layered(400, machine=many_gpus(16)), Context(limits))
     assert len(tried) == num_tried
 
 

@@ -25,8 +25,10 @@ from pesto_cli.data.schedule import Placement, objective
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import MAX_TENSOR_BYTES, PlacementFile, Profile
 from pesto_cli.strategies import STRATEGIES
+from pesto_cli.strategies.context import with_parameters
 
-SEARCH = api.Search(limits=api.Limits(time_limit_s=0.02, deterministic=True), num_nodes=6)
+CONTEXT = api.Context(limits=api.Limits(time_limit_s=0.02, deterministic=True))
+QUICK = {name: with_parameters(each, num_nodes=6) for name, each in STRATEGIES.items()}
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 
 
@@ -177,7 +179,7 @@ def check_order(problem: Problem, placement: Placement) -> None:
 @examples(12)
 @given(problem=problems())
 def test_a_problem_through_the_pipeline(name: str, problem: Problem) -> None:
-    (result, alone) = api.compare(Profile(problem), [name, "single"], SEARCH)
+    (result, alone) = api.compare(Profile(problem), [QUICK[name], "single"], CONTEXT)
     schedule = result.schedule
     is_short = result.status is SolveStatus.OUT_OF_MEMORY
     assert {found.rule for found in violations(problem, schedule)} == (
@@ -199,7 +201,7 @@ def test_a_coarse_problem_is_one(problem: Problem, num_nodes: int) -> None:
     coarse = api.coarsen(Profile(problem), num_nodes)
     assert coarse.members is not None
     assert sorted(op for node in coarse.members for op in node) == sorted(problem.graph.names)
-    (result,) = api.compare(coarse, ["heft"], SEARCH)
+    (result,) = api.compare(coarse, ["heft"], CONTEXT)
     assert {found.rule for found in violations(coarse.problem, result.schedule)} <= {"memory"}
 
 
@@ -211,7 +213,7 @@ def test_the_same_search_writes_the_same_bytes(problem: Problem) -> None:
         path = Path(folder, "placement.json")
         for name in ("pesto", "metis"):
             for _ in range(2):
-                (result,) = api.compare(Profile(problem), [name], SEARCH)
+                (result,) = api.compare(Profile(problem), [QUICK[name]], CONTEXT)
                 api.write_placement(path, api.placement(Profile(problem), result))
                 written.append(path.read_bytes())
     assert written[::2] == written[1::2]
@@ -219,7 +221,7 @@ def test_the_same_search_writes_the_same_bytes(problem: Problem) -> None:
 
 def test_a_graph_without_ops_takes_no_time() -> None:
     problem = on_gpus(OpGraph.build([]), [])
-    for result in api.compare(Profile(problem), search=SEARCH):
+    for result in api.compare(Profile(problem), QUICK.values(), CONTEXT):
         assert result.makespan_us == 0
         assert violations(problem, result.schedule) == []
     assert api.coarsen(Profile(problem)).problem.num_ops == 0
@@ -238,15 +240,15 @@ def regular(shape: str, num_ops: int) -> Problem:
 @pytest.mark.parametrize("shape", ["star out", "star in", "apart"])
 def test_a_thousand_ops_that_are_all_alike(shape: str) -> None:
     problem = regular(shape, 1000)
-    for result in api.compare(Profile(problem), search=SEARCH):
+    for result in api.compare(Profile(problem), QUICK.values(), CONTEXT):
         assert violations(problem, result.schedule) == []
         check_order(problem, result.schedule.placement)
 
 
 def test_a_chain_of_ten_thousand_ops_stays_on_one_device() -> None:
     problem = regular("chain", 10_000)
-    names = list(STRATEGIES) if EXAMPLES > 1 else ["single", "pesto"]
-    for result in api.compare(Profile(problem), names, SEARCH):
+    some = QUICK.values() if EXAMPLES > 1 else [QUICK["single"], QUICK["pesto"]]
+    for result in api.compare(Profile(problem), some, CONTEXT):
         assert violations(problem, result.schedule) == []
         if result.strategy in ("single", "pesto"):
             assert result.makespan_us == 10_000

@@ -44,11 +44,12 @@ def quick(model: str, strategy: str) -> Result:
 @cache
 def solved(model: str, start: str, seed: int) -> Result:
     limits = api.Limits(time_limit_s=TIME_LIMIT_S, seed=seed, deterministic=True)
-    search = api.Search(limits)
+    context = api.Context(limits)
     if start == "single":
         placement = quick(model, "single").schedule.placement
-        search = replace(search, warm_start=placement, cheap_starts=False)
-    return api.solve(profile_of(model), "pesto", search)
+        context = replace(context, warm_start=placement)
+    strategy = api.Pesto(cheap_starts=start != "single")
+    return api.solve(profile_of(model), strategy, context)
 
 
 def mean_ms(model: str, start: str) -> float:

@@ -27,6 +27,7 @@ from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.causes import critical_chain
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import list_schedule, upward_rank
@@ -206,7 +207,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     device = 1 + np.random.default_rng(2).integers(0, 2, graph.num_ops)
     schedule = list_schedule(problem, device, upward_rank(problem))
     held, chain = held_over_time(problem, schedule), critical_chain(problem, schedule)
-    result = Result("random", SolveStatus.FEASIBLE, schedule, 1.0, 0.0)
+    result = Result("random", SolveStatus.FEASIBLE, Solution.of(problem, schedule, 1.0), 0.0)
     coarsening = coarsen(problem, 120)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     shown = Shown("random", result, held, chain)

@@ -18,11 +18,11 @@ from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.schedule import objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule, path_devices
 from pesto_cli.strategies.heft import heft_schedule
 from pesto_cli.strategies.insertion import Edges, largest, upward_rank
-from pesto_cli.strategies.metis import SETTINGS, metis, targets
+from pesto_cli.strategies.metis import SETTINGS, Metis, targets
 from pesto_cli.strategies.order import NUM_RANDOM_ORDERS, ORDERS
 from pesto_cli.strategies.rounds import best_of_rounds, filled_bytes, fitted, judged
 from pesto_cli.strategies.run import run
@@ -52,7 +52,7 @@ def test_every_rule_is_kept_on_any_number_of_devices(
     kept = 0
     for seed in range(6):
         problem = random_problem(seed, 12, num_devices=num_devices)
-        result = run(problem, name, Search())
+        result = run(problem, name, Context())
         broken = {found.rule for found in violations(problem, result.schedule)}
         is_short = result.status is SolveStatus.OUT_OF_MEMORY
         assert broken == ({"memory"} if is_short else set())
@@ -67,7 +67,7 @@ def test_variables_are_spread_where_one_device_is_too_small(name: str) -> None:
         list("abcd"), [Tensor(k, 100, [k + 1]) for k in range(3)], resident_bytes=[300] * 4
     )
     problem = on_gpus(graph, [1, 1, 1, 1], two_gpus(memory_bytes=1000))
-    result = run(problem, name, Search())
+    result = run(problem, name, Context())
     assert result.status is not SolveStatus.OUT_OF_MEMORY
     assert np.bincount(result.schedule.device).tolist() == [0, 2, 2]
 
@@ -162,7 +162,7 @@ def test_what_the_links_cannot_carry_is_placed_again() -> None:
     simulator = Simulator(problem)
     own = heft_schedule(problem, filled_bytes(problem, 0.0))
     first = judged(simulator, own)
-    best = best_of_rounds(simulator, Search(), heft_schedule)
+    best = best_of_rounds(problem, Context(), heft_schedule)
     assert own.makespan_us < 100 < first.makespan_us
     assert best.makespan_us < 0.8 * first.makespan_us
 
@@ -185,7 +185,7 @@ def cliques(num_cliques: int, size: int) -> OpGraph:
 @pytest.mark.parametrize("num_gpus", [2, 4])
 def test_what_sends_much_stays_together_and_every_device_has_its_share(num_gpus: int) -> None:
     problem = on_gpus(cliques(num_gpus, 6), [5.0] * 6 * num_gpus, server(num_gpus, CommModel(1, 1)))
-    device = metis(Simulator(problem), Search()).schedule.device.reshape(num_gpus, 6)
+    device = Metis()(problem, Context()).schedule.device.reshape(num_gpus, 6)
     assert (device == device[:, :1]).all()
     assert sorted(device[:, 0].tolist()) == list(range(num_gpus))
 
@@ -206,7 +206,7 @@ def test_halves_go_where_what_they_exchange_most_with_is_fixed(pinned: int) -> N
     problem = on_gpus(cliques(2, 6), [5.0] * 12)
     permitted = np.ones((12, 3), dtype=np.bool_)
     permitted[2] = np.arange(3) == pinned
-    device = metis(Simulator(problem.constrained(permitted=permitted)), Search()).schedule.device
+    device = Metis()(problem.constrained(permitted=permitted), Context()).schedule.device
     assert device[:6].tolist() == [pinned] * 6
     assert device[6:].tolist() == [GPU0 + GPU1 - pinned] * 6
 
@@ -215,7 +215,7 @@ def test_a_group_heavier_than_all_others_can_be_cut_for_eight_devices(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     problem = on_gpus(cliques(2, 3), [1000.0] + [1.0] * 5, server(8, CommModel(1, 1)))
-    found = metis(Simulator(problem), Search()).schedule
+    found = Metis()(problem, Context()).schedule
     assert violations(problem, found) == []
     assert capfd.readouterr() == ("", "")
 
@@ -233,7 +233,7 @@ def test_groups_are_thrown_evenly_by_the_seed() -> None:
     )
     problem = on_gpus(graph, [1.0] * 400, server(4, CommModel(1, 1)))
     first, again, other = (
-        run(problem, "random", Search(Limits(seed=seed))).schedule.device for seed in (0, 0, 1)
+        run(problem, "random", Context(Limits(seed=seed))).schedule.device for seed in (0, 0, 1)
     )
     assert first.tolist() == again.tolist() != other.tolist()
     assert (first[::2] == first[1::2]).all()
@@ -256,7 +256,7 @@ def test_orders_differ_in_what_they_do_with_two_ready_ops() -> None:
 def test_random_order_is_the_median() -> None:
     problem = random_problem(5, 30, memory=False)
     simulator = Simulator(problem)
-    device = run(problem, "random", Search()).schedule.device
+    device = run(problem, "random", Context()).schedule.device
     schedule = ORDERS["random"](simulator, device)
     assert violations(problem, schedule) == []
     priorities = np.random.default_rng(0).random((NUM_RANDOM_ORDERS, problem.num_ops))

@@ -20,13 +20,14 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator, list_schedule
 from pesto_cli.evaluation.violations import violations
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
+from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.round_robin import deal
 from pesto_cli.strategies.run import run
 
-QUICK = Search(Limits(time_limit_s=0.2, deterministic=True))
+QUICK = Context(Limits(time_limit_s=0.2, deterministic=True))
 GPU0, GPU1 = 1, 2
 
 
@@ -298,7 +299,7 @@ def test_pesto_is_never_worse_than_what_it_starts_from() -> None:
 def test_pesto_starts_from_a_placement_and_never_loses_it() -> None:
     problem = random_problem(np.random.default_rng(2))
     strong = run(problem, "pesto", QUICK).schedule
-    again = run(problem, "pesto", replace(QUICK, warm_start=strong.placement, num_nodes=2))
+    again = run(problem, Pesto(num_nodes=2), replace(QUICK, warm_start=strong.placement))
     assert again.makespan_us <= strong.makespan_us + 1e-9
 
 
@@ -313,10 +314,10 @@ def test_a_warm_start_has_half_of_a_thread_s_time_unless_it_is_slower_than_the_o
     pesto = sys.modules["pesto_cli.strategies.pesto"]
     monkeypatch.setattr(pesto, "refine", refine)
     monkeypatch.setattr(pesto, "lower_bound_us", lambda problem: 0.0)
-    quick = replace(QUICK, num_nodes=2)  # so that nothing is proved
-    best, poor = (run(diamond, name, quick).schedule for name in ("pesto", "single"))
+    quick = Pesto(num_nodes=2)  # so that nothing is proved
+    best, poor = (run(diamond, name, QUICK).schedule for name in (quick, "single"))
     for start in (best, poor):
-        run(diamond, "pesto", replace(quick, warm_start=start.placement))
+        run(diamond, quick, replace(QUICK, warm_start=start.placement))
     cold, from_best, others, from_poor = refined_from
     assert from_best[0] == best.makespan_us
     assert others == cold[: len(others)]
@@ -332,7 +333,7 @@ def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:
 def test_a_search_that_is_stopped_answers_with_the_best_so_far(diamond: Problem) -> None:
     stop = threading.Event()
     stop.set()
-    result = run(diamond, "pesto", Search(Limits(stop=stop)))
+    result = run(diamond, "pesto", Context(Limits(stop=stop)))
     assert result.status is SolveStatus.INTERRUPTED
     assert violations(diamond, result.schedule) == []
 

@@ -18,7 +18,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import comparison, expert_remark
 from pesto_cli.report.times import TimeScale, time_text
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.run import run
 
 MIB = 2**20
@@ -38,7 +38,7 @@ def short_of_memory(num_gpus: int = 2) -> Problem:
 
 def compared(problem: Problem) -> Layouts:
     names = ("single", "round-robin")
-    results = [run(problem, name, Search(Limits(time_limit_s=0.1))) for name in names]
+    results = [run(problem, name, Context(Limits(time_limit_s=0.1))) for name in names]
     return comparison("a/title/that/is/a/path/of/some/length.json", problem, results)
 
 
@@ -50,10 +50,11 @@ def lines_of(shown: Layouts, columns: int) -> Sequence[str]:
 
 def test_an_expert_that_loses_to_a_single_device_is_told_of() -> None:
     chain = OpGraph.build(["a", "b"], [Tensor(0, 10**6, [1])])
-    found = run(on_gpus(chain, [10.0, 10.0]), "single", Search())
-    slower = replace(found.schedule, end_us=found.schedule.end_us + 5.0)
-    for expert, remark in ((found.schedule, None), (slower, "expert is 25.0% slower than single")):
-        said = expert_remark([found, replace(found, strategy="expert", schedule=expert)])
+    found = run(on_gpus(chain, [10.0, 10.0]), "single", Context())
+    later = replace(found.schedule, end_us=found.schedule.end_us + 5.0)
+    slower = replace(found.solution, schedule=later)
+    for expert, remark in ((found.solution, None), (slower, "expert is 25.0% slower than single")):
+        said = expert_remark([found, replace(found, strategy="expert", solution=expert)])
         assert said == remark or (remark and said and said.startswith(remark))
     assert expert_remark([replace(found, strategy="expert")]) is None
 

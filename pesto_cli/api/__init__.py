@@ -48,13 +48,15 @@ from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.report.notebook import register
-from pesto_cli.strategies import STRATEGIES, Search
+from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.warm_up import warm_up
 
 __all__ = [
     "STRATEGIES",
+    "Context",
     "Limits",
-    "Search",
+    "Pesto",
     "apply",
     "capture",
     "carry_over",

@@ -18,7 +18,7 @@ from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +48,7 @@ KINDS: Mapping[Any, Kind] = {
     OpGraph: Kind("an op graph", "profile.problem.graph is one"),
     Machine: Kind("a machine", "load(name) gives one"),
     Constraints: Kind("constraints", "load(path) reads them"),
-    Search: Kind("a search", "Search(num_nodes=...) makes one"),
+    Context: Kind("a context", "Context(limits=Limits(time_limit_s=...)) makes one"),
     Round: Kind("a round", "coarsen(profile, on_round=rounds.append) collects them"),
     Mapping: Kind("a mapping from names", "such as {'mine': placement}"),
     Iterable: Kind("a list", "such as ['single', 'pesto']"),

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from pesto_cli.api.arguments import checked
-from pesto_cli.api.placing import Placed, schedule_of, strategy_of
+from pesto_cli.api.placing import Placed, solution_of, strategy_of
 from pesto_cli.coarsen import Coarsening, Considered, Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.coarsen import considered as considered_pairs
@@ -13,12 +13,12 @@ from pesto_cli.coarsen.rounds import OnRound, unheard
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import objective
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.strategies.pesto import expanded
 from pesto_cli.strategies.run import judged
-from pesto_cli.strategies.search import Answer
 
 
 @checked
@@ -83,13 +83,13 @@ def expand(profile: Profile, coarse: Profile, placed: Placed) -> Result:
         >>> expand(profile, coarse, solve(coarse, time_limit_s=5))
     """
     began = time.perf_counter()
-    schedule = schedule_of(coarse, placed)
+    schedule = solution_of(coarse, placed).schedule
     coarsening = _coarsening(profile, coarse)
     _check_devices(profile, coarsening.expand(schedule.device))
     found = expanded(Simulator(profile.problem), coarsening, schedule)
     best = min(found, key=lambda each: objective(profile.problem, each))
     name, runtime_s = f"{strategy_of(placed)}, expanded", time.perf_counter() - began
-    return judged(profile.problem, name, Answer(best), runtime_s)
+    return judged(name, Solution.of(profile.problem, best), runtime_s)
 
 
 def _coarsening(profile: Profile, coarse: Profile) -> Coarsening:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pesto_cli.api.arguments import checked
-from pesto_cli.api.placing import Placed, schedule_of
+from pesto_cli.api.placing import Placed, solution_of
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
@@ -37,8 +37,11 @@ def to_networkx(what: OpGraph | Profile, placed: Placed | None = None) -> Any:
                 "expected: give the one that was solved."
             )
         return graph_to_networkx(what)
-    schedule = None if placed is None else schedule_of(what, placed)
-    graph = graph_to_networkx(what.problem, schedule)
+    if placed is None:
+        graph = graph_to_networkx(what.problem)
+    else:
+        found = solution_of(what, placed)
+        graph = graph_to_networkx(found.problem, found.schedule)
     for node, members in zip(graph.nodes.values(), what.members or (), strict=False):
         node["members"] = list(members)
     return graph

@@ -5,7 +5,7 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import considered
-from pesto_cli.api.placing import Placed, by_name, compare, schedule_of, simulate
+from pesto_cli.api.placing import Placed, compare, simulate, solution_of
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.data.result import Result
@@ -51,16 +51,22 @@ def report(
     problem = profile.problem
     shown = []
     for name, given_placement in placements.items():
-        placed = by_name(profile, given_placement)
-        result = simulate(profile, placed)
-        held = held_over_time(problem, result.schedule)
-        chain = critical_chain(problem, result.schedule)
-        shown.append(Shown(name, result, held, chain, placed.provenance, placed.file_hash))
+        result = simulate(profile, given_placement)
+        held = held_over_time(result.problem, result.schedule)
+        chain = critical_chain(result.problem, result.schedule)
+        shown.append(Shown(name, result, held, chain, *_origin(profile, given_placement)))
     given = {each.result.strategy: each.result for each in shown}
     baselines = [given.get(name) or compare(profile, [name])[0] for name in REPORT_BASELINES]
     coarsening = coarsen_problem(problem, REPORT_NODES)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     return report_page(title, profile, shown, baselines, coarse)
+
+
+def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[str, Any], str]:
+    """Where a placement comes from, and the hash of its file."""
+    if isinstance(placed, Result):
+        return {"strategy": placed.strategy, "profile_hash": profile.file_hash}, ""
+    return placed.provenance, placed.file_hash
 
 
 @checked
@@ -79,10 +85,10 @@ def timeline(
     Example:
         >>> timeline(profile, solve(profile), width=700)
     """
-    schedule = schedule_of(profile, placed)
-    chain = critical_chain(profile.problem, schedule)
+    found = solution_of(profile, placed)
+    chain = critical_chain(found.problem, found.schedule)
     return timeline_chart(
-        profile.problem, schedule, chain, title=title, width=width, most_bars=most_bars
+        found.problem, found.schedule, chain, title=title, width=width, most_bars=most_bars
     )
 
 
@@ -102,10 +108,10 @@ def memory(
     Example:
         >>> save("memory.svg", memory(profile, load("rnnlm.placement.json")))
     """
-    schedule = schedule_of(profile, placed)
-    held = held_over_time(profile.problem, schedule)
+    found = solution_of(profile, placed)
+    held = held_over_time(found.problem, found.schedule)
     return memory_chart(
-        profile.problem, schedule, held, title=title, width=width, most_steps=most_steps
+        found.problem, found.schedule, held, title=title, width=width, most_steps=most_steps
     )
 
 
@@ -126,8 +132,8 @@ def layers(
         >>> coarse = coarsen(profile, 60)
         >>> layers(coarse, solve(coarse, time_limit_s=5))
     """
-    device = schedule_of(profile, placed).device
-    return layers_chart(profile.problem, device, title=title, width=width, notes=notes)
+    found = solution_of(profile, placed)
+    return layers_chart(found.problem, found.schedule.device, title=title, width=width, notes=notes)
 
 
 @checked

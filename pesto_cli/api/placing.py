@@ -1,7 +1,7 @@
 """Placements found, compared, simulated, and carried over to changed graphs."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,8 +9,10 @@ from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation.memory import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator, replay
@@ -18,25 +20,30 @@ from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
-from pesto_cli.strategies import STRATEGIES, Search, order
+from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.carried_over import start_from
-from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.search import Answer
+from pesto_cli.strategies.context import is_search, parameters
+from pesto_cli.strategies.run import chosen, judged, run
 
 Placed = Result | Schedule | PlacementFile
 
 
 @checked
 def solve(
-    profile: Profile, strategy: str = "pesto", search: Search | None = None, **limits: Any
+    profile: Profile,
+    strategy: str | Strategy = "pesto",
+    context: Context | None = None,
+    **options: Any,
 ) -> Result:
     """Find a schedule that fits into memory.
 
     Args:
         profile: what is to be placed.
-        strategy: a name in `STRATEGIES`.
-        search: how to search.
-        limits: in place of the search's: `time_limit_s`, `seed`, `workers`, `deterministic`.
+        strategy: a name in `STRATEGIES`, or any callable of the form of `Strategy`, such as
+            `Pesto(num_nodes=300)`.
+        context: limits, warm start and who hears of progress.
+        options: of the context (`time_limit_s`, `seed`, `workers`, `deterministic`, `warm_start`),
+            and parameters of the strategy (of `pesto`: `num_nodes`, `solver`, ...).
 
     Returns:
         `makespan_us`, `lower_bound_us`, `gap` (between the two, as a share of the makespan),
@@ -52,13 +59,13 @@ def solve(
         >>> solve(profile, time_limit_s=10, workers=4).makespan_us
     """
     problem = profile.problem
-    result = run(problem, strategy, _limited(search or Search(), limits))
+    result = _run(problem, [strategy], context or Context(), options)[0]
     if result.status is not SolveStatus.OUT_OF_MEMORY:
         return result
     reason = unavoidable_shortfall(problem)
-    kind = NoSolutionError if reason is None and strategy == "pesto" else InfeasibleError
+    kind = NoSolutionError if reason is None and is_search(chosen(strategy)) else InfeasibleError
     error = kind(
-        f"no placement that {strategy} found in {result.runtime_s:.1f} s fits into memory: "
+        f"no placement that {result.strategy} found in {result.runtime_s:.1f} s fits into memory: "
         f"{shortfall_text(problem, result)} ({reason or 'more time may find one that fits'}); "
         "reduce the batch size, use devices with more memory, or relax the headroom."
     )
@@ -66,31 +73,45 @@ def solve(
     raise error
 
 
-def _limited(search: Search, limits: Mapping[str, Any]) -> Search:
-    known, of_search = ([field.name for field in fields(kind)] for kind in (Limits, Search))
-    for name in limits:
-        if name not in known:
+def _run(
+    problem: Problem,
+    strategies: Sequence[str | Strategy],
+    context: Context,
+    options: Mapping[str, Any],
+) -> list[Result]:
+    """Let strategies solve a problem with options of the context and parameters of their own."""
+    limits, others = ({field.name for field in fields(kind)} for kind in (Limits, Context))
+    own = set().union(*(parameters(chosen(each)) for each in strategies))
+    for name in options:
+        if name not in limits | others | own:
             raise TypeError(
-                f"unexpected keyword argument {name!r}: limits are {', '.join(known)}, and "
-                f"search=Search(num_nodes=...) has {', '.join(of_search[1:])}."
+                f"unexpected keyword argument {name!r}: limits are {_listed(limits)}; parameters "
+                f"of what was chosen are {_listed(own) or 'none'}."
             )
-    return replace(search, limits=replace(search.limits, **limits))
+    given = [{name: options[name] for name in options.keys() & names} for names in (limits, others)]
+    context = replace(context, limits=replace(context.limits, **given[0]), **given[1])
+    values = {name: options[name] for name in options.keys() & own}
+    return [run(problem, each, context, **values) for each in strategies]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 @checked
 def compare(
     profile: Profile,
-    strategies: Iterable[str] = tuple(STRATEGIES),
-    search: Search | None = None,
-    **limits: Any,
+    strategies: Iterable[str | Strategy] = tuple(STRATEGIES),
+    context: Context | None = None,
+    **options: Any,
 ) -> Comparison:
     """Every strategy's result on the same problem, also what exceeds the memory.
 
     Args:
         profile: what is to be placed.
-        strategies: names in `STRATEGIES`.
-        search: how to search, for each of them.
-        limits: as of `solve`, for each of them.
+        strategies: names in `STRATEGIES`, or callables of the form of `Strategy`.
+        context: of each of them.
+        options: as of `solve`, for each of them.
 
     Raises:
         BadInputError: no such strategy, none at all, or a limit is out of range.
@@ -98,13 +119,13 @@ def compare(
     Example:
         >>> compare(profile, ["single", "expert", "pesto"], time_limit_s=10)
     """
-    search = _limited(search or Search(), limits)
-    results = tuple(run(profile.problem, name, search) for name in strategies)
-    if not results:
+    every = list(strategies)
+    if not every:
         raise BadInputError(
             f"no strategy is to be compared; one or more of {', '.join(STRATEGIES)} were expected."
         )
-    return Comparison(profile.problem, results)
+    results = _run(profile.problem, every, context or Context(), options)
+    return Comparison(profile.problem, tuple(results))
 
 
 @checked
@@ -124,7 +145,7 @@ def placement(
     Example:
         >>> save("rnnlm.placement.json", placement(profile, solve(profile)))
     """
-    _check_size(profile, result.schedule)
+    solution_of(profile, result)
     return named_placement(profile, result, parameters)
 
 
@@ -138,11 +159,12 @@ def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
     Example:
         >>> simulate(profile, load("rnnlm.placement.json")).makespan_us
     """
-    placed = by_name(profile, placed)
     began = time.perf_counter()
-    answer = Answer(replay(profile.problem, placed.match(profile.problem)))
-    runtime_s = time.perf_counter() - began
-    return judged(profile.problem, strategy_of(placed), answer, runtime_s)
+    solution = solution_of(profile, placed)
+    if isinstance(placed, Result):
+        schedule = replay(solution.problem, solution.schedule.placement)
+        solution = replace(solution, schedule=schedule)
+    return judged(strategy_of(placed), solution, time.perf_counter() - began)
 
 
 @checked
@@ -152,7 +174,7 @@ def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
     Where nothing is left (`num_by_name` is 0), it is a placement like any other.
 
     Example:
-        >>> search = Search(warm_start=carry_over(profile, old).placement)
+        >>> solve(profile, warm_start=carry_over(profile, old).placement)
     """
     return start_from(placed, Simulator(profile.problem))
 
@@ -166,27 +188,25 @@ def random_orders_us(
     return order.random_orders_us(Simulator(profile.problem), device, count, seed)
 
 
-def schedule_of(profile: Profile, placed: Placed) -> Schedule:
-    """Of a result, a schedule, or a placement, which is replayed.
+def solution_of(profile: Profile, placed: Placed) -> Solution:
+    """Of a result, of a schedule of the profile, or of a placement, which is replayed.
 
     Raises:
-        BadInputError: it is of other ops.
+        BadInputError: it is of other ops or devices.
     """
+    expect("what is placed", placed, Result | Schedule | PlacementFile)
+    problem = profile.problem
     if isinstance(placed, PlacementFile):
-        placed = simulate(profile, placed)
-    schedule = placed.schedule if isinstance(placed, Result) else placed
-    _check_size(profile, schedule)
-    return schedule
-
-
-def by_name(profile: Profile, placed: PlacementFile | Result) -> PlacementFile:
-    """A placement as it is, and a result's.
-
-    Raises:
-        BadInputError: it is neither, or of other ops.
-    """
-    expect("what is placed", placed, PlacementFile | Result)
-    return placement(profile, placed) if isinstance(placed, Result) else placed
+        return Solution.of(problem, replay(problem, placed.match(problem)))
+    found = placed.solution if isinstance(placed, Result) else Solution.of(problem, placed)
+    num_placed = found.asked.num_ops if isinstance(placed, Result) else len(placed.device)
+    if num_placed != problem.num_ops:
+        raise BadInputError(
+            f"the schedule is of {num_placed:,} ops and the profile has {problem.num_ops:,}; a "
+            "schedule of the same ops was expected: solve(profile) gives one, and expand(profile, "
+            "coarse, result) where it is of a coarse profile."
+        )
+    return found
 
 
 def strategy_of(placed: Placed) -> str:
@@ -195,16 +215,6 @@ def strategy_of(placed: Placed) -> str:
         return placed.strategy
     provenance = placed.provenance if isinstance(placed, PlacementFile) else {}
     return str(provenance.get("strategy", "placement"))
-
-
-def _check_size(profile: Profile, schedule: Schedule) -> None:
-    num_ops, num_placed = profile.problem.num_ops, len(schedule.device)
-    if num_placed != num_ops:
-        raise BadInputError(
-            f"the schedule is of {num_placed:,} ops and the profile has {num_ops:,}; a schedule of "
-            "the same ops was expected: solve(profile) gives one, and expand(profile, coarse, "
-            "result) where it is of a coarse profile."
-        )
 
 
 @checked

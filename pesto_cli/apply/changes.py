@@ -12,7 +12,6 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.files.placement import OF_A_COARSE_PROFILE
 from pesto_cli.graphdef.read import StepGraph, read_step
 
 Order = Literal["full", "none"]
@@ -69,7 +68,7 @@ def changes_of_step(
     devices: Mapping[str, str] | None = None,
 ) -> Changes:
     """Work out the same for the step of a MetaGraphDef that has the ops of the placement."""
-    placed = _by_op(step, placement)
+    placed = placement.of_graph(step.graph)
     _check_groups(step.graph, placed, placement.devices)
     names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})
     _check_kernels(step, placed, names)
@@ -86,20 +85,6 @@ def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
             f"this one has {step.graph_hash[:12]}; apply it to the graph that was profiled, or "
             "profile and solve this one."
         )
-    different = set(step.graph.names) ^ set(placement.names)
-    if different:
-        has_fewer = different.isdisjoint(placement.names)
-        raise BadInputError(
-            f"placement of another graph: {len(different)} ops are in only one of the two, such as "
-            f"{min(different)!r}; the same ops were expected: profile and solve this graph"
-            + (f", or {OF_A_COARSE_PROFILE}." if has_fewer else ".")
-        )
-
-
-def _by_op(step: StepGraph, placement: PlacementFile) -> Placement:
-    row_of = {name: row for row, name in enumerate(placement.names)}
-    rows = [row_of[name] for name in step.graph.names]
-    return Placement(np.array(placement.device)[rows], np.array(placement.rank)[rows])
 
 
 def _check_groups(graph: OpGraph, placed: Placement, planned: Sequence[str]) -> None:

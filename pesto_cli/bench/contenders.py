@@ -1,23 +1,26 @@
 """Who takes part: every strategy as it is, Baechi's placers in all settings, and pesto in parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import ClassVar
 
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import objective
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.strategies import STRATEGIES, Answer, Search, Strategy
-from pesto_cli.strategies.baechi import SETTINGS, m_etf, m_sct, m_topo
-from pesto_cli.strategies.expert import expert
-from pesto_cli.strategies.pesto import pesto, solve_coarsely
-from pesto_cli.strategies.single import single
+from pesto_cli.strategies import STRATEGIES, Context, Strategy
+from pesto_cli.strategies.baechi import SETTINGS, MEtf, MSct, MTopo
+from pesto_cli.strategies.context import is_search
+from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.single import Single
 
 PESTO = "pesto"
 FROM_SINGLE = "pesto from single"
 ILP_ALONE = "ILP alone"
 
 RIVALS = tuple(name for name in STRATEGIES if name != PESTO)
-_BAECHI: Mapping[str, Callable[..., Answer]] = {"m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct}
+_BAECHI: Mapping[str, type[MTopo | MEtf | MSct]] = {"m-topo": MTopo, "m-etf": MEtf, "m-sct": MSct}
 BAECHI = tuple(_BAECHI)
 
 TUNED: Mapping[str, tuple[str, ...]] = {
@@ -28,38 +31,55 @@ TUNED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Contender:
-    """uses_time: it searches for as long as it may, so that its answer depends on the limit."""
+    """A strategy that takes part.
+
+    strategy: with the coarse size and the congestion of the job where it has such parameters.
+    """
 
     strategy: Strategy
-    uses_time: bool = False
+
+    @property
+    def uses_time(self) -> bool:
+        """It searches until its limits, so that its solution depends on them."""
+        return is_search(self.strategy)
 
 
-def pesto_from_single(simulator: Simulator, search: Search) -> Answer:
+@dataclass(frozen=True)
+class PestoFromSingle(Pesto):
     """`pesto` that starts from one device, and from no rival's placement."""
-    start = single(simulator, search).schedule.placement
-    return pesto(simulator, replace(search, warm_start=start, cheap_starts=False))
+
+    name: ClassVar[str] = FROM_SINGLE
+    cheap_starts: bool = False
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Start from `single`."""
+        start = Single()(problem, context).schedule.placement
+        return super().__call__(problem, replace(context, warm_start=start))
 
 
-def ilp_alone(simulator: Simulator, search: Search) -> Answer:
-    """The paper's Pesto: coarsen, solve the ILP, expand, and no refinement.
+@dataclass(frozen=True)
+class IlpAlone(Pesto):
+    """The paper's Pesto: coarsen, solve the ILP, expand, and no refinement."""
 
-    The ILP gets the starts that it gets in `pesto`. If it finds nothing, the best of these is left.
-    """
-    starts = [single(simulator, search).schedule, expert(simulator, search).schedule]
-    found = solve_coarsely(simulator, search, search.limits, starts)
-    schedules = found.schedules or starts
-    best = min(schedules, key=lambda schedule: objective(simulator.problem, schedule))
-    return Answer(best, found.lower_bound_us)
+    name: ClassVar[str] = ILP_ALONE
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Give the ILP `single` and `expert` to start from; without a solution, take the better."""
+        starts = [place(problem, context).schedule for place in (Single(), Expert())]
+        found = self.solve_coarsely(Simulator(problem), context.limits, starts)
+        schedules = found.schedules or starts
+        best = min(schedules, key=lambda schedule: objective(problem, schedule))
+        return Solution.of(problem, best, found.lower_bound_us)
 
 
 CONTENDERS: Mapping[str, Contender] = {
     **{name: Contender(STRATEGIES[name]) for name in RIVALS},
     **{
-        f"{placer}, {setting}": Contender(partial(function, settings=settings))
-        for placer, function in _BAECHI.items()
+        f"{placer}, {setting}": Contender(placer_type(settings))
+        for placer, placer_type in _BAECHI.items()
         for setting, settings in SETTINGS.items()
     },
-    PESTO: Contender(STRATEGIES[PESTO], uses_time=True),
-    FROM_SINGLE: Contender(pesto_from_single, uses_time=True),
-    ILP_ALONE: Contender(ilp_alone, uses_time=True),
+    PESTO: Contender(STRATEGIES[PESTO]),
+    FROM_SINGLE: Contender(PestoFromSingle()),
+    ILP_ALONE: Contender(IlpAlone()),
 }

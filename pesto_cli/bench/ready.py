@@ -7,8 +7,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.warm_up import warm_up
 
 
@@ -20,4 +19,4 @@ def made_ready(contender: str) -> None:
     graph = OpGraph.build(names, [Tensor(op, 2**20, [op + 1]) for op in range(3)])
     problem = Problem.build(graph, {"GPU": [10.0] * 4}, PRESETS["v100x2-nvlink"])
     limits = Limits(time_limit_s=0.01, deterministic=True)
-    CONTENDERS[contender].strategy(Simulator(problem), Search(limits))
+    CONTENDERS[contender].strategy(problem, Context(limits))

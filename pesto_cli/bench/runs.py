@@ -26,7 +26,8 @@ from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_bytes, sha256
 from pesto_cli.files.storage import parse_json, write_json
-from pesto_cli.strategies import Search
+from pesto_cli.strategies import Context
+from pesto_cli.strategies.context import with_parameters
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.strategies.run import judged
 
@@ -158,14 +159,16 @@ def make(job: Job, key: Mapping[str, Any]) -> Record:
     limits = Limits(**asdict(job.effort))
     if not CONTENDERS[job.contender].uses_time:
         limits = replace(limits, time_limit_s=ENDLESS_S)  # rivals take what they take
-    search = Search(limits=limits, num_nodes=job.num_nodes, congestion=job.congestion)
+    strategy = with_parameters(
+        CONTENDERS[job.contender].strategy, num_nodes=job.num_nodes, congestion=job.congestion
+    )
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     try:
-        answer = CONTENDERS[job.contender].strategy(Simulator(problem), search)
+        solution = strategy(problem, Context(limits))
     except PestoError as error:
         return Record(**about, refused=str(error))
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
-    result = judged(problem, job.contender, answer, took_s)
+    result = judged(job.contender, solution, took_s)
     schedule = result.schedule
     peaks = zip(problem.machine.devices, schedule.peak_bytes.tolist(), strict=True)
     return Record(

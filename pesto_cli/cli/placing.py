@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pesto_cli.cli.options import (
     PATH,
@@ -95,28 +96,37 @@ def solve(
     from pesto_cli.report.sections import sections_markdown
     from pesto_cli.report.solved import solved_section
     from pesto_cli.report.tables import comparison
+    from pesto_cli.strategies.context import is_search, parameters, with_parameters
 
     check_output(output, profile)
-    _check_strategies([strategy])
+    values = _parameters([strategy], options)
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
     priced = _constrained(profile, options, read, quiet)
     start = None
-    if warm_start is not None and strategy != "pesto":
-        raise BadInputError(f"strategy {strategy!r} takes no warm start; 'pesto' does.")
+    chosen = with_parameters(api.STRATEGIES[strategy], **values)
+    if warm_start is not None and not is_search(chosen):
+        searches = [name for name, each in api.STRATEGIES.items() if is_search(each)]
+        raise BadInputError(
+            f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
+            "out, or choose another strategy."
+        )
     if warm_start is not None:
         start = _carried_over(warm_start, priced, quiet, read)
     with _stoppable() as stop:
-        search = _search_from(options, stop, quiet)
+        context = _context_from(options, stop, quiet)
         if start is not None and start.num_by_name:
-            search = replace(search, warm_start=start.placement)
-        with searching(strategy, search, quiet) as watched:
-            result = api.solve(priced, strategy, watched)
-    if options["deterministic"]:
-        options["workers"] = 1
-    parameters = options if strategy == "pesto" else {"seed": options["seed"]}
-    placed = api.placement(priced, result, dict(sorted((parameters | read).items())))
+            context = replace(context, warm_start=start.placement)
+        with searching(strategy, context, quiet) as watched:
+            result = api.solve(priced, strategy, watched, **values)
+    made_by: dict[str, Any] = {"seed": options["seed"]}
+    if is_search(chosen):
+        made_by |= {name: options[name] for name in ("time_limit", "deterministic")}
+        made_by["workers"] = 1 if options["deterministic"] else options["workers"]
+    placed = api.placement(
+        priced, result, dict(sorted((made_by | parameters(chosen) | read).items()))
+    )
     api.write_placement(output, placed)
     if summary is not None:
         section = solved_section(priced.problem, result)
@@ -203,18 +213,19 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison, expert_remark
+    from pesto_cli.strategies.run import run
 
     names = list(api.STRATEGIES)
     if strategies != "all":
         names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
-    _check_strategies(names)
+    values = _parameters(names, options)
     priced = _constrained(profile, options, {}, quiet)
     results: list[Any] = []
     with _stoppable() as stop:
-        search = _search_from(options, stop, quiet)
+        context = _context_from(options, stop, quiet)
         for name in names:
-            with searching(name, search, quiet) as watched:
-                results.extend(api.compare(priced, [name], watched))
+            with searching(name, context, quiet) as watched:
+                results.append(run(priced.problem, name, watched, **values))
     if as_json:
         echo_json([result_json(priced.problem, result) for result in results])
     else:
@@ -226,13 +237,47 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         sys.exit(INTERRUPTED)
 
 
-def _check_strategies(names: Sequence[str]) -> None:
-    """Before kernels are compiled for them."""
+# Options that are parameters of a strategy, and what these are called.
+PARAMETERS = {
+    "solver": "solver",
+    "num_nodes": "num_nodes",
+    "no_congestion": "congestion",
+    "balance": "balance",
+}
+
+
+def _parameters(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of parameters that options give; one that none of the strategies has is refused."""
     from pesto_cli import api
+    from pesto_cli.strategies.context import parameters
 
     for name in names:
         if name not in api.STRATEGIES:
             raise unknown_name("strategy", name, api.STRATEGIES)
+    values = {name: options[option] for option, name in PARAMETERS.items()}
+    values["congestion"] = not options["no_congestion"]
+    own = set().union(*(parameters(api.STRATEGIES[name]) for name in names))
+    for option, name in PARAMETERS.items():
+        if name not in own and _is_given(option):
+            raise BadInputError(
+                f"--{option.replace('_', '-')} is no option of {' or '.join(map(repr, names))}; "
+                f"it is one of {_those_with(name)}: "
+                "leave it out, or choose one of these."
+            )
+    return {name: value for name, value in values.items() if name in own}
+
+
+def _is_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT
+
+
+def _those_with(parameter: str) -> str:
+    from pesto_cli import api
+    from pesto_cli.strategies.context import parameters
+
+    having = (name for name, each in api.STRATEGIES.items() if parameter in parameters(each))
+    return ", ".join(having)
 
 
 def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
@@ -275,8 +320,8 @@ def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
     return carried
 
 
-def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
-    """The search that the command's options ask for."""
+def _context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
+    """The limits that the command's options ask for; kernels are compiled before they begin."""
     from pesto_cli import api, ilp, kernels
 
     if options["solver"] not in ilp.SOLVERS:
@@ -294,13 +339,7 @@ def _search_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
         deterministic=options["deterministic"],
         stop=stop,
     )
-    return api.Search(
-        limits=limits,
-        solver=options["solver"],
-        num_nodes=options["num_nodes"],
-        congestion=not options["no_congestion"],
-        balance=options["balance"],
-    )
+    return api.Context(limits=limits)
 
 
 @contextmanager

@@ -197,8 +197,8 @@ def _solved(strategy: str, priced: Any, limits: Any, quiet: bool) -> Any:
     """The placement that a strategy finds."""
     from pesto_cli import api
 
-    with searching(strategy, api.Search(limits=limits), quiet) as search:
-        return api.placement(priced, api.solve(priced, strategy, search))
+    with searching(strategy, api.Context(limits=limits), quiet) as context:
+        return api.placement(priced, api.solve(priced, strategy, context))
 
 
 def _check(name: str, verification: Any, quiet: bool) -> None:

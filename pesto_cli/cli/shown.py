@@ -19,15 +19,15 @@ def shown(what: str, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def searching(strategy: str, search: Any, quiet: bool) -> Iterator[Any]:
-    """The same search, with progress on stderr."""
+def searching(strategy: str, context: Any, quiet: bool) -> Iterator[Any]:
+    """The same context, with progress on stderr."""
     from pesto_cli.report.progress import progress_on_stderr
 
     if quiet:
-        yield search
+        yield context
         return
-    with progress_on_stderr(strategy, search.limits) as tell:
-        yield replace(search, on_progress=tell)
+    with progress_on_stderr(strategy, context.limits) as tell:
+        yield replace(context, on_progress=tell)
 
 
 @contextmanager

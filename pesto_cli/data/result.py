@@ -8,6 +8,7 @@ from typing import Literal
 from pesto_cli.data.machine import short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 
 # Sums of doubles in another order differ by rounding, and solvers round more: CP-SAT's whole units
 # of time, HiGHS's gap and CBC's eight digits come to less than this share of the makespan.
@@ -68,29 +69,39 @@ class MemoryPeak:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A strategy's schedule of the full graph, with what is known of its quality.
+    """A strategy's solution, with what is known of its quality.
 
-    makespan_us and lower_bound_us are of the full graph: the first by the simulator, the second by
-    `bounds`. A coarse model's own objective and bound never stand here.
+    makespan_us and lower_bound_us are of the full graph: the first by the simulator, the second
+    holds for every plan that the strategy was allowed. A coarse model's own objective and bound
+    never stand here.
     memory_peaks: of every device whose memory the schedule exceeds.
-    devices: names of the machine's, which the schedule has as numbers; empty if they are not known.
-    notes: what of the strategy was left out, such as an ILP that is too large; a sentence each.
     """
 
     strategy: str
     status: SolveStatus
-    schedule: Schedule
-    lower_bound_us: float
+    solution: Solution
     runtime_s: float
     memory_peaks: tuple[MemoryPeak, ...] = ()
-    devices: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        size = f"{len(self.schedule.device):,} ops"
-        where = f" on {short_list(self.devices)}" if self.devices else ""
+        size = f"{self.problem.num_ops:,} ops on {short_list(self.problem.machine.index_of)}"
         times = f"makespan {self.makespan_us:,.1f} us, lower bound {self.lower_bound_us:,.1f} us"
-        return f"<Result: {self.strategy}, {self.status}, {size}{where}, {times}>"
+        return f"<Result: {self.strategy}, {self.status}, {size}, {times}>"
+
+    @property
+    def problem(self) -> Problem:
+        """What was solved: of the graph that was asked about, or of a rewritten one."""
+        return self.solution.problem
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of `problem`."""
+        return self.solution.schedule
+
+    @property
+    def lower_bound_us(self) -> float:
+        """See `Solution`."""
+        return self.solution.lower_bound_us
 
     @property
     def makespan_us(self) -> float:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pesto_cli import __version__
 from pesto_cli.data.graph import IntArray, OpGraph
-from pesto_cli.data.machine import short_list
+from pesto_cli.data.machine import Machine, short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Placement, sent_bytes
@@ -89,29 +89,47 @@ class PlacementFile:
             BadInputError: it places other ops, or on devices that the machine lacks or that may
                 not run them, or splits a colocation group.
         """
-        missing = sorted(set(problem.graph.names) - set(self.names))
-        unknown = sorted(set(self.names) - set(problem.graph.names))
+        placed = self.on_machine(problem.graph, problem.machine)
+        _check_devices(problem, placed.device)
+        return placed
+
+    def on_machine(self, graph: OpGraph, machine: Machine) -> Placement:
+        """The placement in the order of a graph's ops, with devices as indices into a machine's.
+
+        Raises:
+            BadInputError: it places other ops, or uses a device that the machine lacks.
+        """
+        known = machine.index_of
+        for name in self.devices:
+            if name not in known:
+                raise BadInputError(
+                    f"the placement uses device {name!r}; one of {', '.join(known)} was expected."
+                )
+        placed = self.of_graph(graph)
+        index = np.array([known[name] for name in self.devices], dtype=np.int64)
+        return Placement(index[placed.device], placed.rank)
+
+    def of_graph(self, graph: OpGraph) -> Placement:
+        """The placement in the order of a graph's ops, with devices as indices into `devices`.
+
+        Raises:
+            BadInputError: it places other ops.
+        """
+        row_of = {name: row for row, name in enumerate(self.names)}
+        missing = sorted(set(graph.names) - row_of.keys())
+        unknown = sorted(row_of.keys() - set(graph.names))
         if missing or unknown:
             raise BadInputError(
                 "the placement is of another graph: "
                 + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
                 + ("; " if missing and unknown else "")
                 + (f"it has {len(unknown)} others such as {unknown[0]!r}" if unknown else "")
-                + "; solve this profile to get its own"
+                + "; profile and solve this graph to get its own"
                 + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
             )
-        known = problem.machine.index_of
-        for name in self.devices:
-            if name not in known:
-                raise BadInputError(
-                    f"the placement uses device {name!r}; one of {', '.join(known)} was expected."
-                )
-        index = np.array([known[name] for name in self.devices], dtype=np.int64)
-        row_of = {name: row for row, name in enumerate(self.names)}
-        rows = np.array([row_of[name] for name in problem.graph.names], dtype=np.int64)
-        device = index[np.array(self.device, dtype=np.int64)[rows]]
-        _check_devices(problem, device)
-        return Placement(device, np.array(self.rank, dtype=np.int64)[rows])
+        rows = np.array([row_of[name] for name in graph.names], dtype=np.int64)
+        device, rank = (np.array(column, dtype=np.int64) for column in (self.device, self.rank))
+        return Placement(device[rows], rank[rows])
 
 
 def _check_devices(problem: Problem, device: IntArray) -> None:
@@ -211,7 +229,17 @@ def _check_lengths(path: Path | str, parsed: _PlacementSchema) -> None:
 def placement(
     profile: Profile, result: Result, parameters: Mapping[str, Any] | None = None
 ) -> PlacementFile:
-    """A result as it stands in a file; `parameters` are those that made it, for the record."""
+    """A result as it stands in a file; `parameters` are those that made it, for the record.
+
+    Raises:
+        BadInputError: the result is of a rewritten graph.
+    """
+    if result.solution.is_rewritten:
+        raise BadInputError(
+            f"{result.strategy} has {result.problem.num_ops:,} ops of a rewritten graph, which "
+            "cannot be written to a placement; a result of the graph as it is was expected: take "
+            "another strategy."
+        )
     graph, schedule = profile.problem.graph, result.schedule
     return PlacementFile(
         devices=[device.name for device in profile.problem.machine.devices],

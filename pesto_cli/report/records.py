@@ -19,12 +19,13 @@ def result_json(problem: Problem, result: Result) -> dict[str, Any]:
         "status": str(result.status),
         "makespan_us": result.makespan_us,
         "lower_bound_us": result.lower_bound_us,
+        "bound_holds_for": str(result.solution.bound_holds_for),
         "gap": result.gap,
         "peak_bytes": _by_device(machine, result.schedule.peak_bytes.tolist()),
         "shortfall_bytes": _by_device(machine, shortfall_bytes(problem, result.schedule).tolist()),
         "memory_peaks": list(map(_peak_json, result.memory_peaks)),
         "runtime_s": result.runtime_s,
-        "notes": list(result.notes),
+        "notes": list(result.solution.notes),
     }
 
 

@@ -55,4 +55,4 @@ def solved_section(problem: Problem, result: Result) -> Section:
         ["took", f"{result.runtime_s:.1f} s"],
     ]
     how = f"by {result.strategy}, {result.status}"
-    return Section(remarks=[how, *result.notes], columns=["", "predicted"], rows=rows)
+    return Section(remarks=[how, *result.solution.notes], columns=["", "predicted"], rows=rows)

@@ -2,29 +2,29 @@
 
 from collections.abc import Mapping
 
-from pesto_cli.strategies.baechi import m_etf, m_sct, m_topo
-from pesto_cli.strategies.dpos import dpos
-from pesto_cli.strategies.expert import expert
-from pesto_cli.strategies.heft import heft
-from pesto_cli.strategies.metis import metis
-from pesto_cli.strategies.pesto import pesto
-from pesto_cli.strategies.random import random
-from pesto_cli.strategies.round_robin import round_robin
-from pesto_cli.strategies.search import Answer, Search, Strategy
-from pesto_cli.strategies.single import single
+from pesto_cli.strategies.baechi import MEtf, MSct, MTopo
+from pesto_cli.strategies.context import Context, Strategy
+from pesto_cli.strategies.dpos import FastT
+from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.heft import Heft
+from pesto_cli.strategies.metis import Metis
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.random import Random
+from pesto_cli.strategies.round_robin import RoundRobin
+from pesto_cli.strategies.single import Single
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "single": single,
-    "round-robin": round_robin,
-    "expert": expert,
-    "m-topo": m_topo,
-    "m-etf": m_etf,
-    "m-sct": m_sct,
-    "heft": heft,
-    "fastt": dpos,
-    "metis": metis,
-    "random": random,
-    "pesto": pesto,
+    "single": Single(),
+    "round-robin": RoundRobin(),
+    "expert": Expert(),
+    "m-topo": MTopo(),
+    "m-etf": MEtf(),
+    "m-sct": MSct(),
+    "heft": Heft(),
+    "fastt": FastT(),
+    "metis": Metis(),
+    "random": Random(),
+    "pesto": Pesto(),
 }
 
-__all__ = ["STRATEGIES", "Answer", "Search", "Strategy"]
+__all__ = ["STRATEGIES", "Context", "Strategy"]

@@ -13,20 +13,29 @@ model, which learns what transfers take: see `rounds`. Departures:
 - the paper does not say what an op's memory is: see `rounds`.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.data.solution import Solution
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, largest, upward_rank
 from pesto_cli.strategies.rounds import best_of_rounds
-from pesto_cli.strategies.search import Answer, Search
 
 
-def dpos(simulator: Simulator, search: Search) -> Answer:
-    """Place without congestion, judge with it, and again."""
-    return Answer(best_of_rounds(simulator, search, dpos_schedule))
+@dataclass(frozen=True)
+class FastT:
+    """FastT's device placement and operation sequencing (DPOS)."""
+
+    name: ClassVar[str] = "fastt"
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Place without congestion, judge with it, and again."""
+        return Solution.of(problem, best_of_rounds(problem, context, dpos_schedule))
 
 
 def dpos_schedule(problem: Problem, need_bytes: FloatArray) -> Own:

@@ -6,61 +6,75 @@ Where most work is in layers with parallel branches, as in the cells of NASNet: 
 layer divided evenly among the accelerators, if that is faster.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.canonical import RESOLUTION, rounded
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, rounding_us
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.layers import Layers, layers_of_groups
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
-
-# Ways to cut that are tried: some tens on up to eight devices, thousands on 64.
-MOST_CUTS = 1000
 
 
-def expert(simulator: Simulator, search: Search) -> Answer:
-    """Start from the cuts that balance work best, and shift them while the makespan improves."""
-    problem = simulator.problem
-    layers = layers_of_groups(problem.graph, problem.min_duration_us)
-    hands, elsewhere = accelerators(problem), fastest_device(problem)
-    group_us = group_time_us(problem)
-    movable = np.isfinite(group_us[:, hands]).any(axis=1)
-    finite = np.where(np.isfinite(group_us[:, hands]), group_us[:, hands], 0.0)
-    work_us = np.zeros((len(layers.names), len(hands)))
-    np.add.at(work_us, layers.of_group[movable], finite[movable])
+@dataclass(frozen=True)
+class Expert:
+    """Layers over the accelerators, balanced by work.
 
-    def schedule(part: IntArray) -> Schedule:
-        device = np.array(hands)[part]
-        allowed = problem.group_allowed[np.arange(len(device)), device]
-        return ordered(
-            simulator, np.where(allowed, device, elsewhere)[problem.graph.colocation_group]
+    most_cuts: ways to cut that are tried: there are some tens on up to eight devices, and
+        thousands on 64.
+    """
+
+    name: ClassVar[str] = "expert"
+    most_cuts: int = 1000
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Start from the cuts that balance work best, and shift them while that helps."""
+        simulator = Simulator(problem)
+        layers = layers_of_groups(problem.graph, problem.min_duration_us)
+        hands, elsewhere = accelerators(problem), fastest_device(problem)
+        group_us = group_time_us(problem)
+        movable = np.isfinite(group_us[:, hands]).any(axis=1)
+        finite = np.where(np.isfinite(group_us[:, hands]), group_us[:, hands], 0.0)
+        work_us = np.zeros((len(layers.names), len(hands)))
+        np.add.at(work_us, layers.of_group[movable], finite[movable])
+
+        def schedule(part: IntArray) -> Schedule:
+            device = np.array(hands)[part]
+            allowed = problem.group_allowed[np.arange(len(device)), device]
+            return ordered(
+                simulator, np.where(allowed, device, elsewhere)[problem.graph.colocation_group]
+            )
+
+        def cut(cuts: list[int]) -> Schedule:
+            return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
+
+        is_over = context.limits.begin()
+        best = balanced_cuts(rounded(work_us))
+        schedules, tried = [cut(best)], {tuple(best)}
+        improved = True
+        while improved:
+            improved = False
+            for cuts in _shifted(best, len(work_us)):
+                if len(tried) == self.most_cuts or is_over():
+                    break
+                if tuple(cuts) in tried:
+                    continue
+                tried.add(tuple(cuts))
+                shifted = cut(cuts)
+                if _is_better(problem, shifted, schedules[0]):
+                    best, schedules, improved = cuts, [shifted], True
+        if _parallel_share(layers, finite) > 0.5:
+            schedules.append(schedule(dealt_branches(layers, finite)))
+        return Solution.of(
+            problem, min(schedules, key=lambda schedule: objective(problem, schedule))
         )
-
-    def cut(cuts: list[int]) -> Schedule:
-        return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
-
-    is_over = search.limits.begin()
-    best = balanced_cuts(rounded(work_us))
-    schedules, tried = [cut(best)], {tuple(best)}
-    improved = True
-    while improved:
-        improved = False
-        for cuts in _shifted(best, len(work_us)):
-            if len(tried) == MOST_CUTS or is_over():
-                break
-            if tuple(cuts) in tried:
-                continue
-            tried.add(tuple(cuts))
-            shifted = cut(cuts)
-            if _is_better(problem, shifted, schedules[0]):
-                best, schedules, improved = cuts, [shifted], True
-    if _parallel_share(layers, finite) > 0.5:
-        schedules.append(schedule(dealt_branches(layers, finite)))
-    return Answer(min(schedules, key=lambda schedule: objective(problem, schedule)))
 
 
 def _is_better(problem: Problem, one: Schedule, other: Schedule) -> bool:

@@ -13,19 +13,28 @@ memory, colocation or affinity. What is added:
 - a device without room for an op's memory is left out: see `rounds`.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.data.solution import Solution
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, mean, upward_rank
 from pesto_cli.strategies.rounds import best_of_rounds
-from pesto_cli.strategies.search import Answer, Search
 
 
-def heft(simulator: Simulator, search: Search) -> Answer:
-    """Place without congestion, judge with it, and again."""
-    return Answer(best_of_rounds(simulator, search, heft_schedule))
+@dataclass(frozen=True)
+class Heft:
+    """Heterogeneous earliest finish time."""
+
+    name: ClassVar[str] = "heft"
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Place without congestion, judge with it, and again."""
+        return Solution.of(problem, best_of_rounds(problem, context, heft_schedule))
 
 
 def heft_schedule(problem: Problem, need_bytes: FloatArray) -> Own:

@@ -22,6 +22,7 @@ are to be equal, they are swapped if they exchange more with what is fixed to th
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 import pymetis
@@ -29,11 +30,12 @@ import pymetis
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
 from pesto_cli.strategies.need import need_bytes
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
 
 EDGE_WEIGHTS = ("time", "bytes")
 MEMORY_SHARES = (0.0, 0.5, 1.0)
@@ -59,18 +61,25 @@ SETTINGS = tuple(
 )
 
 
-def metis(simulator: Simulator, search: Search) -> Answer:
-    """The best of all settings."""
-    problem, is_over = simulator.problem, search.limits.begin()
-    found: dict[bytes, Schedule] = {}
-    graphs = {name: weighted(problem, name) for name in EDGE_WEIGHTS}
-    for setting in SETTINGS:
-        if found and is_over():
-            break
-        device = placed(problem, graphs[setting.edge_weight], setting, search.limits.seed)
-        if device.tobytes() not in found:
-            found[device.tobytes()] = ordered(simulator, device)
-    return Answer(min(found.values(), key=lambda schedule: objective(problem, schedule)))
+@dataclass(frozen=True)
+class Metis:
+    """Min-cut by METIS in many settings."""
+
+    name: ClassVar[str] = "metis"
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """The best of all settings."""
+        simulator, is_over = Simulator(problem), context.limits.begin()
+        found: dict[bytes, Schedule] = {}
+        graphs = {name: weighted(problem, name) for name in EDGE_WEIGHTS}
+        for setting in SETTINGS:
+            if found and is_over():
+                break
+            device = placed(problem, graphs[setting.edge_weight], setting, context.limits.seed)
+            if device.tobytes() not in found:
+                found[device.tobytes()] = ordered(simulator, device)
+        best = min(found.values(), key=lambda schedule: objective(problem, schedule))
+        return Solution.of(problem, best)
 
 
 @dataclass(frozen=True, eq=False)

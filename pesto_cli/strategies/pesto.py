@@ -6,8 +6,9 @@ never returns less; and what the ILP finds is refined op by op, where most of th
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
@@ -15,18 +16,19 @@ from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress, optimal_up_to_us
-from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.data.schedule import Placement, Schedule, objective, shortfall_bytes
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
 from pesto_cli.refine import refine
-from pesto_cli.strategies.baechi.m_etf import m_etf
+from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.carried_over import in_old_places
-from pesto_cli.strategies.dpos import dpos
-from pesto_cli.strategies.expert import expert
-from pesto_cli.strategies.metis import metis
+from pesto_cli.strategies.context import Context, Strategy
+from pesto_cli.strategies.dpos import FastT
+from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
-from pesto_cli.strategies.single import single
+from pesto_cli.strategies.single import Single
 
 # The ILP's share of the time limit; the refinement has the rest. Where the coarse graph is the
 # graph, the ILP may prove the optimum; else it finds what it finds within seconds (docs/search.md).
@@ -35,7 +37,7 @@ COARSE_ILP_SHARE = 0.05
 
 # Rivals in the order of their worth as starts. Each may take so long for an op, by which it is told
 # how many of them fit into this share of the time limit: the same in every run.
-RIVALS = (("metis", metis), ("m-etf", m_etf), ("fastt", dpos))
+RIVALS: Mapping[str, Strategy] = {"metis": Metis(), "m-etf": MEtf(), "fastt": FastT()}
 RIVAL_US_PER_OP = 150.0
 RIVALS_SHARE = 0.15
 # On many devices these and the expert take longer: by the clock, all starts end at this share.
@@ -44,89 +46,6 @@ STARTS_SHARE = 0.3
 WARM_START = "warm start"
 
 _log = logger(__name__)
-
-
-def pesto(simulator: Simulator, search: Search) -> Answer:
-    """Improve on what `single`, `expert` and some rivals find, and on the warm start."""
-    share, stop = _shares(search.limits), search.limits.stop
-    starts = _starts(simulator, search, share)
-    is_coarse = simulator.problem.num_ops > search.num_nodes
-    ilp_share = COARSE_ILP_SHARE if is_coarse else ILP_SHARE
-    incumbent = Incumbent(simulator, search)
-    incumbent.prove(lower_bound_us(simulator.problem))
-    for source, schedule in starts.items():
-        incumbent.begin(source)
-        incumbent.offer(source, schedule)
-    if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
-        del starts[WARM_START]  # It would lead away from a better one.
-    found: list[Schedule] = []
-    notes: tuple[str, ...] = ()
-    if not stop.is_set():
-        incumbent.begin("coarse ILP")
-        coarse = solve_coarsely(simulator, search, share(ilp_share), list(starts.values()))
-        for schedule in coarse.schedules:
-            incumbent.offer("coarse ILP", schedule)
-        found += coarse.schedules
-        incumbent.prove(coarse.lower_bound_us)
-        notes = (coarse.left_out,) if coarse.left_out else ()
-    pools = [[*starts.values(), *found]]
-    if WARM_START in starts and len(starts) > 1 and search.limits.workers == 1:
-        # One chain alone stays near its start: half of the time is for the others.
-        warm = starts.pop(WARM_START)
-        pools = [[warm, *found], list(starts.values())]
-    if not stop.is_set():
-        rest = share(1.0 - ilp_share if search.limits.deterministic else 1.0)
-        part = replace(rest, time_limit_s=rest.time_limit_s / len(pools))
-        bound_us = incumbent.lower_bound_us
-        incumbent.begin("refinement")
-        for pool in pools:
-            if incumbent.is_optimal:
-                break
-            refine(simulator, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
-    best = incumbent.schedule
-    if search.warm_start is not None:
-        best = in_old_places(simulator, best, search.warm_start)
-    return Answer(best, incumbent.lower_bound_us, notes)
-
-
-def _shares(limits: Limits) -> Callable[[float], Limits]:
-    """From now on, what is left of the first part of the time, as a share of all."""
-    began = time.monotonic()
-
-    def share(of: float) -> Limits:
-        spent_s = 0.0 if limits.deterministic else time.monotonic() - began
-        return replace(limits, time_limit_s=max(0.0, of * limits.time_limit_s - spent_s))
-
-    return share
-
-
-def _starts(
-    simulator: Simulator, search: Search, share: Callable[[float], Limits]
-) -> dict[str, Schedule]:
-    """The warm start, and what cheap strategies and as many rivals as there is time for find."""
-    starts: dict[str, Schedule] = {}
-    if search.warm_start is not None:
-        starts[WARM_START] = simulator.replay(search.warm_start)
-        _note_what_is_short(simulator.problem, starts[WARM_START])
-        if not search.cheap_starts:
-            return starts
-    starts["single"] = single(simulator, search).schedule
-    starts["expert"] = expert(simulator, replace(search, limits=share(RIVALS_SHARE))).schedule
-    rivals_us = RIVAL_US_PER_OP * simulator.problem.num_ops
-    num_rivals = int(RIVALS_SHARE * search.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
-    for name, rival in RIVALS[:num_rivals]:
-        if not search.limits.stop.is_set():
-            starts[name] = rival(simulator, replace(search, limits=share(STARTS_SHARE))).schedule
-    return starts
-
-
-def _note_what_is_short(problem: Problem, start: Schedule) -> None:
-    short = zip(problem.machine.devices, shortfall_bytes(problem, start).tolist(), strict=True)
-    devices = [f"that of {device.name} by {size:,} bytes" for device, size in short if size]
-    if devices:
-        _log.warning(
-            "the warm start exceeds the memory, %s: it serves as a hint only.", ", ".join(devices)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,41 +62,157 @@ class CoarseSolution:
     left_out: str = ""
 
 
-def solve_coarsely(
-    simulator: Simulator, search: Search, limits: Limits, starts: list[Schedule]
-) -> CoarseSolution:
-    """Solve the ILP on the coarse graph, from the best of the starts, and expand what it finds."""
-    problem = simulator.problem
-    coarsening = coarsen(problem, search.num_nodes)
-    coarse_simulator = Simulator(coarsening.problem)
-    coarse_starts = [
-        ordered(coarse_simulator, coarsening.project(problem, schedule.device))
-        for schedule in starts
-    ]
-    solution = ilp.solve_ilp(
-        coarsening.problem,
-        limits,
-        solver=search.solver,
-        congestion=search.congestion,
-        balance=search.balance,
-        warm_start=min(coarse_starts, key=lambda s: objective(coarsening.problem, s)),
-    )
-    found = solution.schedule
-    # A balance of outputs is a wish of the ILP's, so its bound holds for what respects that only.
-    is_full_model = coarsening.problem is problem and search.balance is None
-    return CoarseSolution(
-        schedules=[] if found is None else expanded(simulator, coarsening, found),
-        lower_bound_us=solution.bound_us if is_full_model else 0.0,
-        left_out=solution.left_out,
-    )
+@dataclass(frozen=True)
+class Pesto:
+    """Improve on what `single`, `expert` and some rivals find, and on the warm start.
+
+    solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
+    congestion, balance: as `ilp.solve_ilp` takes them.
+    cheap_starts: whether a search that has a warm start begins with what cheap strategies find too.
+        The warm start is left out where the best of these is faster.
+    """
+
+    name: ClassVar[str] = "pesto"
+    is_search: ClassVar[bool] = True
+    solver: str = "cpsat"
+    num_nodes: int = 200
+    congestion: bool = True
+    balance: float | None = None
+    cheap_starts: bool = True
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Coarsen, solve, expand, refine."""
+        simulator, share = Simulator(problem), _shares(context.limits)
+        ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
+        starts = self._starts(simulator, context, share)
+        incumbent = Incumbent(problem, context)
+        incumbent.prove(lower_bound_us(problem))
+        for source, schedule in starts.items():
+            incumbent.begin(source)
+            incumbent.offer(source, schedule)
+        if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
+            del starts[WARM_START]  # It would lead away from a better one.
+        coarse = CoarseSolution([], 0.0)
+        if not context.limits.stop.is_set():
+            incumbent.begin("coarse ILP")
+            coarse = self.solve_coarsely(simulator, share(ilp_share), list(starts.values()))
+            for schedule in coarse.schedules:
+                incumbent.offer("coarse ILP", schedule)
+            incumbent.prove(coarse.lower_bound_us)
+        if not context.limits.stop.is_set():
+            rest = share(1.0 - ilp_share if context.limits.deterministic else 1.0)
+            _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
+        best = incumbent.schedule
+        if context.warm_start is not None:
+            best = in_old_places(simulator, best, context.warm_start)
+        notes = (coarse.left_out,) if coarse.left_out else ()
+        return Solution.of(problem, best, incumbent.lower_bound_us, notes)
+
+    def solve_coarsely(
+        self, simulator: Simulator, limits: Limits, starts: list[Schedule]
+    ) -> CoarseSolution:
+        """Solve the ILP on the coarse graph, from the best of the starts, and expand the result."""
+        problem = simulator.problem
+        coarsening = coarsen(problem, self.num_nodes)
+        coarse_simulator = Simulator(coarsening.problem)
+        coarse_starts = [
+            ordered(coarse_simulator, coarsening.project(problem, schedule.device))
+            for schedule in starts
+        ]
+        solution = ilp.solve_ilp(
+            coarsening.problem,
+            limits,
+            solver=self.solver,
+            congestion=self.congestion,
+            balance=self.balance,
+            warm_start=min(coarse_starts, key=lambda s: objective(coarsening.problem, s)),
+        )
+        found = solution.schedule
+        # The ILP alone keeps a balance of outputs: its bound holds for schedules that keep it too.
+        is_full_model = coarsening.problem is problem and self.balance is None
+        return CoarseSolution(
+            schedules=[] if found is None else expanded(simulator, coarsening, found),
+            lower_bound_us=solution.bound_us if is_full_model else 0.0,
+            left_out=solution.left_out,
+        )
+
+    def _starts(
+        self, simulator: Simulator, context: Context, share: Callable[[float], Limits]
+    ) -> dict[str, Schedule]:
+        """Return the warm start, and what cheap strategies and rivals find in their time."""
+        problem, starts = simulator.problem, dict[str, Schedule]()
+        if context.warm_start is not None:
+            starts[WARM_START] = _replayed(simulator, context.warm_start)
+            if not self.cheap_starts:
+                return starts
+        starts["single"] = Single()(problem, context).schedule
+        in_time = replace(context, limits=share(RIVALS_SHARE))
+        starts["expert"] = Expert()(problem, in_time).schedule
+        rivals_us = RIVAL_US_PER_OP * problem.num_ops
+        num_rivals = int(RIVALS_SHARE * context.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
+        for name, rival in list(RIVALS.items())[:num_rivals]:
+            if not context.limits.stop.is_set():
+                in_time = replace(context, limits=share(STARTS_SHARE))
+                starts[name] = rival(problem, in_time).schedule
+        return starts
+
+
+def _shares(limits: Limits) -> Callable[[float], Limits]:
+    """From now on, what is left of the first part of the time, as a share of all."""
+    began = time.monotonic()
+
+    def share(of: float) -> Limits:
+        spent_s = 0.0 if limits.deterministic else time.monotonic() - began
+        return replace(limits, time_limit_s=max(0.0, of * limits.time_limit_s - spent_s))
+
+    return share
+
+
+def _pools(
+    starts: dict[str, Schedule], found: list[Schedule], limits: Limits
+) -> list[list[Schedule]]:
+    """Return what is refined, one pool after the other.
+
+    One chain alone stays near its start: a warm start and the others have half of the time each.
+    """
+    if WARM_START in starts and len(starts) > 1 and limits.workers == 1:
+        others = [schedule for name, schedule in starts.items() if name != WARM_START]
+        return [[starts[WARM_START], *found], others]
+    return [[*starts.values(), *found]]
+
+
+def _refine(
+    simulator: Simulator, pools: list[list[Schedule]], limits: Limits, incumbent: "Incumbent"
+) -> None:
+    part = replace(limits, time_limit_s=limits.time_limit_s / len(pools))
+    bound_us = incumbent.lower_bound_us
+    incumbent.begin("refinement")
+    for pool in pools:
+        if incumbent.is_optimal:
+            break
+        refine(simulator, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
+
+
+def _replayed(simulator: Simulator, warm_start: Placement) -> Schedule:
+    schedule = simulator.replay(warm_start)
+    _note_what_is_short(simulator.problem, schedule)
+    return schedule
+
+
+def _note_what_is_short(problem: Problem, start: Schedule) -> None:
+    short = zip(problem.machine.devices, shortfall_bytes(problem, start).tolist(), strict=True)
+    devices = [f"that of {device.name} by {size:,} bytes" for device, size in short if size]
+    if devices:
+        _log.warning(
+            "the warm start exceeds the memory, %s: it serves as a hint only.", ", ".join(devices)
+        )
 
 
 class Incumbent:
     """The best schedule so far and what is proved of it; tells every change of these."""
 
-    def __init__(self, simulator: Simulator, search: Search) -> None:
-        self._simulator = simulator
-        self._search = search
+    def __init__(self, problem: Problem, context: Context) -> None:
+        self._problem, self._context = problem, context
         self._stage = self._source = ""
         self._best: Schedule | None = None
         self.lower_bound_us = 0.0
@@ -192,7 +227,7 @@ class Incumbent:
     @property
     def is_optimal(self) -> bool:
         """Whether the best schedule fits, and is proved."""
-        quality = objective(self._simulator.problem, self.schedule)
+        quality = objective(self._problem, self.schedule)
         return quality <= (0, optimal_up_to_us(self.lower_bound_us))
 
     def begin(self, stage: str) -> None:
@@ -202,7 +237,7 @@ class Incumbent:
 
     def offer(self, source: str, schedule: Schedule) -> None:
         """Take a schedule if it is better."""
-        problem = self._simulator.problem
+        problem = self._problem
         if self._best is None or objective(problem, schedule) < objective(problem, self._best):
             self._source, self._best = source, schedule
             self._tell()
@@ -220,10 +255,10 @@ class Incumbent:
             stage=self._stage,
             source=self._source,
             incumbent=self._best,
-            shortfall_bytes=int(shortfall_bytes(self._simulator.problem, self._best).sum()),
+            shortfall_bytes=int(shortfall_bytes(self._problem, self._best).sum()),
             lower_bound_us=self.lower_bound_us,
         )
-        self._search.on_progress(progress)
+        self._context.on_progress(progress)
 
 
 def expanded(simulator: Simulator, coarsening: Coarsening, coarse: Schedule) -> list[Schedule]:

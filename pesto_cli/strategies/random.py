@@ -4,29 +4,37 @@ What no accelerator may run goes where it is fastest. A placement that does not 
 thrown again a few times.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
-
-MAX_THROWS = 10
 
 
-def random(simulator: Simulator, search: Search) -> Answer:
-    """Throw by the seed, then order; the first placement that fits."""
-    problem = simulator.problem
-    dice = np.random.default_rng(search.limits.seed)
-    found: list[Schedule] = []
-    for _ in range(MAX_THROWS):
-        found.append(ordered(simulator, thrown(problem, dice)))
-        if not shortfall_bytes(problem, found[-1]).any():
-            break
-    return Answer(min(found, key=lambda schedule: objective(problem, schedule)))
+@dataclass(frozen=True)
+class Random:
+    """A placement at random. max_throws: until one fits into memory."""
+
+    name: ClassVar[str] = "random"
+    max_throws: int = 10
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Throw by the seed, then order; the first placement that fits."""
+        simulator, dice = Simulator(problem), np.random.default_rng(context.limits.seed)
+        found: list[Schedule] = []
+        for _ in range(self.max_throws):
+            found.append(ordered(simulator, thrown(problem, dice)))
+            if not shortfall_bytes(problem, found[-1]).any():
+                break
+        return Solution.of(problem, min(found, key=lambda schedule: objective(problem, schedule)))
 
 
 def thrown(problem: Problem, dice: np.random.Generator) -> IntArray:

@@ -3,19 +3,29 @@
 It crosses devices everywhere, which makes it a poor placement and a good test.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
 
 
-def round_robin(simulator: Simulator, search: Search) -> Answer:
-    """Deal, then order."""
-    return Answer(ordered(simulator, deal(simulator.problem)))
+@dataclass(frozen=True)
+class RoundRobin:
+    """Colocation groups dealt to the accelerators in turn."""
+
+    name: ClassVar[str] = "round-robin"
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Deal, then order."""
+        return Solution.of(problem, ordered(Simulator(problem), deal(problem)))
 
 
 def deal(problem: Problem) -> IntArray:

@@ -17,11 +17,11 @@ from pesto_cli.data.machine import CommModel
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.insertion import Own
 from pesto_cli.strategies.need import need_bytes
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Search
 
 NUM_ROUNDS = 30
 
@@ -37,9 +37,9 @@ Place = Callable[[Problem, FloatArray], Own]
 Notes = dict[tuple[int, int], tuple[FloatArray, FloatArray]]
 
 
-def best_of_rounds(simulator: Simulator, search: Search, place: Place) -> Schedule:
+def best_of_rounds(problem: Problem, context: Context, place: Place) -> Schedule:
     """The best of `NUM_ROUNDS` placements; one that exceeds the memory only if none fits."""
-    problem, is_over = simulator.problem, search.limits.begin()
+    simulator, is_over = Simulator(problem), context.limits.begin()
     found: list[Schedule] = []
     for fill in FILLS:
         need, believed, notes = filled_bytes(problem, fill), problem, Notes()

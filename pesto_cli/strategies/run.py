@@ -1,6 +1,8 @@
-"""Run a strategy by name, and check what it answers before anyone sees it."""
+"""Run a strategy, and check its solution before anyone sees it."""
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -8,59 +10,118 @@ from pesto_cli.bounds import lower_bound_us
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import shortfall_bytes
-from pesto_cli.errors import unknown_name
+from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.errors import BadInputError, unknown_name
 from pesto_cli.evaluation.memory import memory_peak
-from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies.search import Answer, Search
+from pesto_cli.strategies.context import Context, Strategy, name_of, with_parameters
 from pesto_cli.strategies.warm_up import warm_up
 
 
-def run(problem: Problem, name: str, search: Search) -> Result:
+def chosen(strategy: str | Strategy) -> Strategy:
+    """Return the strategy of a name in `STRATEGIES`, and any other as it is.
+
+    Raises:
+        BadInputError: no such strategy, or it cannot be called.
+    """
+    if not isinstance(strategy, str):
+        if callable(strategy):
+            return strategy
+        raise BadInputError(
+            f"strategy is {strategy!r}; a name or a function of a problem and a context was "
+            f"expected: the names are {', '.join(STRATEGIES)}."
+        )
+    if strategy not in STRATEGIES:
+        raise unknown_name("strategy", strategy, STRATEGIES)
+    return STRATEGIES[strategy]
+
+
+def run(problem: Problem, strategy: str | Strategy, context: Context, **values: Any) -> Result:
     """Let a strategy solve a problem.
+
+    Args:
+        problem: what to solve.
+        strategy: a name in `STRATEGIES`, or a strategy.
+        context: limits and more.
+        values: of parameters; the strategy takes those that it has.
 
     Raises:
         BadInputError: no such strategy.
+        RuntimeError: its solution breaks a rule other than memory.
     """
-    if name not in STRATEGIES:
-        raise unknown_name("strategy", name, STRATEGIES)
+    name = strategy if isinstance(strategy, str) else name_of(strategy)
+    solve = with_parameters(chosen(strategy), **values)
     warm_up()
     began = time.perf_counter()
-    answer = STRATEGIES[name](Simulator(problem), search)
+    solution = solve(problem, context)
     runtime_s = time.perf_counter() - began
-    return judged(problem, name, answer, runtime_s, interrupted=search.limits.stop.is_set())
+    is_interrupted = context.limits.stop.is_set()
+    return judged(name, solution, runtime_s, interrupted=is_interrupted)
 
 
-def judged(
-    problem: Problem, name: str, answer: Answer, runtime_s: float, *, interrupted: bool = False
-) -> Result:
-    """A schedule with its status and bound, once it is checked against every rule.
+def judged(name: str, solution: Solution, runtime_s: float, *, interrupted: bool = False) -> Result:
+    """A solution with its status and bound, once it is checked against every rule.
+
+    Args:
+        name: of the strategy.
+        solution: of the problem that it was given, or of one with a rewritten graph.
+        runtime_s: of the strategy.
+        interrupted: whether the strategy was asked to stop.
 
     Raises:
-        RuntimeError: it breaks a rule other than memory; a bug in pesto.
+        RuntimeError: it breaks a rule other than memory; a bug in the strategy.
     """
-    schedule = answer.schedule
-    broken = [found for found in violations(problem, schedule) if found.rule != "memory"]
-    if broken:
-        first = broken[0]
-        raise RuntimeError(f"{name} broke {len(broken)} rules: {first.rule}: {first.message}")
-    bound_us = answer.lower_bound_us or lower_bound_us(problem)
+    _check(name, solution)
+    problem, schedule, bounded = solution.problem, solution.schedule, _bounded(solution)
     short = np.flatnonzero(shortfall_bytes(problem, schedule)).tolist()
     if short:
         status = SolveStatus.OUT_OF_MEMORY
-    elif schedule.makespan_us <= optimal_up_to_us(bound_us):
+    elif schedule.makespan_us <= optimal_up_to_us(bounded.lower_bound_us):
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.INTERRUPTED if interrupted else SolveStatus.FEASIBLE
-    return Result(
-        strategy=name,
-        status=status,
-        schedule=schedule,
-        # A bound that is met can lie above the makespan by rounding.
-        lower_bound_us=min(bound_us, schedule.makespan_us),
-        runtime_s=runtime_s,
-        memory_peaks=tuple(memory_peak(problem, schedule, device) for device in short),
-        devices=tuple(problem.machine.index_of),
-        notes=answer.notes,
-    )
+    peaks = tuple(memory_peak(problem, schedule, device) for device in short)
+    return Result(name, status, bounded, runtime_s, peaks)
+
+
+def _bounded(solution: Solution) -> Solution:
+    """Return the solution with the best bound that no plan of those allowed can be below.
+
+    A bound on the schedules of one graph says nothing of other graphs: where the graph was
+    rewritten, only a bound that holds for all plans counts, and without one nothing is proved.
+    """
+    bound_us, holds_for = solution.lower_bound_us, solution.bound_holds_for
+    if solution.is_rewritten and holds_for is not PlanSet.ALL_PLANS:
+        bound_us, holds_for = 0.0, PlanSet.ALL_PLANS
+    elif not (solution.is_rewritten or bound_us):
+        bound_us, holds_for = lower_bound_us(solution.asked), PlanSet.ASKED_GRAPH
+    # A bound that is met can lie above the makespan by rounding.
+    bound_us = min(bound_us, solution.makespan_us)
+    return replace(solution, lower_bound_us=bound_us, bound_holds_for=holds_for)
+
+
+def _check(name: str, solution: Solution) -> None:
+    problem, schedule = solution.problem, solution.schedule
+    found = violations(problem, schedule)
+    broken = [f"{each.rule}: {each.message}" for each in found if each.rule != "memory"]
+    if solution.is_rewritten:
+        broken += _changed_terms(solution)
+    if broken:
+        raise RuntimeError(f"{name} broke {len(broken)} rules: {broken[0]}")
+
+
+def _changed_terms(solution: Solution) -> list[str]:
+    """What a rewritten problem allows that the problem asked about does not."""
+    asked, problem, origin = solution.asked, solution.problem, solution.origin
+    if problem.machine != asked.machine or problem.headroom > asked.headroom:
+        return ["machine: another machine or more memory than the problem has"]
+    if len(origin) != problem.num_ops or not ((origin >= -1) & (origin < asked.num_ops)).all():
+        return [f"origin: {len(origin)} entries for {problem.num_ops} ops, or one out of range"]
+    parts = np.flatnonzero(origin >= 0)
+    forbidden = ~asked.permitted[origin[parts], solution.schedule.device[parts]]
+    return [
+        f"permitted: op {problem.graph.names[op]!r} is where {asked.graph.names[origin[op]]!r} "
+        "may not be"
+        for op in parts[forbidden].tolist()
+    ]

@@ -1,21 +1,32 @@
 """`single`: everything on one device, the fastest that fits."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import objective
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
 
 
-def single(simulator: Simulator, search: Search) -> Answer:
-    """Try every accelerator; ops that cannot run there go where they are fastest."""
-    problem = simulator.problem
-    elsewhere, group = fastest_device(problem), problem.graph.colocation_group
-    schedules = [
-        ordered(simulator, np.where(problem.group_allowed[:, index], index, elsewhere)[group])
-        for index in accelerators(problem)
-    ]
-    best = min(schedules, key=lambda schedule: objective(problem, schedule))
-    return Answer(best)
+@dataclass(frozen=True)
+class Single:
+    """Everything on one device."""
+
+    name: ClassVar[str] = "single"
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Try every accelerator; ops that cannot run there go where they are fastest."""
+        simulator, group = Simulator(problem), problem.graph.colocation_group
+        elsewhere = fastest_device(problem)
+        schedules = [
+            ordered(simulator, np.where(problem.group_allowed[:, index], index, elsewhere)[group])
+            for index in accelerators(problem)
+        ]
+        best = min(schedules, key=lambda schedule: objective(problem, schedule))
+        return Solution.of(problem, best)

@@ -16,10 +16,10 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import refine
-from pesto_cli.strategies.baechi.m_etf import m_etf
+from pesto_cli.strategies.baechi.m_etf import MEtf
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.heft import heft_schedule
 from pesto_cli.strategies.need import need_bytes
-from pesto_cli.strategies.search import Search
 
 
 @cache
@@ -41,6 +41,6 @@ def warm_up() -> None:
     # Few graphs ever come to this.
     quotient = Quotient.of(problem, np.zeros(len(graph.consumers)))
     leftover_pairs(quotient, heights(quotient), longest_paths(quotient))
-    m_etf(simulator, Search())
+    MEtf()(problem, Context())
     heft_schedule(problem, need_bytes(problem, 0.0))
     refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))

@@ -67,8 +67,8 @@ def write_seeds(folder: Path) -> None:
     profile = api.profile(meta, machine)
     for name in ("profile.json", "profile.json.gz"):
         api.write_profile(folder / name, profile)
-    search = api.Search(limits=api.Limits(time_limit_s=0.2, deterministic=True))
-    solved = api.solve(profile, "expert", search)
+    context = api.Context(limits=api.Limits(time_limit_s=0.2, deterministic=True))
+    solved = api.solve(profile, "expert", context)
     api.write_placement(folder / "placement.json", api.placement(profile, solved))
     api.write_comm(
         folder / "comm.json",

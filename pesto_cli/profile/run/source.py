@@ -11,7 +11,6 @@ from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import PlacementFile
 from pesto_cli.profile import measured
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.measured import Measured
@@ -40,7 +39,9 @@ def costs(request: CostRequest) -> Costs:
             f"cost source run takes no argument, but was given {request.argument!r}; leave out "
             "what follows the colon."
         )
-    layouts = [_layout(request, live.placement)] if live.placement else _layouts(request)
+    layouts = _layouts(request)
+    if live.placement:
+        layouts = [live.placement.on_machine(request.step.graph, request.machine)]
     runs = [_run(request, live, layout) for layout in layouts]
     found = measured.costs(_merged([run.measured for run in runs]), request)
     accounts = [
@@ -54,14 +55,6 @@ def costs(request: CostRequest) -> Costs:
         notes=(*(account.text for account in accounts), *found.notes),
         reconciled=tuple(accounts),
     )
-
-
-def _layout(request: CostRequest, placement: PlacementFile) -> Placement:
-    """A placement by this step's ops and the machine's devices."""
-    index = np.array([request.machine.index_of[name] for name in placement.devices])
-    row_of = {name: row for row, name in enumerate(placement.names)}
-    rows = [row_of[name] for name in request.step.graph.names]
-    return Placement(index[np.array(placement.device)[rows]], np.array(placement.rank)[rows])
 
 
 def _layouts(request: CostRequest) -> list[Placement]:

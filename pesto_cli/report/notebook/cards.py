@@ -135,7 +135,7 @@ def schedule_card(schedule: Schedule, devices: Sequence[str] = ()) -> Card:
 
 def result_card(result: Result) -> Card:
     """A schedule and its quality."""
-    card = schedule_card(result.schedule, result.devices)
+    card = schedule_card(result.schedule, tuple(result.problem.machine.index_of))
     facts = [
         str(result.status),
         *_quality(result.makespan_us, result.lower_bound_us),

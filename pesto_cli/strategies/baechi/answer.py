@@ -20,11 +20,11 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph, prepared
 from pesto_cli.strategies.baechi.settings import Settings
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer
 
 TIGHTER = (1.0, 0.85, 0.7, 0.55, 0.4)
 
@@ -40,9 +40,9 @@ class Placed:
 Place = Callable[[Problem, PlacementGraph, Settings], Placed]
 
 
-def best_fitting(simulator: Simulator, settings: Settings, place: Place) -> Answer:
+def best_fitting(problem: Problem, settings: Settings, place: Place) -> Solution:
     """The first schedule that fits into memory, or that which exceeds it least."""
-    problem = simulator.problem
+    simulator = Simulator(problem)
     found: list[Schedule] = []
     graphs: dict[tuple[str, bool], PlacementGraph] = {}
     for attempt in _attempts(settings):
@@ -52,7 +52,7 @@ def best_fitting(simulator: Simulator, settings: Settings, place: Place) -> Answ
         found.append(_scheduled(simulator, graphs[key], place(problem, graphs[key], attempt)))
         if objective(problem, found[-1])[0] == 0:
             break
-    return Answer(min(found, key=lambda schedule: objective(problem, schedule)))
+    return Solution.of(problem, min(found, key=lambda schedule: objective(problem, schedule)))
 
 
 def _attempts(settings: Settings) -> Iterator[Settings]:

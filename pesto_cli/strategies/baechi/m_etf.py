@@ -5,20 +5,30 @@ see `earliest.py`. Departure: on devices of unequal speed, an op that may start 
 goes to that which runs it fastest; on equal ones to the first, as in the program.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
 from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import RECIPE, Settings
-from pesto_cli.strategies.search import Answer, Search
+from pesto_cli.strategies.context import Context
 
 
-def m_etf(simulator: Simulator, search: Search, settings: Settings = RECIPE) -> Answer:
+@dataclass(frozen=True)
+class MEtf:
     """Place by earliest start."""
-    return best_fitting(simulator, settings, _place)
+
+    name: ClassVar[str] = "m-etf"
+    settings: Settings = RECIPE
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """The best attempt that fits."""
+        return best_fitting(problem, self.settings, _place)
 
 
 def _place(problem: Problem, graph: PlacementGraph, settings: Settings) -> Placed:

@@ -5,24 +5,33 @@ Small communication times (Hanen and Munier, 1995) with memory: the linear progr
 keeps the device awake for it.
 """
 
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
 from pesto_cli.strategies.baechi.earliest import earliest_first
 from pesto_cli.strategies.baechi.favourites import favourite_children
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import RECIPE, Settings
-from pesto_cli.strategies.search import Answer, Search
+from pesto_cli.strategies.context import Context
 
 
-def m_sct(simulator: Simulator, search: Search, settings: Settings = RECIPE) -> Answer:
-    """Solve the linear program once for each graph, then place."""
-    favourites = cache(lambda graph: favourite_children(simulator.problem, graph, settings))
+@dataclass(frozen=True)
+class MSct:
+    """Place by earliest start, with favourite children."""
 
-    def place(problem: Problem, graph: PlacementGraph, attempt: Settings) -> Placed:
-        plan = earliest_first(problem, graph, attempt, favourites(graph))
-        return Placed(plan.device, plan.start_us)
+    name: ClassVar[str] = "m-sct"
+    settings: Settings = RECIPE
 
-    return best_fitting(simulator, settings, place)
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Solve the linear program once for each graph, then place."""
+        favourites = cache(lambda graph: favourite_children(problem, graph, self.settings))
+
+        def place(problem: Problem, graph: PlacementGraph, attempt: Settings) -> Placed:
+            plan = earliest_first(problem, graph, attempt, favourites(graph))
+            return Placed(plan.device, plan.start_us)
+
+        return best_fitting(problem, self.settings, place)

@@ -9,22 +9,32 @@ by affinity, goes to the next that can, and what is left over at the end to wher
 program assumes equal devices that are large enough, and gives up otherwise.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
 from pesto_cli.strategies.baechi.memory import needs, plan_bytes
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import TOPO_RECIPE, Settings
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.search import Answer, Search
 
 
-def m_topo(simulator: Simulator, search: Search, settings: Settings = TOPO_RECIPE) -> Answer:
+@dataclass(frozen=True)
+class MTopo:
     """Fill one device after the other."""
-    return best_fitting(simulator, settings, filled_in_turn)
+
+    name: ClassVar[str] = "m-topo"
+    settings: Settings = TOPO_RECIPE
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """The best attempt that fits."""
+        return best_fitting(problem, self.settings, filled_in_turn)
 
 
 def filled_in_turn(problem: Problem, graph: PlacementGraph, settings: Settings) -> Placed:
