@@ -96,7 +96,7 @@ def test_provenance_has_units_and_nothing_that_was_not_asked_for() -> None:
     parameters = {
         "time_limit": 5.0,
         "num_nodes": 200,
-        "no_congestion": False,
+        "congestion": True,
         "deterministic": True,
         "balance": None,
     }

@@ -172,16 +172,21 @@ NAMES = {
     "matched_us": "of this, in ops of the graph (us)",
     "time_limit": "time limit (s)",
     "num_nodes": "nodes of the coarse graph",
-    "no_congestion": "transfers may overlap in the ILP",
     "balance": "outputs of devices may differ by",
     "workers": "threads",
 }
 
 
+# What is so unless a user asks for something else.
+USUAL = {"congestion": True, "cheap_starts": True}
+
+
 def _entries(values: Any) -> Iterator[tuple[str, str]]:
-    """Names and values of what may be nested; what is long, None, False or empty is left out."""
+    """Names and values of what may be nested; what is long, usual, None, False or empty is not shown."""
     for key, value in values.items():
         name = NAMES.get(key, key.replace("_", " "))
+        if USUAL.get(key) is value:
+            continue
         if isinstance(value, dict):
             yield from _entries(value)
         elif isinstance(value, bool):
