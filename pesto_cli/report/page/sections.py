@@ -182,7 +182,7 @@ USUAL = {"congestion": True, "cheap_starts": True}
 
 
 def _entries(values: Any) -> Iterator[tuple[str, str]]:
-    """Names and values of what may be nested; what is long, usual, None, False or empty is not shown."""
+    """Names and values of what may be nested; what is long, usual, None or empty is left out."""
     for key, value in values.items():
         name = NAMES.get(key, key.replace("_", " "))
         if USUAL.get(key) is value:
