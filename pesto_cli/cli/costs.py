@@ -1,5 +1,6 @@
 """`profile` and `comm`: what ops and transfers take."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,10 @@ def profile(
     """Price every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
     from pesto_cli.report.charts import check_chart_path, write_chart
-    from pesto_cli.report.explained import explained_notes
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.spread_plot import spread_chart
     from pesto_cli.report.summary import summarize
     from pesto_cli.report.tables import profile_table
-    from pesto_cli.runtime.feeds import source_file
 
     measured = Path(source.partition(":")[2]) if source and ":" in source else None
     check_output(output, graph, comm, measured)
@@ -75,25 +74,10 @@ def profile(
         "comm": None if comm is None else api.read_comm(comm),
         "what": str(graph),
     }
-    is_live, open_ports = api.is_live(machine), live.pop("open_ports")
-    if source == "run" or (source is None and is_live):
-        if live["feeds"] is not None:
-            source_file(live["feeds"])
-        running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
-        with (
-            connected(machine, open_ports, quiet) as cluster,
-            shown(running, quiet),
-            notes_of_profiles(quiet),
-        ):
-            priced = api.profile_by_run(meta, cluster, **live, **asked)
-        for note in () if quiet else explained_notes(priced.provenance):
-            echo(note, err=True)
+    if source == "run" or (source is None and api.is_live(machine)):
+        priced = _priced_by_run(graph, meta, machine, live, asked, quiet)
     else:
-        if is_live:
-            with connected(machine, open_ports, quiet) as cluster:
-                known = cluster.machine
-        else:
-            known = api.read_machine(machine, "local-workers:N", "local-gpus")
+        known = _known(machine, live["open_ports"], quiet)
         with shown(f"pricing {graph.name}", quiet), notes_of_profiles(quiet):
             priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)
@@ -105,6 +89,44 @@ def profile(
         echo_json(asdict(summary))
     elif not quiet:
         print_layouts([profile_table(graph.name, summary)])
+
+
+def _priced_by_run(
+    graph: Path,
+    meta: Any,
+    machine: str,
+    live: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    quiet: bool,
+) -> Any:
+    """The profile of real steps, and word on stderr of what they took beyond their ops."""
+    from pesto_cli import api
+    from pesto_cli.report.explained import explained_notes
+    from pesto_cli.runtime.feeds import source_file
+
+    if live["feeds"] is not None:
+        source_file(live["feeds"])
+    steps = {name: value for name, value in live.items() if name != "open_ports"}
+    running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
+    with (
+        connected(machine, live["open_ports"], quiet) as cluster,
+        shown(running, quiet),
+        notes_of_profiles(quiet),
+    ):
+        priced = api.profile_by_run(meta, cluster, **steps, **asked)
+    for note in () if quiet else explained_notes(priced.provenance):
+        echo(note, err=True)
+    return priced
+
+
+def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
+    """The machine of a name, a file, or devices that exist."""
+    from pesto_cli import api
+
+    if not api.is_live(machine):
+        return api.read_machine(machine, "local-workers:N", "local-gpus")
+    with connected(machine, open_ports, quiet) as cluster:
+        return cluster.machine
 
 
 @click.command()

@@ -1,5 +1,6 @@
 """`export` and `apply`: a graph in, and a placement back into it."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def export(
     TensorFlow 1, and ARGS are what it is run with.
     """
     from pesto_cli import api
-    from pesto_cli.graphdef.fetches import fetch_names, parse_feed
+    from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.graphdef.programs.capture import write_feeds
     from pesto_cli.graphdef.training import untrained
 
@@ -86,25 +87,40 @@ def export(
         )
         data = {}
     api.write_meta_graph(output, graph)
-    fetched = fetch_names(graph)
-    record: dict[str, Any] = {
-        "output": str(output),
-        "num_nodes": len(graph.graph_def.node),
-        "fetches": fetched,
-    }
-    told = [f"{output}: {record['num_nodes']} nodes; fetches {', '.join(fetched)}"]
-    if data or feeds_output is not None:
+    has_feeds = bool(data) or feeds_output is not None
+    if has_feeds:
         write_feeds(feeds_path, data)
-        shapes = {name: list(value.shape) for name, value in data.items()}
-        record["feeds"] = {"output": str(feeds_path), "shapes": shapes}
-        what = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "nothing"
-        told.append(f"{feeds_path}: what the step is fed: {what}")
+    record = _exported(output, graph, feeds_path if has_feeds else None, data)
     if as_json:
         echo_json(record)
     elif not quiet:
-        echo(*told, err=True)
+        echo(*_lines(record), err=True)
     if not quiet and (remark := untrained(graph)):
         echo(remark, err=True)
+
+
+def _exported(
+    output: Path, graph: Any, feeds_path: Path | None, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what was written, as JSON has it."""
+    from pesto_cli.graphdef.fetches import fetch_names
+
+    num_nodes, fetched = len(graph.graph_def.node), fetch_names(graph)
+    record = {"output": str(output), "num_nodes": num_nodes, "fetches": fetched}
+    if feeds_path is None:
+        return record
+    shapes = {name: list(value.shape) for name, value in data.items()}
+    return record | {"feeds": {"output": str(feeds_path), "shapes": shapes}}
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the same as text."""
+    fetched = ", ".join(record["fetches"])
+    yield f"{record['output']}: {record['num_nodes']} nodes; fetches {fetched}"
+    if "feeds" in record:
+        shapes = record["feeds"]["shapes"].items()
+        what = ", ".join(f"{name} {shape}" for name, shape in shapes) or "nothing"
+        yield f"{record['feeds']['output']}: what the step is fed: {what}"
 
 
 def _check_capture(

@@ -96,7 +96,6 @@ def solve(
     from pesto_cli.report.sections import sections_markdown
     from pesto_cli.report.solved import solved_section
     from pesto_cli.report.tables import comparison
-    from pesto_cli.strategies.context import is_search, parameters, with_parameters
 
     check_output(output, profile)
     values = _parameters([strategy], options)
@@ -105,14 +104,8 @@ def solve(
     read: dict[str, Any] = {}
     priced = _constrained(profile, options, read, quiet)
     start = None
-    chosen = with_parameters(api.STRATEGIES[strategy], **values)
-    if warm_start is not None and not is_search(chosen):
-        searches = [name for name, each in api.STRATEGIES.items() if is_search(each)]
-        raise BadInputError(
-            f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
-            "out, or choose another strategy."
-        )
     if warm_start is not None:
+        _check_takes_start(strategy)
         start = _carried_over(warm_start, priced, quiet, read)
     with _stoppable() as stop:
         context = _context_from(options, stop, quiet)
@@ -120,13 +113,8 @@ def solve(
             context = replace(context, warm_start=start.placement)
         with searching(strategy, context, quiet) as watched:
             result = api.solve(priced, strategy, watched, **values)
-    made_by: dict[str, Any] = {"seed": options["seed"]}
-    if is_search(chosen):
-        made_by |= {name: options[name] for name in ("time_limit", "deterministic")}
-        made_by["workers"] = 1 if options["deterministic"] else options["workers"]
-    placed = api.placement(
-        priced, result, dict(sorted((made_by | parameters(chosen) | read).items()))
-    )
+    made_by = _made_by(strategy, values, options) | read
+    placed = api.placement(priced, result, dict(sorted(made_by.items())))
     api.write_placement(output, placed)
     if summary is not None:
         section = solved_section(priced.problem, result)
@@ -265,6 +253,34 @@ def _parameters(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, A
                 "leave it out, or choose one of these."
             )
     return {name: value for name, value in values.items() if name in own}
+
+
+def _check_takes_start(strategy: str) -> None:
+    from pesto_cli import api
+    from pesto_cli.strategies.context import is_search
+
+    searches = [name for name, each in api.STRATEGIES.items() if is_search(each)]
+    if strategy not in searches:
+        raise BadInputError(
+            f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
+            "out, or choose another strategy."
+        )
+
+
+def _made_by(
+    strategy: str, values: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a placement depends on beside the profile, for the record."""
+    from pesto_cli import api
+    from pesto_cli.strategies.context import is_search, parameters, with_parameters
+
+    chosen = with_parameters(api.STRATEGIES[strategy], **values)
+    made_by = {"seed": options["seed"], **parameters(chosen)}
+    if is_search(chosen):
+        workers = 1 if options["deterministic"] else options["workers"]
+        made_by |= {"workers": workers, "deterministic": options["deterministic"]}
+        made_by["time_limit"] = options["time_limit"]
+    return made_by
 
 
 def _is_given(option: str) -> bool:

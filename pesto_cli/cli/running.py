@@ -1,6 +1,7 @@
 """`run` and `worker`: real steps on devices that exist."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -63,29 +64,16 @@ def run(
     in the style of TensorFlow 1, which is run with ARGS, and its training step placed.
     """
     from pesto_cli import api
-    from pesto_cli.report.layouts import print_layouts
-    from pesto_cli.report.runs import RunRow, busy_note, runs_json, runs_table
-    from pesto_cli.runtime.comparison import devices_in_graph
+    from pesto_cli.report.runs import RunRow, runs_json
     from pesto_cli.runtime.feeds import source_file
-    from pesto_cli.runtime.scripts import run_script_on
 
-    if graph.suffix == ".py":
-        _check_script(graph, placement, compare, profile, feeds)
-    elif arguments:
-        raise BadInputError(f"arguments ({' '.join(arguments)}) are for a script; {graph} is none.")
+    _check_script(graph, arguments, placement, compare, profile, feeds)
     names = _names(compare, placement, profile)
     if feeds is not None:
         source_file(feeds)
-    meta = None
+    meta, is_unplaced = None, False
     if graph.suffix != ".py":
-        with shown(f"reading {graph}", quiet):
-            meta = api.read_meta_graph(graph)
-    with about(graph):
-        is_unplaced = meta is not None and not names and not devices_in_graph(meta)
-    if verify and is_unplaced:
-        raise BadInputError(
-            f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."
-        )
+        meta, is_unplaced = _checked_meta(graph, bool(names), verify, quiet)
     priced = None if profile is None else api.read_profile(profile)
     given = {name: api.read_placement(name) for name in names if name not in api.STRATEGIES}
     with connected(machine, open_ports, quiet) as cluster:
@@ -94,15 +82,8 @@ def run(
         limits = api.Limits(time_limit_s=time_limit, seed=seed, workers=os.cpu_count() or 1)
         placed = [given.get(name) or _solved(name, priced, limits, quiet) for name in names]
         placed = placed or [None]
-        if meta is None:
-            with shown(f"running {graph}", quiet):
-                found = [cluster.call(run_script_on, graph, arguments, placed[0])]
-        else:
-            times = "" if len(placed) == 1 else f"of each of {len(placed)} placements, by turns"
-            with shown(f"running {steps} steps of {graph.name} {times}".rstrip(), quiet):
-                found = api.run_steps(
-                    meta, cluster, placed, steps=steps, warm_up=warm_up, feeds=feeds
-                )
+        measured = {"steps": steps, "warm_up": warm_up, "feeds": feeds}
+        found = _ran(graph, arguments, cluster, meta, placed, quiet, **measured)
     rows = [
         RunRow(name, real.times, None if plan is None else api.predicted_us(plan, priced))
         for name, plan, real in zip(names or [graph.name], placed, found, strict=True)
@@ -113,19 +94,63 @@ def run(
             record["verification"] = asdict(real.verification)
         echo_json(records)
     elif not quiet:
-        num_steps = found[0].times.us.size
-        print_layouts([runs_table(f"{graph.name} on {machine}, {num_steps} steps", rows)])
-        if is_unplaced:
-            echo(
-                f"{graph} is not placed: TensorFlow put every op where it liked, and ran them in "
-                "any order, several at once. --placement or --compare runs it under a plan.",
-                err=True,
-            )
-        if note := busy_note(rows):
-            echo(note, err=True)
+        _show(rows, f"{graph.name} on {machine}", graph if is_unplaced else None)
     if verify:
         for row, real in zip(rows, found, strict=True):
             _check(row.name, real.verification, quiet)
+
+
+def _ran(
+    graph: Path,
+    arguments: tuple[str, ...],
+    cluster: Any,
+    meta: Any,
+    placed: Sequence[Any],
+    quiet: bool,
+    **measured: Any,
+) -> Any:
+    """What a script took under its placement, or steps of a graph under each of several."""
+    from pesto_cli import api
+    from pesto_cli.runtime.scripts import run_script_on
+
+    if meta is None:
+        with shown(f"running {graph}", quiet):
+            return [cluster.call(run_script_on, graph, arguments, placed[0])]
+    times = "" if len(placed) == 1 else f" of each of {len(placed)} placements, by turns"
+    with shown(f"running {measured['steps']} steps of {graph.name}{times}", quiet):
+        return api.run_steps(meta, cluster, placed, **measured)
+
+
+def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tuple[Any, bool]:
+    """The graph, and whether nothing plans a device of it."""
+    from pesto_cli import api
+    from pesto_cli.runtime.comparison import devices_in_graph
+
+    with shown(f"reading {graph}", quiet):
+        meta = api.read_meta_graph(graph)
+    with about(graph):
+        is_unplaced = not has_plans and not devices_in_graph(meta)
+    if verify and is_unplaced:
+        raise BadInputError(
+            f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."
+        )
+    return meta, is_unplaced
+
+
+def _show(rows: Sequence[Any], what: str, unplaced: Path | None) -> None:
+    """The table of runs, and what is to be known of them. unplaced: a graph that is not placed."""
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.runs import busy_note, runs_table
+
+    print_layouts([runs_table(f"{what}, {rows[0].times.us.size} steps", rows)])
+    if unplaced is not None:
+        echo(
+            f"{unplaced} is not placed: TensorFlow put every op where it liked, and ran them in "
+            "any order, several at once. --placement or --compare runs it under a plan.",
+            err=True,
+        )
+    if note := busy_note(rows):
+        echo(note, err=True)
 
 
 def _names(compare: str | None, placement: Path | None, profile: Path | None) -> list[str]:
@@ -161,17 +186,24 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
 
 def _check_script(
     script: Path,
+    arguments: tuple[str, ...],
     placement: Path | None,
     compare: str | None,
     profile: Path | None,
     feeds: str | None,
 ) -> None:
+    """Refuse what does not go with a script, and with a graph what only a script takes."""
+    if script.suffix != ".py":
+        if arguments:
+            given = " ".join(arguments)
+            raise BadInputError(f"arguments ({given}) are for a script; {script} is none.")
+        return
     if not script.is_file():
         raise BadInputError(f"{script}: no such script. Check the path.")
     if placement is None:
         raise BadInputError("a script was given without --placement; the placement was expected.")
-    given = {"--compare": compare, "--profile": profile, "--feeds": feeds}
-    for option, value in given.items():
+    others = {"--compare": compare, "--profile": profile, "--feeds": feeds}
+    for option, value in others.items():
         if value is not None:
             raise BadInputError(
                 f"{option} does not go with a script, which has its own steps and data; take its "

@@ -1,4 +1,9 @@
-"""NASNet-A: an image classifier of cells with parallel branches."""
+"""NASNet-A: an image classifier of cells with parallel branches.
+
+Scopes: `input`, `stem/conv`, `stem/reduction_cell_<i>`, `cell_<i>`, `reduction_cell_<i>`,
+`softmax`, `loss`; within a cell `current`, `previous` and, for each block b from 1 to 5,
+`left_<b>` and `right_<b>`, with the sum `add_<b>`; their gradients lie under `gradients/`.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -77,10 +82,6 @@ def nasnet(
     `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in [0, classes). Returns
     `train_op` and `loss`, the cross entropy in nats (float32 scalar). Raises BadInputError unless
     `filters` is a multiple of 4.
-
-    Scopes: `input`, `stem/conv`, `stem/reduction_cell_<i>`, `cell_<i>`, `reduction_cell_<i>`,
-    `softmax`, `loss`; within a cell `current`, `previous` and, for each block b from 1 to 5,
-    `left_<b>` and `right_<b>`, with the sum `add_<b>`; their gradients lie under `gradients/`.
 
     Source: Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
     (2018), Figures 2 and 4 and appendix A, with details after github.com/tensorflow/models,

@@ -1,4 +1,10 @@
-"""NMT: Google's translation model of LSTM layers with attention, unrolled over time."""
+"""NMT: Google's translation model of LSTM layers with attention, unrolled over time.
+
+Scopes: `encoder/embedding`, `encoder/layer_0/{forward,backward}/step_<t>`,
+`encoder/layer_<l>/step_<t>`, `attention/memory`, `attention/step_<t>`, `decoder/embedding`,
+`decoder/layer_<l>/step_<t>`, `softmax/step_<t>`, `loss/step_<t>`; their gradients lie under
+`gradients/`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,11 +55,6 @@ def nmt(
     one word on), both [batch, target_length]; all int32 in [0, vocabulary). Returns `train_op` and
     `loss`, the cross entropy in nats per word (float32 scalar). Raises BadInputError when there are
     less than two layers.
-
-    Scopes: `encoder/embedding`, `encoder/layer_0/{forward,backward}/step_<t>`,
-    `encoder/layer_<l>/step_<t>`, `attention/memory`, `attention/step_<t>`, `decoder/embedding`,
-    `decoder/layer_<l>/step_<t>`, `softmax/step_<t>`, `loss/step_<t>`; their gradients lie under
-    `gradients/`.
 
     Source: Wu et al., "Google's Neural Machine Translation System" (2016), section 3, in the form
     of github.com/tensorflow/nmt, `wmt16_gnmt_4_layer.json` (`gnmt_v2` and `normed_bahdanau`: the

@@ -1,4 +1,9 @@
-"""Transformer: the encoder and decoder of Vaswani et al. for translation."""
+"""Transformer: the encoder and decoder of Vaswani et al. for translation.
+
+Scopes: `input`, `embedding/{source,target}`, `encoder/layer_<l>/{self_attention,feed_forward}`,
+`decoder/layer_<l>/{self_attention,cross_attention,feed_forward}`, `softmax`, `loss`; their
+gradients lie under `gradients/`.
+"""
 
 import math
 from dataclasses import dataclass
@@ -43,10 +48,6 @@ def transformer(
     [batch, length] in [0, vocabulary). Returns `train_op` and `loss`, the cross entropy in nats
     per word (float32 scalar). Raises BadInputError unless `hidden` is even and a multiple of
     `heads`.
-
-    Scopes: `input`, `embedding/{source,target}`, `encoder/layer_<l>/{self_attention,feed_forward}`,
-    `decoder/layer_<l>/{self_attention,cross_attention,feed_forward}`, `softmax`, `loss`; their
-    gradients lie under `gradients/`.
 
     Source: Vaswani et al., "Attention Is All You Need" (2017), sections 3 and 5.3, as used by
     Pesto, section 5.2 (layers, heads, hidden; 32 sentences, WMT14) and Figure 1. Pesto leaves open

@@ -1,7 +1,7 @@
 """A small graph by layers: ops by height, coloured by device."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,26 +37,44 @@ def layers_chart(
     """
     import altair as alt
 
-    graph = problem.graph
     names = [row.name for row in problem.machine.devices]
-    layer = graph.heights
-    place = _places(graph, layer, device)
+    layer = problem.graph.heights
+    place = _places(problem.graph, layer, device)
+    x, y = _axes(layer, place)
+    ways = list(_lines(problem.graph, layer, place, device, names))
+    nodes = list(_nodes(problem, layer, place, device, notes))
+    lines, points = _drawn_lines(ways, x, y), _drawn_nodes(nodes, names, x, y)
+    return alt.layer(lines, points).properties(width=width, height=HEIGHT, title=title)
+
+
+def _nodes(
+    problem: Problem,
+    layer: IntArray,
+    place: FloatArray,
+    device: IntArray,
+    notes: Sequence[str] | None,
+) -> Iterator[Row]:
+    """Ops, the longest first, so that small ones lie on top."""
+    graph = problem.graph
     us = problem.duration_us[np.arange(problem.num_ops), device]
     # Most of a node may run where the whole of it could not.
     us = np.where(np.isfinite(us), us, problem.min_duration_us)
-    nodes = [
-        {
+    for op in np.argsort(-us, kind="stable").tolist():
+        yield {
             "layer": int(layer[op]),
             "place": float(place[op]),
-            "device": names[device[op]],
+            "device": problem.machine.devices[device[op]].name,
             "name": graph.names[op],
             "us": float(us[op]),
             "time": time_text(float(us[op])),
             "ops": int(graph.num_members[op]),
             "note": notes[op] if notes else graph.types[op],
         }
-        for op in np.argsort(-us, kind="stable").tolist()  # small ones on top
-    ]
+
+
+def _axes(layer: IntArray, place: FloatArray) -> tuple[Any, Any]:
+    import altair as alt
+
     highest = int(layer.max())
     within = f"datum.value > 0 && datum.value <= {highest} ? datum.label : ''"
     x = alt.X(
@@ -71,9 +89,14 @@ def layers_chart(
         axis=None,
         scale=alt.Scale(domain=[low, high], nice=False, padding=PADDING_PIXELS),
     )
-    ways = list(_lines(graph, layer, place, device, names))
+    return x, y
+
+
+def _drawn_lines(ways: Sequence[Row], x: Any, y: Any) -> Any:
+    import altair as alt
+
     largest = max([1.0, *(float(way["bytes"]) for way in ways)])
-    lines = (
+    return (
         alt.Chart(inline(ways))
         .mark_rule()
         .encode(
@@ -93,7 +116,12 @@ def layers_chart(
             tooltip=[alt.Tooltip("way:N", title="data"), alt.Tooltip("size:N")],
         )
     )
-    points = (
+
+
+def _drawn_nodes(nodes: Sequence[Row], names: Sequence[str], x: Any, y: Any) -> Any:
+    import altair as alt
+
+    return (
         alt.Chart(inline(nodes))
         .mark_circle(opacity=1, stroke="white", strokeWidth=0.7)
         .encode(
@@ -110,7 +138,6 @@ def layers_chart(
             ],
         )
     )
-    return alt.layer(lines, points).properties(width=width, height=HEIGHT, title=title)
 
 
 def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:

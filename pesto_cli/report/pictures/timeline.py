@@ -1,7 +1,7 @@
 """Gantt chart: what runs when on devices and links."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
@@ -57,8 +57,22 @@ def timeline_chart(
         scale=alt.Scale(domain=[0, until_us / scale.us_per_unit], nice=False),
     )
     y = alt.Y("row:N", title=None, scale=alt.Scale(domain=rows))
-    drawn = (
-        alt.Chart(inline(list(_rows(bars, types, scale))))
+    drawn = _drawn(list(_rows(bars, types, scale)), legend, scale, x, y)
+    critical = (
+        alt.Chart(inline(list(_corners(problem, schedule, chain, rows, scale))))
+        .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
+        .encode(x=x, y=y, order="number:Q", color=alt.datum(CHAIN))
+    )
+    return alt.layer(drawn, critical).properties(
+        width=width, height=alt.Step(ROW_PIXELS), title=title
+    )
+
+
+def _drawn(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: Any, y: Any) -> Any:
+    import altair as alt
+
+    return (
+        alt.Chart(inline(rows))
         .mark_bar(height=BAR_PIXELS, clip=True)
         .encode(
             x=x,
@@ -84,14 +98,6 @@ def timeline_chart(
             ],
         )
         .add_params(zoom_along_time())
-    )
-    critical = (
-        alt.Chart(inline(list(_corners(problem, schedule, chain, rows, scale))))
-        .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
-        .encode(x=x, y=y, order="number:Q", color=alt.datum(CHAIN))
-    )
-    return alt.layer(drawn, critical).properties(
-        width=width, height=alt.Step(ROW_PIXELS), title=title
     )
 
 
