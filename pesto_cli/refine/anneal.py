@@ -192,11 +192,11 @@ def _evaluate(problem, device, offset, limit_us):  # type: ignore[no-untyped-def
     limit_us -= TRANSFERS * transfers  # of the makespan from here on
     duration, load = np.empty(num_ops), np.zeros(len(capacity))
     for op in range(num_ops):
-        duration[op] = graph[0][op, device[op]]
+        duration[op] = graph.duration_us[op, device[op]]
         load[device[op]] += duration[op]
     if load.max() > limit_us:
         return np.inf, 0.0, transfers, duration, duration
-    tail = longest_tails(order, duration, graph[1:], machine, device)
+    tail = longest_tails(order, duration, graph, machine, device)
     key = np.empty(num_ops)
     for op in range(num_ops):
         if tail[op] > limit_us:

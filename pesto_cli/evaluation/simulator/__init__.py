@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import Adjacency, FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule, Transfers
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.memory import peak_bytes
+from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine, num_awaited
 from pesto_cli.kernels import kernel
 
 
@@ -27,33 +28,10 @@ class Simulator:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        graph, machine = problem.graph, problem.machine
-        control = Adjacency.from_edges(
-            graph.num_ops, graph.control_edges[:, 0], graph.control_edges[:, 1]
-        )
-        self.kernel_waits = np.bincount(graph.consumers, minlength=graph.num_ops) + np.bincount(
-            graph.control_edges[:, 1], minlength=graph.num_ops
-        )
-        self.kernel_graph = (
-            problem.duration_us,
-            graph.op_tensors,
-            graph.tensor_bytes,
-            graph.consumer_offsets,
-            graph.consumers,
-            graph.consumer_on_host,
-            control.offsets,
-            control.indices,
-        )
+        self.kernel_graph = KernelGraph.of(problem)
+        self.kernel_machine = KernelMachine.of(problem.machine)
+        self.kernel_waits = num_awaited(problem)
         self.kernel_first = problem.is_given
-        self.kernel_machine = (
-            machine.latency_us,
-            machine.us_per_byte,
-            machine.min_us,
-            machine.channel,
-            float(machine.signal_us),
-            machine.lost_us,
-            machine.wait_us,
-        )
 
     def list_schedule(self, device: IntArray, priority: FloatArray) -> Schedule:
         """Dispatch ready ops by priority, highest first.
@@ -90,7 +68,7 @@ class Simulator:
         else:
             duration_us = self.problem.duration_us[np.arange(self.problem.num_ops), device]
         rank: FloatArray = longest_tails(
-            order, duration_us, self.kernel_graph[1:], self.kernel_machine, device
+            order, duration_us, self.kernel_graph, self.kernel_machine, device
         )
         return rank
 
@@ -193,8 +171,8 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]
 
 @kernel
 def _transfer_us(machine, src, dst, num_bytes):  # type: ignore[no-untyped-def]
-    latency, slope, floor = machine[:3]
-    return max(floor[src, dst], latency[src, dst] + slope[src, dst] * num_bytes)
+    sent_us = machine.latency_us[src, dst] + machine.us_per_byte[src, dst] * num_bytes
+    return max(machine.min_us[src, dst], sent_us)
 
 
 @kernel
@@ -253,7 +231,12 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
     has left to do. What has not started by then keeps rank -1.
     """
     duration, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    channel, signal_us, lost, wait = machine[3:]
+    channel, lost, wait, signal_us = (
+        machine.channel,
+        machine.lost_us,
+        machine.wait_us,
+        machine.signal_us,
+    )
     num_ops, num_devices = duration.shape
     strict = len(queue) > 0
     waiting = waits.copy()
@@ -514,8 +497,8 @@ def simulate(graph, machine, waits, device, key, queue, tail, limit_us):  # type
 @kernel
 def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-untyped-def]
     """`[num_ops]`: own duration and the longest way to the end behind it."""
-    op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
-    signal_us = machine[4]
+    _, op_tensors, num_bytes, offsets, consumers, on_host, after, control = graph
+    signal_us = machine.signal_us
     tail = np.zeros(len(order))
     for op in order[::-1]:
         here, longest = device[op], 0.0
@@ -538,8 +521,8 @@ def longest_tails(order, duration, graph, machine, device):  # type: ignore[no-u
 @kernel
 def transfers_us(graph, machine, device):  # type: ignore[no-untyped-def]
     """How long all transfers of a placement take together, in whatever order."""
-    op_tensors, num_bytes, offsets, consumers, on_host = graph[1:6]
-    last_sent = np.full(len(machine[0]), -1, np.int64)  # to each device
+    _, op_tensors, num_bytes, offsets, consumers, on_host, _, _ = graph
+    last_sent = np.full(len(machine.channel), -1, np.int64)  # to each device
     total = 0.0
     for op in range(len(device)):
         here = device[op]

@@ -1,0 +1,89 @@
+"""What kernels take of a problem: the columns of its graph and of its machine, by name."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.problem import Problem
+
+
+class KernelGraph(NamedTuple):
+    """Ops, tensors and edges, in compressed rows.
+
+    duration_us: `[num_ops, num_devices]`.
+    op_tensors: `[num_ops + 1]`, rows of tensors by producer.
+    tensor_bytes: `[num_tensors]`.
+    consumer_offsets: `[num_tensors + 1]`, rows of `consumers` by tensor.
+    consumers: `[num_entries]`, ops.
+    consumer_on_host: `[num_entries]`, whether the consumer takes the tensor in host memory.
+    control_offsets: `[num_ops + 1]`, rows of `control_successors` by op.
+    control_successors: `[num_control_edges]`, ops.
+    """
+
+    duration_us: FloatArray
+    op_tensors: IntArray
+    tensor_bytes: IntArray
+    consumer_offsets: IntArray
+    consumers: IntArray
+    consumer_on_host: BoolArray
+    control_offsets: IntArray
+    control_successors: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem) -> "KernelGraph":
+        """The graph of a problem, with the times of its ops."""
+        graph = problem.graph
+        control = Adjacency.from_edges(
+            graph.num_ops, graph.control_edges[:, 0], graph.control_edges[:, 1]
+        )
+        return cls(
+            duration_us=problem.duration_us,
+            op_tensors=graph.op_tensors,
+            tensor_bytes=graph.tensor_bytes,
+            consumer_offsets=graph.consumer_offsets,
+            consumers=graph.consumers,
+            consumer_on_host=graph.consumer_on_host,
+            control_offsets=control.offsets,
+            control_successors=control.indices,
+        )
+
+
+class KernelMachine(NamedTuple):
+    """Links by (source, destination), `[num_devices, num_devices]`; see `data.machine.Machine`.
+
+    latency_us, us_per_byte, min_us: time of a transfer.
+    channel: number of the queue that a link belongs to.
+    lost_us: `[2, 2, num_devices, num_devices]`, by sender or receiver; constant or per byte.
+    wait_us: how long an end that computes keeps a transfer waiting.
+    signal_us: time of a signal between any two devices.
+    """
+
+    latency_us: FloatArray
+    us_per_byte: FloatArray
+    min_us: FloatArray
+    channel: IntArray
+    lost_us: FloatArray
+    wait_us: FloatArray
+    signal_us: float
+
+    @classmethod
+    def of(cls, machine: Machine) -> "KernelMachine":
+        """The links of a machine."""
+        return cls(
+            latency_us=machine.latency_us,
+            us_per_byte=machine.us_per_byte,
+            min_us=machine.min_us,
+            channel=machine.channel,
+            lost_us=machine.lost_us,
+            wait_us=machine.wait_us,
+            signal_us=float(machine.signal_us),
+        )
+
+
+def num_awaited(problem: Problem) -> IntArray:
+    """`[num_ops]`: how many tensors and control edges each op waits for."""
+    graph = problem.graph
+    data = np.bincount(graph.consumers, minlength=graph.num_ops)
+    return data + np.bincount(graph.control_edges[:, 1], minlength=graph.num_ops)
