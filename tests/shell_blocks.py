@@ -16,6 +16,8 @@ and in the first lines of a page:
     <!-- after: PAGE -->      begin with the files that the blocks of another page leave
     <!-- in a clone -->       the folder is a copy of the repository, and `pesto` its package
 
+What `pip install` installs is in a folder `packages/` of the page, and found there.
+
 In what a command prints, times in seconds, widths of columns and names of temporary files may
 always differ, the clone is `~/pesto`, and a line `...` stands for any lines. A command that is
 shown without output has to succeed, no more.
@@ -41,6 +43,14 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TIME_LIMIT_S = 1800
+# What `pip install` heeds: it builds with what is installed, and asks nobody.
+INTO_PACKAGES = {
+    "PIP_NO_BUILD_ISOLATION": "0",  # in pip's reading, no isolation
+    "PIP_NO_DEPS": "1",
+    "PIP_NO_INDEX": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_ROOT_USER_ACTION": "ignore",
+}
 IN_A_CLONE = ("pesto_cli", "examples", "tests")
 FENCE = re.compile(
     r"^(?:<!-- (?P<marks>[^\n]*) -->\n)?"
@@ -219,7 +229,9 @@ class Runner:
             **{name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ},
             "PATH": f"{self._commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "COLUMNS": "100",
-            **({"PYTHONPATH": "."} if _in_a_clone(block.page) else {}),
+            **INTO_PACKAGES,
+            "PIP_TARGET": str(folder / "packages"),
+            "PYTHONPATH": f"{'.:' if _in_a_clone(block.page) else ''}{folder / 'packages'}",
         }
         shell = subprocess.Popen(
             ["bash", "-c", script],
