@@ -15,9 +15,9 @@ import click
 import pytest
 from conftest import Pesto
 
-from pesto_cli import ilp
+from pesto_cli import ilp, profile
 from pesto_cli.cli import cli
-from pesto_cli.cli.completing import SOLVERS, STRATEGIES
+from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
 from pesto_cli.cli.typed import TypedWord, typed_words
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import PRESETS
@@ -75,7 +75,7 @@ def tab(pesto: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
 
 def test_commands_options_and_names_are_offered(tab: Tab) -> None:
     assert tab("pesto so") == ["solve"]
-    assert tab("pesto solve x --solver ") == [*SOLVERS]
+    assert tab("pesto solve x --solver ") == [*SOLVERS.builtin]
     assert tab("pesto compare x --strategies single,m-") == [
         "single,m-topo",
         "single,m-etf",
@@ -107,8 +107,9 @@ def test_ops_of_the_profile_are_offered_scope_by_scope(tab: Tab, diamond_profile
 
 
 def test_names_that_are_offered_are_those_of_the_registries() -> None:
-    assert tuple(REGISTERED) == STRATEGIES
-    assert tuple(ilp.SOLVERS) == SOLVERS
+    assert tuple(REGISTERED.builtin) == STRATEGIES.builtin
+    assert tuple(ilp.SOLVERS.builtin) == SOLVERS.builtin
+    assert {name.rstrip(":") for name in SOURCES.builtin} == {*profile.SOURCES.builtin}
 
 
 @pytest.mark.parametrize(("shell", "word"), [("zsh", "compdef"), ("fish", "--command pesto")])

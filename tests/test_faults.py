@@ -94,7 +94,7 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(
         os.kill(os.getpid(), signal.SIGINT)
         return heft(problem, context)
 
-    monkeypatch.setitem(STRATEGIES, "heft", interrupted)  # type: ignore[arg-type]
+    monkeypatch.setattr(STRATEGIES, "builtin", {**STRATEGIES.builtin, "heft": interrupted})
     done = pesto("compare", diamond_profile, "--strategies", "heft,single", "--json", "--quiet")
     assert done.code == 130
     assert [row["strategy"] for row in json.loads(done.out)] == ["heft", "single"]

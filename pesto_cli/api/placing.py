@@ -101,7 +101,7 @@ def _listed(names: Iterable[str]) -> str:
 @checked
 def compare(
     profile: Profile,
-    strategies: Iterable[str | Strategy] = tuple(STRATEGIES),
+    strategies: Iterable[str | Strategy] | None = None,
     context: Context | None = None,
     **options: Any,
 ) -> Comparison:
@@ -109,7 +109,8 @@ def compare(
 
     Args:
         profile: what is to be placed.
-        strategies: names in `STRATEGIES`, or callables of the form of `Strategy`.
+        strategies: names in `STRATEGIES`, or callables of the form of `Strategy`; all that can be
+            used unless given.
         context: of each of them.
         options: as of `solve`, for each of them.
 
@@ -119,7 +120,7 @@ def compare(
     Example:
         >>> compare(profile, ["single", "expert", "pesto"], time_limit_s=10)
     """
-    every = list(strategies)
+    every = [*STRATEGIES.usable()] if strategies is None else [*strategies]
     if not every:
         raise BadInputError(
             f"no strategy is to be compared; one or more of {', '.join(STRATEGIES)} were expected."

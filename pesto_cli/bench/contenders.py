@@ -19,7 +19,7 @@ PESTO = "pesto"
 FROM_SINGLE = "pesto from single"
 ILP_ALONE = "ILP alone"
 
-RIVALS = tuple(name for name in STRATEGIES if name != PESTO)
+RIVALS = tuple(name for name in STRATEGIES.builtin if name != PESTO)
 _BAECHI: Mapping[str, type[MTopo | MEtf | MSct]] = {"m-topo": MTopo, "m-etf": MEtf, "m-sct": MSct}
 BAECHI = tuple(_BAECHI)
 

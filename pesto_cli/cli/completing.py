@@ -1,7 +1,6 @@
 """What the shell offers at TAB: files by their endings, and names.
 
-Nothing heavy is loaded: strategies and solvers stand here by name, and a test holds the names to
-the registries.
+Nothing heavy is loaded, see `choices.py`.
 """
 
 import os
@@ -18,23 +17,9 @@ from click.shell_completion import (
     add_completion_class,
 )
 
+from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES, Choices
 from pesto_cli.cli.typed import TypedWord, typed_words
 
-STRATEGIES = (
-    "single",
-    "round-robin",
-    "expert",
-    "m-topo",
-    "m-etf",
-    "m-sct",
-    "heft",
-    "fastt",
-    "metis",
-    "random",
-    "pesto",
-)
-SOLVERS = ("cpsat", "cbc", "highs")
-SOURCES = ("analytic", "run", "csv:", "trace:")
 LIVE_MACHINES = ("local-workers:2", "local-gpus")
 GRAPHS = (".meta", ".pb", ".pbtxt")
 PLACEMENTS = (".placement.json",)
@@ -48,11 +33,17 @@ def names(*known: str) -> Offers:
     return lambda context, typed: known
 
 
-def several(*known: str) -> Offers:
+def one_of(choices: Choices) -> Offers:
+    """Names, those of plug-ins too."""
+    return lambda context, typed: choices.names()
+
+
+def several(choices: Choices, *more: str) -> Offers:
     """Names with commas between them, none twice."""
 
     def offers(context: click.Context, typed: str) -> Iterable[str]:
         given, comma, _ = typed.rpartition(",")
+        known = (*more, *choices.names())
         return (f"{given}{comma}{name}" for name in known if name not in given.split(","))
 
     return offers
@@ -122,7 +113,7 @@ OFFERS: Mapping[str, Offers] = {
     "run graph": files(*GRAPHS, ".py"),
     "check graph": either(models, files(*GRAPHS, ".py")),
     "export source": either(models, files(*GRAPHS, ".py")),
-    "profile source": names(*SOURCES),
+    "profile source": one_of(SOURCES),
     "machine": either(presets, names(*LIVE_MACHINES), files(".toml")),
     "run machine": either(names(*LIVE_MACHINES), files(".toml")),
     "comm machine": either(names(*LIVE_MACHINES), files(".toml")),
@@ -130,10 +121,10 @@ OFFERS: Mapping[str, Offers] = {
     "constraints": files(".toml"),
     "comm": files(".comm.json"),
     "samples": files(".csv"),
-    "strategy": names(*STRATEGIES),
-    "strategies": several("all", *STRATEGIES),
-    "compare": either(several(*STRATEGIES), files(*PLACEMENTS)),
-    "solver": names(*SOLVERS),
+    "strategy": one_of(STRATEGIES),
+    "strategies": several(STRATEGIES, "all"),
+    "compare": either(several(STRATEGIES), files(*PLACEMENTS)),
+    "solver": one_of(SOLVERS),
     "op": ops,
 }
 

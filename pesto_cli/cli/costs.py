@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.choices import SOURCES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
     check_output,
@@ -33,6 +34,8 @@ from pesto_cli.errors import BadInputError
 @output_option("the profile (.json or .json.gz)")
 @click.option(
     "--source",
+    cls=ChoiceOption,
+    choices=SOURCES,
     help="analytic, csv:FILE, trace:FILE, or run, on devices that exist.  [default: analytic, or "
     "run where it can]",
 )

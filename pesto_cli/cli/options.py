@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.choices import SOLVERS, ChoiceOption
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.printable import printable
 
@@ -136,7 +137,14 @@ def search_options(command: Command) -> Command:
     """Options that every search takes."""
     options: list[Callable[[Command], Command]] = [
         time_limit_option(),
-        click.option("--solver", default="cpsat", show_default=True, help="cpsat, cbc or highs."),
+        click.option(
+            "--solver",
+            cls=ChoiceOption,
+            choices=SOLVERS,
+            default="cpsat",
+            show_default=True,
+            help="cpsat, cbc or highs.",
+        ),
         num_nodes_option,
         click.option(
             "--no-congestion", is_flag=True, help="Let transfers on a link overlap in the ILP."

@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
     check_output,
@@ -29,7 +30,7 @@ from pesto_cli.cli.options import (
     summary_option,
 )
 from pesto_cli.cli.shown import searching
-from pesto_cli.errors import INTERRUPTED, BadInputError, about, unknown_name
+from pesto_cli.errors import INTERRUPTED, BadInputError, about
 
 
 @click.command()
@@ -68,7 +69,12 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
 @click.argument("profile", type=PATH)
 @output_option("the placement")
 @click.option(
-    "--strategy", default="pesto", show_default=True, help="One of those that `compare` lists."
+    "--strategy",
+    cls=ChoiceOption,
+    choices=STRATEGIES,
+    default="pesto",
+    show_default=True,
+    help="{names}.",
 )
 @search_options
 @click.option(
@@ -190,7 +196,13 @@ def simulate(
 @click.command(short_help="Solve PROFILE by every strategy, side by side.")
 @click.argument("profile", type=PATH)
 @click.option(
-    "--strategies", default="all", show_default=True, metavar="A,B,...", help="Which ones."
+    "--strategies",
+    cls=ChoiceOption,
+    choices=STRATEGIES,
+    default="all",
+    show_default=True,
+    metavar="A,B,...",
+    help="Some of {names}.",
 )
 @search_options
 @json_option
@@ -203,9 +215,11 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     from pesto_cli.report.tables import comparison, expert_remark
     from pesto_cli.strategies.run import run
 
-    names = list(api.STRATEGIES)
-    if strategies != "all":
-        names = listed("--strategies", strategies, f"all, or some of {', '.join(names)}")
+    if strategies == "all":
+        names = list(api.STRATEGIES.usable())
+    else:
+        some = f"all, or some of {', '.join(api.STRATEGIES)}"
+        names = listed("--strategies", strategies, some)
     values = _parameters(names, options)
     priced = _constrained(profile, options, {}, quiet)
     results: list[Any] = []
@@ -239,12 +253,10 @@ def _parameters(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, A
     from pesto_cli import api
     from pesto_cli.strategies.context import parameters
 
-    for name in names:
-        if name not in api.STRATEGIES:
-            raise unknown_name("strategy", name, api.STRATEGIES)
+    chosen = [api.STRATEGIES.find(name) for name in names]
     values = {name: options[option] for option, name in PARAMETERS.items()}
     values["congestion"] = not options["no_congestion"]
-    own = set().union(*(parameters(api.STRATEGIES[name]) for name in names))
+    own = set().union(*map(parameters, chosen))
     for option, name in PARAMETERS.items():
         if name not in own and _is_given(option):
             raise BadInputError(
@@ -259,7 +271,7 @@ def _check_takes_start(strategy: str) -> None:
     from pesto_cli import api
     from pesto_cli.strategies.context import is_search
 
-    searches = [name for name, each in api.STRATEGIES.items() if is_search(each)]
+    searches = [name for name, each in api.STRATEGIES.usable().items() if is_search(each)]
     if strategy not in searches:
         raise BadInputError(
             f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
@@ -292,8 +304,8 @@ def _those_with(parameter: str) -> str:
     from pesto_cli import api
     from pesto_cli.strategies.context import parameters
 
-    having = (name for name, each in api.STRATEGIES.items() if parameter in parameters(each))
-    return ", ".join(having)
+    known = api.STRATEGIES.usable().items()
+    return ", ".join(name for name, each in known if parameter in parameters(each))
 
 
 def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
@@ -340,8 +352,7 @@ def _context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -
     """The limits that the command's options ask for; kernels are compiled before they begin."""
     from pesto_cli import api, ilp, kernels
 
-    if options["solver"] not in ilp.SOLVERS:
-        raise unknown_name("solver", options["solver"], ilp.SOLVERS)
+    ilp.SOLVERS.find(options["solver"])
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     if not (quiet or kernels.are_kept()):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
     echo,
@@ -33,7 +34,13 @@ SHOWN_DEPARTURES = 50
     "-m", "--machine", required=True, help="local-workers:N, local-gpus or a cluster file (TOML)."
 )
 @click.option("--placement", type=PATH, help="Run GRAPH under it.")
-@click.option("--compare", metavar="A,B,...", help="Strategies and placements, run by turns.")
+@click.option(
+    "--compare",
+    cls=ChoiceOption,
+    choices=STRATEGIES,
+    metavar="A,B,...",
+    help="Strategies and placements, run by turns.",
+)
 @click.option("--profile", type=PATH, help="Of GRAPH on this machine: to predict and to solve.")
 @live_options(steps=50)
 @click.option("--verify", is_flag=True, help="Fail if TensorFlow departed from the placement.")

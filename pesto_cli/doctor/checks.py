@@ -7,6 +7,8 @@ from functools import partial
 from pesto_cli.doctor import parts, probes
 from pesto_cli.doctor.apart import apart
 from pesto_cli.doctor.check import Finding, Outcome, Probe
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.plugins import PlugIn, plug_ins
 
 # The distributions that pesto's own commands import; those of reports and notebooks are not among
 # them.
@@ -71,3 +73,22 @@ def _probes() -> Iterator[Probe]:
         optional,
         "allow namespaces as told, or use --open-ports: only local-workers need them",
     )
+    yield from plug_in_probes()
+
+
+def plug_in_probes() -> Iterator[Probe]:
+    """Whether the plug-ins that are installed can be used."""
+    for plug_in in plug_ins():
+        package = plug_in.package.rpartition(" ")[0]
+        yield Probe(
+            f"{plug_in.what} {plug_in.name}",
+            partial(_used, plug_in),
+            Outcome.WARN,
+            f"update {package}, or pip uninstall {package}",
+        )
+
+
+def _used(plug_in: PlugIn) -> str:
+    if plug_in.trouble:
+        raise EnvironmentFailedError(f"{plug_in.package}: {plug_in.trouble}")
+    return apart(probes.plug_in, plug_in.group, plug_in.name, plug_in.package)

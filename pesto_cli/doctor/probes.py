@@ -75,3 +75,15 @@ def isolated() -> str:
 
     leave_network()
     return "a network of their own is possible"
+
+
+def plug_in(group: str, name: str, package: str) -> str:
+    """The package of a plug-in, if the plug-in can be used."""
+    from pesto_cli.plugins import UnusableError, plug_ins, registry_of
+
+    asked = next(e for e in plug_ins() if (e.group, e.name, e.package) == (group, name, package))
+    try:
+        registry_of(asked).check(asked)
+    except UnusableError as error:
+        raise EnvironmentFailedError(f"{package}: {error}") from error
+    return package

@@ -7,21 +7,23 @@ for links that serve first come first, as in the simulator.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.data.graph import IntArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import Schedule
-from pesto_cli.errors import BadInputError, unknown_name
+from pesto_cli.errors import BadInputError
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import OnSolution, SolverAnswer, SolverRequest
 from pesto_cli.ilp.size import Size
 from pesto_cli.ilp.timetable import Timetable, left_shift, schedule_of, timetable_of
+from pesto_cli.plugins import Registry, answered, called_with
 from pesto_cli.printable import logger
 
 _log = logger(__name__)
@@ -66,11 +68,10 @@ def _highs(asked: SolverRequest) -> SolverAnswer:
     return milp.search(asked, highs.run)
 
 
-SOLVERS: Mapping[str, Callable[[SolverRequest], SolverAnswer]] = {
-    "cpsat": _cpsat,
-    "cbc": _cbc,
-    "highs": _highs,
-}
+Solver = Callable[[SolverRequest], SolverAnswer]
+SOLVERS: Registry[Solver] = Registry(
+    "pesto.solvers", {"cpsat": _cpsat, "cbc": _cbc, "highs": _highs}, called_with("request")
+)
 
 
 def solve_ilp(
@@ -99,11 +100,10 @@ def solve_ilp(
 
     Raises:
         BadInputError: the solver is unknown, or the warm start does not fit the problem.
-        EnvironmentFailedError: the solver is not installed, or died.
+        EnvironmentFailedError: the solver is not installed, or died; that of a plug-in failed.
     """
     began = time.monotonic()
-    if solver not in SOLVERS:
-        raise unknown_name("solver", solver, SOLVERS)
+    SOLVERS.find(solver)
     if balance is not None and not 0 <= balance <= 1:
         raise BadInputError(f"balance is {balance}; a share in [0, 1] was expected.")
     if warm_start is not None:
@@ -122,8 +122,13 @@ def solve_ilp(
     asked = SolverRequest(
         formulation, limits, congestion, balance, start, start_fits, on_solution, began
     )
-    found = SolverAnswer() if limits.stop.is_set() else SOLVERS[solver](asked)
-    return _solution(asked, found)
+    if limits.stop.is_set():
+        return _solution(asked, SolverAnswer())
+    with SOLVERS.at_work(solver) as search:
+        found = answered(SolverAnswer, search(asked))
+        if found.times and (wrong := _misplaced(problem, np.array(found.times.device))):
+            raise ValueError(f"it {wrong}")
+        return _solution(asked, found)
 
 
 def _left_out(problem: Problem, why: str) -> str:
@@ -164,24 +169,27 @@ def _solution(asked: SolverRequest, found: SolverAnswer) -> IlpSolution:
 
 
 def _check_start(problem: Problem, start: Schedule) -> None:
-    if len(start.device) != problem.num_ops:
+    if wrong := _misplaced(problem, start.device):
         raise BadInputError(
-            f"the warm start places {len(start.device)} ops, the problem has {problem.num_ops}; "
-            "a schedule of the same problem was expected."
+            f"the warm start {wrong}; a schedule of the same problem that keeps the constraints "
+            "was expected: leave it out, or solve again."
         )
-    known = (start.device >= 0) & (start.device < problem.num_devices)
-    allowed = known & problem.allowed[np.arange(problem.num_ops), np.where(known, start.device, 0)]
+
+
+def _misplaced(problem: Problem, device: IntArray) -> str:
+    """What is wrong with the devices of ops, `[num_ops]`, or nothing."""
+    if device.shape != (problem.num_ops,):
+        return f"places {len(device)} ops, the problem has {problem.num_ops}"
+    known = (device >= 0) & (device < problem.num_devices)
+    allowed = known & problem.allowed[np.arange(problem.num_ops), np.where(known, device, 0)]
     group = problem.graph.colocation_group
     leader = problem.graph.groups.indices[problem.graph.groups.offsets[:-1]]
-    together = start.device == start.device[leader[group]]
+    together = device == device[leader[group]]
     for fits, wrong in ((allowed, "may not run there"), (together, "is cut off from its group")):
         if not fits.all():
             op = int(np.argmin(fits))
-            raise BadInputError(
-                f"the warm start puts op {problem.graph.names[op]!r} on device "
-                f"{start.device[op]}, where it {wrong}; a schedule that keeps the constraints "
-                "was expected: leave it out, or solve again."
-            )
+            return f"puts op {problem.graph.names[op]!r} on device {device[op]}, where it {wrong}"
+    return ""
 
 
 def _keeps_memory(formulation: Formulation, times: Timetable, balance: float | None) -> bool:

@@ -15,14 +15,14 @@ from pesto_cli.data.binding import binding_note
 from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
 from pesto_cli.data.machine import Machine, short_list
 from pesto_cli.data.problem import Problem
-from pesto_cli.errors import unknown_name
 from pesto_cli.files import CommFit, Profile, with_comm
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.plugins import Registry, answered, called_with
 from pesto_cli.printable import logger
 from pesto_cli.profile import analytic, csv_source
 from pesto_cli.profile.run import source as run_source
-from pesto_cli.profile.source import CostRequest, Live, Source
+from pesto_cli.profile.source import CostRequest, Costs, Live, Source
 from pesto_cli.profile.traces import source as trace_source
 
 log = logger(__name__)
@@ -30,12 +30,16 @@ log = logger(__name__)
 LEAST_SHARE = 1e-3
 """Of memory or traffic; below it, a size that is only estimated is not worth a note."""
 
-SOURCES: Mapping[str, Source] = {
-    "analytic": analytic.costs,
-    "csv": csv_source.costs,
-    "run": run_source.costs,
-    "trace": trace_source.costs,
-}
+SOURCES: Registry[Source] = Registry(
+    "pesto.sources",
+    {
+        "analytic": analytic.costs,
+        "csv": csv_source.costs,
+        "run": run_source.costs,
+        "trace": trace_source.costs,
+    },
+    called_with("request"),
+)
 
 
 def profile(
@@ -62,20 +66,18 @@ def profile(
     Raises:
         BadInputError: the source is unknown, or graph, machine or costs do not fit each other.
         InfeasibleError: an op or colocation group has no device.
-        EnvironmentFailedError: a process that was asked for costs died.
+        EnvironmentFailedError: a process that was asked for costs died, or a plug-in failed.
     """
     name, _, argument = source.partition(":")
-    if name not in SOURCES:
-        raise unknown_name("cost source", name, SOURCES)
+    SOURCES.find(name)
     if comm is not None:
         machine = with_comm(machine, comm)
     step = read_step(meta_graph, what)
-    costs = SOURCES[name](CostRequest(step, meta_graph, machine, argument, cpu_offload, live))
-    machine = costs.machine or machine
-    graph = step.graph
-    if costs.tensor_bytes is not None:
-        graph = replace(graph, tensor_bytes=costs.tensor_bytes)
-    problem = Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
+    request = CostRequest(step, meta_graph, machine, argument, cpu_offload, live)
+    with SOURCES.at_work(name) as costs_of:
+        costs = answered(Costs, costs_of(request))
+        problem = _problem(step.graph, costs, machine)
+    graph, machine = problem.graph, problem.machine
     notes = [*costs.notes, *_size_notes(step, graph, machine), *_device_notes(step, problem)]
     for note in filter(None, (*notes, binding_note(problem))):
         log.warning("%s", note)
@@ -93,6 +95,14 @@ def profile(
         provenance["reconciled"] = [asdict(account) for account in costs.reconciled]
     program_device = step.program_device if any(step.program_device) else None
     return Profile(problem, provenance, spread=costs.spread, program_device=program_device)
+
+
+def _problem(graph: OpGraph, costs: Costs, machine: Machine) -> Problem:
+    """What a source has found out, worked into graph and machine."""
+    machine = costs.machine or machine
+    if costs.tensor_bytes is not None:
+        graph = replace(graph, tensor_bytes=costs.tensor_bytes)
+    return Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
 
 
 def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Strategies: one file each, one line in `STRATEGIES`."""
 
-from collections.abc import Mapping
-
+from pesto_cli.plugins import Registry, called_with
 from pesto_cli.strategies.baechi import MEtf, MSct, MTopo
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.dpos import FastT
@@ -13,18 +12,22 @@ from pesto_cli.strategies.random import Random
 from pesto_cli.strategies.round_robin import RoundRobin
 from pesto_cli.strategies.single import Single
 
-STRATEGIES: Mapping[str, Strategy] = {
-    "single": Single(),
-    "round-robin": RoundRobin(),
-    "expert": Expert(),
-    "m-topo": MTopo(),
-    "m-etf": MEtf(),
-    "m-sct": MSct(),
-    "heft": Heft(),
-    "fastt": FastT(),
-    "metis": Metis(),
-    "random": Random(),
-    "pesto": Pesto(),
-}
+STRATEGIES: Registry[Strategy] = Registry(
+    "pesto.strategies",
+    {
+        "single": Single(),
+        "round-robin": RoundRobin(),
+        "expert": Expert(),
+        "m-topo": MTopo(),
+        "m-etf": MEtf(),
+        "m-sct": MSct(),
+        "heft": Heft(),
+        "fastt": FastT(),
+        "metis": Metis(),
+        "random": Random(),
+        "pesto": Pesto(),
+    },
+    called_with("problem", "context"),
+)
 
 __all__ = ["STRATEGIES", "Context", "Strategy"]

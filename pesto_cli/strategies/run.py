@@ -11,9 +11,10 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.data.solution import PlanSet, Solution
-from pesto_cli.errors import BadInputError, unknown_name
+from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.memory import memory_peak
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.plugins import answered
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.context import Context, Strategy, name_of, with_parameters
 from pesto_cli.strategies.warm_up import warm_up
@@ -24,6 +25,7 @@ def chosen(strategy: str | Strategy) -> Strategy:
 
     Raises:
         BadInputError: no such strategy, or it cannot be called.
+        EnvironmentFailedError: it is a plug-in's that cannot be used.
     """
     if not isinstance(strategy, str):
         if callable(strategy):
@@ -32,9 +34,7 @@ def chosen(strategy: str | Strategy) -> Strategy:
             f"strategy is {strategy!r}; a name or a function of a problem and a context was "
             f"expected: the names are {', '.join(STRATEGIES)}."
         )
-    if strategy not in STRATEGIES:
-        raise unknown_name("strategy", strategy, STRATEGIES)
-    return STRATEGIES[strategy]
+    return STRATEGIES.find(strategy)
 
 
 def run(problem: Problem, strategy: str | Strategy, context: Context, **values: Any) -> Result:
@@ -48,13 +48,20 @@ def run(problem: Problem, strategy: str | Strategy, context: Context, **values: 
 
     Raises:
         BadInputError: no such strategy.
+        EnvironmentFailedError: it is a plug-in's, and cannot be used or failed.
         RuntimeError: its solution breaks a rule other than memory.
     """
-    name = strategy if isinstance(strategy, str) else name_of(strategy)
-    solve = with_parameters(chosen(strategy), **values)
+    if isinstance(strategy, str):
+        with STRATEGIES.at_work(strategy) as found:
+            return _run(strategy, with_parameters(found, **values), problem, context)
+    found = with_parameters(chosen(strategy), **values)
+    return _run(name_of(strategy), found, problem, context)
+
+
+def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> Result:
     warm_up()
     began = time.perf_counter()
-    solution = solve(problem, context)
+    solution = answered(Solution, strategy(problem, context))
     runtime_s = time.perf_counter() - began
     is_interrupted = context.limits.stop.is_set()
     return judged(name, solution, runtime_s, interrupted=is_interrupted)
