@@ -96,7 +96,7 @@ def test_help_names_plug_ins_with_their_package(
 @pytest.mark.parametrize("choices", [STRATEGIES, SOLVERS, SOURCES], ids=lambda each: each.group)
 def test_names_of_plug_ins_are_offered_at_tab(example: Path, choices: Any) -> None:
     added = [each.name for each in plug_ins() if each.group == choices.group]
-    assert [*choices.names()] == [*choices.builtin, *added]
+    assert [name.rstrip(":") for name in choices.names()] == [*choices.builtin, *added]
 
 
 def test_names_and_membership_load_nothing(site: Path, failing: str, pesto: Pesto) -> None:

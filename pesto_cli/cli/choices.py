@@ -1,61 +1,78 @@
 """Options whose value is a name of a registry: what may be typed, and which package adds it.
 
-The registries load numba and more. Help and completion must not, so built-in names stand here, and
-a test holds them to the registries.
+Help and completion name what there is, and load nothing of it: the registries import numba and
+more, which takes a second. So built-in names are read from the source of the registry.
 """
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
 
-from pesto_cli.plugins import PlugIn, offered
+from pesto_cli.plugins import GROUPS, PlugIn, offered
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Names of a group of entry points. builtin: as they are typed, `csv:` with what follows."""
+    """Names of a group of entry points. with_argument: those that a colon and more belongs to."""
 
     group: str
-    builtin: tuple[str, ...]
+    with_argument: Collection[str] = ()
 
-    def names(self) -> Iterable[str]:
-        """All names."""
-        return (*self.builtin, *(each.name for each in self.plug_ins()))
+    def names(self) -> tuple[str, ...]:
+        """All that can be typed."""
+        added = tuple(each.name for each in self.plug_ins())
+        return tuple(
+            f"{name}:" if name in self.with_argument else name for name in self.builtin + added
+        )
+
+    @cached_property
+    def builtin(self) -> tuple[str, ...]:
+        """The names of pesto's own."""
+        module, _, name = GROUPS[self.group].registry.partition(":")
+        spec = find_spec(module)
+        assert spec is not None
+        tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+        return tuple(_keys(tree, name))
 
     def plug_ins(self) -> tuple[PlugIn, ...]:
         """Those of other packages."""
-        return offered(self.group, [name.rstrip(":") for name in self.builtin])
+        return offered(self.group, self.builtin)
+
+    def in_words(self) -> str:
+        """The names of pesto's own, as an alternative."""
+        return f"{', '.join(self.builtin[:-1])} or {self.builtin[-1]}"
 
     def of_other_packages(self) -> str:
-        """The names that packages add, in words; nothing if there are none."""
+        """The names that packages add, as a sentence; nothing if there are none."""
         added = ", ".join(f"{each.name} ({each.package})" for each in self.plug_ins())
         return f" Of other packages: {added}." if added else ""
 
 
-STRATEGIES = Choices(
-    "pesto.strategies",
-    (
-        "single",
-        "round-robin",
-        "expert",
-        "m-topo",
-        "m-etf",
-        "m-sct",
-        "heft",
-        "fastt",
-        "metis",
-        "random",
-        "pesto",
-    ),
-)
-SOLVERS = Choices("pesto.solvers", ("cpsat", "cbc", "highs"))
-SOURCES = Choices("pesto.sources", ("analytic", "run", "csv:", "trace:"))
+def _keys(tree: ast.Module, variable: str) -> Iterator[str]:
+    """The keys of the dict that a variable of a module is made from."""
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == variable:
+            call = statement.value
+            assert isinstance(call, ast.Call)
+            yield from map(ast.literal_eval, getattr(call.args[1], "keys", ()))
+
+
+STRATEGIES = Choices("pesto.strategies")
+SOLVERS = Choices("pesto.solvers")
+SOURCES = Choices("pesto.sources", with_argument=("csv", "trace"))
 
 
 class ChoiceOption(click.Option):
-    """An option whose help ends with the names that packages add."""
+    """An option whose help ends with the names that packages add.
+
+    In its help, `{names}` stands for the built-in ones.
+    """
 
     def __init__(self, *arguments: Any, choices: Choices, **settings: Any) -> None:
         """choices: what may be given; all else is as click has it."""
@@ -63,6 +80,7 @@ class ChoiceOption(click.Option):
         self._choices, self._help = choices, self.help or ""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """As click does, with the names that are installed now."""
-        self.help = self._help + self._choices.of_other_packages()
+        """As click does, with the names that there are now."""
+        own = self._help.replace("{names}", self._choices.in_words())
+        self.help = own + self._choices.of_other_packages()
         return super().get_help_record(ctx)

@@ -143,7 +143,7 @@ def search_options(command: Command) -> Command:
             choices=SOLVERS,
             default="cpsat",
             show_default=True,
-            help="cpsat, cbc or highs.",
+            help="{names}.",
         ),
         num_nodes_option,
         click.option(
