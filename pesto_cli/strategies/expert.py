@@ -6,13 +6,14 @@ Where most work is in layers with parallel branches, as in the cells of NASNet: 
 layer divided evenly among the accelerators, if that is faster.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from pesto_cli.data.canonical import RESOLUTION, rounded
-from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, rounding_us
 from pesto_cli.data.solution import Solution
@@ -141,16 +142,43 @@ def balanced_cuts(work_us: FloatArray) -> list[int]:
     load = before[:, 0].copy()  # least greatest load of the first layers on the parts so far
     choice: list[IntArray] = []
     for part in range(1, num_parts):
-        own = before[:, None, part] - before[None, :, part]  # [end, cut]
-        worst = np.where(own >= 0, np.maximum(own, load[None, :]), np.inf)
-        worst[np.triu_indices(num_layers + 1, 1)] = np.inf
-        choice.append(worst.argmin(axis=1))
-        load = worst.min(axis=1)
+        cut = _best_cuts(before[:, part], load)
+        choice.append(cut)
+        load = np.maximum(before[:, part] - before[cut, part], load[cut])
     cuts, end = [], num_layers
     for cut_for in reversed(choice):
         end = int(cut_for[end])
         cuts.append(end)
     return cuts[::-1]
+
+
+def _best_cuts(before: FloatArray, load: FloatArray) -> IntArray:
+    """`[num_layers + 1]`: for every end, the first cut with the least greatest load up to there.
+
+    The later the cut, the less has the last part and the more have those before it. So the best
+    cut is the first one where these have more, or the one before it; of cuts as good, the first.
+
+    Args:
+        before: `[num_layers + 1]`, work of the layers before each on the device of the last part.
+        load: `[num_layers + 1]`, the least greatest load of the parts before.
+    """
+    end = np.arange(len(before))
+    crossing = _first(end, lambda cut: load[cut] >= before - before[cut])
+    sooner = np.maximum(crossing - 1, 0)
+    own = before - before[sooner]
+    as_good = _first(crossing, lambda cut: before - before[cut] <= own)
+    best: IntArray = np.where((crossing > 0) & (own <= load[crossing]), as_good, crossing)
+    return best
+
+
+def _first(last: IntArray, holds: Callable[[IntArray], BoolArray]) -> IntArray:
+    """By bisection, the first index at which something holds from there on to `last`, for each."""
+    low, high = np.zeros_like(last), last.copy()
+    while (low < high).any():
+        middle = (low + high) >> 1
+        held = holds(middle)
+        low, high = np.where(held, low, np.minimum(middle + 1, high)), np.where(held, middle, high)
+    return low
 
 
 def _shifted(cuts: list[int], num_layers: int) -> list[list[int]]:

@@ -70,7 +70,8 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
         of_group = _by_group(graph, slices, work_us)
         return Layers(names, of_group, of_group, np.ones(len(names)))
     number = {scope: index for index, scope in enumerate(scopes)}
-    found = [_innermost(path, number) for path in paths]
+    longest = max(map(len, number))
+    found = [_innermost(path, number, longest) for path in paths]
     layer = np.array([index for index, _ in found], dtype=np.int64)
     top = np.zeros(len(scopes), dtype=np.int64)
     own = forward & (layer >= 0)
@@ -241,9 +242,11 @@ def _numbered(names: Iterable[str]) -> set[str]:
     return {name for members in family.values() if len(members) > 1 for name in members}
 
 
-def _innermost(path: Path, number: dict[Path, int]) -> tuple[int, Path]:
-    """The layer with the longest scope that the path contains anywhere, or -1; what follows it."""
-    longest = max(map(len, number), default=0)
+def _innermost(path: Path, number: dict[Path, int], longest: int) -> tuple[int, Path]:
+    """The layer with the longest scope that the path contains anywhere, or -1; what follows it.
+
+    longest: parts of the longest scope.
+    """
     for length in range(min(longest, len(path)), 0, -1):
         for start in range(len(path) - length + 1):
             found = number.get(path[start : start + length])

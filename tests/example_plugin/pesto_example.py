@@ -1,6 +1,7 @@
 """A strategy, a solver, a cost source and a search move, as small as they can be."""
 
 import numpy as np
+from pesto_cli.strategies.search import Answer, Search
 
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.ilp.search import SolverAnswer, SolverRequest
@@ -8,7 +9,6 @@ from pesto_cli.ilp.timetable import timetable_of
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.source import CostRequest, Costs
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.search import Answer, Search
 
 
 def last_device(simulator: Simulator, search: Search) -> Answer:
