@@ -1,11 +1,12 @@
 """What a placement changes in a graph: devices of its nodes, and control inputs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.data.graph import OpGraph
@@ -23,10 +24,14 @@ class Changes:
 
     device: TensorFlow's device of every node of the step.
     waits_for: the nodes that a node must wait for beyond what the graph demands.
+    without_class: the nodes that lose their `_class` attribute.
+    step: what was read of the graph; None where only devices are known.
     """
 
     device: Mapping[str, str]
     waits_for: Mapping[str, Sequence[str]]
+    without_class: frozenset[str] = frozenset()
+    step: StepGraph | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_control_edges(self) -> int:
@@ -72,10 +77,23 @@ def changes_of_step(
     _check_groups(step.graph, placed, placement.devices)
     names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})
     _check_kernels(step, placed, names)
+    return changes_on(meta, step, placed, names, order=order)
+
+
+def changes_on(
+    meta: Any,
+    step: StepGraph,
+    placed: Placement,
+    names: Mapping[int, str],
+    *,
+    order: Order = "full",
+) -> Changes:
+    """Work out the same, unchecked; names: TensorFlow's, of every device that has ops."""
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
-    return Changes(device, control_inputs(meta, step, placed) if order == "full" else {})
+    waits_for = control_inputs(meta, step, placed) if order == "full" else {}
+    return Changes(device, waits_for, classes_to_drop(step.wiring, device), step)
 
 
 def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:

@@ -1,7 +1,7 @@
 """The order of a placement as control inputs of nodes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,11 @@ from pesto_cli.apply.loops import first_nodes, last_nodes
 from pesto_cli.apply.order import order_edges
 from pesto_cli.data.graph import FEED_TYPES, BoolArray, IntArray
 from pesto_cli.data.schedule import Placement
-from pesto_cli.graphdef.branches import Branch, branches
+from pesto_cli.graphdef.branches import Branch
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.frames import ENTER
-from pesto_cli.graphdef.nodes import MERGE, Node, needed_nodes
+from pesto_cli.graphdef.nodes import MERGE, Node
 from pesto_cli.graphdef.read import StepGraph
-from pesto_cli.graphdef.signature import OpDefs
 
 
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
@@ -28,20 +27,19 @@ def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str
     Raises:
         BadInputError: the order contradicts the graph.
     """
-    ops = _ops(meta, step)
-    line = _line(meta, ops)
+    nodes, line = step.wiring.nodes, line_of(meta, step)
     edges = order_edges(
         step.graph,
         placement,
         waits=line.waits,
         awaited=line.awaited,
-        enforced=_enforced(ops, step.graph.edges),
+        enforced=_enforced(step),
         branch=line.branch,
     )
     added: dict[str, list[str]] = defaultdict(list)
     for before, after in edges.tolist():
-        for node in first_nodes(ops.nodes, ops.members[after]):
-            added[node] += last_nodes(ops.nodes, ops.members[before])
+        for node in first_nodes(nodes, step.members[after]):
+            added[node] += last_nodes(nodes, step.members[before])
     return dict(added)
 
 
@@ -65,42 +63,26 @@ class Line:
 
 def line_of(meta: Any, step: StepGraph) -> Line:
     """Which ops of a step take part in the order of their devices."""
-    return _line(meta, _ops(meta, step))
-
-
-def _line(meta: Any, ops: "_Ops") -> Line:
-    waits = ops.with_any(lambda _: True) & ~_free(ops, meta)
-    needed = _branches(ops)
+    waits = _with_any(step, lambda _: True) & ~_free(step, meta)
+    needed = _branches(step)
     number = {branch: index for index, branch in enumerate(dict.fromkeys([frozenset(), *needed]))}
     of_op = np.array([number[branch] for branch in needed], dtype=np.int64)
-    return Line(waits, waits & (of_op == 0), np.where(waits & ~ops.is_loop, of_op, 0))
+    return Line(waits, waits & (of_op == 0), np.where(waits & ~_is_loop(step), of_op, 0))
 
 
-@dataclass(frozen=True)
-class _Ops:
-    """The nodes of a step; members: the indices of those that each op stands for, `[num_ops]`."""
-
-    nodes: Sequence[Node]
-    members: Sequence[Sequence[int]]
-
-    def with_any(self, fits: Callable[[Node], bool]) -> BoolArray:
-        """`[num_ops]`: whether one of the op's nodes fits."""
-        return np.array([any(fits(self.nodes[i]) for i in row) for row in self.members], dtype=bool)
-
-    @property
-    def is_loop(self) -> BoolArray:
-        return self.with_any(lambda node: node.type in ENTER)
+def _with_any(step: StepGraph, fits: Callable[[Node], bool]) -> BoolArray:
+    """`[num_ops]`: whether one of an op's nodes fits."""
+    fitting = [fits(node) for node in step.wiring.nodes]
+    return np.array([any(fitting[index] for index in row) for row in step.members], dtype=bool)
 
 
-def _ops(meta: Any, step: StepGraph) -> _Ops:
-    nodes = needed_nodes(meta.graph_def, (name for names in step.nodes for name in names))
-    index_of = {node.name: index for index, node in enumerate(nodes)}
-    return _Ops(nodes, [[index_of[name] for name in names] for names in step.nodes])
+def _is_loop(step: StepGraph) -> BoolArray:
+    return _with_any(step, lambda node: node.type in ENTER)
 
 
-def _free(ops: _Ops, meta: Any) -> BoolArray:
+def _free(step: StepGraph, meta: Any) -> BoolArray:
     """`[num_ops]`: feeds, handles of state, and what is run without the rest of the step."""
-    alone, op_defs = run_alone(meta), OpDefs(meta.graph_def.library)
+    alone, op_defs = run_alone(meta, step.wiring.table), step.wiring.op_defs
     # With a default, it is no op either where it is fed.
     fed = FEED_TYPES | {"PlaceholderWithDefault"}
 
@@ -109,23 +91,22 @@ def _free(ops: _Ops, meta: Any) -> BoolArray:
         refers = any(output.is_ref or output.dtype == DT_RESOURCE for output in outputs)
         return refers and not node.inputs
 
-    return ops.with_any(lambda node: node.type in fed or node.name in alone or is_handle(node))
+    return _with_any(step, lambda node: node.type in fed or node.name in alone or is_handle(node))
 
 
-def _branches(ops: _Ops) -> list[frozenset[Branch]]:
+def _branches(step: StepGraph) -> list[frozenset[Branch]]:
     """`[num_ops]`: the branches that must be taken for all of an op to run."""
-    in_loops = {index for op in np.flatnonzero(ops.is_loop).tolist() for index in ops.members[op]}
-    needed = branches(ops.nodes, in_loops)
-    return [frozenset[Branch]().union(*(needed[index] for index in row)) for row in ops.members]
+    needed = step.wiring.branches
+    return [frozenset[Branch]().union(*(needed[index] for index in row)) for row in step.members]
 
 
-def _enforced(ops: _Ops, edges: IntArray) -> BoolArray:
+def _enforced(step: StepGraph) -> BoolArray:
     """`[num_edges]`: whether the first op always ends before any of the second starts.
 
     A loop starts on the first of its inputs, and gives its first result before its end; a Merge
     waits for one of its inputs.
     """
-    is_loop, is_merge = ops.is_loop, ops.with_any(lambda node: node.type in MERGE)
-    before, after = edges[:, 0], edges[:, 1]
+    is_loop, is_merge = _is_loop(step), _with_any(step, lambda node: node.type in MERGE)
+    before, after = step.graph.edges.T
     enforced: BoolArray = ~(is_loop[before] | is_loop[after] | is_merge[after])
     return enforced

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pesto_cli.graphdef.nodes import needed_nodes
+from pesto_cli.graphdef.nodes import NodeTable
 from pesto_cli.graphdef.structure import variable_defs
 
 # Collections of ops that start a session: TensorFlow's, and pesto's `init_op`.
@@ -18,15 +18,14 @@ _STARTING = (
 )
 
 
-def run_alone(meta: Any) -> set[str]:
+def run_alone(meta: Any, table: NodeTable) -> set[str]:
     """Names of the nodes that start a session, save and restore, or read one variable.
 
     Held back by the order of a step, they would run half of that step first, on variables that
-    have no value yet.
+    have no value yet. table: the nodes of the graph.
     """
-    present = {node.name for node in meta.graph_def.node}
     wanted = {name.lstrip("^").split(":")[0] for name in _entry_points(meta)}
-    return {node.name for node in needed_nodes(meta.graph_def, wanted & present)}
+    return {node.name for node in table.needed(wanted & table.position.keys())}
 
 
 def _entry_points(meta: Any) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from pesto_cli.graphdef.nodes import MERGE, Node, topological_order
+from pesto_cli.graphdef.nodes import MERGE, Node
 
 SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 
@@ -10,14 +10,16 @@ Branch = tuple[int, int, int]
 """(node and output of the predicate, output of the Switch)"""
 
 
-def branches(nodes: Sequence[Node], in_frame: Collection[int]) -> list[frozenset[Branch]]:
+def branches(
+    nodes: Sequence[Node], order: Sequence[int], in_frame: Collection[int]
+) -> list[frozenset[Branch]]:
     """Return the branches that every node needs: it runs only if all of them are taken.
 
     A Switch gives its data to one output only. What hangs on the other one is dead, and a dead
     input, a control input too, kills the node that takes it; only a Merge goes on when one of its
     inputs lives. So a node needs the branches that any of its inputs needs, a Merge those that all
     of its data inputs need. Frames (`in_frame`) have Switches of their own, which decide only how
-    often their bodies run.
+    often their bodies run. `order` is topological.
     """
     needs: dict[int, frozenset[Branch]] = {}
 
@@ -26,7 +28,7 @@ def branches(nodes: Sequence[Node], in_frame: Collection[int]) -> list[frozenset
             return needs[source]
         return needs[source] | {(*nodes[source].inputs[1], output)}
 
-    for index in topological_order(nodes):
+    for index in order:
         node = nodes[index]
         # A Merge's input from NextIteration comes later in this order.
         data = [given(*entry) for entry in node.inputs if entry[0] in needs]

@@ -15,17 +15,16 @@ ITERATORS = ("Iterator", "IteratorV2")
 log = logger(__name__)
 
 
-def begin_iterators(meta: Any, fetches: Sequence[str], what: str) -> None:
-    """Have a graph's initialisation begin the iterators that the fetches need, in place.
+def begin_iterators(meta: Any, step: Sequence[Any], what: str) -> None:
+    """Have a graph's initialisation begin the iterators among the NodeDefs of a step, in place.
 
     One that several data sets may begin begins with the first. A warning tells of an iterator that
     nothing in the graph begins without being fed.
     """
-    nodes = {node.name: node for node in meta.graph_def.node}
-    needed = ancestors(meta.graph_def, map(node_name, fetches))
-    iterators = [name for name in nodes if name in needed and nodes[name].op in ITERATORS]
+    iterators = [node.name for node in step if node.op in ITERATORS]
     if not iterators:
         return
+    nodes = {node.name: node for node in meta.graph_def.node}
     starts: dict[str, list[str]] = {name: [] for name in iterators}
     for node in meta.graph_def.node:
         if node.op == "MakeIterator" and node_name(node.input[1]) in starts:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pesto_cli.errors import InfeasibleError
 from pesto_cli.graphdef.kernels import DEVICE_TYPES, Kernels
+from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import Argument, OpDefs, Signature, dtype_names
 
 # Fed and fetched on the host; data pipelines and tables live there, although a GPU has kernels
@@ -93,6 +94,12 @@ class Devices:
                 types &= self.site(node).device_types
             self._bodies[function] = types
         return self._bodies[function]
+
+
+def sites(nodes: Sequence[Node], op_defs: OpDefs) -> list[Site]:
+    """Return the sites of the nodes of a step; errors of `Devices.site`."""
+    devices = Devices(op_defs)
+    return [devices.site(node.proto) for node in nodes]
 
 
 def _stays_on_host(op_type: str, signature: Signature) -> bool:

@@ -10,10 +10,12 @@ from pesto_cli.graphdef.fetches import (
     TRAIN_OP,
     Shape,
     choose_fetches,
-    needed_feeds,
+    fed_protos,
+    needed_protos,
     require_static_feeds,
     set_feed_shapes,
 )
+from pesto_cli.graphdef.garbage import young_garbage_only
 from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
 from pesto_cli.graphdef.simplify import simplify
 from pesto_cli.graphdef.sources import is_of_zoo, source_graph
@@ -21,6 +23,7 @@ from pesto_cli.graphdef.structure import check_structure
 from pesto_cli.graphdef.xla import tell_compiled_calls
 
 
+@young_garbage_only()
 def export(
     source: str,
     *,
@@ -63,6 +66,7 @@ def export(
     )
 
 
+@young_garbage_only()
 def flat_step(
     meta: Any,
     what: str,
@@ -83,14 +87,15 @@ def flat_step(
     set_feed_shapes(meta, feeds or {}, what)
     meta.collection_def[TRAIN_OP].node_list.value[:] = chosen
     meta = grappler.inline_functions(meta, what, whole_conditionals=whole_conditionals)
-    fed = needed_feeds(meta.graph_def, chosen)
-    require_feedable(meta.graph_def, fed, what)
-    require_static_feeds(meta.graph_def, fed, what)
-    begin_iterators(meta, chosen, what)
-    check_self_contained(meta.graph_def, chosen, what)
-    tell_compiled_calls(meta.graph_def, chosen, what)
-    completed = complete(meta, chosen, fed, what)
-    step = grappler.optimize(completed, what) if optimize else completed
+    step = needed_protos(meta.graph_def, chosen)
+    fed = fed_protos(step)
+    require_feedable(fed, what)
+    require_static_feeds(fed, what)
+    begin_iterators(meta, step, what)
+    check_self_contained(step, meta.graph_def.library, what)
+    tell_compiled_calls(step, what)
+    completed = complete(meta, chosen, [node.name for node in fed], what)
+    exported = grappler.optimize(completed, what) if optimize else completed
     if not as_built:
-        simplify(step)
-    return step
+        simplify(exported)
+    return exported

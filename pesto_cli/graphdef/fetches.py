@@ -92,19 +92,23 @@ def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
         forget_inferred_shapes(meta.graph_def)
 
 
-def needed_feeds(graph_def: Any, fetches: Sequence[str]) -> tuple[str, ...]:
-    """Return the placeholders that the fetches need, in the graph's order."""
-    needed = ancestors(graph_def, [node_name(fetch) for fetch in fetches])
-    return tuple(n.name for n in graph_def.node if n.op in FED_TYPES and n.name in needed)
+def needed_protos(graph_def: Any, fetches: Sequence[str]) -> list[Any]:
+    """Return the NodeDefs that the fetches need, in the graph's order; errors of `ancestors`."""
+    needed = ancestors(graph_def, map(node_name, fetches))
+    return [node for node in graph_def.node if node.name in needed]
 
 
-def require_static_feeds(graph_def: Any, feeds: Sequence[str], what: str) -> None:
-    """Raise BadInputError when fed placeholders leave dimensions open.
+def fed_protos(step: Sequence[Any]) -> list[Any]:
+    """Return the placeholders among the NodeDefs of a step."""
+    return [node for node in step if node.op in FED_TYPES]
+
+
+def require_static_feeds(fed: Sequence[Any], what: str) -> None:
+    """Raise BadInputError when placeholders that are fed leave dimensions open.
 
     An unknown size would count as 1 in every cost.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    shapes = {name: nodes[name].attr["shape"].shape for name in feeds}
+    shapes = {node.name: node.attr["shape"].shape for node in fed}
     require_static(
         {
             name: None if shape.unknown_rank else [dim.size for dim in shape.dim]

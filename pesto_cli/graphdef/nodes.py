@@ -34,11 +34,45 @@ class Node:
         return (*(source for source, _ in self.inputs), *self.controls)
 
 
-def needed_nodes(graph_def: Any, targets: Iterable[str]) -> list[Node]:
-    """Return the nodes that `targets` need, by data or control, in the order of the graph.
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """All NodeDefs of a graph, those that no step needs included; position: index by name."""
+
+    protos: Sequence[Any]
+    position: Mapping[str, int]
+
+    def needed(self, targets: Iterable[str]) -> list[Node]:
+        """Return the nodes that `targets` need, by data or control, in the order of the graph.
+
+        Raises:
+            BadInputError: a target or an input is not in the graph.
+        """
+        wired: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
+        waiting = [_position(target, self.position, "is to be fetched") for target in targets]
+        while waiting:
+            index = waiting.pop()
+            if index not in wired:
+                inputs, controls = wired[index] = _wired(self.protos[index], self.position)
+                waiting.extend(source for source, _ in inputs)
+                waiting.extend(controls)
+        number = {index: rank for rank, index in enumerate(sorted(wired))}
+        return [
+            Node(
+                name=self.protos[index].name,
+                type=self.protos[index].op,
+                proto=self.protos[index],
+                inputs=tuple((number[source], output) for source, output in wired[index][0]),
+                controls=tuple(number[source] for source in wired[index][1]),
+            )
+            for index in number
+        ]
+
+
+def node_table(graph_def: Any) -> NodeTable:
+    """Return the nodes of a GraphDef.
 
     Raises:
-        BadInputError: two nodes have one name, or a target or an input is not in the graph.
+        BadInputError: two have one name.
     """
     protos = list(graph_def.node)
     position = {proto.name: index for index, proto in enumerate(protos)}
@@ -47,25 +81,24 @@ def needed_nodes(graph_def: Any, targets: Iterable[str]) -> list[Node]:
             f"two nodes are named {_first_repeated(protos)!r}; names must differ: export the graph "
             "again."
         )
-    wiring: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
-    waiting = [_position(target, position, "is to be fetched") for target in targets]
+    return NodeTable(protos, position)
+
+
+def needed_nodes(graph_def: Any, targets: Iterable[str]) -> list[Node]:
+    """Return the nodes of a GraphDef that `targets` need, in its order; errors of both above."""
+    return node_table(graph_def).needed(targets)
+
+
+def reached(nodes: Sequence[Node], targets: Iterable[int]) -> set[int]:
+    """Return indices of nodes: `targets`, and all that they need, by data or control."""
+    found: set[int] = set()
+    waiting = list(targets)
     while waiting:
         index = waiting.pop()
-        if index not in wiring:
-            inputs, controls = wiring[index] = _wired(protos[index], position)
-            waiting.extend(source for source, _ in inputs)
-            waiting.extend(controls)
-    number = {index: rank for rank, index in enumerate(sorted(wiring))}
-    return [
-        Node(
-            name=protos[index].name,
-            type=protos[index].op,
-            proto=protos[index],
-            inputs=tuple((number[source], output) for source, output in wiring[index][0]),
-            controls=tuple(number[source] for source in wiring[index][1]),
-        )
-        for index in number
-    ]
+        if index not in found:
+            found.add(index)
+            waiting.extend(nodes[index].sources)
+    return found
 
 
 def topological_order(nodes: Sequence[Node]) -> list[int]:

@@ -13,16 +13,16 @@ from pesto_cli.errors import BadInputError, InfeasibleError, about
 from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
-from pesto_cli.graphdef.devices import Devices, Site
+from pesto_cli.graphdef.devices import Site, sites
 from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.frames import outermost_frames
+from pesto_cli.graphdef.garbage import young_garbage_only
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
-from pesto_cli.graphdef.nodes import Node, needed_nodes, output_number, topological_order
+from pesto_cli.graphdef.nodes import Node, output_number
 from pesto_cli.graphdef.program_devices import device_type, program_device
-from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.sizes import TensorSize, tensor_sizes, unbounded
+from pesto_cli.graphdef.wiring import Wiring, wiring
 
 Output = tuple[int, int]
 """(node index, output number)"""
@@ -32,9 +32,11 @@ Output = tuple[int, int]
 class StepGraph:
     """One training step, read from a GraphDef.
 
+    wiring: the GraphDef nodes, parsed.
+    sites: `[num_nodes]`, where each node of `wiring` can run.
+    members: the nodes of `wiring` that each op stands for: all of a while loop's, else the one of
+        its name; none for the return of a fetch.
     supported: TensorFlow device type ("CPU", "GPU") -> `[num_ops]`, whether an op can run there.
-    nodes: the GraphDef nodes that each op stands for: all of a while loop's, else the one of its
-        name; none for the return of a fetch.
     constants: small constants left out of the graph -> index of an op that takes them.
     estimated: `[num_tensors]`, whether the data decides the size, so that it was estimated.
     untold: `[num_tensors]`, of these, whether nothing tells it: its open dimensions count as 1.
@@ -44,15 +46,23 @@ class StepGraph:
     """
 
     graph: OpGraph
+    wiring: Wiring
+    sites: Sequence[Site]
+    members: tuple[tuple[int, ...], ...]
     supported: Mapping[str, BoolArray]
-    nodes: tuple[tuple[str, ...], ...]
     constants: Mapping[str, int]
     estimated: BoolArray
     untold: BoolArray
     program_device: tuple[str, ...]
     graph_hash: str
 
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, ...], ...]:
+        """The names of `members`."""
+        return tuple(tuple(self.wiring.nodes[index].name for index in op) for op in self.members)
 
+
+@young_garbage_only()
 def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = False) -> StepGraph:
     """Read the training step that computes the fetches of a MetaGraphDef.
 
@@ -69,12 +79,12 @@ def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = F
         InfeasibleError: an op has no kernel on any device.
     """
     with about(what):
-        return _step_graph(meta_graph.graph_def, fetch_names(meta_graph), open_shapes)
+        return _step_graph(meta_graph, open_shapes)
 
 
-def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> StepGraph:
-    step = _facts(graph_def, fetches)
-    members = [*step.ops.members, *[()] * len(step.returns)]
+def _step_graph(meta_graph: Any, open_shapes: bool) -> StepGraph:
+    step = _facts(meta_graph)
+    members = (*step.ops.members, *[()] * len(step.returns))
     graph = OpGraph.build(
         names=_names(step),
         types=_types(step),
@@ -90,13 +100,15 @@ def _step_graph(graph_def: Any, fetches: Sequence[str], open_shapes: bool) -> St
     supported = _supported(step, graph.names)
     return StepGraph(
         graph=graph,
+        wiring=step.wiring,
+        sites=step.sites,
+        members=members,
         supported=supported,
-        nodes=tuple(tuple(step.nodes[index].name for index in op) for op in members),
         constants=_constants(step),
         estimated=_of_tensors(step, lambda size: not (size.is_exact or size.is_handle)),
         untold=_of_tensors(step, lambda size: not (size.is_told or size.is_handle)),
         program_device=_program_device(step, graph, supported),
-        graph_hash=graph_hash(graph_def),
+        graph_hash=graph_hash(meta_graph.graph_def),
     )
 
 
@@ -107,14 +119,17 @@ class _Facts:
     returns: the fetched tensors; their ops come after those of the nodes.
     """
 
-    op_defs: OpDefs
-    nodes: Sequence[Node]
+    wiring: Wiring
     sites: Sequence[Site]
     sizes: Sequence[Sequence[TensorSize]]
-    order: Sequence[int]
     group: Sequence[int]
     ops: Contraction
     returns: Sequence[Output]
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Those of the wiring."""
+        return self.wiring.nodes
 
     @cached_property
     def takers(self) -> Mapping[Output, Sequence[tuple[int, bool]]]:
@@ -137,37 +152,32 @@ class _Facts:
         """Every output of an op; of a while loop, those that leave it. In topological order."""
         return [
             (index, number)
-            for index in self.order
+            for index in self.wiring.order
             if self.ops.op_of[index] != LEFT_OUT
             for number in range(len(self.sizes[index]))
             if len(self.ops.members[self.ops.op_of[index]]) == 1 or (index, number) in self.takers
         ]
 
 
-def _facts(graph_def: Any, fetches: Sequence[str]) -> _Facts:
+def _facts(meta_graph: Any) -> _Facts:
+    fetches = fetch_names(meta_graph)
     if not fetches:
         raise BadInputError(
             "the graph does not say what to fetch; a collection `train_op` was expected: export it "
             "with --fetch NAME."
         )
-    nodes = needed_nodes(graph_def, map(node_name, fetches))
-    order = topological_order(nodes)
-    frames = outermost_frames(nodes, order)
-    op_defs = OpDefs(graph_def.library)
-    devices = Devices(op_defs)
-    sites = [devices.site(node.proto) for node in nodes]
-    sizes = tensor_sizes(graph_def, nodes, order)
-    small = small_constants(nodes, frames, sites, sizes, {node_name(name) for name in fetches})
-    ops = contracted(frames, small)
+    step = wiring(meta_graph)
+    where = sites(step.nodes, step.op_defs)
+    sizes = tensor_sizes(meta_graph.graph_def, step.nodes, step.order)
+    fetched = {node_name(name) for name in fetches}
+    small = small_constants(step.nodes, step.frames, where, sizes, fetched)
     return _Facts(
-        op_defs=op_defs,
-        nodes=nodes,
-        sites=sites,
+        wiring=step,
+        sites=where,
         sizes=sizes,
-        order=order,
-        group=colocation_groups(nodes, frames, op_defs),
-        ops=ops,
-        returns=_returns(nodes, sizes, fetches),
+        group=colocation_groups(step.nodes, step.frames, step.op_defs),
+        ops=contracted(step.frames, small),
+        returns=_returns(step.nodes, sizes, fetches),
     )
 
 
@@ -271,7 +281,7 @@ def _alias(step: _Facts, members: Sequence[int]) -> int:
     node = step.nodes[members[0]]
     if node.type in REFERENCE_VARIABLES:
         return step.ops.op_of[members[0]]
-    place = forwarded_input(node, step.op_defs)
+    place = forwarded_input(node, step.wiring.op_defs)
     return -1 if place is None else step.ops.op_of[node.inputs[place][0]]
 
 

@@ -9,7 +9,14 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.completion import MAIN_OP, imported
 from pesto_cli.graphdef.containers import read_saved_model
-from pesto_cli.graphdef.fetches import INIT_OP, TRAIN_OP, fetch_names, node_name, suggestion
+from pesto_cli.graphdef.fetches import (
+    INIT_OP,
+    TRAIN_OP,
+    fetch_names,
+    needed_protos,
+    node_name,
+    suggestion,
+)
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, initial_values
 from pesto_cli.graphdef.nodes import output_number
@@ -46,7 +53,8 @@ def signature_graph(path: Path, signature: str | None) -> Any:
     check_contents(meta, str(path))
     fetched = _with_fetches(meta, definition)
     check_structure(fetched.graph_def, str(path))
-    require_no_python(fetched.graph_def, fetch_names(fetched), str(path))
+    step = needed_protos(fetched.graph_def, fetch_names(fetched))
+    require_no_python(step, fetched.graph_def.library, str(path))
     if not _is_functional(meta):
         return fetched
     _keep_restoring(fetched)

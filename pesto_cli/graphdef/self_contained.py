@@ -10,8 +10,7 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
-from pesto_cli.graphdef.fetches import node_name
-from pesto_cli.graphdef.structure import ancestors, called_functions
+from pesto_cli.graphdef.structure import called_functions
 from pesto_cli.printable import logger
 
 CALLS_PYTHON = re.compile(r"PyFunc(Stateless)?|EagerPyFunc")
@@ -25,16 +24,15 @@ REPLICA = re.compile(r".+/replica_\d+")
 log = logger(__name__)
 
 
-def require_feedable(graph_def: Any, feeds: Sequence[str], what: str) -> None:
+def require_feedable(fed: Sequence[Any], what: str) -> None:
     """Raise BadInputError when a resource, such as an iterator, would have to be fed."""
-    nodes = {node.name: node for node in graph_def.node}
-    for name in feeds:
-        if nodes[name].attr["dtype"].type in (DT_RESOURCE, DT_VARIANT):
+    for node in fed:
+        if node.attr["dtype"].type in (DT_RESOURCE, DT_VARIANT):
             raise BadInputError(
-                f"{what}: input {name!r} is a resource of the program that built the graph, such"
-                " as an iterator, which cannot be fed; tensors were expected. Call next(iterator)"
-                " outside of the step and pass it the batch, or for variables and tables save the"
-                " model with tf.saved_model.save and export that."
+                f"{what}: input {node.name!r} is a resource of the program that built the graph,"
+                " such as an iterator, which cannot be fed; tensors were expected. Call"
+                " next(iterator) outside of the step and pass it the batch, or for variables and"
+                " tables save the model with tf.saved_model.save and export that."
             )
 
 
@@ -53,12 +51,12 @@ def built_for_replicas(what: str, found: str) -> BadInputError:
     )
 
 
-def check_self_contained(graph_def: Any, fetches: Sequence[str], what: str) -> None:
+def check_self_contained(step: Sequence[Any], library: Any, what: str) -> None:
     """Refuse the step of several replicas; warn of ops that need the running program.
 
-    Raises BadInputError.
+    step: its NodeDefs. library: the functions of its graph. Raises BadInputError.
     """
-    found = executed(graph_def, fetches)
+    found = executed(step, library)
     require_one_replica([*found, *found.get("VarHandleOp", ())], what)
     for op_type, names in found.items():
         if OF_THE_PROGRAM.fullmatch(op_type):
@@ -73,9 +71,9 @@ def check_self_contained(graph_def: Any, fetches: Sequence[str], what: str) -> N
             )
 
 
-def require_no_python(graph_def: Any, fetches: Sequence[str], what: str) -> None:
+def require_no_python(step: Sequence[Any], library: Any, what: str) -> None:
     """Raise BadInputError when a saved step calls Python, whose code no file holds."""
-    for op_type, names in executed(graph_def, fetches).items():
+    for op_type, names in executed(step, library).items():
         if CALLS_PYTHON.fullmatch(op_type):
             raise BadInputError(
                 f"{what}: {names[0]!r} ({op_type}) calls a Python function of the program that"
@@ -84,18 +82,16 @@ def require_no_python(graph_def: Any, fetches: Sequence[str], what: str) -> None
             )
 
 
-def executed(graph_def: Any, fetches: Sequence[str]) -> dict[str, list[str]]:
-    """Return the types of all ops that the fetches may execute, each with the nodes of the graph.
+def executed(step: Sequence[Any], library: Any) -> dict[str, list[str]]:
+    """Return the types of all ops that a step may execute, each with the nodes of the graph.
 
     An op in a function counts for the nodes that may call it.
     """
-    functions = {function.signature.name: function for function in graph_def.library.function}
-    needed = ancestors(graph_def, map(node_name, fetches))
+    functions = {function.signature.name: function for function in library.function}
     found: dict[str, list[str]] = defaultdict(list)
-    for node in graph_def.node:
-        if node.name in needed:
-            for op_type in dict.fromkeys(_types(node, functions)):
-                found[op_type].append(node.name)
+    for node in step:
+        for op_type in dict.fromkeys(_types(node, functions)):
+            found[op_type].append(node.name)
     return dict(found)
 
 

@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.graphdef.fetches import fetch_names, needed_protos, node_name
 
 # Types of ops that write a variable; those of optimisers apply gradients.
 APPLYING = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
@@ -20,8 +19,7 @@ def untrained(meta: Any) -> str | None:
     """
     graph_def = meta.graph_def
     inner = (node for function in graph_def.library.function for node in function.node_def)
-    fetched = ancestors(graph_def, map(node_name, fetch_names(meta)))
-    outer = (node for node in graph_def.node if node.name in fetched)
+    outer = needed_protos(graph_def, fetch_names(meta))
     if any(UPDATING.fullmatch(node.op) for node in (*inner, *outer)):
         return None
     found = _train_op(graph_def)

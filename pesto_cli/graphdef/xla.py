@@ -6,9 +6,7 @@ The step itself is exported as it runs without XLA. A function that it calls is 
 from collections.abc import Sequence
 from typing import Any
 
-from pesto_cli.graphdef.fetches import node_name
 from pesto_cli.graphdef.keras_devices import Asked
-from pesto_cli.graphdef.structure import ancestors
 from pesto_cli.printable import logger
 
 MUST_COMPILE = "_XlaMustCompile"
@@ -47,14 +45,9 @@ def compiled_model(model: Any, asked: Asked) -> str | None:
     )
 
 
-def tell_compiled_calls(graph_def: Any, fetches: Sequence[str], what: str) -> None:
-    """Warn of calls within the step that stay one op each, as XLA compiles them."""
-    needed = ancestors(graph_def, map(node_name, fetches))
-    names = [
-        node.name
-        for node in graph_def.node
-        if MUST_COMPILE in node.attr and node.attr[MUST_COMPILE].b and node.name in needed
-    ]
+def tell_compiled_calls(step: Sequence[Any], what: str) -> None:
+    """Warn of calls among the NodeDefs of a step that stay one op each, as XLA compiles them."""
+    names = [node.name for node in step if MUST_COMPILE in node.attr and node.attr[MUST_COMPILE].b]
     if names:
         log.warning(
             "%s: %d calls of functions with jit_compile=True stay one op each, such as %r, as XLA"

@@ -10,8 +10,7 @@ from pesto_cli.cluster import Cluster, Connection
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.structure import ancestors
+from pesto_cli.graphdef.fetches import fetch_names, needed_protos
 from pesto_cli.runtime.interleaved import Runs, Turns, interleaved
 from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import Verification, verified
@@ -54,9 +53,8 @@ def device_names(connection: Connection) -> dict[str, str]:
 
 def devices_in_graph(meta: Any) -> dict[str, str]:
     """Node of the step -> its device, where it has one."""
-    step = ancestors(meta.graph_def, [node_name(fetch) for fetch in fetch_names(meta)])
-    nodes = meta.graph_def.node
-    return {node.name: node.device for node in nodes if node.device and node.name in step}
+    step = needed_protos(meta.graph_def, fetch_names(meta))
+    return {node.name: node.device for node in step if node.device}
 
 
 def check_devices_here(placement: PlacementFile, there: Collection[str], remedy: str) -> None:

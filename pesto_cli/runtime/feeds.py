@@ -19,8 +19,9 @@ from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.fetches import (
     SHAPED_TYPES,
     dynamic_shape,
+    fed_protos,
     fetch_names,
-    needed_feeds,
+    needed_protos,
     suggestion,
 )
 from pesto_cli.graphdef.scripts import script_failed, script_function
@@ -50,7 +51,8 @@ def batches(meta: Any, source: str | None = None) -> Iterator[Batch]:
     need, or gives one what it cannot take; and, without a source, for a shape that is not static.
     """
     inputs = {node.name: _input(node) for node in meta.graph_def.node if node.op in SHAPED_TYPES}
-    needed = needed_feeds(meta.graph_def, fetch_names(meta))
+    step = needed_protos(meta.graph_def, fetch_names(meta))
+    needed = tuple(node.name for node in fed_protos(step))
     if source is None:
         return repeat({name: default_value(inputs[name]) for name in needed})
     return (_checked(inputs, needed, batch, source) for batch in _given(source))

@@ -14,7 +14,7 @@ from pesto_cli.apply.control_inputs import line_of
 from pesto_cli.apply.device_names import is_of
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.frames import EXIT
-from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.runtime.spans import Span
 
 
@@ -44,10 +44,12 @@ def verified(
     Args:
         meta: the MetaGraphDef before it was placed.
         placement: what was planned; None where only devices were.
-        changes: what was changed in `meta` for it.
+        changes: what was changed in `meta` for it, and the step that was read.
         ran: the spans of its nodes in one step.
     """
-    order = None if placement is None else _Order(meta, placement, ran)
+    order = None
+    if placement is not None and changes.step is not None:
+        order = _Order(meta, changes.step, placement, ran)
     return Verification(
         num_nodes=sum(span.node in changes.device for span in ran),
         num_ops=0 if order is None else order.num_ops,
@@ -70,10 +72,11 @@ def on_other_devices(device: Mapping[str, str], ran: Collection[Span]) -> list[D
 class _Order:
     """The order in which the ops of a step started, on each device."""
 
-    def __init__(self, meta: Any, placement: PlacementFile, ran: Sequence[Span]) -> None:
-        step = read_step(meta, open_shapes=True)
+    def __init__(
+        self, meta: Any, step: StepGraph, placement: PlacementFile, ran: Sequence[Span]
+    ) -> None:
         line = line_of(meta, step)
-        types = {node.name: node.op for node in meta.graph_def.node}
+        types = {node.name: node.type for node in step.wiring.nodes}
         span_of = {span.node: span for span in ran}
         rank_of = dict(
             zip(placement.names, zip(placement.device, placement.rank, strict=True), strict=True)

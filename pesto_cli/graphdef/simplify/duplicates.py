@@ -25,7 +25,7 @@ from pesto_cli.graphdef.fetches import SHAPED_TYPES
 from pesto_cli.graphdef.frames import ENTER, EXIT
 from pesto_cli.graphdef.nodes import MERGE, NEXT_ITERATION, Node
 from pesto_cli.graphdef.simplify.state import READS, states, uses
-from pesto_cli.graphdef.simplify.wiring import Wiring, marks, wiring
+from pesto_cli.graphdef.wiring import Wiring, marks, wiring
 
 CONTROL_FLOW = frozenset({"Switch", "RefSwitch", "_SwitchN", "LoopCond", "ControlTrigger"}).union(
     MERGE, NEXT_ITERATION, ENTER, EXIT

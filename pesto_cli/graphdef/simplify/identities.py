@@ -11,7 +11,7 @@ from typing import Any
 
 from pesto_cli.graphdef.branches import SWITCH
 from pesto_cli.graphdef.simplify.state import READS, VARIABLES, states, uses
-from pesto_cli.graphdef.simplify.wiring import Wiring, marks, wiring
+from pesto_cli.graphdef.wiring import Wiring, marks, wiring
 
 TYPE = "IdentityN"
 

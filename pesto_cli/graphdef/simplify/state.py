@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.fetches import SHAPED_TYPES
 from pesto_cli.graphdef.signature import Argument, values
-from pesto_cli.graphdef.simplify.wiring import Wiring
+from pesto_cli.graphdef.wiring import Wiring
 
 READS = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}

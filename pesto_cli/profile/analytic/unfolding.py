@@ -6,12 +6,11 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW, LOWERED
-from pesto_cli.graphdef.devices import Devices
-from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.devices import sites
+from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.read import StepGraph
-from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.wiring import wiring
 from pesto_cli.profile.analytic.loops import Loops
 
 # What inlining adds at the borders of a function: `Func/<caller>/input/_1`.
@@ -32,7 +31,6 @@ class Unfolded:
     """
 
     graph_def: Any
-    fetches: Sequence[str]
     nodes: Sequence[Node]
     op_of: Sequence[int | None]
     on_host: Sequence[bool]
@@ -48,23 +46,24 @@ def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
         BadInputError: TensorFlow cannot rewrite the graph.
     """
     flat = lowered(meta_graph)
-    fetches = fetch_names(flat)
-    nodes = needed_nodes(flat.graph_def, map(node_name, fetches))
-    devices = Devices(OpDefs(flat.graph_def.library))
-    outputs = [devices.site(node.proto).host_outputs for node in nodes]
-    loops = Loops(flat.graph_def, nodes, topological_order(nodes))
+    if flat is meta_graph:
+        parsed, where = step.wiring, step.sites
+    else:
+        parsed = wiring(flat)
+        where = sites(parsed.nodes, parsed.op_defs)
+    nodes = parsed.nodes
+    loops = Loops(flat.graph_def, nodes, parsed.order)
     op_of_node = {node: op for op, members in enumerate(step.nodes) for node in members}
     kept = {node.name for node in meta_graph.graph_def.node}
     calls = _calls(meta_graph.graph_def)
     return Unfolded(
         graph_def=flat.graph_def,
-        fetches=fetches,
         nodes=nodes,
         op_of=[
             op_of_node.get(node.name if node.name in kept else _caller(node.name, calls))
             for node in nodes
         ],
-        on_host=[bool(flags) and all(flags) for flags in outputs],
+        on_host=[bool(site.host_outputs) and all(site.host_outputs) for site in where],
         iterations=[loops.iterations(index) for index in range(len(nodes))],
         endless=[frame[-1] for frame in loops.of_unknown_length],
         folded=_calls(flat.graph_def).intersection(node.name for node in nodes),

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.apply import Changes, with_changes
-from pesto_cli.apply.control_inputs import control_inputs
+from pesto_cli.apply import with_changes
+from pesto_cli.apply.changes import changes_on
 from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.schedule import Placement
@@ -81,10 +81,7 @@ def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
     machine, step = request.machine, request.step
     full = live.cluster.call(device_names)
     names = [full[row.name] for row in machine.devices]
-    place = [names[index] for index in layout.device.tolist()]
-    device = {node: place[op] for op, nodes in enumerate(step.nodes) for node in nodes}
-    device |= {node: place[op] for node, op in step.constants.items()}
-    changes = Changes(device, control_inputs(request.meta_graph, step, layout))
+    changes = changes_on(request.meta_graph, step, layout, dict(enumerate(names)))
     return live.cluster.call(
         stepped,
         with_changes(request.meta_graph, changes),

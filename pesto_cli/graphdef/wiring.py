@@ -8,14 +8,18 @@ from typing import Any
 from pesto_cli.graphdef.branches import Branch, branches
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.frames import outermost_frames
-from pesto_cli.graphdef.nodes import Node, needed_nodes, topological_order
+from pesto_cli.graphdef.nodes import Node, NodeTable, node_table, topological_order
 from pesto_cli.graphdef.signature import OpDefs, Signature
 
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """The nodes that the fetches of a MetaGraphDef need; order: indices, sources first."""
+    """The nodes that the fetches of a MetaGraphDef need; order: indices, sources first.
 
+    table: all nodes of the graph.
+    """
+
+    table: NodeTable
     nodes: Sequence[Node]
     order: Sequence[int]
     op_defs: OpDefs
@@ -29,7 +33,7 @@ class Wiring:
     def branches(self) -> Sequence[frozenset[Branch]]:
         """`[num_nodes]`: the branches that must be taken for a node to run."""
         in_frame = {index for index, frame in enumerate(self.frames) if frame is not None}
-        return branches(self.nodes, in_frame)
+        return branches(self.nodes, self.order, in_frame)
 
     def signature(self, index: int) -> Signature:
         """The tensors of a node."""
@@ -46,8 +50,9 @@ class Wiring:
 
 def wiring(meta: Any) -> Wiring:
     """Return the wiring of a MetaGraphDef's step."""
-    nodes = needed_nodes(meta.graph_def, map(node_name, fetch_names(meta)))
-    return Wiring(nodes, topological_order(nodes), OpDefs(meta.graph_def.library))
+    table = node_table(meta.graph_def)
+    nodes = table.needed(map(node_name, fetch_names(meta)))
+    return Wiring(table, nodes, topological_order(nodes), OpDefs(meta.graph_def.library))
 
 
 def marks(indices: Sequence[int]) -> dict[int, int]:

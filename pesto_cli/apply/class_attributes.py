@@ -1,0 +1,43 @@
+"""`_class` attributes, by which a library asks that nodes share a device, in a placed graph."""
+
+from collections.abc import Mapping
+
+from pesto_cli.graphdef.colocation import UnionFind, colocation_groups
+from pesto_cli.graphdef.frames import outermost_frames
+from pesto_cli.graphdef.nodes import Node, topological_order
+from pesto_cli.graphdef.wiring import Wiring
+
+
+def classes_to_drop(step: Wiring, device: Mapping[str, str]) -> frozenset[str]:
+    """Names of the nodes of the graph whose `_class` attribute the placed graph does without.
+
+    device: TensorFlow's, of every node of the step.
+
+    Nodes that share a variable, and nodes that a `_class` joins, have one device between them.
+    """
+    nodes = step.table.needed(step.table.position)
+    index_of = {node.name: index for index, node in enumerate(nodes)}
+    frames = outermost_frames(nodes, topological_order(nodes))
+    groups = colocation_groups(nodes, frames, step.op_defs)
+    devices: dict[int, set[str]] = {group: set() for group in groups}
+    for node, group in zip(nodes, groups, strict=True):
+        devices[group].update({device[node.name]} if node.name in device else ())
+    sets, dropped = UnionFind(len(nodes)), set[str]()
+    for node, group in zip(nodes, groups, strict=True):
+        for target in _colocated_with(node, index_of):
+            one, other = sets.find(group), sets.find(groups[target])
+            together = devices[one] | devices[other]
+            if node.name in device or len(together) > 1:
+                dropped.add(node.name)
+            else:
+                sets.union(one, other)
+                devices[sets.find(one)] = together
+    return frozenset(dropped)
+
+
+def _colocated_with(node: Node, index_of: Mapping[str, int]) -> list[int]:
+    """Indices of the nodes that a `_class` attribute names, or of none there are the node's own."""
+    if "_class" not in node.proto.attr:
+        return []
+    names = (entry.removeprefix(b"loc:@").decode() for entry in node.proto.attr["_class"].list.s)
+    return [index_of.get(name, index_of[node.name]) for name in names]
