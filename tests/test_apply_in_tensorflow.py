@@ -253,17 +253,23 @@ def too_early(
     return early
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_every_op_runs_where_and_when_it_should_and_training_is_the_same_to_the_bit(
-    name: str, model: Callable[[str], Model]
-) -> None:
-    case = model(name)
+def trained_as_unplaced(case: Model) -> Training:
+    """What a dealt placement gives, once devices, order and every value have been found right."""
     chosen = dealt(case.step)
     device = planned_changes(case.meta, chosen).device
     placed = trained(apply(case.meta, chosen))
     assert placed.values == trained(case.meta).values
     assert moved(device, placed) == []
     assert too_early(case, chosen, device, placed) == []
+    return placed
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_op_runs_where_and_when_it_should_and_training_is_the_same_to_the_bit(
+    name: str, model: Callable[[str], Model]
+) -> None:
+    case = model(name)
+    placed = trained_as_unplaced(case)
     # Nothing escaped the comparison: each op ran, save in branches, in each step.
     ran = [{node for _, node in spans} for spans in placed.spans]
     assert all(set(nodes) & set.union(*ran) for nodes in ordered_ops(case).values())

@@ -15,7 +15,7 @@ from pesto_cli.cli.doctor import completion, doctor
 from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.numba_cache import kernel_cache
-from pesto_cli.cli.options import echo, max_input_option
+from pesto_cli.cli.options import echo, echo_text, max_input_option
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
@@ -38,12 +38,12 @@ def main() -> None:
     except click.ClickException as error:
         told = io.StringIO()
         error.show(told)
-        echo(*told.getvalue().splitlines(), err=True)
+        echo_text(told.getvalue(), err=True)
         sys.exit(error.exit_code)
     except PestoError as error:
         echo(f"Error: {error}", err=True)
         for note in getattr(error, "__notes__", ()):
-            echo("", *note.split("\n"), err=True)
+            echo_text(f"\n{note}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         echo("Interrupted.", err=True)
@@ -65,7 +65,7 @@ def main() -> None:
     except Exception:
         import traceback
 
-        echo(*traceback.format_exc().splitlines(), err=True)
+        echo_text(traceback.format_exc(), err=True)
         echo("This is a bug in pesto: please report it with the lines above.", err=True)
         sys.exit(BUG)
 

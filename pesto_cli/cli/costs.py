@@ -13,6 +13,7 @@ from pesto_cli.cli.options import (
     check_output,
     echo,
     echo_json,
+    echo_text,
     json_option,
     live_options,
     output_option,
@@ -199,4 +200,4 @@ def comm(
     elif not quiet:
         print_layouts([comm_table(samples.name if samples else str(machine), fits)])
         if checks := comm_checks(fits):
-            echo(*checks.split("\n"), err=True)
+            echo_text(checks, err=True)

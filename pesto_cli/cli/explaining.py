@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pesto_cli.cli.options import PATH, echo, echo_json, json_option, quiet_option
+from pesto_cli.cli.options import PATH, echo_json, echo_text, json_option, quiet_option
 from pesto_cli.cli.shown import shown
 
 
@@ -31,7 +31,7 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
     if as_json:
         echo_json(record)
     else:
-        echo(*text.split("\n"))
+        echo_text(text)
         print_layouts(tables)
 
 

@@ -264,6 +264,11 @@ def echo(*lines: str, err: bool = False) -> None:
     click.echo("\n".join(map(printable, lines)), err=err)
 
 
+def echo_text(text: str, err: bool = False) -> None:
+    """Print a text of one line or several, as `echo` does."""
+    echo(*text.removesuffix("\n").split("\n"), err=err)
+
+
 def echo_json(value: Any) -> None:
     """Print to stdout."""
     click.echo(json.dumps(value, indent=2))

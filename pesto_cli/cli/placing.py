@@ -21,6 +21,7 @@ from pesto_cli.cli.options import (
     check_output,
     echo,
     echo_json,
+    echo_text,
     json_option,
     listed,
     num_nodes_option,
@@ -190,7 +191,7 @@ def simulate(
     elif not quiet:
         print_layouts(tables)
         if result.memory_peaks:
-            echo(*memory_text(result.memory_peaks).split("\n"), err=True)
+            echo_text(memory_text(result.memory_peaks), err=True)
 
 
 @click.command(short_help="Solve PROFILE by every strategy, side by side.")
