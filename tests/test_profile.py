@@ -16,6 +16,7 @@ from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.nodes import needed_nodes, topological_order
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile import analytic as analytic_source
 from pesto_cli.profile import profile
 from pesto_cli.profile.analytic.loops import Loops
 from pesto_cli.profile.analytic.unfolding import lowered
@@ -124,6 +125,59 @@ def test_with_offload_a_gpus_ops_have_a_time_on_the_cpu_too(offloaded):
     cpu_us, gpu_us = times(offloaded, "CPU"), times(offloaded, "GPU")
     assert cpu_us["product"] > gpu_us["product"] > 0
     assert np.isnan(gpu_us["text"])
+
+
+def words_of_a_loop_and_a_queue(tf):
+    """Strings, which stay on the CPU, made in a loop and taken from a queue; and a GPU's ops."""
+    tf1 = tf.compat.v1
+    fed = tf1.placeholder(tf.float32, [64, 64], name="fed")
+    product = tf.matmul(fed, fed, name="product")
+    queue = tf1.FIFOQueue(4, [tf.float32], shapes=[[64]])
+    fill = queue.enqueue([tf.reduce_sum(product, axis=0)], name="fill")
+    with tf.control_dependencies([fill]):
+        taken = queue.dequeue(name="taken")
+    text = tf.strings.as_string(taken, name="text")
+    _, words = tf.while_loop(
+        lambda i, _: i < 3,
+        lambda i, words: (i + 1, tf.strings.join([words, words], name="joined")),
+        [0, tf.strings.as_string(product, name="words")],
+    )
+    return [tf.group(text, words, name="train"), product]
+
+
+def test_a_kind_is_asked_only_for_what_it_may_run_and_says_the_same(monkeypatch):
+    nodes = []
+
+    def counted(runs):
+        nodes.extend({node.name for node in run.graph_def.node} for run in runs)
+        return run_all(runs)
+
+    monkeypatch.setattr(analytic_source, "run_all", counted)
+    meta = exported(words_of_a_loop_and_a_queue)
+    alone, offloaded = (profile(meta, SERVER, cpu_offload=each) for each in (False, True))
+    for kind in ("CPU", "GPU"):
+        some_us, all_us = times(alone, kind), times(offloaded, kind)
+        known = {name: time for name, time in some_us.items() if not np.isnan(time)}
+        assert known == {name: all_us[name] for name in known}
+    on_cpu, on_gpu, *_ = nodes
+    assert {"text", "taken", "fill", "product", "words"} <= on_cpu
+    assert "product" in on_gpu
+    assert not on_gpu & {"text", "words", "train"}
+
+
+def test_a_kind_that_runs_nothing_is_not_asked(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        analytic_source, "run_all", lambda runs: asked.extend(runs) or run_all(runs)
+    )
+
+    def build(tf):
+        fed = tf.compat.v1.placeholder(tf.float32, [64, 64], name="fed")
+        return [tf.matmul(fed, fed, name="product")]
+
+    found = profile(exported(build), SERVER)
+    assert [[*run.devices] for run in asked] == [[f"{DEVICE_PREFIX}GPU:0"]]
+    assert times(found, "CPU")["fed"] == 0
 
 
 def test_every_kind_of_gpu_has_its_own_times(analytic, offloaded):

@@ -8,12 +8,14 @@ The estimate is TensorFlow's (`OpLevelCostEstimator`), which knows no cost of a 
 takes the sum of its nodes' times, each as often as it runs; of a conditional both branches count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from pesto_cli.data.graph import BoolArray
 from pesto_cli.data.machine import DeviceKind, Machine
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.nodes import reached
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
 from pesto_cli.profile.analytic.virtual_cluster import (
@@ -59,10 +61,14 @@ def costs(request: CostRequest) -> Costs:
         )
     kinds = _described_kinds(request.machine)
     step = unfold(request.meta_graph, request.step)
-    runs = run_all([_run(step, kind) for kind in kinds.values()])
     may_run = affinity(request)
+    estimated = {name: _estimated(step, kind, may_run[kind.type]) for name, kind in kinds.items()}
+    asked = [name for name in kinds if estimated[name]]
+    runs = run_all([_run(step, kinds[name], estimated[name]) for name in asked])
+    runs_of = dict(zip(asked, runs, strict=True))
     time_us = {}
-    for (name, kind), node_runs in zip(kinds.items(), runs, strict=True):
+    for name, kind in kinds.items():
+        node_runs = runs_of.get(name, {})
         column = np.zeros(request.step.graph.num_ops)
         for index, op in enumerate(step.op_of):
             if op is not None:
@@ -71,11 +77,23 @@ def costs(request: CostRequest) -> Costs:
     return Costs(time_us, notes=tuple(_notes(step)))
 
 
-def _run(step: Unfolded, kind: DeviceKind) -> VirtualRun:
-    """The whole step on one device of a kind: nothing is sent, and every op is costed."""
+def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int]:
+    """Indices of the nodes that need an estimate on a kind of device; may_run: `[num_ops]`."""
+    return [
+        index
+        for index, op in enumerate(step.op_of)
+        if op is not None and may_run[op] and not _is_free(step, index, kind)
+    ]
+
+
+def _run(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> VirtualRun:
+    """What some nodes need, on one device of a kind: nothing is sent, and every node is costed.
+
+    The cost of a node follows from the shapes and constants that it takes.
+    """
     device = f"{DEVICE_PREFIX}{kind.type}:0"
     graph_def = type(step.graph_def)(
-        node=(node.proto for node in step.nodes),
+        node=(step.nodes[index].proto for index in sorted(reached(step.nodes, estimated))),
         library=step.graph_def.library,
         versions=step.graph_def.versions,
     )
@@ -88,17 +106,23 @@ def _run(step: Unfolded, kind: DeviceKind) -> VirtualRun:
         bandwidth_kb_s=round(kind.bandwidth_gb_s * 1e6),
         architecture=kind.architecture,
     )
-    return VirtualRun(graph_def, step.fetches, {device: described})
+    fetches = [step.nodes[index].name for index in estimated]
+    return VirtualRun(graph_def, fetches, {device: described})
 
 
 def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
     """What a node takes each time that it runs."""
-    node = step.nodes[index]
-    if node.type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index]):
+    if _is_free(step, index, kind):
         return kind.no_launch_us
+    name = step.nodes[index].name
     # A node that the virtual cluster never reaches has no estimate.
-    estimate_ns = runs[node.name].duration_ns if node.name in runs else 0
+    estimate_ns = runs[name].duration_ns if name in runs else 0
     return max(estimate_ns / 1e3, kind.launch_us)
+
+
+def _is_free(step: Unfolded, index: int, kind: DeviceKind) -> bool:
+    """Whether a node launches no kernel on a kind of device."""
+    return step.nodes[index].type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index])
 
 
 def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:

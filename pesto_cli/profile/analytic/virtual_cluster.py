@@ -60,6 +60,8 @@ def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
     Raises:
         EnvironmentFailedError: the process died; with its last words.
     """
+    if not runs:
+        return []
     requests = [
         (
             _meta_graph(run).SerializeToString(),
