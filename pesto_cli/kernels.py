@@ -6,16 +6,26 @@ has cut short. Here the machine code goes with its hash, and what is damaged is 
 """
 
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
-from numba import njit
+from numba import config, njit, typeof
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.cgutils import if_unlikely, unpack_tuple
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError, TypingError
 from numba.core.serialize import dumps
+from numba.core.types import none
+from numba.extending import intrinsic
+
+from pesto_cli.errors import EnvironmentFailedError
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+"""Has a terminal write bold or in colour, as numba does."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -24,10 +34,65 @@ def kernel(function: Callable[..., Any]) -> Any:
     It runs without the interpreter's lock. Where numba can write nowhere, every process compiles.
     """
     compiled: Any = njit(nogil=True)(function)
-    if compiled is not function:  # as it is under NUMBA_DISABLE_JIT
+    if not config.DISABLE_JIT:
         with suppress(RuntimeError):  # there is no folder to write to
             compiled._cache = _Kept(function)
     return compiled
+
+
+def address_of(function: Any, *values: Any) -> Any:
+    """Where a kernel that returns nothing lies, compiled for such values; for `call_at`.
+
+    Raises:
+        EnvironmentFailedError: it cannot be compiled for these, or returns something.
+    """
+    if config.DISABLE_JIT:
+        return function
+    try:
+        if not isinstance(function, Dispatcher):
+            raise TypingError("it is no function of numba.njit")
+        types = tuple(typeof(value) for value in values)
+        compiled = function.get_compile_result(none(*types))
+        if compiled.signature.return_type != none:
+            raise TypingError(f"it returns {compiled.signature.return_type}, nothing was expected")
+    except NumbaError as error:
+        words = " ".join(STYLE.sub("", str(error)).split())
+        raise EnvironmentFailedError(
+            f"{function.__module__}.{function.__name__} cannot be compiled, mend it or uninstall "
+            f"its package: {words}"
+        ) from None
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+
+
+def _call_at(typing_context: Any, address: Any, values: Any) -> Any:
+    """Call the kernel at an address, within another kernel, with a tuple of the values it is for.
+
+    So the other kernel is compiled once, whatever it calls: numba compiles a kernel that calls
+    functions by name anew for each of them.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        types, convention = values.types, context.call_conv
+        kind = convention.get_function_type(none, types).as_pointer()
+        status, nothing = convention.call_function(
+            builder,
+            builder.inttoptr(arguments[0], kind),
+            none,
+            types,
+            unpack_tuple(builder, arguments[1]),
+        )
+        with if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return nothing
+
+    return none(address, values), generate
+
+
+def _call(function: Any, values: Any) -> None:
+    function(*values)
+
+
+call_at = _call if config.DISABLE_JIT else intrinsic(_call_at)
 
 
 def kernels() -> dict[str, Any]:

@@ -6,7 +6,7 @@ which loses less, at the worst start, which commits it to least.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level
+from pesto_cli.refine.moves import MOVES, Move
 
 OnIncumbent = Callable[[str, Schedule], None]
 
@@ -77,6 +78,7 @@ def refine(
     limits: Limits,
     *,
     lower_bound_us: float = 0.0,
+    moves: Mapping[str, Move] = MOVES,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
     """The best schedule that is found from some others, never worse than the best of these.
@@ -86,31 +88,34 @@ def refine(
         starts: at least one schedule.
         limits: every worker anneals on a thread of its own.
         lower_bound_us: the search ends when it is met.
+        moves: by name, what is tried.
         on_incumbent: called with ("refinement", schedule) for every better one.
 
     Returns:
         A schedule that fits into memory, if one was seen.
     """
-    search = _Search(simulator, starts, limits, on_incumbent)
+    chains = _Chains(simulator, starts, limits, moves, on_incumbent)
     for stage in STAGES:
-        if search.is_out_of_time:
+        if chains.is_out_of_time:
             break
-        search.run(stage, until_us=optimal_up_to_us(lower_bound_us))
-    return search.best
+        chains.run(stage, until_us=optimal_up_to_us(lower_bound_us))
+    return chains.best
 
 
-class _Search:
-    """Chains, one for every worker, stage after stage."""
+class _Chains:
+    """One for every worker, stage after stage."""
 
     def __init__(
         self,
         simulator: Simulator,
         starts: Sequence[Schedule],
         limits: Limits,
+        moves: Mapping[str, Move],
         on_incumbent: OnIncumbent,
     ) -> None:
         problem = simulator.problem
-        self._simulator, self._limits, self._on_incumbent = simulator, limits, on_incumbent
+        self._simulator, self._limits, self._moves = simulator, limits, moves
+        self._on_incumbent = on_incumbent
         ranked = sorted(starts, key=lambda start: objective(problem, start))
         self.best = ranked[0]
         self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
@@ -160,7 +165,7 @@ class _Search:
 
     def _chain(self, worker: int, level: Level, start: Schedule) -> Chain:
         seed = (self._limits.seed, self._stages_run, worker)
-        chain = Chain(level.simulator, level.families, seed)
+        chain = Chain(level.simulator, level.families, seed, self._moves)
         chain.go_to(*level.projected(start))
         return chain
 

@@ -1,0 +1,142 @@
+"""What a state costs: the makespan of its list schedule, what exceeds the memory, and transfers.
+
+With makespan C_max that of the list schedule by rank + offset, e the share by which memory is
+exceeded and T the duration of all transfers together, the cost is
+
+    C_max (1 + penalty e) + TRANSFERS_SHARE T
+
+Most moves leave the makespan as it is; the last term tells those apart that leave links and devices
+more room.
+"""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.memory import memory_columns, peak_held_bytes, surely_fits
+from pesto_cli.evaluation.simulator import Simulator, longest_tails, simulate, transfers_us
+from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
+from pesto_cli.kernels import kernel
+
+TRANSFERS_SHARE = 0.05  # see above, and docs/search.md
+
+
+class CostData(NamedTuple):
+    """What the cost of a state depends on, but for the state.
+
+    graph, machine: of the simulator.
+    waits, goes_first: `[num_ops]`, likewise.
+    topological_order: `[num_ops]`.
+    memory: see `memory_columns`.
+    resident_bytes: `[num_ops]`.
+    capacity_bytes: `[num_devices]`.
+    may_exceed: whether a device could be full at all.
+    """
+
+    graph: KernelGraph
+    machine: KernelMachine
+    waits: IntArray
+    goes_first: BoolArray
+    topological_order: IntArray
+    memory: Any
+    resident_bytes: IntArray
+    capacity_bytes: FloatArray
+    may_exceed: bool
+
+    @classmethod
+    def of(cls, simulator: Simulator) -> Self:
+        """Of the simulator's problem."""
+        graph = simulator.problem.graph
+        return cls(
+            graph=simulator.kernel_graph,
+            machine=simulator.kernel_machine,
+            waits=simulator.kernel_waits,
+            goes_first=simulator.kernel_first,
+            topological_order=graph.topological_order,
+            memory=memory_columns(graph),
+            resident_bytes=graph.resident_bytes,
+            capacity_bytes=simulator.problem.capacity_bytes,
+            may_exceed=_may_exceed(simulator.problem),
+        )
+
+
+class Evaluation(NamedTuple):
+    """Of a placement and an order.
+
+    makespan_us: inf if the cost exceeds the limit; then start and key mean nothing.
+    excess: the share by which peaks exceed capacities, all devices together.
+    transfers_us: how long all transfers take together.
+    start, key: see `State`.
+    """
+
+    makespan_us: float
+    excess: float
+    transfers_us: float
+    start: FloatArray
+    key: FloatArray
+
+
+def _may_exceed(problem: Problem) -> bool:
+    """Whether a device could be full at all: with every variable and a copy of every tensor."""
+    everything = problem.graph.resident_bytes.sum() + problem.graph.held_bytes.sum()
+    return bool((everything > problem.capacity_bytes).any())
+
+
+@kernel
+def cost_us(makespan_us: float, excess: float, transfers: float, penalty: float) -> float:
+    """The formula above."""
+    return makespan_us * (1.0 + penalty * excess) + TRANSFERS_SHARE * transfers
+
+
+@kernel
+def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: float) -> Evaluation:
+    """Simulate the list schedule by rank + offset; given up as soon as the cost exceeds a limit."""
+    num_ops = len(device)
+    transfers = transfers_us(data.graph, data.machine, device)
+    limit_us -= TRANSFERS_SHARE * transfers  # of the makespan from here on
+    duration, load = np.empty(num_ops), np.zeros(len(data.capacity_bytes))
+    for op in range(num_ops):
+        duration[op] = data.graph.duration_us[op, device[op]]
+        load[device[op]] += duration[op]
+    if load.max() > limit_us:
+        return Evaluation(np.inf, 0.0, transfers, duration, duration)
+    order = data.topological_order
+    tail = longest_tails(order, duration, data.graph, data.machine, device)
+    key = np.empty(num_ops)
+    for op in range(num_ops):
+        if tail[op] > limit_us:
+            return Evaluation(np.inf, 0.0, transfers, duration, key)
+        key[op] = -np.inf if data.goes_first[op] else -(tail[op] + offset[op])
+    start, end, rank, tensor, dst, sent, arrived = simulate(
+        data.graph, data.machine, data.waits, device, key, order[:0], tail, limit_us
+    )
+    makespan = 0.0
+    for op in range(num_ops):
+        if rank[op] < 0:
+            return Evaluation(np.inf, 0.0, transfers, duration, key)
+        makespan = max(makespan, end[op])
+    excess = 0.0
+    if data.may_exceed and makespan <= limit_us:
+        excess = _excess(data, device, start, end, tensor, dst, sent, arrived)
+    return Evaluation(makespan, excess, transfers, start, key)
+
+
+@kernel
+def _excess(  # type: ignore[no-untyped-def]
+    data: CostData, device: IntArray, start, end, tensor, dst, sent, arrived
+) -> float:
+    """The share by which peaks exceed capacities, all devices together."""
+    memory, capacity = data.memory, data.capacity_bytes
+    resident = np.zeros(len(capacity), np.int64)
+    for op in range(len(device)):
+        resident[device[op]] += data.resident_bytes[op]
+    if surely_fits(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):
+        return 0.0
+    peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
+    excess = 0.0
+    for here in range(len(capacity)):
+        if peak[here] > capacity[here]:
+            excess += (peak[here] - capacity[here]) / (capacity[here] + 1.0)
+    return excess

@@ -1,0 +1,41 @@
+"""The moves of the annealing, one file each, and how often each is tried."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.refine.moves.boundary import boundary
+from pesto_cli.refine.moves.cluster import cluster
+from pesto_cli.refine.moves.insertion import insertion
+from pesto_cli.refine.moves.relocate import relocate
+from pesto_cli.refine.moves.swap import swap
+
+
+@dataclass(frozen=True)
+class Move:
+    """A neighbourhood of the annealing.
+
+    propose: a kernel `(Neighbourhood, State, Random, Change) -> None`. It changes the state by
+        `put` or `shift`, or not at all if it finds nothing to change.
+    weight: how often it is tried, beside others of its kind; above 0.
+    of_order: whether it changes the order. The others change devices, and what share of a search
+        each of the two kinds has is the search's own to say.
+    """
+
+    propose: Any
+    weight: float
+    of_order: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.weight < math.inf:
+            raise ValueError(f"a move's weight is {self.weight}; a number above 0 was expected.")
+
+
+MOVES: Mapping[str, Move] = {
+    "relocate": Move(relocate, weight=0.55),
+    "cluster": Move(cluster, weight=0.22),
+    "boundary": Move(boundary, weight=0.13),
+    "swap": Move(swap, weight=0.10),
+    "insertion": Move(insertion, weight=1.0, of_order=True),
+}

@@ -1,0 +1,14 @@
+"""A group of some family goes to another device."""
+
+from pesto_cli.kernels import kernel
+from pesto_cli.refine.draws import Random
+from pesto_cli.refine.neighbourhood import Neighbourhood
+from pesto_cli.refine.relocation import choose_group, relocate_chosen
+from pesto_cli.refine.state import Change, State
+
+
+@kernel
+def relocate(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
+    """Any group, to any device that one of its units may go to."""
+    num_chosen = choose_group(neighbourhood, random, change)
+    relocate_chosen(neighbourhood, state, random, change, num_chosen)
