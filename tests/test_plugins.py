@@ -117,6 +117,7 @@ def test_a_strategy_is_solved_and_compared_by_name(
     assert pesto("solve", diamond_profile, "-o", placement, *options).code == 0
     placed = read_placement(placement)
     assert {placed.devices[device] for device in placed.device} == {"GPU:1"}
+    assert placed.provenance["parameters"] == {"is_last": True, "seed": 0}
     rows = json.loads(pesto("compare", diamond_profile, "--json", *QUICK).out)
     assert [row["strategy"] for row in rows] == [*api.STRATEGIES.builtin, "last-device"]
 
