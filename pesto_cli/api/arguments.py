@@ -100,7 +100,8 @@ def expect(what: str, value: object, annotation: Any) -> None:
     kinds = [KINDS[each] for each in types if each in KINDS]
     if len(kinds) + (type(None) in types) < len(types):
         return
-    if isinstance(value, tuple(types)) and not (types == [Iterable] and isinstance(value, str)):
+    is_split = isinstance(value, str) and Iterable in types and str not in types
+    if isinstance(value, tuple(types)) and not is_split:
         return
     expected = " or ".join(kind.words for kind in kinds)
     remedy = f": {kinds[0].remedy}" if kinds[0].remedy else ""

@@ -126,7 +126,9 @@ def solve_ilp(
         return _solution(asked, SolverAnswer())
     with SOLVERS.at_work(solver) as search:
         found = answered(SolverAnswer, search(asked))
-        if found.times and (wrong := _misplaced(problem, np.array(found.times.device))):
+        if found.times and (
+            wrong := _misplaced(problem, np.array(found.times.device, dtype=np.int64))
+        ):
             raise ValueError(f"it {wrong}")
         return _solution(asked, found)
 
