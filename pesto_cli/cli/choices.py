@@ -8,12 +8,12 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
+import pesto_cli
 from pesto_cli.plugins import GROUPS, PlugIn, offered
 
 
@@ -35,9 +35,8 @@ class Choices:
     def builtin(self) -> tuple[str, ...]:
         """The names of pesto's own."""
         module, _, name = GROUPS[self.group].registry.partition(":")
-        spec = find_spec(module)
-        assert spec is not None
-        tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+        package = Path(pesto_cli.__file__).parent.joinpath(*module.split(".")[1:])
+        tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
         return tuple(_keys(tree, name))
 
     def plug_ins(self) -> tuple[PlugIn, ...]:
@@ -49,9 +48,8 @@ class Choices:
         return f"{', '.join(self.builtin[:-1])} or {self.builtin[-1]}"
 
     def of_other_packages(self) -> str:
-        """The names that packages add, as a sentence; nothing if there are none."""
-        added = ", ".join(f"{each.name} ({each.package})" for each in self.plug_ins())
-        return f" Of other packages: {added}." if added else ""
+        """The names that packages add, each with its package; nothing if there are none."""
+        return ", ".join(f"{each.name} ({each.package})" for each in self.plug_ins())
 
 
 def _keys(tree: ast.Module, variable: str) -> Iterator[str]:
@@ -65,6 +63,7 @@ def _keys(tree: ast.Module, variable: str) -> Iterator[str]:
 
 STRATEGIES = Choices("pesto.strategies")
 SOLVERS = Choices("pesto.solvers")
+MOVES = Choices("pesto.moves")
 SOURCES = Choices("pesto.sources", with_argument=("csv", "trace"))
 
 
@@ -82,5 +81,16 @@ class ChoiceOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """As click does, with the names that there are now."""
         own = self._help.replace("{names}", self._choices.in_words())
-        self.help = own + self._choices.of_other_packages()
+        added = self._choices.of_other_packages()
+        self.help = f"{own} Of other packages: {added}." if added else own
         return super().get_help_record(ctx)
+
+
+class SearchCommand(click.Command):
+    """A command that searches; its help ends with the search moves that packages add."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Tell them; no option chooses them."""
+        if added := MOVES.of_other_packages():
+            formatter.write_paragraph()
+            formatter.write_text(f"Search moves of other packages: {added}.")

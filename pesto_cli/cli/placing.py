@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
+from pesto_cli.cli.choices import STRATEGIES, ChoiceOption, SearchCommand
 from pesto_cli.cli.options import (
     PATH,
     check_output,
@@ -66,7 +66,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
             )
 
 
-@click.command(short_help="Find a device and a place in its order for every op.")
+@click.command(cls=SearchCommand, short_help="Find a device and a place in its order for every op.")
 @click.argument("profile", type=PATH)
 @output_option("the placement")
 @click.option(
@@ -194,7 +194,7 @@ def simulate(
             echo_text(memory_text(result.memory_peaks), err=True)
 
 
-@click.command(short_help="Solve PROFILE by every strategy, side by side.")
+@click.command(cls=SearchCommand, short_help="Solve PROFILE by every strategy, side by side.")
 @click.argument("profile", type=PATH)
 @click.option(
     "--strategies",

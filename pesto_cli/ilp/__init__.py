@@ -7,7 +7,7 @@ for links that serve first come first, as in the simulator.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,9 +126,7 @@ def solve_ilp(
         return _solution(asked, SolverAnswer())
     with SOLVERS.at_work(solver) as search:
         found = answered(SolverAnswer, search(asked))
-        if found.times and (
-            wrong := _misplaced(problem, np.array(found.times.device, dtype=np.int64))
-        ):
+        if found.times and (wrong := _misplaced(problem, found.times.device)):
             raise ValueError(f"it {wrong}")
         return _solution(asked, found)
 
@@ -178,8 +176,9 @@ def _check_start(problem: Problem, start: Schedule) -> None:
         )
 
 
-def _misplaced(problem: Problem, device: IntArray) -> str:
+def _misplaced(problem: Problem, devices: Sequence[int] | IntArray) -> str:
     """What is wrong with the devices of ops, `[num_ops]`, or nothing."""
+    device = np.asarray(devices, dtype=np.int64)
     if device.shape != (problem.num_ops,):
         return f"places {len(device)} ops, the problem has {problem.num_ops}"
     known = (device >= 0) & (device < problem.num_devices)
