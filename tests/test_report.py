@@ -37,8 +37,8 @@ from pesto_cli.report.page.page import report_page
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import memory_chart
-from pesto_cli.report.pictures.spans import Bar, drawn_bars, few_enough, row_names
-from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
+from pesto_cli.report.pictures.spans import MOST_BARS, Bar, Drawn, few_enough
+from pesto_cli.report.pictures.timeline import timeline_chart
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 from pesto_cli.report.utilisation import device_use, link_use, step_parts
@@ -161,7 +161,7 @@ def test_the_critical_chain_has_square_corners_only(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
     chain = critical_chain(problem, schedule)
-    drawn: Any = timeline_chart(problem, schedule, chain).to_dict()
+    drawn: Any = timeline_chart(Drawn(problem, schedule, chain)).to_dict()
     points = rows_of(drawn, 1)
     for one, other in pairwise(points):
         assert one["row"] == other["row"] or one["from"] == other["from"]
@@ -215,8 +215,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     assert len(page.encode()) < 3e6
     assert Read(page).packed()["names"] == list(graph.names)
     assert "are so short that a bar stands for several" in page
-    rows = row_names(problem, schedule, chain)
-    assert len(few_enough(drawn_bars(problem, schedule, rows), MOST_BARS)[0]) <= MOST_BARS
+    assert len(Drawn(problem, schedule, chain).merged[0]) <= MOST_BARS
     # The curve is coarser than the schedule, and still has its highest point.
     drawn = memory_chart(problem, schedule, held).to_dict()
     (lines,) = (data for data in drawn["datasets"].values() if data.startswith("device"))

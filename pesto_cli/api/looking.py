@@ -18,10 +18,12 @@ from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
 from pesto_cli.report.pictures.merges import merges_chart
-from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_chart
+from pesto_cli.report.pictures.spans import MOST_BARS, Drawn
+from pesto_cli.report.pictures.timeline import timeline_chart
 
 # What a report compares placements with, and the size of the coarse graph that it draws.
 REPORT_BASELINES = ("single", "expert")
+REPORT_BASELINE_LIMIT_S = 1.0
 REPORT_NODES = 120
 
 
@@ -31,7 +33,8 @@ def report(
 ) -> str:
     """A page of HTML that shows placements of a profile.
 
-    Each is compared with `single` and `expert`, which are solved unless one of them is by these.
+    Each is compared with `single` and `expert`, which are solved unless one of them is by these,
+    within `REPORT_BASELINE_LIMIT_S` each.
 
     Args:
         profile: what was placed.
@@ -56,7 +59,10 @@ def report(
         chain = critical_chain(result.problem, result.schedule)
         shown.append(Shown(name, result, held, chain, *_origin(profile, given_placement)))
     given = {each.result.strategy: each.result for each in shown}
-    baselines = [given.get(name) or compare(profile, [name])[0] for name in REPORT_BASELINES]
+    baselines = [
+        given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
+        for name in REPORT_BASELINES
+    ]
     coarsening = coarsen_problem(problem, REPORT_NODES)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     return report_page(title, profile, shown, baselines, coarse)
@@ -88,7 +94,7 @@ def timeline(
     found = solution_of(profile, placed)
     chain = critical_chain(found.problem, found.schedule)
     return timeline_chart(
-        found.problem, found.schedule, chain, title=title, width=width, most_bars=most_bars
+        Drawn(found.problem, found.schedule, chain, most_bars), title=title, width=width
     )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from pesto_cli.data.graph import Adjacency, FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
+from pesto_cli.kernels import kernel
 
 
 def critical_path_us(problem: Problem) -> float:
@@ -15,21 +16,25 @@ def critical_path_us(problem: Problem) -> float:
 
 def heads(graph: OpGraph, time_us: FloatArray) -> FloatArray:
     """`[num_ops]`: the longest chain that ends where an op starts."""
-    return _longest_before(graph.topological_order, graph.predecessors, time_us)
+    return _longest(graph.topological_order, graph.predecessors, time_us)
 
 
 def tails(graph: OpGraph, time_us: FloatArray) -> FloatArray:
     """`[num_ops]`: the longest chain that starts where an op ends."""
-    return _longest_before(graph.topological_order[::-1], graph.successors, time_us)
+    return _longest(graph.topological_order[::-1].copy(), graph.successors, time_us)
 
 
-def _longest_before(order: IntArray, before: Adjacency, time_us: FloatArray) -> FloatArray:
-    offsets, indices = before.offsets.tolist(), before.indices.tolist()
-    duration = time_us.tolist()
-    longest = [0.0] * len(duration)
-    through = [0.0] * len(duration)
-    for op in order.tolist():
-        rows = indices[offsets[op] : offsets[op + 1]]
-        longest[op] = max((through[row] for row in rows), default=0.0)
-        through[op] = longest[op] + duration[op]
-    return np.array(longest)
+def _longest(order: IntArray, before: Adjacency, time_us: FloatArray) -> FloatArray:
+    longest_us: FloatArray = longest_before(order, before.offsets, before.indices, time_us)
+    return longest_us
+
+
+@kernel
+def longest_before(order, offsets, indices, time_us):  # type: ignore[no-untyped-def]
+    """`[num_ops]`: the longest chain that ends where an op starts, from those before each op."""
+    longest = np.zeros(len(order))
+    for op in order:
+        for row in range(offsets[op], offsets[op + 1]):
+            before = indices[row]
+            longest[op] = max(longest[op], longest[before] + time_us[before])
+    return longest

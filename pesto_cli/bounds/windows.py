@@ -174,7 +174,7 @@ def _sweep(order, before, num_after, pivot, time_us, work_us, share):  # type: i
         while x >= 0 and near_tail[x] >= 0 and num_forks < NUM_FORKS:
             if num_after[x] > 1:
                 num_forks += 1
-                ops = _descendants(x, inside, before, time_us, near_head, far_head)
+                ops = _descendants(x, inside, place, before, time_us, near_head, far_head)
                 y = max(share[x], share[v])
                 window = _window(ops, work_us, y, near_head, far_head, near_tail, far_tail)
                 head[v] = max(head[v], head[x] + time_us[x] + window)
@@ -207,15 +207,18 @@ def _ancestors(order, place, before, time_us, near, far):  # type: ignore[no-unt
 
 
 @kernel
-def _descendants(x, inside, before, time_us, near, far):  # type: ignore[no-untyped-def]
+def _descendants(x, inside, place, before, time_us, near, far):  # type: ignore[no-untyped-def]
     """Those of some ops, the latest first, that come after x, the earliest first; sets heads."""
     offsets, indices, always, apart = before
     found, size = np.empty(len(inside), np.int64), 0
-    reached = False
-    for u in inside[::-1]:
-        if not reached:
-            reached = u == x
-            continue
+    low, high = 0, len(inside)
+    while low < high:
+        middle = (low + high) >> 1
+        if place[inside[middle]] > place[x]:
+            low = middle + 1
+        else:
+            high = middle
+    for u in inside[:low][::-1]:
         for row in range(offsets[u], offsets[u + 1]):
             w = indices[row]
             if w == x:  # on its own device

@@ -8,7 +8,7 @@ back to the start of the step: the critical chain, which has no holes and is as 
 makespan. Unlike the critical path of the graph, it passes through busy devices and links, too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -94,16 +94,20 @@ class Causes:
         rows = np.split(queue, np.cumsum(sizes)[:-1])
         self._runs_us = [(schedule.start_us[row], schedule.end_us[row]) for row in rows]
         self._before = _before(queue, schedule.device)
+        self._rounding_us = rounding_us(schedule)
+        # Single elements are read several times faster from lists.
+        self._device: list[int] = schedule.device.tolist()
+        self._end_us: list[float] = schedule.end_us.tolist()
+        self._producer: list[int] = problem.graph.tensor_producer.tolist()
 
     def of_op(self, op: int) -> Cause:
         """What an op waited for last; of what was over together, an input."""
         last = max(self.inputs_of(op), key=lambda cause: cause.until_us, default=Cause(Why.START))
         before = int(self._before[op])
-        if before < 0 or self.schedule.end_us[before] <= last.until_us:
+        if before < 0 or self._end_us[before] <= last.until_us:
             return last
-        ended = self._ended(Why.DEVICE, before)
-        is_idle = self.idle_us(op) > rounding_us(self.schedule)
-        return replace(ended, why=Why.ORDER) if is_idle else ended
+        is_idle = self._idle_since_us(op, last.until_us) > self._rounding_us
+        return self._ended(Why.ORDER if is_idle else Why.DEVICE, before)
 
     def of_transfer(self, row: int) -> Cause:
         """What a transfer waited for last."""
@@ -119,13 +123,11 @@ class Causes:
 
     def inputs_of(self, op: int) -> list[Cause]:
         """Everything that an op takes from others, and when it was there."""
-        graph, device = self.problem.graph, self.schedule.device
-        found = []
-        for tensor, on_host in self._taken_by.get(op, ()):
-            row = self.row_of.get((tensor, int(device[op])))
-            producer = int(graph.tensor_producer[tensor])
+        device, found = self._device[op], []
+        for tensor, on_host in self._taken_by(op):
+            row = self.row_of.get((tensor, device))
             if row is None or on_host:
-                found.append(self._word(producer, op))
+                found.append(self._word(self._producer[tensor], op))
             else:
                 found.append(self._arrived(Why.TRANSFER, row))
         return found + [self._word(before, op) for before in self._control_before.get(op, ())]
@@ -136,7 +138,10 @@ class Causes:
 
     def idle_us(self, op: int) -> float:
         """For how long a ready op's device did nothing, as its order has others first."""
-        schedule, ready_us = self.schedule, self.ready_us(op)
+        return self._idle_since_us(op, self.ready_us(op))
+
+    def _idle_since_us(self, op: int, ready_us: float) -> float:
+        schedule = self.schedule
         start_us, end_us = self._runs_us[schedule.device[op]]
         first, last = np.searchsorted(end_us, ready_us), int(schedule.rank[op])
         ran_us = end_us[first:last] - np.maximum(start_us[first:last], ready_us)
@@ -144,18 +149,18 @@ class Causes:
 
     def producer_of(self, row: int) -> int:
         """The op that made what a transfer sends."""
-        return int(self.problem.graph.tensor_producer[self.schedule.transfers.tensor[row]])
+        return self._producer[int(self.schedule.transfers.tensor[row])]
 
     def _word(self, before: int, op: int) -> Cause:
         """Of the end of an op, on the same device or by a signal."""
-        if self.schedule.device[before] == self.schedule.device[op]:
+        if self._device[before] == self._device[op]:
             return self._ended(Why.PREDECESSOR, before)
-        since_us = float(self.schedule.end_us[before])
+        since_us = self._end_us[before]
         until_us = since_us + self.problem.machine.signal_us
         return Cause(Why.SIGNAL, before, since_us=since_us, until_us=until_us)
 
     def _ended(self, why: Why, op: int) -> Cause:
-        end_us = float(self.schedule.end_us[op])
+        end_us = self._end_us[op]
         return Cause(why, op, since_us=end_us, until_us=end_us)
 
     def _arrived(self, why: Why, row: int) -> Cause:
@@ -180,19 +185,19 @@ class Causes:
         queue = np.lexsort((transfers.end_us, transfers.start_us, self.channel))
         return _before(queue, self.channel)
 
+    def _taken_by(self, op: int) -> list[tuple[int, bool]]:
+        """(tensor, whether on the host) that an op takes."""
+        offsets, taken = self._taken
+        return taken[offsets[op] : offsets[op + 1]]
+
     @cached_property
-    def _taken_by(self) -> dict[int, list[tuple[int, bool]]]:
-        """(tensor, whether on the host) that every op takes."""
+    def _taken(self) -> tuple[list[int], list[tuple[int, bool]]]:
+        """What `_taken_by` gives of all ops, and `[num_ops + 1]`, where it begins for each."""
         graph = self.problem.graph
-        taken: dict[int, list[tuple[int, bool]]] = {}
-        for tensor, op, on_host in zip(
-            graph.consumer_tensor.tolist(),
-            graph.consumers.tolist(),
-            graph.consumer_on_host.tolist(),
-            strict=True,
-        ):
-            taken.setdefault(op, []).append((tensor, on_host))
-        return taken
+        by_op = np.argsort(graph.consumers, kind="stable")
+        offsets = np.searchsorted(graph.consumers[by_op], np.arange(graph.num_ops + 1))
+        tensors, on_host = graph.consumer_tensor[by_op], graph.consumer_on_host[by_op]
+        return offsets.tolist(), list(zip(tensors.tolist(), on_host.tolist(), strict=True))
 
     @cached_property
     def _control_before(self) -> dict[int, list[int]]:

@@ -128,13 +128,19 @@ def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
 
 def behind_gradients(graph: OpGraph) -> BoolArray:
     """`[num_ops]`: a gradient, or behind one."""
-    behind = np.array(
-        [any(map(GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
-    )
+    behind = _in_gradients(graph)
     for op in graph.topological_order:
         if behind[op]:
             behind[graph.successors[op]] = True
     return behind
+
+
+def _in_gradients(graph: OpGraph) -> BoolArray:
+    """`[num_ops]`: whether an op's name has a scope of gradients."""
+    names = (
+        "gradient" in name and any(map(GRADIENTS.match, name.split("/"))) for name in graph.names
+    )
+    return np.fromiter(names, dtype=np.bool_, count=graph.num_ops)
 
 
 def _layer_scopes(
@@ -222,13 +228,12 @@ def _computes(graph: OpGraph) -> BoolArray:
     Keras keeps variables in scopes of their own (`conv/kernel` for ops in `model/conv_1`), and the
     scopes of its optimisers hold reads that wait for nothing.
     """
-    leads = np.array(
-        [any(map(GRADIENTS.match, name.split("/"))) for name in graph.names], dtype=np.bool_
-    )
+    leads = _in_gradients(graph)
     if not leads.any():
         leads[:] = True
-    for op in graph.topological_order[::-1]:
-        leads[op] |= leads[graph.successors[op]].any()
+    else:
+        for op in graph.topological_order[::-1]:
+            leads[op] |= leads[graph.successors[op]].any()
     computes: BoolArray = leads & (graph.resident_bytes == 0)
     return computes
 
@@ -261,28 +266,30 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
     An update of a slot variable takes the gradient, and so tells the layer of all that takes the
     slot.
     """
-    layer, group = layer.copy(), graph.colocation_group
-    of_group = np.full(graph.num_groups, -1, dtype=np.int64)
-    inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]  # -bytes, producer
+    # Single elements are read several times faster from lists.
+    found, group, order = (
+        column.tolist() for column in (layer, graph.colocation_group, graph.topological_order)
+    )
+    of_group = [-1] * graph.num_groups
+    producer, num_bytes = graph.tensor_producer.tolist(), graph.tensor_bytes.tolist()
+    inputs: list[list[tuple[int, int]]] = [[] for _ in order]  # -bytes, producer
     for tensor, consumer in zip(
         graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
     ):
-        producer = int(graph.tensor_producer[tensor])
-        inputs[consumer].append((-int(graph.tensor_bytes[tensor]), producer))
-    for op in graph.topological_order:
-        if layer[op] < 0:
-            layer[op] = of_group[group[op]]
-        if layer[op] < 0:
-            known = [(size, int(layer[row])) for size, row in inputs[op] if layer[row] >= 0]
-            layer[op] = min(known)[1] if known else -1
-        of_group[group[op]] = max(of_group[group[op]], layer[op])
-    for op in graph.topological_order[::-1]:
-        if layer[op] < 0:
-            layer[op] = of_group[group[op]]
-        if layer[op] < 0:
-            known_heads = layer[graph.successors[op]]
-            layer[op] = known_heads.max(initial=-1)
-    return np.maximum(layer, 0)
+        inputs[consumer].append((-num_bytes[tensor], producer[tensor]))
+    for op in order:
+        if found[op] < 0:
+            found[op] = of_group[group[op]]
+        if found[op] < 0:
+            known = [(size, found[row]) for size, row in inputs[op] if found[row] >= 0]
+            found[op] = min(known)[1] if known else -1
+        of_group[group[op]] = max(of_group[group[op]], found[op])
+    for op in reversed(order):
+        if found[op] < 0:
+            found[op] = of_group[group[op]]
+        if found[op] < 0:
+            found[op] = max((found[head] for head in graph.successors[op].tolist()), default=-1)
+    return np.maximum(np.array(found, dtype=np.int64), 0)
 
 
 def _by_group(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> IntArray:

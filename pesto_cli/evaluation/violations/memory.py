@@ -24,11 +24,13 @@ def _peak_bytes(seen: Observed) -> list[int]:
     """Largest sum over time of what each device holds: variables, outputs and copies."""
     graph, device = seen.problem.graph, seen.device
     changes: list[list[tuple[float, int]]] = [[] for _ in range(seen.problem.num_devices)]
+    producers, num_bytes = graph.tensor_producer.tolist(), graph.tensor_bytes.tolist()
+    is_resident = (graph.alias_of == np.arange(graph.num_ops)).tolist()
     for (tensor, where), (start_us, end_us) in _held(seen).items():
-        producer = int(graph.tensor_producer[tensor])
-        is_resident = graph.alias_of[producer] == producer and where == device[producer]
-        size = 0 if is_resident else int(graph.tensor_bytes[tensor])
-        changes[where] += [(start_us, size), (end_us, -size)] if end_us > start_us else []
+        is_at_home = where == device[producers[tensor]]
+        size = 0 if is_at_home and is_resident[producers[tensor]] else num_bytes[tensor]
+        if size and end_us > start_us:
+            changes[where] += [(start_us, size), (end_us, -size)]
     resident = [0] * len(changes)
     for op, size in enumerate(graph.resident_bytes.tolist()):
         resident[device[op]] += size
@@ -61,7 +63,8 @@ def _held(seen: Observed) -> dict[tuple[int, int], list[float]]:
         if copy is not None:
             copy[1] = max(copy[1], seen.end_us[consumer])
     position = np.argsort(graph.topological_order)[graph.tensor_producer]
-    for tensor in np.argsort(-position, kind="stable").tolist():
+    last_first = np.argsort(-position, kind="stable")
+    for tensor in last_first[graph.alias_source[last_first] >= 0].tolist():
         here = device[producers[tensor]]
         root = held.get((int(graph.alias_source[tensor]), here))
         if root is not None:

@@ -22,9 +22,12 @@ from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.busy import busy_chart
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.over_time import over_time_chart
-from pesto_cli.report.pictures.spans import NO_TYPE, output_bytes, row_names, transfer_bars
-from pesto_cli.report.pictures.timeline import MOST_BARS, timeline_note
+from pesto_cli.report.pictures.spans import MOST_BARS, NO_TYPE, Drawn, output_bytes
+from pesto_cli.report.pictures.timeline import timeline_note
 from pesto_cli.report.times import TimeScale
+
+# 9 takes twice as long, for a thousandth of the size.
+GZIP_LEVEL = 7
 
 
 def report_page(
@@ -40,6 +43,7 @@ def report_page(
         the placements may be among them.
     """
     problem = profile.problem
+    pictures = [Drawn(problem, each.result.schedule, each.chain) for each in shown]
     results = [each.result for each in shown]
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
@@ -49,26 +53,28 @@ def report_page(
         style=_part("page.css").template,
         script=_part("page.js").template,
         vega=_vega(),
-        data=_packed(printable_chart(_data(problem, shown, coarse))),
+        data=_packed(_data(problem, shown, pictures, coarse)),
         switch="".join(
             f'<label><input type="radio" name="placement" value="{index}"'
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
             for index, each in enumerate(shown)
         ),
         placements="".join(
-            _placement(index, problem, each, baselines) for index, each in enumerate(shown)
+            _placement(index, each, drawn, baselines)
+            for index, (each, drawn) in enumerate(zip(shown, pictures, strict=True))
         ),
         compared=sections.compared(problem, named),
         provenance=sections.provenance(profile, shown, title),
     )
 
 
-def _placement(index: int, problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:
+def _placement(index: int, shown: Shown, drawn: Drawn, baselines: Sequence[Result]) -> str:
+    problem = drawn.problem
     return _part("placement.html").substitute(
         index=index,
         name=escape(shown.name),
         headline=sections.headline(problem, shown, baselines),
-        note=escape(timeline_note(problem, shown.result.schedule, shown.chain)),
+        note=escape(timeline_note(drawn)),
         step=sections.step_table(problem, shown),
         devices=sections.devices_table(problem, shown),
         links=sections.links_table(problem, shown),
@@ -88,31 +94,36 @@ def _part(name: str) -> Template:
     return Template(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def _data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> dict[str, Any]:
+def _data(
+    problem: Problem, shown: Sequence[Shown], pictures: Sequence[Drawn], coarse: Coarse
+) -> dict[str, Any]:
     """What the script draws and searches; times of ops in us."""
+    graph = problem.graph
     return {
-        "devices": [device.name for device in problem.machine.devices],
-        "names": problem.graph.names,
-        "types": [name or NO_TYPE for name in problem.graph.types],
-        "output_bytes": output_bytes(problem.graph),
+        "devices": printable_chart([device.name for device in problem.machine.devices]),
+        "names": printable_chart(graph.names),
+        "types": printable_chart([name or NO_TYPE for name in graph.types]),
+        "output_bytes": output_bytes(graph),
         "most_bars": MOST_BARS,
-        "placements": [_drawn(problem, each, coarse) for each in shown],
+        "placements": [
+            _drawn(each, drawn, coarse) for each, drawn in zip(shown, pictures, strict=True)
+        ],
     }
 
 
-def _drawn(problem: Problem, shown: Shown, coarse: Coarse) -> dict[str, Any]:
-    schedule = shown.result.schedule
+def _drawn(shown: Shown, drawn: Drawn, coarse: Coarse) -> dict[str, Any]:
+    problem, schedule = drawn.problem, drawn.schedule
     scale = TimeScale.of([schedule.makespan_us])  # as the charts have it
     device, share = _of_nodes(problem, schedule.device, coarse)
     notes = [f"{each:.0%} of its time on this device" if each < 1 else "" for each in share]
     charts = {
-        "busy": busy_chart(problem, schedule, shown.chain),
-        "over_time": over_time_chart(problem, schedule, shown.held, shown.chain),
+        "busy": busy_chart(drawn),
+        "over_time": over_time_chart(drawn, shown.held),
         "layers": layers_chart(coarse.problem, device, notes=notes),
     }
-    critical = {piece.op for piece in shown.chain if piece.kind == "op"}
+    critical = {piece.op for piece in drawn.chain if piece.kind == "op"}
     return {
-        **{name: chart.to_dict() for name, chart in charts.items()},
+        **{name: printable_chart(chart.to_dict()) for name, chart in charts.items()},
         "makespan_us": schedule.makespan_us,
         "unit": scale.unit,
         "us_per_unit": scale.us_per_unit,
@@ -120,18 +131,16 @@ def _drawn(problem: Problem, shown: Shown, coarse: Coarse) -> dict[str, Any]:
         "start_us": schedule.start_us.round(3).tolist(),
         "took_us": (schedule.end_us - schedule.start_us).round(3).tolist(),
         "critical": sorted(critical),
-        "transfers": _transfers(problem, shown),
+        "transfers": _transfers(drawn),
     }
 
 
-def _transfers(problem: Problem, shown: Shown) -> dict[str, list[Any]]:
+def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
     """What is sent on the links that are drawn, by column; `op` makes the tensor."""
-    schedule = shown.result.schedule
-    rows = row_names(problem, schedule, shown.chain)
-    bars = [bar for bar in transfer_bars(problem, schedule) if bar.row in rows]
+    bars = drawn.transfers
     return {
-        "row": [bar.row for bar in bars],
-        "op": [problem.graph.index_of[bar.name] for bar in bars],
+        "row": printable_chart([bar.row for bar in bars]),
+        "op": [drawn.problem.graph.index_of[bar.name] for bar in bars],
         "start_us": [round(bar.from_us, 3) for bar in bars],
         "took_us": [round(bar.took_us, 3) for bar in bars],
         "bytes": [bar.num_bytes for bar in bars],
@@ -149,4 +158,4 @@ def _of_nodes(problem: Problem, device: IntArray, coarse: Coarse) -> tuple[IntAr
 def _packed(value: dict[str, Any]) -> str:
     """JSON for a page: small, and without a character that means something in HTML."""
     data = json.dumps(value, separators=(",", ":")).encode()
-    return base64.b64encode(gzip.compress(data, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(data, GZIP_LEVEL, mtime=0)).decode()

@@ -3,11 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
-from pesto_cli.report.chain import ChainPiece
 from pesto_cli.report.pictures.rows import Row, inline
-from pesto_cli.report.pictures.spans import drawn_bars, row_names
+from pesto_cli.report.pictures.spans import Drawn
 from pesto_cli.report.pictures.type_colours import OTHER, type_colours
 
 if TYPE_CHECKING:
@@ -17,28 +14,22 @@ ROW_PIXELS = 24
 
 
 def busy_chart(
-    problem: Problem,
-    schedule: Schedule,
-    chain: Sequence[ChainPiece] = (),
+    drawn: Drawn,
     *,
     title: str = "busy, of the step time",
     width: int | str = 900,
 ) -> "alt.Chart":
-    """A bar a device or link, by types of op; what is left of it is idle time.
-
-    chain: links on it are among those that are drawn, as in the timeline.
-    """
+    """A bar a device or link, by types of op; what is left of it is idle time."""
     import altair as alt
 
-    rows = row_names(problem, schedule, chain)
-    bars = drawn_bars(problem, schedule, rows)
-    colour_of = type_colours(bars)
+    rows, makespan_us = drawn.rows, drawn.schedule.makespan_us or 1.0
+    colour_of = type_colours(drawn.bars)
     took_us = {(row, OTHER): 0.0 for row in rows}
-    for bar in bars:
+    for bar in drawn.bars:
         key = (bar.row, bar.type if bar.type in colour_of else OTHER)
         took_us[key] = took_us.get(key, 0.0) + bar.took_us
     chart: alt.Chart = (
-        alt.Chart(inline(list(_shares(took_us, list(colour_of), schedule.makespan_us or 1.0))))
+        alt.Chart(inline(list(_shares(took_us, list(colour_of), makespan_us))))
         .mark_bar()
         .encode(
             x=alt.X(

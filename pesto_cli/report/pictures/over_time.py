@@ -1,13 +1,10 @@
 """Timeline and memory, one below the other on one scale of time."""
 
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
-from pesto_cli.report.chain import ChainPiece
 from pesto_cli.report.pictures.memory import Curves, memory_chart
+from pesto_cli.report.pictures.spans import Drawn
 from pesto_cli.report.pictures.timeline import timeline_chart
 
 if TYPE_CHECKING:
@@ -15,18 +12,16 @@ if TYPE_CHECKING:
 
 
 def over_time_chart(
-    problem: Problem,
-    schedule: Schedule,
+    drawn: Drawn,
     held: Curves,
-    chain: Sequence[ChainPiece] = (),
     *,
     width: int = 900,
 ) -> "alt.VConcatChart":
     """Both charts; to zoom or move one is to zoom or move the other."""
     import altair as alt
 
-    timeline = timeline_chart(problem, schedule, chain, width=width)
-    memory = memory_chart(problem, schedule, held, width=width)
+    timeline = timeline_chart(drawn, width=width)
+    memory = memory_chart(drawn.problem, drawn.schedule, held, width=width)
     with warnings.catch_warnings():
         # That both charts have the same zoom is meant.
         warnings.filterwarnings("ignore", "Automatically deduplicated", UserWarning)

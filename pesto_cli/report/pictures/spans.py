@@ -1,7 +1,11 @@
 """What runs when on devices and links, as bars: what is too narrow to see is merged."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, pairwise
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +24,7 @@ MOST_LINKS = 12
 # Shorter than this part of the step, bars are merged first.
 FINEST = 2**13
 STEP = 1.2
+MOST_BARS = 3500
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,45 @@ def busy_us_of_links(problem: Problem, schedule: Schedule) -> dict[str, float]:
     return {use.name: use.busy_us for use in link_use(problem, schedule) if use.busy_us}
 
 
-def drawn_bars(problem: Problem, schedule: Schedule, rows: Sequence[str]) -> list[Bar]:
-    """Ops and transfers that take time, on these rows."""
-    transfers = (bar for bar in transfer_bars(problem, schedule) if bar.row in rows)
-    return [*op_bars(problem, schedule), *transfers]
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A schedule as pictures of it have it; each part is made once, for all of them.
+
+    chain: the critical chain, whose links are among those that are drawn.
+    most_bars: with more, short neighbours are merged where all are drawn.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    chain: Sequence[ChainPiece] = ()
+    most_bars: int = MOST_BARS
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """See `row_names`."""
+        return row_names(self.problem, self.schedule, self.chain)
+
+    @cached_property
+    def transfers(self) -> list[Bar]:
+        """Transfers that take time, on the rows."""
+        every = transfer_bars(self.problem, self.schedule)
+        return [bar for bar in every if bar.row in self.rows]
+
+    @cached_property
+    def bars(self) -> list[Bar]:
+        """Ops that take time, and then these transfers."""
+        return [*op_bars(self.problem, self.schedule), *self.transfers]
+
+    @cached_property
+    def merged(self) -> tuple[list[Bar], float]:
+        """See `few_enough`."""
+        return few_enough(self.bars, self.most_bars)
+
+    @property
+    def num_links_left_out(self) -> int:
+        """Links that are used, but have no row."""
+        num_links = len(self.rows) - self.problem.num_devices
+        return len(busy_us_of_links(self.problem, self.schedule)) - num_links
 
 
 def few_enough(bars: Sequence[Bar], most: int) -> tuple[list[Bar], float]:
@@ -113,25 +153,39 @@ def few_enough(bars: Sequence[Bar], most: int) -> tuple[list[Bar], float]:
     0 where none does.
     """
     ordered = sorted(bars, key=lambda bar: (bar.row, bar.from_us))
+    rows = [_Ends.of(list(row)) for _, row in groupby(ordered, key=lambda bar: bar.row)]
     until_us = max((bar.to_us for bar in bars), default=0.0)
-    groups, narrow_us = [[bar] for bar in ordered], 0.0
-    while len(groups) > most and narrow_us < until_us:
+    first, narrow_us = [list(range(len(row.to_us))) for row in rows], 0.0
+    while sum(map(len, first)) > most and narrow_us < until_us:
         narrow_us = STEP * narrow_us or until_us / FINEST
-        groups = _neighbours(ordered, narrow_us)
-    return [_as_one(group) for group in groups], narrow_us
+        first = [_neighbours(row, narrow_us) for row in rows]
+    return [
+        _as_one(row.bars[here:after])
+        for row, places in zip(rows, first, strict=True)
+        for here, after in pairwise([*places, len(row.bars)])
+    ], narrow_us
 
 
-def _neighbours(ordered: Iterable[Bar], narrow_us: float) -> list[list[Bar]]:
-    """Bars of a row that end within some time from the start of the first one, together."""
-    groups: list[list[Bar]] = []
-    row, limit_us = "", 0.0
-    for bar in ordered:
-        if groups and bar.row == row and bar.to_us <= limit_us:
-            groups[-1].append(bar)
-        else:
-            groups.append([bar])
-            row, limit_us = bar.row, bar.from_us + narrow_us
-    return groups
+@dataclass(frozen=True)
+class _Ends:
+    """The bars of a row, one after the other, with where they begin and end."""
+
+    bars: list[Bar]
+    from_us: list[float]
+    to_us: list[float]
+
+    @classmethod
+    def of(cls, bars: list[Bar]) -> Self:
+        return cls(bars, [bar.from_us for bar in bars], [bar.to_us for bar in bars])
+
+
+def _neighbours(row: _Ends, narrow_us: float) -> list[int]:
+    """Where bars begin that end together within some time from the start of the first of them."""
+    first, place = [], 0
+    while place < len(row.to_us):
+        first.append(place)
+        place = bisect_right(row.to_us, row.from_us[place] + narrow_us, lo=place + 1)
+    return first
 
 
 def _as_one(bars: Sequence[Bar]) -> Bar:

@@ -3,19 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
-from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.report.chain import row_of
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
-from pesto_cli.report.pictures.spans import (
-    TRANSFER,
-    Bar,
-    busy_us_of_links,
-    drawn_bars,
-    few_enough,
-    row_names,
-)
+from pesto_cli.report.pictures.spans import TRANSFER, Bar, Drawn
 from pesto_cli.report.pictures.type_colours import OTHER, type_colours
 from pesto_cli.report.pictures.zoom import zoom_along_time
 from pesto_cli.report.times import TimeScale, time_text
@@ -23,52 +14,46 @@ from pesto_cli.report.times import TimeScale, time_text
 if TYPE_CHECKING:
     import altair as alt
 
-MOST_BARS = 3500
 CHAIN = "critical chain"
 ROW_PIXELS, BAR_PIXELS = 24, 15
 
 
 def timeline_chart(
-    problem: Problem,
-    schedule: Schedule,
-    chain: Sequence[ChainPiece] = (),
+    drawn: Drawn,
     *,
     title: str = "",
     width: int | str = 900,
-    most_bars: int = MOST_BARS,
 ) -> "alt.LayerChart | alt.FacetChart":
     """Rows of devices and of links that are used, bars coloured by type of op; see `timeline_note`.
 
-    chain: the critical chain, a line from row to row. width: in pixels, or "container".
+    The critical chain is a line from row to row. width: in pixels, or "container".
     """
     import altair as alt
 
-    scale = TimeScale.of([schedule.makespan_us])
-    until_us = schedule.makespan_us or 1.0
-    rows = row_names(problem, schedule, chain)
-    every = drawn_bars(problem, schedule, rows)
-    types = type_colours(every)
-    bars, _ = few_enough(every, most_bars)
-    legend = types | ({CHAIN: colours.CRITICAL} if chain else {})
+    scale = TimeScale.of([drawn.schedule.makespan_us])
+    until_us = drawn.schedule.makespan_us or 1.0
+    types = type_colours(drawn.bars)
+    bars, _ = drawn.merged
+    legend = types | ({CHAIN: colours.CRITICAL} if drawn.chain else {})
     x = alt.X(
         "from:Q",
         title=scale.unit,
         axis=alt.Axis(tickCount=10),
         scale=alt.Scale(domain=[0, until_us / scale.us_per_unit], nice=False),
     )
-    y = alt.Y("row:N", title=None, scale=alt.Scale(domain=rows))
-    drawn = _drawn(list(_rows(bars, types, scale)), legend, scale, x, y)
+    y = alt.Y("row:N", title=None, scale=alt.Scale(domain=drawn.rows))
+    spans = _bars(list(_rows(bars, types, scale)), legend, scale, x, y)
     critical = (
-        alt.Chart(inline(list(_corners(problem, schedule, chain, rows, scale))))
+        alt.Chart(inline(list(_corners(drawn, scale))))
         .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
         .encode(x=x, y=y, order="number:Q", color=alt.datum(CHAIN))
     )
-    return alt.layer(drawn, critical).properties(
+    return alt.layer(spans, critical).properties(
         width=width, height=alt.Step(ROW_PIXELS), title=title
     )
 
 
-def _drawn(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: Any, y: Any) -> Any:
+def _bars(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: Any, y: Any) -> Any:
     import altair as alt
 
     return (
@@ -101,29 +86,22 @@ def _drawn(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: 
     )
 
 
-def timeline_note(
-    problem: Problem,
-    schedule: Schedule,
-    chain: Sequence[ChainPiece] = (),
-    most_bars: int = MOST_BARS,
-) -> str:
+def timeline_note(drawn: Drawn) -> str:
     """What a timeline leaves out or merges; empty if nothing."""
-    rows = row_names(problem, schedule, chain)
-    bars = drawn_bars(problem, schedule, rows)
-    drawn, narrow_us = few_enough(bars, most_bars)
+    bars, narrow_us = drawn.merged
     said = []
     if narrow_us:
-        merged = sum(bar.count for bar in drawn if bar.count > 1)
+        merged = sum(bar.count for bar in bars if bar.count > 1)
         said.append(
-            f"{merged:,} of {len(bars):,} ops and transfers are so short that a bar stands for "
-            f"several, up to {time_text(narrow_us)} long. Zoom in, or click on one, to see each."
+            f"{merged:,} of {len(drawn.bars):,} ops and transfers are so short that a bar stands "
+            f"for several, up to {time_text(narrow_us)} long. Zoom in, or click on one, to see "
+            "each."
         )
-    no_time = problem.num_ops - sum(bar.type != TRANSFER for bar in bars)
+    no_time = drawn.problem.num_ops - (len(drawn.bars) - len(drawn.transfers))
     if no_time:
         said.append(f"Ops that take no time are not drawn ({no_time:,}).")
-    left_out = len(busy_us_of_links(problem, schedule)) - (len(rows) - problem.num_devices)
-    if left_out:
-        said.append(f"Other links are not drawn ({left_out}).")
+    if drawn.num_links_left_out:
+        said.append(f"Other links are not drawn ({drawn.num_links_left_out}).")
     return " ".join(said)
 
 
@@ -141,23 +119,17 @@ def _rows(bars: Sequence[Bar], types: dict[str, str], scale: TimeScale) -> Itera
         }
 
 
-def _corners(
-    problem: Problem,
-    schedule: Schedule,
-    chain: Sequence[ChainPiece],
-    rows: Sequence[str],
-    scale: TimeScale,
-) -> Iterator[Row]:
+def _corners(drawn: Drawn, scale: TimeScale) -> Iterator[Row]:
     """Where the line of the critical chain begins and ends on a row.
 
     What has no row, as a wait, or a link that is not drawn, keeps the line on the one before it.
     """
     spans: list[tuple[str, float, float]] = []
-    for piece in chain:
-        row = row_of(problem, schedule, piece)
-        if spans and (row == spans[-1][0] or row not in rows):
+    for piece in drawn.chain:
+        row = row_of(drawn.problem, drawn.schedule, piece)
+        if spans and (row == spans[-1][0] or row not in drawn.rows):
             spans[-1] = (*spans[-1][:2], piece.end_us)
-        elif row in rows:
+        elif row in drawn.rows:
             spans.append((row, piece.start_us, piece.end_us))
     for number, (row, start_us, end_us) in enumerate(spans):
         for end, at_us in enumerate((start_us, end_us)):
