@@ -4,11 +4,10 @@ They bound the optimum with free link order, and with it the one with links that
 first. `chains` and `load` leave transfers and signals out; `windows` counts them.
 """
 
-from functools import lru_cache
-
 from pesto_cli.bounds.chains import critical_path_us, heads, tails
 from pesto_cli.bounds.load import head_tail_load_us, load_us
 from pesto_cli.bounds.windows import heads_and_tails
+from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
 
 __all__ = [
@@ -22,7 +21,7 @@ __all__ = [
 ]
 
 
-@lru_cache(maxsize=2)  # everyone who compares results asks for that of one problem
+@once_per_problem
 def lower_bound_us(problem: Problem) -> float:
     """The best of all bounds: load, and path and load between heads and tails with transfers."""
     head_us, tail_us = heads_and_tails(problem)

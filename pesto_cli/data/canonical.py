@@ -8,12 +8,11 @@ cycles. Ops of one colour are nearly always images of each other, and then it do
 of them comes first.
 """
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
 
 # Times that differ by less than this share of the largest are equal: sums of doubles in another
@@ -26,14 +25,14 @@ NUM_ROUNDS = 2
 Colours = NDArray[np.uint64]  # `[num_ops]`
 
 
-@lru_cache(maxsize=4)  # of the same few problems by all that break ties
+@once_per_problem
 def canonical_order(problem: Problem) -> IntArray:
     """`[num_ops]`: the ops in a topological order, by height and then by colour."""
     colour = _refined(problem.graph, _own(problem))
     return np.lexsort((colour, problem.graph.heights))
 
 
-@lru_cache(maxsize=4)
+@once_per_problem
 def canonical_place(problem: Problem) -> IntArray:
     """`[num_ops]`: the place of every op in `canonical_order`."""
     place = np.empty(problem.num_ops, dtype=np.int64)
