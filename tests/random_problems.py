@@ -7,6 +7,7 @@ import numpy as np
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
+from pesto_cli.files.tensorflow_names import labelled
 
 
 def random_problem(
@@ -74,7 +75,7 @@ def _graph(rng: np.random.Generator, num_ops: int, *, scarce: bool) -> OpGraph:
     label = rng.permutation(num_ops)  # so that indices are in no topological order
     groups = [None if rng.random() < 0.7 else int(rng.integers(2)) for _ in range(num_ops)]
     types = ["Placeholder" if rng.random() < 0.1 else "Op" for _ in range(num_ops)]
-    return OpGraph.build(
+    graph = OpGraph.build(
         [f"op{i}" for i in range(num_ops)],
         [
             Tensor(
@@ -90,6 +91,7 @@ def _graph(rng: np.random.Generator, num_ops: int, *, scarce: bool) -> OpGraph:
         ],
         resident_bytes=rng.integers(1, 8, num_ops) if scarce else None,
     )
+    return labelled(graph)
 
 
 def _machine(rng: np.random.Generator, num_devices: int, graph: OpGraph) -> Machine:

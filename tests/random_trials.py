@@ -13,6 +13,7 @@ from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import InfeasibleError
+from pesto_cli.files.tensorflow_names import labelled
 
 
 class Trial(NamedTuple):
@@ -60,7 +61,7 @@ def _graph(rng: np.random.Generator, num_ops: int) -> OpGraph:
             control.append((producer, int(rng.choice(later))))
     is_variable = (resident_bytes > 0) & (rng.random(num_ops) < 0.5)
     alias_of[is_variable] = np.flatnonzero(is_variable)
-    return OpGraph.build(
+    graph = OpGraph.build(
         [f"op{op}" for op in range(num_ops)],
         tensors,
         types=rng.choice(["Op", "Placeholder", "_Retval"], num_ops, p=[0.8, 0.13, 0.07]).tolist(),
@@ -70,6 +71,7 @@ def _graph(rng: np.random.Generator, num_ops: int) -> OpGraph:
         alias_of=alias_of,
         num_members=rng.choice([1, 1, 2], num_ops),
     )
+    return labelled(graph)
 
 
 def _machine(rng: np.random.Generator) -> Machine:

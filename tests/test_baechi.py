@@ -13,6 +13,7 @@ from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies import Context
 from pesto_cli.strategies.baechi import RECIPE, SETTINGS, MEtf, MSct, MTopo, Settings
 from pesto_cli.strategies.baechi.earliest import NONE, earliest_first
@@ -65,7 +66,7 @@ def test_a_shared_read_counts_as_one_for_each_use_if_asked_to() -> None:
 
 
 def test_ops_of_different_devices_are_not_placed_together() -> None:
-    graph = OpGraph.build(["feed", "a", "b"], chain(3), types=["Placeholder", "A", "B"])
+    graph = labelled(OpGraph.build(["feed", "a", "b"], chain(3), types=["Placeholder", "A", "B"]))
     times = {"GPU": np.array([np.nan, 1, 1]), "CPU": np.array([0.0, np.nan, np.nan])}
     found = prepared(Problem.build(graph, times, two_gpus()), RECIPE)
     assert found.num_nodes == 2
@@ -115,7 +116,7 @@ TRAINING = [
 
 def training_step() -> OpGraph:
     """A layer, its loss, their gradients and the update of the variable."""
-    return OpGraph.build(
+    graph = OpGraph.build(
         TRAINING,
         [
             Tensor(0, 8, [1]),
@@ -128,14 +129,16 @@ def training_step() -> OpGraph:
         colocation_group=["variable", None, None, None, None, None, "variable"],
         resident_bytes=[8, 0, 0, 0, 0, 0, 0],
     )
+    return labelled(graph)
 
 
 def test_gradients_and_updates_belong_to_their_forward_ops() -> None:
     # The sum of gradients goes with its consumer, the update with its variable.
     assert forward_op(training_step()).tolist() == [0, 1, 2, 2, 1, 1, 0]
     names = ["dense/MatMul", "gradient_tape/dense/MatMul/MatMul_1"]
-    assert forward_op(OpGraph.build(names, chain(2))).tolist() == [0, 0]
-    assert forward_op(OpGraph.build(["gradients/a", "gradients/b"], chain(2))).tolist() == [0, 1]
+    assert forward_op(labelled(OpGraph.build(names, chain(2)))).tolist() == [0, 0]
+    nothing_else = labelled(OpGraph.build(["gradients/a", "gradients/b"], chain(2)))
+    assert forward_op(nothing_else).tolist() == [0, 1]
 
 
 def test_what_follows_is_not_placed_but_goes_along() -> None:
@@ -348,7 +351,7 @@ def test_what_gradients_need_is_made_room_for(name: str) -> None:
     tensors = [Tensor(op, 40, sorted({op + 1, 15 - op})) for op in range(8)]
     tensors += [Tensor(op, 1, [op + 1]) for op in range(8, 15)]
     graph = OpGraph.build(forward + backward, tensors)
-    problem = on_gpus(graph, [5.0] * 16, two_gpus(memory_bytes=250))
+    problem = on_gpus(labelled(graph), [5.0] * 16, two_gpus(memory_bytes=250))
     unlimited = PLACERS[name](replace(problem, machine=two_gpus()), Context()).schedule
     assert unlimited.peak_bytes.max() > 250
     schedule = PLACERS[name](problem, Context()).schedule

@@ -14,6 +14,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
+from pesto_cli.files.tensorflow_names import labelled
 
 MACHINE = PRESETS["v100x2-nvlink"]
 
@@ -21,7 +22,7 @@ MACHINE = PRESETS["v100x2-nvlink"]
 def problem(types: list[str], us: list[float], **columns: Any) -> Problem:
     """Ops that are named after their type and number."""
     names = [f"{kind}_{number}" for number, kind in enumerate(types)]
-    graph = OpGraph.build(names, types=types, **columns)
+    graph = labelled(OpGraph.build(names, types=types, **columns))
     return Problem.build(graph, {"GPU": us, "CPU": [np.nan] * len(us)}, MACHINE)
 
 

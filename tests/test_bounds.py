@@ -22,6 +22,7 @@ from pesto_cli.bounds.windows import NUM_PIVOTS, REACH, edge_delays_us
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
+from pesto_cli.files.tensorflow_names import labelled
 
 
 def without_transfers_us(problem: Problem) -> float:
@@ -247,7 +248,8 @@ def test_delays_of_edges_by_hand():
         colocation_group=[None, None, None, "g", "g", None],
     )
     times = {"GPU": [np.nan, 1.0, 1.0, 1.0, 1.0, 1.0], "CPU": [0.0, *[np.nan] * 5]}
-    problem = Problem.build(graph, times, Machine(tuple(devices), links, signal_us=2.0))
+    machine = Machine(tuple(devices), links, signal_us=2.0)
+    problem = Problem.build(labelled(graph), times, machine)
     always_us, apart_us = edge_delays_us(problem)
     assert graph.edges.tolist() == [[0, 1], [1, 2], [1, 3], [2, 3], [3, 4], [4, 5]]
     assert always_us.tolist() == [16, 0, 0, 0, 0, 0]

@@ -35,6 +35,7 @@ def renumbered(problem: Problem, rng: np.random.Generator, *, tensors: bool = Tr
             for row in rows.tolist()
         ],
         types=[graph.types[op] for op in old_of],
+        labels=graph.labels.of(old_of.tolist()),
         control_edges=new_of[graph.control_edges],
         colocation_group=graph.colocation_group[old_of].tolist(),
         resident_bytes=graph.resident_bytes[old_of],

@@ -24,6 +24,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 
 Edge = tuple[int, int]
 
@@ -364,8 +365,9 @@ def test_feeds_merge_with_feeds_alone() -> None:
         list("abc"), [Tensor(0, 10, [2]), Tensor(1, 10, [2])], types=["Placeholder"] * 2 + ["Mul"]
     )
     times = {"CPU": [0.0, 0.0, 1.0], "GPU": [np.nan, np.nan, 1.0]}
-    coarse = coarsen(Problem.build(graph, times, two_gpus()), 1)
+    coarse = coarsen(Problem.build(labelled(graph), times, two_gpus()), 1)
     assert coarse.node_of_op.tolist() == [0, 0, 1]
+    assert coarse.problem.is_feed.tolist() == [True, False]
     assert coarse.problem.graph.types == ("Placeholder", "Mul")
 
 

@@ -29,6 +29,7 @@ from random_problems import random_problem
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.labels import Labels
 from pesto_cli.kernels import kernels
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import PRESETS, Device, Machine
@@ -64,7 +65,8 @@ for problem in problems:
     for name in STRATEGIES:
         strategy = with_parameters(STRATEGIES[name], num_nodes=3)
         run(problem, strategy, Context(Limits(time_limit_s=0.02)))
-feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], types=["Placeholder", "A", "B"])
+roles = Labels.build(3, role=["feed", "compute", "compute"])
+feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], labels=roles)
 times = {"GPU": [1.0, 1.0, 1.0], "CPU": [1.0, 1.0, 1.0]}
 coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges what heights do not see
 after = signatures()

@@ -16,6 +16,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile, write_profile
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.report.why.matching import matching_ops
 from pesto_cli.strategies.moved import moved
 
@@ -121,7 +122,7 @@ def test_an_unknown_op_is_refused_with_names_like_it(
 
 def test_a_name_within_a_while_loop_is_told_to_be_so() -> None:
     names = ["l0/while/LoopCond", "l1/while/LoopCond", "gradients/b_count_2", "out"]
-    graph = OpGraph.build(names, types=["While"] * 3 + ["Add"])
+    graph = labelled(OpGraph.build(names, types=["While"] * 3 + ["Add"]))
     for wanted, loop in (
         ("l0/while/MatMul", "l0/while/LoopCond"),
         ("gradients/l0/while/MatMul", "gradients/b_count_2"),

@@ -77,7 +77,7 @@ def edited(path: Path, edit: str) -> Path:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("value['version'] = 2", "is version 2 of pesto-profile; this pesto reads version 1"),
+        ("value['version'] = 3", "is version 3 of pesto-profile; this pesto reads versions 1 to 2"),
         ("value['format'] = 'pesto-placement'", "format 'pesto-placement' where 'pesto-profile'"),
         ("del value['ops']['time_us']", "ops.time_us: Field required"),
         ("value['ops']['time_us']['GPU'].pop()", "time_us.GPU has 3 entries where 4"),

@@ -24,6 +24,7 @@ from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.schedule import Placement, objective
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import MAX_TENSOR_BYTES, PlacementFile, Profile
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.context import with_parameters
 
@@ -75,7 +76,7 @@ def graphs(draw: Any) -> OpGraph:
     ]
     label = draw(st.permutations(range(num_ops)))  # so that indices are in no topological order
     groups = st.one_of(st.none(), st.none(), st.integers(0, 1))
-    return OpGraph.build(
+    graph = OpGraph.build(
         [f"scope_{op % 2}/op_{op}" for op in range(num_ops)],
         [
             Tensor(
@@ -98,6 +99,7 @@ def graphs(draw: Any) -> OpGraph:
         resident_bytes=draw(st.lists(SIZES, **exactly(num_ops))),
         alias_of=draw(st.lists(st.just(-1), **exactly(num_ops))),
     )
+    return labelled(graph)
 
 
 def exactly(count: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator, simulate
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.refine import refine
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.levels import Level
@@ -47,7 +48,7 @@ def layers(num_layers: int, *, memory_bytes: int = 10**9) -> Problem:
         tensors.append(Tensor(before, 1000, [before + 2, before + 3]))
     resident = [100 * (name.startswith("layer")) for name in names]
     graph = OpGraph.build(names, tensors, resident_bytes=resident)
-    return on_gpus(graph, times, two_gpus(memory_bytes=memory_bytes))
+    return on_gpus(labelled(graph), times, two_gpus(memory_bytes=memory_bytes))
 
 
 def everything_on(problem: Problem, device: int) -> Schedule:

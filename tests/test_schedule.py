@@ -13,6 +13,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, shortfall_bytes
 from pesto_cli.evaluation.simulator import list_schedule, upward_rank
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 
 GPU0, GPU1 = 1, 2
 
@@ -131,7 +132,7 @@ def test_an_op_or_a_transfer_that_starts_later_than_it_could_is_idle(
 
 
 def test_a_feed_that_is_there_later_is_found() -> None:
-    graph = OpGraph.build(["work", "x"], types=["Work", "Placeholder"])
+    graph = labelled(OpGraph.build(["work", "x"], types=["Work", "Placeholder"]))
     problem = Problem.build(graph, {"CPU": np.array([5.0, 0.0])}, two_gpus())
     good = list_schedule(problem, np.zeros(2, dtype=np.int64), np.zeros(2))
     assert violations(problem, good) == []

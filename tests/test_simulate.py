@@ -21,6 +21,7 @@ from pesto_cli.evaluation.simulator import (
     upward_rank,
 )
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 
 CPU, GPU0, GPU1 = 0, 1, 2
 
@@ -106,7 +107,7 @@ def test_feeds_come_from_the_host_and_fetches_return_to_it() -> None:
         types=["Placeholder", "MatMul", "_Retval"],
     )
     times = {"GPU": np.array([5.0, 4, np.nan]), "CPU": np.array([5.0, np.nan, 7])}
-    problem = Problem.build(graph, times, two_gpus())
+    problem = Problem.build(labelled(graph), times, two_gpus())
     assert problem.allowed.tolist() == [
         [True, False, False],
         [False, True, True],
@@ -120,7 +121,7 @@ def test_feeds_are_there_at_time_0_whatever_else_the_host_has_to_do() -> None:
         ["busy", "x", "use"], [Tensor(1, 1000, [2])], types=["Work", "Placeholder", "Work"]
     )
     times = {"GPU": np.array([np.nan, np.nan, 4]), "CPU": np.array([100, 0, np.nan])}
-    problem = Problem.build(graph, times, two_gpus())
+    problem = Problem.build(labelled(graph), times, two_gpus())
     device = np.array([CPU, CPU, GPU0])
     schedule = list_schedule(problem, device, np.array([9.0, 1, 1]))
     assert schedule.start_us.tolist() == [0, 0, 2]
@@ -130,7 +131,7 @@ def test_feeds_are_there_at_time_0_whatever_else_the_host_has_to_do() -> None:
 
 @pytest.mark.parametrize("host", [None, "CPU:0"])
 def test_a_feed_that_the_host_cannot_run_is_an_op_like_any_other(host: str | None) -> None:
-    graph = OpGraph.build(["work", "x"], types=["Work", "Placeholder"])
+    graph = labelled(OpGraph.build(["work", "x"], types=["Work", "Placeholder"]))
     machine = two_gpus()
     if host is None:
         devices, links = machine.devices[1:], machine.links
@@ -231,7 +232,7 @@ def random_problem(rng: np.random.Generator) -> Problem:
     gpu = np.round(rng.exponential(5, num_ops)) * (rng.random(num_ops) < 0.8)
     cpu = np.where(rng.random(num_ops) < 0.5, 2 * gpu, np.nan)
     cpu[[0, -1]] = 0
-    return Problem.build(graph, {"GPU": gpu, "CPU": cpu}, two_gpus())
+    return Problem.build(labelled(graph), {"GPU": gpu, "CPU": cpu}, two_gpus())
 
 
 def with_losses(problem: Problem, **lost: float) -> Problem:

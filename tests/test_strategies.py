@@ -20,6 +20,7 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator, list_schedule
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
@@ -65,7 +66,7 @@ def test_four_unequal_devices_without_a_host(name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("types", [[], ["Placeholder"], ["_Retval"], ["_Retval", "Placeholder"]])
 def test_graphs_of_feeds_and_fetches_alone_are_placed(name: str, types: list[str]) -> None:
-    graph = OpGraph.build([f"op{op}" for op in range(len(types))], types=types)
+    graph = labelled(OpGraph.build([f"op{op}" for op in range(len(types))], types=types))
     times = {"GPU": np.full(len(types), 9.0), "CPU": np.full(len(types), 5.0)}
     result = run(Problem.build(graph, times, two_gpus()), name, QUICK)
     assert result.status == SolveStatus.OPTIMAL
@@ -104,7 +105,8 @@ def test_round_robin_deals_groups_and_respects_what_cannot_move() -> None:
 
 def scoped(names: list[str]) -> OpGraph:
     """A chain of ops with these names."""
-    return OpGraph.build(names, [Tensor(op, 100, [op + 1]) for op in range(len(names) - 1)])
+    tensors = [Tensor(op, 100, [op + 1]) for op in range(len(names) - 1)]
+    return labelled(OpGraph.build(names, tensors))
 
 
 def test_layers_are_numbered_scopes_with_their_gradients_and_updates() -> None:
@@ -137,7 +139,8 @@ def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_n
     ]
     chain = [Tensor(op, 100, [op + 1]) for op in range(3)]
     updates = [Tensor(3, 100, [5, 6, 8, 9]), Tensor(4, 4, [5]), Tensor(7, 4, [8])]
-    layers = layers_of_groups(OpGraph.build(names, chain + updates), np.ones(len(names))).names
+    graph = labelled(OpGraph.build(names, chain + updates))
+    layers = layers_of_groups(graph, np.ones(len(names))).names
     assert layers == ["layer_0", "layer_1"]
 
 
@@ -189,7 +192,7 @@ def keras_like(layers: Sequence[str], variable_of: Mapping[str, str]) -> OpGraph
         waits.append((update, after))
         step = op(f"adam/Sqrt_{number}", scalar, after)
         op(f"adam/AssignSub_{number}", step, handles[name], of=name)
-    return OpGraph.build(
+    graph = OpGraph.build(
         names,
         [
             Tensor(source, 4 if source == scalar else 1000, consumers)
@@ -200,6 +203,7 @@ def keras_like(layers: Sequence[str], variable_of: Mapping[str, str]) -> OpGraph
         resident_bytes=resident,
         alias_of=alias,
     )
+    return labelled(graph)
 
 
 def test_variables_and_slots_of_keras_are_with_their_layer() -> None:

@@ -17,6 +17,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import PlacementFile, Profile, placement, write_placement, write_profile
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies.carried_over import carried_over, in_old_places
 
 
@@ -29,7 +30,7 @@ def chain(*names: str, num_bytes: int = 1000, groups: list[str | None] | None = 
     """Ops one after the other, 10 us each."""
     tensors = [Tensor(op, num_bytes, [op + 1]) for op in range(len(names) - 1)]
     graph = OpGraph.build(names, tensors, colocation_group=groups)
-    return on_gpus(graph, [10.0] * len(names))
+    return on_gpus(labelled(graph), [10.0] * len(names))
 
 
 def devices(problem: Problem, placed: PlacementFile) -> dict[str, int]:

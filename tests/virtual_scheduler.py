@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import FEED_TYPES, FloatArray
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.schedule import Placement
+from pesto_cli.files.tensorflow_names import FEED_TYPES
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -161,7 +163,7 @@ def _device_orders(step: StepGraph, placement: Placement) -> Iterator[tuple[int,
     """Yield what comes directly before what on a device; feeds start at time 0 in any case."""
     last: dict[int, int] = {}
     for op in np.lexsort((placement.rank, placement.device)).tolist():
-        if step.graph.types[op] not in FEED_TYPES:
+        if step.graph.labels.role[op] != Role.FEED:
             device = int(placement.device[op])
             if device in last:
                 yield last[device], op
@@ -172,7 +174,7 @@ def _returns(step: StepGraph) -> Iterator[tuple[int, int]]:
     """Yield (producer, return) of every fetched tensor."""
     graph = step.graph
     for tensor, consumer in zip(graph.consumer_tensor, graph.consumers, strict=True):
-        if graph.types[consumer] == "_Retval":
+        if graph.labels.role[consumer] == Role.FETCH:
             yield int(graph.tensor_producer[tensor]), int(consumer)
 
 

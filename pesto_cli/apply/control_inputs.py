@@ -10,8 +10,9 @@ import numpy as np
 from pesto_cli.apply.entry_points import run_alone
 from pesto_cli.apply.loops import first_nodes, last_nodes
 from pesto_cli.apply.order import order_edges
-from pesto_cli.data.graph import FEED_TYPES, BoolArray, IntArray
+from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.schedule import Placement
+from pesto_cli.files.tensorflow_names import FEED_TYPES
 from pesto_cli.graphdef.branches import Branch
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.frames import ENTER

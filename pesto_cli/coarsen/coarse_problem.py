@@ -31,6 +31,7 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
         consumers=tensors.consumers,
         consumer_on_host=np.zeros(len(tensors.consumers), dtype=np.bool_),
         control_edges=_signals(problem, node_of_op, tensors),
+        labels=graph.labels.of(named_after),
     )
     time_us = np.zeros((quotient.num_nodes, len(problem.kinds)))
     np.add.at(time_us, node_of_op, problem.time_us)

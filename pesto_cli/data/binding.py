@@ -14,29 +14,27 @@ import networkx as nx
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Compound, Role
 from pesto_cli.data.problem import Problem
 
 LEAST_SHARE = 0.1
 MOST_TRIED = 20
 """Ops of a group that are tried as what binds it, those with most neighbours there first."""
 SHOWN = 2
-LOOPS = frozenset({"While", "StatelessWhile"})
-CONDITIONALS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-COMPOUND = LOOPS | CONDITIONALS | {"PartitionedCall", "StatefulPartitionedCall"}
-# An optimiser's update of one variable with its slots, which no model can do without.
-UPDATES = ("ResourceApply", "ResourceSparseApply", "Apply", "SparseApply")
 
 
 @dataclass(frozen=True)
 class Binding:
     """A colocation group that binds more than `LEAST_SHARE` of the work or of the variables.
 
-    name, op_type: of the op without which the rest would bind least. num_ops: of the group.
+    name, op_type, compound: of the op without which the rest would bind least. num_ops: of the
+        group.
     work, variables: bound shares of the whole step's.
     """
 
     name: str
     op_type: str
+    compound: Compound
     num_ops: int
     work: float
     variables: float
@@ -51,9 +49,9 @@ class Binding:
 
     @property
     def _remedy(self) -> str:
-        if self.op_type in LOOPS:
+        if self.compound is Compound.LOOP:
             return ": to spread a loop over devices, unroll it"
-        if self.op_type in CONDITIONALS and self.variables > 0:
+        if self.compound is Compound.CONDITIONAL and self.variables > 0:
             return ": export the graph again (pesto export), which takes such conditionals apart"
         return ": none of it can be spread over devices"
 
@@ -83,9 +81,10 @@ def bindings(problem: Problem) -> list[Binding]:
         work, variables = weights.bound(members)
         if max(work, variables) > LEAST_SHARE:
             binder = _binder(graph, members, weights)
-            name, op_type = graph.names[binder], graph.types[binder]
-            if not op_type.startswith(UPDATES):
-                found.append(Binding(name, op_type, len(members), work, variables))
+            if graph.labels.role[binder] != Role.UPDATE:
+                kind = Compound(graph.labels.compound[binder])
+                name, op_type = graph.names[binder], graph.types[binder]
+                found.append(Binding(name, op_type, kind, len(members), work, variables))
     return sorted(found, key=lambda binding: (-binding.work, -binding.variables, binding.name))
 
 
@@ -105,11 +104,10 @@ class _Weights:
     def of(cls, problem: Problem) -> Self:
         graph = problem.graph
         time_us = np.where(np.isnan(problem.time_us), np.inf, problem.time_us).min(axis=1)
-        is_elementary = np.array([name not in COMPOUND for name in graph.types], dtype=np.bool_)
         return cls(
             _shares(np.where(np.isfinite(time_us), time_us, 0.0)),
             _shares(graph.resident_bytes.astype(np.float64)),
-            is_elementary,
+            graph.labels.compound == Compound.NONE,
         )
 
     def heavy_groups(self, graph: OpGraph) -> list[int]:

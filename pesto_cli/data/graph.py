@@ -1,21 +1,40 @@
 """OpGraph: the ops of one training step, what they exchange, and what must move together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pesto_cli.data.adjacency import Adjacency, topological_order
+from pesto_cli.data.columns import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_indices,
+    check_length,
+    whole_numbers,
+)
+from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.labels import Labels
 from pesto_cli.errors import BadInputError
 
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+__all__ = [
+    "Adjacency",
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "OpGraph",
+    "Shape",
+    "Tensor",
+    "topological_order",
+]
 
-FEED_TYPES = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
-FETCH_TYPES = frozenset({"_Retval"})
+Shape = tuple[int | None, ...]
+"""Sizes of the dimensions, None where one is open."""
 
 
 @dataclass(frozen=True)
@@ -24,37 +43,15 @@ class Tensor:
 
     `consumers` are op indices; `consumer_on_host[k]` says that the data which consumer k takes lies
     in host memory at both ends, so that it crosses devices as a signal and occupies no link.
+    `shape` and `dtype` (`float32`) are None where they are not known.
     """
 
     producer: int
     num_bytes: int
     consumers: Sequence[int] = ()
     consumer_on_host: Sequence[bool] = ()
-
-
-@dataclass(frozen=True)
-class Adjacency:
-    """Neighbours of every op in compressed rows: `indices[offsets[i]:offsets[i + 1]]`."""
-
-    offsets: IntArray
-    indices: IntArray
-
-    def __getitem__(self, op: int) -> IntArray:
-        """The neighbours of one op, ascending."""
-        return self.indices[self.offsets[op] : self.offsets[op + 1]]
-
-    @cached_property
-    def degree(self) -> IntArray:
-        """Number of neighbours, `[num_ops]`."""
-        return np.diff(self.offsets)
-
-    @classmethod
-    def from_edges(cls, num_ops: int, tails: IntArray, heads: IntArray) -> Self:
-        """Rows of heads by tail, from unique edges."""
-        order = np.lexsort((heads, tails))
-        offsets = np.zeros(num_ops + 1, dtype=np.int64)
-        np.cumsum(np.bincount(tails, minlength=num_ops), out=offsets[1:])
-        return cls(offsets, heads[order])
+    shape: Shape | None = None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +60,13 @@ class OpGraph:
 
     Ops, `[num_ops]`:
         names: unique.
-        types: op types (`MatMul`). Placeholders are feeds, `_Retval` ops are returns of a fetch.
+        types: op types (`MatMul`), for people to read.
         colocation_group: ops with the same number share a device; numbered densely from 0.
         resident_bytes: what the op keeps in memory throughout the step (variables, slots).
         alias_of: the op in whose memory the outputs live, itself if that is resident, or -1.
         num_members: how many ops of the full graph this op stands for.
+        labels: what each op is for, and where in the model it belongs; see `Labels`.
+        inputs: what each op takes, by slot; None where the order is not known.
 
     Tensors, `[num_tensors]`, ordered by producer:
         tensor_producer: op index.
@@ -75,6 +74,7 @@ class OpGraph:
         consumer_offsets: `[num_tensors + 1]`, rows of `consumers` and `consumer_on_host`.
         consumers: op indices, ascending and unique within a tensor.
         consumer_on_host: see `Tensor`.
+        tensor_shape, tensor_dtype: see `Tensor`; empty where none is known.
 
     control_edges: `[num_control_edges, 2]`, (before, after).
     """
@@ -91,6 +91,10 @@ class OpGraph:
     consumers: IntArray
     consumer_on_host: BoolArray
     control_edges: IntArray
+    labels: Labels
+    inputs: Inputs | None = None
+    tensor_shape: tuple[Shape | None, ...] = ()
+    tensor_dtype: tuple[str | None, ...] = ()
     topological_order: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +105,7 @@ class OpGraph:
         """
         self._check_names()
         self._check_ranges()
+        self._check_tensors()
         object.__setattr__(self, "topological_order", self._sorted_topologically())
 
     @classmethod
@@ -115,17 +120,21 @@ class OpGraph:
         resident_bytes: ArrayLike | None = None,
         alias_of: ArrayLike | None = None,
         num_members: ArrayLike | None = None,
+        labels: Labels | None = None,
+        inputs: Inputs | None = None,
     ) -> Self:
         """Build from rows; tensors and their consumers are put in order, repeats dropped.
 
         A consumer that takes a tensor both on the host and on its device counts as taking the data.
-        `colocation_group[i]` may be None: the op moves alone.
+        `colocation_group[i]` may be None: the op moves alone. `inputs` number the tensors as they
+        are given. Without `labels`, all ops compute in the forward phase.
 
         Raises:
             BadInputError: a number does not fit into 64 bits, or breaks a rule of the graph.
         """
         num_ops = len(names)
-        ordered = sorted(tensors, key=lambda tensor: tensor.producer)
+        order = sorted(range(len(tensors)), key=lambda row: tensors[row].producer)
+        ordered = [tensors[row] for row in order]
         offsets: list[int] = [0]
         consumers: list[int] = []
         on_host: list[bool] = []
@@ -137,7 +146,7 @@ class OpGraph:
             consumers.extend(sorted(host))
             on_host.extend(host[consumer] for consumer in sorted(host))
             offsets.append(len(consumers))
-        edges = _whole_numbers("control_edges", control_edges).reshape(-1, 2)
+        edges = whole_numbers("control_edges", control_edges).reshape(-1, 2)
         return cls(
             names=tuple(names),
             types=tuple(types) if types is not None else ("",) * num_ops,
@@ -145,12 +154,16 @@ class OpGraph:
             resident_bytes=_column("resident_bytes", resident_bytes, num_ops, 0),
             alias_of=_column("alias_of", alias_of, num_ops, -1),
             num_members=_column("num_members", num_members, num_ops, 1),
-            tensor_producer=_whole_numbers("tensors.producer", [t.producer for t in ordered]),
-            tensor_bytes=_whole_numbers("tensors.bytes", [t.num_bytes for t in ordered]),
+            tensor_producer=whole_numbers("tensors.producer", [t.producer for t in ordered]),
+            tensor_bytes=whole_numbers("tensors.bytes", [t.num_bytes for t in ordered]),
             consumer_offsets=np.array(offsets, dtype=np.int64),
-            consumers=_whole_numbers("tensors.consumers", consumers),
+            consumers=whole_numbers("tensors.consumers", consumers),
             consumer_on_host=np.array(on_host, dtype=np.bool_),
             control_edges=np.unique(edges, axis=0) if len(edges) else edges,
+            labels=labels or Labels.build(num_ops),
+            inputs=inputs and inputs.renumbered(np.argsort(order)),
+            tensor_shape=_known(tensor.shape for tensor in ordered),
+            tensor_dtype=_known(tensor.dtype for tensor in ordered),
         )
 
     def __repr__(self) -> str:
@@ -242,6 +255,18 @@ class OpGraph:
         resident = self.alias_of[self.tensor_producer] == self.tensor_producer
         return np.where(resident, 0, self.tensor_bytes)
 
+    def labelled(self, labels: Labels) -> Self:
+        """The same graph with other labels.
+
+        Raises:
+            BadInputError: a column of theirs is of another length.
+        """
+        labels.check(self.num_ops)
+        # A copy keeps what has been derived of the graph, and is not checked again.
+        other = copy(self)
+        object.__setattr__(other, "labels", labels)
+        return other
+
     def consumers_of(self, tensor: int) -> IntArray:
         """Op indices that take a tensor, ascending."""
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
@@ -258,14 +283,15 @@ class OpGraph:
     def _check_ranges(self) -> None:
         num_ops, num_tensors = self.num_ops, self.num_tensors
         for column in ("types", "colocation_group", "resident_bytes", "alias_of", "num_members"):
-            _check_length(f"ops.{column}", len(getattr(self, column)), num_ops)
-        _check_length("tensors.bytes", len(self.tensor_bytes), num_tensors)
-        _check_length("tensors.consumers", len(self.consumer_offsets) - 1, num_tensors)
-        _check_length("tensors.consumer_on_host", len(self.consumer_on_host), len(self.consumers))
-        _check_indices("tensors.producer", self.tensor_producer, 0, num_ops)
-        _check_indices("tensors.consumers", self.consumers, 0, num_ops)
-        _check_indices("control_edges", self.control_edges.ravel(), 0, num_ops)
-        _check_indices("ops.alias_of", self.alias_of, -1, num_ops)
+            check_length(f"ops.{column}", len(getattr(self, column)), num_ops)
+        check_length("tensors.bytes", len(self.tensor_bytes), num_tensors)
+        check_length("tensors.consumers", len(self.consumer_offsets) - 1, num_tensors)
+        check_length("tensors.consumer_on_host", len(self.consumer_on_host), len(self.consumers))
+        self.labels.check(num_ops)
+        check_indices("tensors.producer", self.tensor_producer, 0, num_ops)
+        check_indices("tensors.consumers", self.consumers, 0, num_ops)
+        check_indices("control_edges", self.control_edges.ravel(), 0, num_ops)
+        check_indices("ops.alias_of", self.alias_of, -1, num_ops)
         for column, owners in (("resident_bytes", None), ("tensor_bytes", self.tensor_producer)):
             values = getattr(self, column)
             if (values < 0).any():
@@ -274,6 +300,20 @@ class OpGraph:
                 raise BadInputError(
                     f"op {name!r} has {column} {values[row]}; a size of 0 or more was expected."
                 )
+
+    def _check_tensors(self) -> None:
+        for column in ("shape", "dtype"):
+            values = getattr(self, f"tensor_{column}")
+            check_length(f"tensors.{column}", len(values) or self.num_tensors, self.num_tensors)
+        for tensor, shape in enumerate(self.tensor_shape):
+            if shape is not None and min((size or 0 for size in shape), default=0) < 0:
+                producer = self.names[self.tensor_producer[tensor]]
+                raise BadInputError(
+                    f"an output of op {producer!r} has shape {list(shape)}; sizes of 0 or more, "
+                    "or null where one is open, were expected."
+                )
+        if self.inputs is not None:
+            self.inputs.check(self.names, self.consumers, self.consumer_tensor, self.num_tensors)
 
     def _sorted_topologically(self) -> IntArray:
         order = topological_order(self.successors)
@@ -294,36 +334,19 @@ class OpGraph:
         return " -> ".join([*names, names[0]])
 
 
-def topological_order(successors: Adjacency) -> list[int]:
-    """Sort topologically; what is on a cycle or behind one is left out.
-
-    Kahn's algorithm, first come first served, so that the order is deterministic.
-    """
-    offsets, heads = successors.offsets.tolist(), successors.indices.tolist()
-    waiting = np.bincount(successors.indices, minlength=len(successors.degree)).tolist()
-    order = [op for op, count in enumerate(waiting) if count == 0]
-    for op in order:
-        for head in heads[offsets[op] : offsets[op + 1]]:
-            waiting[head] -= 1
-            if waiting[head] == 0:
-                order.append(head)
-    return order
-
-
 def _column(name: str, values: ArrayLike | None, num_ops: int, default: int) -> IntArray:
     if values is None:
         return np.full(num_ops, default, dtype=np.int64)
-    return _whole_numbers(f"ops.{name}", values)
+    return whole_numbers(f"ops.{name}", values)
 
 
-def _whole_numbers(column: str, values: ArrayLike) -> IntArray:
-    try:
-        return np.asarray(values, dtype=np.int64)
-    except OverflowError:
-        raise BadInputError(
-            f"{column} has a number that 64 bits cannot hold; whole numbers from -2^63 to 2^63 - 1 "
-            "were expected."
-        ) from None
+_Known = TypeVar("_Known")
+
+
+def _known(values: Iterable[_Known | None]) -> tuple[_Known | None, ...]:
+    """A column, empty where all of it is None."""
+    column = tuple(values)
+    return column if any(value is not None for value in column) else ()
 
 
 def _dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> IntArray:
@@ -333,20 +356,3 @@ def _dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> In
     number: dict[object, int] = {}
     keys = (("alone", op) if group is None else group for op, group in enumerate(groups))
     return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
-
-
-def _check_length(column: str, found: int, expected: int) -> None:
-    if found != expected:
-        raise BadInputError(
-            f"{column} has {found} entries where {expected} were expected; "
-            "every column lists one entry for each row."
-        )
-
-
-def _check_indices(column: str, values: IntArray, low: int, high: int) -> None:
-    outside = (values < low) | (values >= high)
-    if outside.any():
-        raise BadInputError(
-            f"{column} names op {values[np.argmax(outside)]}; "
-            f"an index between {low} and {high - 1} was expected."
-        )

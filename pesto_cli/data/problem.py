@@ -7,7 +7,8 @@ from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
 from pesto_cli.data.totals import check_totals
 from pesto_cli.errors import BadInputError, InfeasibleError
@@ -89,13 +90,13 @@ class Problem:
 
     @cached_property
     def is_feed(self) -> BoolArray:
-        """`[num_ops]`: a placeholder."""
-        return np.array([name in FEED_TYPES for name in self.graph.types], dtype=np.bool_)
+        """`[num_ops]`: hands in what the step is given."""
+        return self.graph.labels.has_role(Role.FEED)
 
     @cached_property
     def is_fetch(self) -> BoolArray:
         """`[num_ops]`: return of a fetched tensor to the host."""
-        return np.array([name in FETCH_TYPES for name in self.graph.types], dtype=np.bool_)
+        return self.graph.labels.has_role(Role.FETCH)
 
     @cached_property
     def is_hosted(self) -> BoolArray:

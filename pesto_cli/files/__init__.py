@@ -8,7 +8,8 @@ from pesto_cli.files.comm import CommFit, LinkKind, link_kinds, read_comm, with_
 from pesto_cli.files.constraints import read_constraints
 from pesto_cli.files.machine import read_machine
 from pesto_cli.files.placement import PlacementFile, placement, read_placement, write_placement
-from pesto_cli.files.profile import MAX_TENSOR_BYTES, Profile, read_profile, write_profile
+from pesto_cli.files.profile import Profile, read_profile, write_profile
+from pesto_cli.files.profile_schema import MAX_TENSOR_BYTES
 from pesto_cli.files.reading import (
     check_input_size,
     content,

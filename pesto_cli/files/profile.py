@@ -5,18 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Tensor
+from pesto_cli.data.columns import check_length
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Shape, Tensor
+from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.labels import Labels
 from pesto_cli.data.machine import short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, about
-from pesto_cli.files.machine import MachineSchema, machine_json
+from pesto_cli.files.machine import machine_json
+from pesto_cli.files.profile_schema import NEWEST, Cost, OpsSchema, ProfileSchema, TensorsSchema
 from pesto_cli.files.reading import read_bytes
-from pesto_cli.files.storage import Extensible, parse_json, sha256, write_json
+from pesto_cli.files.repeated import entries, repeated_json
+from pesto_cli.files.storage import parse_json, sha256, write_json
+from pesto_cli.files.tensorflow_names import labelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,43 +71,8 @@ class Profile:
         return self.provenance.get("graph_hash")
 
 
-_Cost = float | None
-_NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+TEXT_LABELS = ("role", "phase", "compound", "forward_op", "scope", "repetition")
 SPREAD_TABLES = ("min_us", "mean_us", "std_us")
-# Far above any tensor, and low enough that the sum over a graph stays an int64.
-MAX_TENSOR_BYTES = 2**45
-_Bytes = Annotated[int, Field(ge=0, le=MAX_TENSOR_BYTES)]
-_Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph says what is wrong with -1
-
-
-class _OpsSchema(Extensible):
-    name: list[str]
-    time_us: dict[str, list[_Cost]]
-    type: list[str] | None = None
-    colocation_group: list[int | str | None] | None = None
-    resident_bytes: list[_Bytes] | None = None
-    alias_of: list[_Index | None] | None = None
-    members: list[list[str]] | None = None
-    program_device: list[str | None] | None = None
-    runs: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
-    min_us: dict[str, list[_NonNegativeCost]] = {}
-    mean_us: dict[str, list[_NonNegativeCost]] = {}
-    std_us: dict[str, list[_NonNegativeCost]] = {}
-
-
-class _TensorsSchema(Extensible):
-    producer: list[_Index]
-    bytes: list[_Bytes]
-    consumers: list[list[_Index]]
-    consumer_on_host: list[list[bool]] | None = None
-
-
-class _ProfileSchema(Extensible):
-    provenance: dict[str, Any] = {}
-    machine: MachineSchema
-    ops: _OpsSchema
-    tensors: _TensorsSchema
-    control_edges: list[Annotated[list[_Index], Field(min_length=2, max_length=2)]] = []
 
 
 def read_profile(path: Path | str) -> Profile:
@@ -113,9 +83,8 @@ def read_profile(path: Path | str) -> Profile:
         InfeasibleError: an op or colocation group has no device.
     """
     data = read_bytes(path)
-    parsed = parse_json(
-        path, data, "pesto-profile", "profile (pesto profile GRAPH -o PROFILE)", _ProfileSchema
-    )
+    what = "profile (pesto profile GRAPH -o PROFILE)"
+    parsed = parse_json(path, data, "pesto-profile", what, ProfileSchema, NEWEST)
     with about(path):
         return Profile(
             _problem(parsed),
@@ -127,10 +96,29 @@ def read_profile(path: Path | str) -> Profile:
         )
 
 
-def _problem(parsed: _ProfileSchema) -> Problem:
+def _problem(parsed: ProfileSchema) -> Problem:
     ops, tensors = parsed.ops, parsed.tensors
     if not ops.name:
         raise BadInputError("the graph has no op; at least one was expected.")
+    graph = OpGraph.build(
+        ops.name,
+        _tensors(tensors),
+        types=ops.type,
+        control_edges=parsed.control_edges,
+        colocation_group=ops.colocation_group,
+        resident_bytes=ops.resident_bytes,
+        alias_of=None if ops.alias_of is None else [-1 if a is None else a for a in ops.alias_of],
+        num_members=None if ops.members is None else [len(names) for names in ops.members],
+        labels=_labels(ops),
+        inputs=None if ops.inputs is None else Inputs.build(ops.inputs),
+    )
+    if parsed.version == 1:
+        graph = labelled(graph)
+    return Problem.build(graph, _columns(ops.time_us), parsed.machine.value())
+
+
+def _tensors(tensors: TensorsSchema) -> list[Tensor]:
+    num_tensors = len(tensors.producer)
     on_host = tensors.consumer_on_host or [[False] * len(row) for row in tensors.consumers]
     columns = (tensors.producer, tensors.bytes, tensors.consumers, on_host)
     if len({len(column) for column in columns}) > 1 or any(
@@ -141,20 +129,29 @@ def _problem(parsed: _ProfileSchema) -> Problem:
             f"{', '.join(str(len(column)) for column in columns)} entries; one entry for each "
             "tensor, and one flag for each consumer, was expected."
         )
-    graph = OpGraph.build(
-        ops.name,
-        [Tensor(*row) for row in zip(*columns, strict=True)],
-        types=ops.type,
-        control_edges=parsed.control_edges,
-        colocation_group=ops.colocation_group,
-        resident_bytes=ops.resident_bytes,
-        alias_of=None if ops.alias_of is None else [-1 if a is None else a for a in ops.alias_of],
-        num_members=None if ops.members is None else [len(names) for names in ops.members],
-    )
-    return Problem.build(graph, _columns(ops.time_us), parsed.machine.value())
+    unknown: list[None] = [None] * num_tensors
+    shape = _shapes(tensors) or unknown
+    dtype = entries("tensors.dtype", tensors.dtype) or unknown
+    check_length("tensors.shape", len(shape), num_tensors)
+    check_length("tensors.dtype", len(dtype), num_tensors)
+    return [Tensor(*row) for row in zip(*columns, shape, dtype, strict=True)]
 
 
-def _spread(ops: _OpsSchema) -> Spread | None:
+def _shapes(tensors: TensorsSchema) -> list[Shape | None] | None:
+    found = entries("tensors.shape", tensors.shape)
+    if found is None:
+        return None
+    # Tensors of one shape share it.
+    shapes = {id(sizes): None if sizes is None else tuple(sizes) for sizes in found}
+    return [shapes[id(sizes)] for sizes in found]
+
+
+def _labels(ops: OpsSchema) -> Labels:
+    texts = {name: entries(f"ops.{name}", getattr(ops, name)) for name in TEXT_LABELS}
+    return Labels.build(len(ops.name), **texts)
+
+
+def _spread(ops: OpsSchema) -> Spread | None:
     tables = {name: getattr(ops, name) for name in SPREAD_TABLES}
     if ops.runs is None:
         for name, table in tables.items():
@@ -176,7 +173,7 @@ def _spread(ops: _OpsSchema) -> Spread | None:
     return Spread(runs, **{name: _columns(table) for name, table in tables.items()})
 
 
-def _program_device(ops: _OpsSchema) -> list[str] | None:
+def _program_device(ops: OpsSchema) -> list[str] | None:
     if ops.program_device is None:
         return None
     if len(ops.program_device) != len(ops.name):
@@ -187,7 +184,7 @@ def _program_device(ops: _OpsSchema) -> list[str] | None:
     return [name or "" for name in ops.program_device]
 
 
-def _columns(table: Mapping[str, Sequence[_Cost]]) -> dict[str, FloatArray]:
+def _columns(table: Mapping[str, Sequence[Cost]]) -> dict[str, FloatArray]:
     return {
         kind: np.array([math.nan if cost is None else cost for cost in column])
         for kind, column in table.items()
@@ -204,6 +201,8 @@ def write_profile(path: Path | str, profile: Profile) -> None:
     ops = {
         "name": list(graph.names),
         "type": list(graph.types),
+        **_labels_json(graph.labels),
+        **({} if graph.inputs is None else {"inputs": list(graph.inputs.rows())}),
         "colocation_group": graph.colocation_group.tolist(),
         "resident_bytes": graph.resident_bytes.tolist(),
         "alias_of": [None if source < 0 else source for source in graph.alias_of.tolist()],
@@ -218,7 +217,7 @@ def write_profile(path: Path | str, profile: Profile) -> None:
         ops |= {name: _column_json(getattr(profile.spread, name)) for name in SPREAD_TABLES}
     value = {
         "format": "pesto-profile",
-        "version": 1,
+        "version": NEWEST,
         "provenance": dict(profile.provenance),
         "machine": machine_json(problem.machine),
         "ops": ops,
@@ -227,13 +226,24 @@ def write_profile(path: Path | str, profile: Profile) -> None:
             "bytes": graph.tensor_bytes.tolist(),
             "consumers": [consumers[start:stop] for start, stop in spans],
             "consumer_on_host": [on_host[start:stop] for start, stop in spans],
+            **({"shape": repeated_json(graph.tensor_shape)} if graph.tensor_shape else {}),
+            **({"dtype": repeated_json(graph.tensor_dtype)} if graph.tensor_dtype else {}),
         },
         "control_edges": graph.control_edges.tolist(),
     }
     write_json(path, value)
 
 
-def _column_json(table: Mapping[str, FloatArray]) -> dict[str, list[_Cost]]:
+def _labels_json(labels: Labels) -> dict[str, Any]:
+    """Columns that say something."""
+    return {
+        name: repeated_json(column)
+        for name, column in labels.texts().items()
+        if len(set(column)) > 1 or column[0] not in (None, "compute", "forward")
+    }
+
+
+def _column_json(table: Mapping[str, FloatArray]) -> dict[str, list[Cost]]:
     return {
         kind: [None if math.isnan(cost) else cost for cost in column.tolist()]
         for kind, column in table.items()

@@ -56,20 +56,22 @@ CONFLICT = re.compile(rb"^<{7} ", re.MULTILINE)
 class Schema(BaseModel):
     """Unknown keys are errors: a misspelt option must not be ignored in silence."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class Extensible(BaseModel):
     """A table that may carry columns that this version does not read."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, use_attribute_docstrings=True)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type[_Model]) -> _Model:
-    """Parse version 1 of a JSON format; `what` says what was expected, and how to make it."""
+def parse_json(
+    path: Path | str, data: bytes, form: str, what: str, schema: type[_Model], newest: int = 1
+) -> _Model:
+    """Parse a JSON format up to version `newest`; `what`: what was expected, and how to make it."""
     try:
         value = loads(data)
     except ValueError as error:
@@ -90,9 +92,10 @@ def parse_json(path: Path | str, data: bytes, form: str, what: str, schema: type
     if named != form:
         found = "no format" if named is None else f"format {named!r}"
         raise BadInputError(f"{path} has {found} where {form!r} was expected: give a {what}.")
-    if value.get("version") != 1:
+    if value.get("version") not in range(1, newest + 1):
+        versions = "version 1" if newest == 1 else f"versions 1 to {newest}"
         raise BadInputError(
-            f"{path} is version {value.get('version')} of {form}; this pesto reads version 1: "
+            f"{path} is version {value.get('version')} of {form}; this pesto reads {versions}: "
             "make the file again with this pesto."
         )
     return validate(path, value, schema, f"a {what} was expected: make it again")

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import FEED_TYPES, BoolArray, OpGraph, Tensor
+from pesto_cli.data.graph import BoolArray, OpGraph, Tensor
+from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError, InfeasibleError, about
 from pesto_cli.files import MAX_TENSOR_BYTES
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
 from pesto_cli.graphdef.devices import Site, sites
@@ -85,18 +88,7 @@ def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = F
 def _step_graph(meta_graph: Any, open_shapes: bool) -> StepGraph:
     step = _facts(meta_graph)
     members = (*step.ops.members, *[()] * len(step.returns))
-    graph = OpGraph.build(
-        names=_names(step),
-        types=_types(step),
-        tensors=_tensors(step, open_shapes),
-        control_edges=_control_edges(step),
-        colocation_group=[
-            *(step.group[members[0]] for members in step.ops.members),
-            *[None] * len(step.returns),
-        ],
-        resident_bytes=[_resident_bytes(step, op) for op in members],
-        alias_of=[_alias(step, op) for op in members],
-    )
+    graph = _op_graph(step, members, open_shapes)
     supported = _supported(step, graph.names)
     return StepGraph(
         graph=graph,
@@ -181,6 +173,23 @@ def _facts(meta_graph: Any) -> _Facts:
     )
 
 
+def _op_graph(step: _Facts, members: Sequence[Sequence[int]], open_shapes: bool) -> OpGraph:
+    graph = OpGraph.build(
+        names=_names(step),
+        types=_types(step),
+        tensors=_tensors(step, open_shapes),
+        control_edges=_control_edges(step),
+        colocation_group=[
+            *(step.group[members[0]] for members in step.ops.members),
+            *[None] * len(step.returns),
+        ],
+        resident_bytes=[_resident_bytes(step, op) for op in members],
+        alias_of=[_alias(step, op) for op in members],
+        inputs=Inputs.build(_inputs(step)),
+    )
+    return labelled(graph)
+
+
 def _returns(
     nodes: Sequence[Node], sizes: Sequence[Sequence[TensorSize]], fetches: Sequence[str]
 ) -> list[Output]:
@@ -227,8 +236,36 @@ def _tensors(step: _Facts, open_shapes: bool) -> list[Tensor]:
             raise unbounded(step.nodes[index], size)
         _check_size(f"an output of {step.nodes[index].name!r}", size.num_bytes)
         consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
-        tensors.append(Tensor(step.ops.op_of[index], size.num_bytes, consumers, on_host))
+        tensors.append(
+            Tensor(
+                producer=step.ops.op_of[index],
+                num_bytes=size.num_bytes,
+                consumers=consumers,
+                consumer_on_host=on_host,
+                shape=size.shape,
+                dtype=size.dtype,
+            )
+        )
     return tensors
+
+
+def _inputs(step: _Facts) -> list[list[int | None]]:
+    """Return what every op takes, by slot, as numbers of `_tensors`; None for a small constant.
+
+    A while loop takes what its nodes take from outside, in their order.
+    """
+    number = {output: tensor for tensor, output in enumerate(step.outputs)}
+    op_of = step.ops.op_of
+    of_nodes: list[list[int | None]] = [
+        [
+            number.get(output)
+            for index in members
+            for output in step.nodes[index].inputs
+            if op_of[output[0]] != op_of[index]
+        ]
+        for members in step.ops.members
+    ]
+    return of_nodes + [[number[output]] for output in step.returns]
 
 
 def _check_size(what: str, num_bytes: int) -> int:
@@ -310,7 +347,7 @@ def _program_device(
     ] + [""] * len(step.returns)
     for op, pattern in enumerate(found):
         able = supported.get(device_type(pattern))
-        if graph.types[op] in FEED_TYPES or (able is not None and not able[op]):
+        if graph.labels.role[op] == Role.FEED or (able is not None and not able[op]):
             found[op] = ""
     groups = graph.colocation_group.tolist()
     of_variables = {groups[op] for op in np.flatnonzero(graph.resident_bytes) if found[op]}

@@ -46,6 +46,7 @@ class TensorSize:
 
     num_elements: exact, or an estimate, or None where nothing bounds an unknown dimension.
     shape: None where the rank is unknown.
+    dtype: TensorFlow's name of it.
     is_told: False where nothing tells the open dimensions, so that each counts as 1.
     """
 
@@ -54,6 +55,7 @@ class TensorSize:
     is_handle: bool
     num_elements: int | None
     is_told: bool = True
+    dtype: str | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -132,7 +134,8 @@ def _size(
     dims = None if output.shape.rank is None else tuple(output.shape.as_list())
     if (op_type, output.value_index) in EMPTY_OUTPUTS:
         dims = (0,)
-    size = TensorSize(dims, BYTES_OF_HANDLES.get(dtype.name, dtype.size), is_handle, None)
+    element_bytes = BYTES_OF_HANDLES.get(dtype.name, dtype.size)
+    size = TensorSize(dims, element_bytes, is_handle, None, dtype=dtype.name)
     if size.is_exact:
         return replace(size, num_elements=size.known_elements)
     if read is not None:

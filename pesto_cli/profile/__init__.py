@@ -12,7 +12,8 @@ import numpy as np
 
 import pesto_cli
 from pesto_cli.data.binding import binding_note
-from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine, short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import CommFit, Profile, with_comm
@@ -166,7 +167,7 @@ def _with_free_feeds(
     graph: OpGraph, time_us: Mapping[str, FloatArray], machine: Machine
 ) -> dict[str, FloatArray]:
     """Feeds and returns of fetches take no time, on the host or, where there is none, anywhere."""
-    is_free = np.array([name in FEED_TYPES | FETCH_TYPES for name in graph.types], dtype=np.bool_)
+    is_free = graph.labels.has_role(Role.FEED, Role.FETCH)
     host_kind = None if machine.host is None else machine.devices[machine.host].kind
     return {
         kind: np.where(is_free, 0.0 if host_kind in (None, kind) else np.nan, column)

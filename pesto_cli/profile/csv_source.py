@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError
 from pesto_cli.profile.source import CostRequest, Costs
 from pesto_cli.profile.table import TableRow, read_rows
@@ -120,7 +121,7 @@ def _time_us(num_ops: int, timings: Iterable[_Timing]) -> dict[str, FloatArray]:
 
 
 def _check_every_op_is_timed(path: Path, graph: OpGraph, time_us: Mapping[str, FloatArray]) -> None:
-    is_timed = np.array([name in FEED_TYPES | FETCH_TYPES for name in graph.types], dtype=np.bool_)
+    is_timed = graph.labels.has_role(Role.FEED, Role.FETCH)
     for column in time_us.values():
         is_timed |= ~np.isnan(column)
     missing = np.flatnonzero(~is_timed)

@@ -6,14 +6,15 @@ never part a weight gradient from its forward op; chains and single ops do that.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from pesto_cli.coarsen import coarsen
-from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Path, Phase
 from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
 
@@ -85,14 +86,16 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
     for heavy in np.quantile(some, HEAVY_QUANTILES) if len(some) else ():
         edge = num_bytes >= heavy
         yield _components(graph.num_ops, producer[edge], graph.consumers[edge])
+    in_names = [tuple(name.split("/")) for name in graph.names]
+    beside_forward_op = _beside_forward_ops(graph, in_names)
     for depth in SCOPE_DEPTHS:
-        for plain in (_path, _path_of_forward_op):
-            yield _same("/".join(plain(name)[:depth]) for name in graph.names)
+        for paths in (in_names, beside_forward_op):
+            yield _same("/".join(path[:depth]) for path in paths)
     for repeats in REPEATS:
         names = [_every(repeats, name) for name in graph.names]
         yield _same(names)
         for depth in REPEATED_DEPTHS:
-            yield _same("/".join(_path(name)[:depth]) for name in names)
+            yield _same("/".join(name.split("/")[:depth]) for name in names)
 
 
 def _coarse_labels(problem: Problem) -> Iterator[IntArray]:
@@ -110,13 +113,14 @@ def _every(repeats: int, name: str) -> str:
     return NUMBER.sub(lambda number: str(int(number[0]) // repeats), name)
 
 
-def _path(name: str) -> list[str]:
-    return name.split("/")
-
-
-def _path_of_forward_op(name: str) -> list[str]:
-    """The scopes of the op that a gradient op belongs to, as TensorFlow names it."""
-    return [scope.removesuffix("_grad") for scope in name.removeprefix("gradients/").split("/")]
+def _beside_forward_ops(graph: OpGraph, in_names: Sequence[Path]) -> list[Path]:
+    """`[num_ops]`: the paths in their names, but those of gradients begin with their forward op."""
+    paths, in_model = list(in_names), graph.labels.paths(graph.names)
+    for op in np.flatnonzero(graph.labels.phase == Phase.BACKWARD).tolist():
+        forward = graph.labels.forward_op[op]
+        begin = () if forward is None else tuple(forward.split("/"))
+        paths[op] = (*begin, *in_model[op][len(begin) :])
+    return paths
 
 
 def _groups(unit_of_op: IntArray, label: IntArray, movable: BoolArray) -> list[IntArray]:

@@ -19,14 +19,17 @@ from itertools import pairwise
 import numpy as np
 
 from pesto_cli.changes import CarriedOver
-from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Path, Phase
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule, objective
 from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
-from pesto_cli.strategies.layers import GRADIENTS
 from pesto_cli.strategies.order import ordered
+
+Scope = tuple[bool, Path]
+"""Whether gradients are meant, and the scope."""
 
 UNPLACED = NONE = -1
 # So that ops that take no time, and control edges, have a say where nothing else has.
@@ -106,9 +109,10 @@ def _by_scope(problem: Problem, group: IntArray) -> IntArray:
     """A group is where its longest op is."""
     graph, work_us = problem.graph, _work_us(problem)
     device = group[graph.colocation_group]
-    of_scope: dict[str, FloatArray] = defaultdict(lambda: np.zeros(problem.num_devices))
+    of_scope: dict[Scope, FloatArray] = defaultdict(lambda: np.zeros(problem.num_devices))
+    scopes = _scopes(graph)
     for op in np.flatnonzero(device != UNPLACED).tolist():
-        for scope in _scopes(graph.names[op]):
+        for scope in _inner_first(scopes[op]):
             of_scope[scope][device[op]] += work_us[op]
     group = group.copy()
     for index in np.flatnonzero(group == UNPLACED).tolist():
@@ -116,19 +120,27 @@ def _by_scope(problem: Problem, group: IntArray) -> IntArray:
         allowed = problem.group_allowed[index]
         found = (
             of_scope[scope] * allowed
-            for scope in _scopes(graph.names[longest])
+            for scope in _inner_first(scopes[longest])
             if scope in of_scope
         )
         group[index] = next((int(work.argmax()) for work in found if work.any()), UNPLACED)
     return group
 
 
-def _scopes(name: str) -> Iterator[str]:
-    """The scopes of an op, innermost first, without those that hold the whole model's gradients."""
-    parts = name.split("/")[:-1]
-    for depth in range(len(parts), 0, -1):
-        if not GRADIENTS.match(parts[depth - 1]):
-            yield "/".join(parts[:depth])
+def _scopes(graph: OpGraph) -> list[Scope]:
+    """`[num_ops]`: the scopes in each op's name; of a gradient, those in its forward op's."""
+    in_model = graph.labels.paths(graph.names)
+    is_gradient = (graph.labels.phase == Phase.BACKWARD).tolist()
+    return [
+        (gradient, path[:-1] if gradient else tuple(name.split("/")[:-1]))
+        for name, path, gradient in zip(graph.names, in_model, is_gradient, strict=True)
+    ]
+
+
+def _inner_first(scope: Scope) -> Iterator[Scope]:
+    """A scope and those around it."""
+    is_gradient, path = scope
+    return ((is_gradient, path[:depth]) for depth in range(len(path), 0, -1))
 
 
 def _by_neighbours(problem: Problem, group: IntArray) -> IntArray:

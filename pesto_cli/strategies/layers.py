@@ -1,13 +1,12 @@
-"""The layers of a model and their branches, read from the name scopes of its ops.
+"""The layers of a model and their branches, read from the scopes of its ops (see `Labels`).
 
 A layer is one of several numbered sibling scopes (`layer_0`, `layer_1`; `conv2d`, `conv2d_1`), or a
-scope of which most work is not in such siblings (`embedding`, `softmax`). Scopes of time steps do
+scope of which most work is not in such siblings (`embedding`, `softmax`). Scopes of repetitions do
 not count, nor siblings that share a variable, nor scopes of which no op leads to a gradient (those
-of variables and optimisers). Gradients and updates carry their layer's scope within their name
-(`gradients/layer_0/MatMul_grad`, `train_op/update_layer_0/kernel`); what carries none belongs to
-the layer of the variable that it shares with others, or to that which its largest input comes from,
-such as the sum of two gradients. A graph without scopes is cut by height. The branches of a layer
-are the scopes within it.
+of variables and optimisers). Gradients and updates have the scope of what they belong to; what has
+none of a layer belongs to the layer of the variable that it shares with others, or to that which
+its largest input comes from, such as the sum of two gradients. A graph without scopes is cut by
+height. The branches of a layer are the scopes within it.
 """
 
 import re
@@ -19,15 +18,11 @@ import numpy as np
 
 from pesto_cli.data.canonical import rounded
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
-
-Path = tuple[str, ...]
+from pesto_cli.data.labels import Path, Phase
 
 MAX_SLICES = 200
-UPDATE = "update_"  # what v1 optimisers put before a variable's name
 
 _NUMBERED = re.compile(r"^(?P<stem>.*?)_?(?P<number>\d+)$")
-_TIME = re.compile(r"^(time_?step|step|time|t)_?\d+$")
-GRADIENTS = re.compile(r"^gradient(s|_tape)(_\d+)?$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +48,8 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
         graph: the op graph.
         work_us: `[num_ops]`, time of each op.
     """
-    roots = {name.split("/")[0] for name in graph.names}
-    split = [_path(name, roots) for name in graph.names]
-    paths = [path for _, path in split]
-    own_scope = np.array([not wrapped for wrapped, _ in split], dtype=np.bool_)
+    paths = graph.labels.layer_paths(graph.names)
+    own_scope = graph.labels.has_own_scope()
     forward = own_scope & ~behind_gradients(graph)
     height = graph.heights
     scopes = _layer_scopes(
@@ -109,38 +102,13 @@ def _branches(found: Sequence[tuple[int, Path]]) -> IntArray:
     return np.array([-1 if key is None else number[key] for key in keys], dtype=np.int64)
 
 
-def _path(name: str, roots: Set[str]) -> tuple[bool, Path]:
-    """Whether a name carries the scope of another op, and that scope or its own.
-
-    `gradients/layer_0/MatMul_grad` and `train/update_layer_0/kernel` carry scopes of `layer_0`;
-    `layer_0/update_gate/MatMul` does not, for want of a scope `gate`. Time steps do not count.
-    """
-    parts = name.split("/")
-    wrapped = False
-    for place, part in enumerate(name.split("/")):
-        if GRADIENTS.match(part):
-            wrapped, parts = True, name.split("/")[place + 1 :]
-        elif part.startswith(UPDATE) and part.removeprefix(UPDATE) in roots:
-            wrapped, parts = True, name.split("/")[place:]
-            parts[0] = part.removeprefix(UPDATE)
-    return wrapped, tuple(part for part in parts if not _TIME.match(part))
-
-
 def behind_gradients(graph: OpGraph) -> BoolArray:
     """`[num_ops]`: a gradient, or behind one."""
-    behind = _in_gradients(graph)
+    behind: BoolArray = graph.labels.phase == Phase.BACKWARD
     for op in graph.topological_order:
         if behind[op]:
             behind[graph.successors[op]] = True
     return behind
-
-
-def _in_gradients(graph: OpGraph) -> BoolArray:
-    """`[num_ops]`: whether an op's name has a scope of gradients."""
-    names = (
-        "gradient" in name and any(map(GRADIENTS.match, name.split("/"))) for name in graph.names
-    )
-    return np.fromiter(names, dtype=np.bool_, count=graph.num_ops)
 
 
 def _layer_scopes(
@@ -195,7 +163,7 @@ def _forward_scopes(
 def _time_steps(graph: OpGraph, paths: Sequence[Path], forward: BoolArray) -> set[Path]:
     """Scopes that take a variable which a numbered sibling takes, too: steps of one layer.
 
-    As where Keras unrolls a recurrent layer: `gru/gru_cell_1`, `gru/gru_cell_3`.
+    As where a recurrent layer is unrolled: `gru/gru_cell_1`, `gru/gru_cell_3`.
     """
     found: set[Path] = set()
     for variable in np.flatnonzero(graph.resident_bytes).tolist():
@@ -225,10 +193,10 @@ def _takers(graph: OpGraph, variable: int) -> set[int]:
 def _computes(graph: OpGraph) -> BoolArray:
     """`[num_ops]`: no variable, and before some gradient, if there are any.
 
-    Keras keeps variables in scopes of their own (`conv/kernel` for ops in `model/conv_1`), and the
-    scopes of its optimisers hold reads that wait for nothing.
+    Variables may be in scopes of their own (`conv/kernel` for ops in `model/conv_1`), and the
+    scopes of optimisers hold reads that wait for nothing.
     """
-    leads = _in_gradients(graph)
+    leads = graph.labels.phase == Phase.BACKWARD
     if not leads.any():
         leads[:] = True
     else:

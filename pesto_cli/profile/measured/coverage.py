@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, BoolArray
+from pesto_cli.data.graph import BoolArray
+from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError
 from pesto_cli.profile.analytic import NO_LAUNCH
 from pesto_cli.profile.measured.attributed import Attributed
@@ -72,8 +73,9 @@ def coverage_notes(covered: Coverage, found: Attributed, request: CostRequest) -
 
 
 def _computes(request: CostRequest) -> BoolArray:
-    skipped = FEED_TYPES | FETCH_TYPES | NO_LAUNCH
-    return np.array([name not in skipped for name in request.step.graph.types], dtype=np.bool_)
+    graph = request.step.graph
+    launches = np.array([name not in NO_LAUNCH for name in graph.types], dtype=np.bool_)
+    return launches & ~graph.labels.has_role(Role.FEED, Role.FETCH)
 
 
 def _share(part: float, whole: float) -> float:

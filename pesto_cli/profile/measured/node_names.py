@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pesto_cli.data.graph import FEED_TYPES
+from pesto_cli.data.labels import Role
 from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.profile.source import CostRequest
 
@@ -45,7 +45,8 @@ class NodeNames:
         op_of = {name: op for op, nodes in enumerate(step.nodes) for name in nodes}
         self._found = {_bare(name): Match(op) for name, op in op_of.items()}
         self._found |= {name: Match(op) for name, op in op_of.items()}
-        feeds = (name for name, op in graph.index_of.items() if graph.types[op] in FEED_TYPES)
+        is_feed = graph.labels.has_role(Role.FEED)
+        feeds = (name for name, op in graph.index_of.items() if is_feed[op])
         self._found |= dict.fromkeys((*step.constants, *feeds), _NO_OP)
         functions = request.meta_graph.graph_def.library.function
         self._in_functions = {node.name for function in functions for node in function.node_def}

@@ -7,7 +7,8 @@ import numpy as np
 
 from pesto_cli.apply import with_changes
 from pesto_cli.apply.changes import changes_on
-from pesto_cli.data.graph import FEED_TYPES, FETCH_TYPES, FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
@@ -119,11 +120,11 @@ def _merged(parts: Sequence[Measured]) -> Measured:
 def _account(
     request: CostRequest, live: Live, found: Costs, device: IntArray, run: Stepped
 ) -> Reconciliation:
-    machine, types = request.machine, request.step.graph.types
+    machine, labels = request.machine, request.step.graph.labels
     kinds = [row.kind for row in machine.devices]
     unknown = np.full(len(device), np.nan)
     by_device = np.array([found.time_us.get(kind, unknown) for kind in kinds])
-    is_op = np.array([name not in FEED_TYPES | FETCH_TYPES for name in types], dtype=np.bool_)
+    is_op = ~labels.has_role(Role.FEED, Role.FETCH)
     time_us = np.where(is_op, by_device[device, np.arange(len(device))], np.nan)
     return reconciled(
         kinds,

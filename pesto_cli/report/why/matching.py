@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Compound
 from pesto_cli.errors import BadInputError
 
 NUM_SUGGESTED = 5
@@ -35,10 +36,11 @@ def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
 
 def _loops_around(graph: OpGraph, wanted: str) -> list[str]:
     """The while loops, by what they are named after, of the innermost scope with a name in it."""
+    is_loop = (graph.labels.compound == Compound.LOOP).tolist()
     loops = [
         name
-        for name, type_ in zip(graph.names, graph.types, strict=True)
-        if type_ == "While" and "/" in name and wanted.startswith(f"{_scope(name)}/")
+        for name, loop in zip(graph.names, is_loop, strict=True)
+        if loop and "/" in name and wanted.startswith(f"{_scope(name)}/")
     ]
     innermost = max(map(_scope, loops), key=len, default="")
     return [name for name in loops if _scope(name) == innermost][:NUM_SUGGESTED]

@@ -1,0 +1,50 @@
+"""Neighbours of every op, and the order that they imply."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from pesto_cli.data.columns import IntArray
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Neighbours of every op in compressed rows: `indices[offsets[i]:offsets[i + 1]]`."""
+
+    offsets: IntArray
+    indices: IntArray
+
+    def __getitem__(self, op: int) -> IntArray:
+        """The neighbours of one op, ascending."""
+        return self.indices[self.offsets[op] : self.offsets[op + 1]]
+
+    @cached_property
+    def degree(self) -> IntArray:
+        """Number of neighbours, `[num_ops]`."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def from_edges(cls, num_ops: int, tails: IntArray, heads: IntArray) -> Self:
+        """Rows of heads by tail, from unique edges."""
+        order = np.lexsort((heads, tails))
+        offsets = np.zeros(num_ops + 1, dtype=np.int64)
+        np.cumsum(np.bincount(tails, minlength=num_ops), out=offsets[1:])
+        return cls(offsets, heads[order])
+
+
+def topological_order(successors: Adjacency) -> list[int]:
+    """Sort topologically; what is on a cycle or behind one is left out.
+
+    Kahn's algorithm, first come first served, so that the order is deterministic.
+    """
+    offsets, heads = successors.offsets.tolist(), successors.indices.tolist()
+    waiting = np.bincount(successors.indices, minlength=len(successors.degree)).tolist()
+    order = [op for op, count in enumerate(waiting) if count == 0]
+    for op in order:
+        for head in heads[offsets[op] : offsets[op + 1]]:
+            waiting[head] -= 1
+            if waiting[head] == 0:
+                order.append(head)
+    return order

@@ -1,0 +1,186 @@
+"""What each op of a training step is for, and where in the model it belongs.
+
+A front end fills these columns from what it knows: the types and names of its ops, the layers of
+its program. Nothing else needs to know how its ops are called.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from functools import lru_cache
+from typing import Self, TypeVar
+
+import numpy as np
+
+from pesto_cli.data.columns import BoolArray, IntArray, check_length
+from pesto_cli.errors import BadInputError
+
+Path = tuple[str, ...]
+"""Scopes, outermost first, and then the op's own name among them."""
+
+
+class Role(IntEnum):
+    """What an op does in the step."""
+
+    COMPUTE = 0
+    FEED = 1  # hands in what the step is given
+    FETCH = 2  # returns to the host what the step is asked for
+    VARIABLE = 3  # holds what is kept from step to step
+    UPDATE = 4  # changes a variable
+
+
+class Phase(IntEnum):
+    """In which part of the step an op runs."""
+
+    FORWARD = 0
+    BACKWARD = 1  # computes gradients
+    UPDATE = 2  # comes after gradients: clipping, the optimiser
+
+
+class Compound(IntEnum):
+    """What kind of body an op stands for."""
+
+    NONE = 0
+    LOOP = 1
+    CONDITIONAL = 2
+    CALL = 3
+
+
+_Label = TypeVar("_Label", Role, Phase, Compound)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Columns of `OpGraph` that say what its ops are for, `[num_ops]` each.
+
+    role, phase, compound: numbers of `Role`, `Phase` and `Compound`.
+    forward_op: name of the op whose gradient an op computes, or None. In a coarse problem that op
+        may be in a node of another name.
+    scope: the scopes of the model that an op belongs to, with `/` between them, where these are not
+        the scopes in its own name: `layer_0/step_3` for `gradients/layer_0/step_3/MatMul_1`.
+    repetition: the scopes among them, or in its own name, that tell repetitions of the same ops
+        apart, such as time steps: `step_3`. With `/` between them; None where there are none.
+    """
+
+    role: IntArray
+    phase: IntArray
+    compound: IntArray
+    forward_op: tuple[str | None, ...]
+    scope: tuple[str | None, ...]
+    repetition: tuple[str | None, ...]
+
+    @classmethod
+    def build(
+        cls,
+        num_ops: int,
+        *,
+        role: Sequence[str | None] | None = None,
+        phase: Sequence[str | None] | None = None,
+        compound: Sequence[str | None] | None = None,
+        forward_op: Sequence[str | None] | None = None,
+        scope: Sequence[str | None] | None = None,
+        repetition: Sequence[str | None] | None = None,
+    ) -> Self:
+        """Build from texts (`"feed"`); by default ops compute in the forward phase.
+
+        Raises:
+            BadInputError: a text is none of a column's.
+        """
+        nothing: tuple[None, ...] = (None,) * num_ops
+        return cls(
+            role=_numbers(Role, "role", role, num_ops),
+            phase=_numbers(Phase, "phase", phase, num_ops),
+            compound=_numbers(Compound, "compound", compound, num_ops),
+            forward_op=nothing if forward_op is None else tuple(forward_op),
+            scope=nothing if scope is None else tuple(scope),
+            repetition=nothing if repetition is None else tuple(repetition),
+        )
+
+    def check(self, num_ops: int) -> None:
+        """Check the columns' lengths.
+
+        Raises:
+            BadInputError: one is of another length.
+        """
+        for column in fields(self):
+            check_length(f"ops.{column.name}", len(getattr(self, column.name)), num_ops)
+
+    def of(self, ops: Sequence[int]) -> Self:
+        """The labels of some ops."""
+        rows = np.asarray(ops, dtype=np.int64)
+        return type(self)(
+            role=self.role[rows],
+            phase=self.phase[rows],
+            compound=self.compound[rows],
+            forward_op=tuple(self.forward_op[op] for op in ops),
+            scope=tuple(self.scope[op] for op in ops),
+            repetition=tuple(self.repetition[op] for op in ops),
+        )
+
+    def texts(self) -> dict[str, Sequence[str | None]]:
+        """The columns that `build` takes as texts."""
+        return {
+            "role": _texts(Role, self.role),
+            "phase": _texts(Phase, self.phase),
+            "compound": _texts(Compound, self.compound),
+            "forward_op": self.forward_op,
+            "scope": self.scope,
+            "repetition": self.repetition,
+        }
+
+    def has_role(self, *roles: Role) -> BoolArray:
+        """`[num_ops]`: whether an op has one of these roles."""
+        has: BoolArray = np.isin(self.role, roles)
+        return has
+
+    def has_own_scope(self) -> BoolArray:
+        """`[num_ops]`: forward, or in no other op's scope: its own name says where it belongs."""
+        in_name = np.array([scope is None for scope in self.scope], dtype=np.bool_)
+        own: BoolArray = in_name | (self.phase == Phase.FORWARD)
+        return own
+
+    def paths(self, names: Sequence[str]) -> list[Path]:
+        """`[num_ops]`: where in the model every op is."""
+        return [
+            (*_parts(name.rpartition("/")[0] if scope is None else scope), name.rpartition("/")[2])
+            for name, scope in zip(names, self.scope, strict=True)
+        ]
+
+    def layer_paths(self, names: Sequence[str]) -> list[Path]:
+        """`[num_ops]`: the same without the scopes that tell repetitions apart."""
+        return [
+            path if repetition is None else _without(path, repetition)
+            for path, repetition in zip(self.paths(names), self.repetition, strict=True)
+        ]
+
+
+def _texts(kind: type[_Label], numbers: IntArray) -> list[str | None]:
+    text_of = [None if label.name == "NONE" else label.name.lower() for label in kind]
+    return [text_of[number] for number in numbers.tolist()]
+
+
+def _numbers(
+    kind: type[_Label], column: str, values: Sequence[str | None] | None, num_ops: int
+) -> IntArray:
+    if values is None:
+        return np.zeros(num_ops, dtype=np.int64)
+    number_of: dict[str | None, int] = {label.name.lower(): int(label) for label in kind}
+    number_of.pop("none", None)
+    known = ", ".join(map(str, number_of))
+    number_of[None] = 0
+    for op, text in enumerate(values):
+        if text not in number_of:
+            raise BadInputError(
+                f"ops.{column} of op {op} is {text!r}; one of {known} was expected."
+            )
+    return np.array([number_of[text] for text in values], dtype=np.int64)
+
+
+@lru_cache(maxsize=2**14)  # of scopes, which many ops share
+def _parts(scope: str) -> Path:
+    return tuple(scope.split("/")) if scope else ()
+
+
+def _without(path: Path, repetition: str) -> Path:
+    left_out = _parts(repetition)
+    return (*(scope for scope in path[:-1] if scope not in left_out), path[-1])

@@ -1,0 +1,96 @@
+"""The columns of a profile as they stand in its file; docs/schemas has them as JSON Schema."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from pesto_cli.files.machine import MachineSchema
+from pesto_cli.files.repeated import Column
+from pesto_cli.files.storage import Extensible
+
+NEWEST = 2
+# Far above any tensor, and low enough that the sum over a graph stays an int64.
+MAX_TENSOR_BYTES = 2**45
+
+Cost = float | None
+_NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+_Bytes = Annotated[int, Field(ge=0, le=MAX_TENSOR_BYTES)]
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph says what is wrong with -1
+_Text = Column[str | None]
+
+
+class OpsSchema(Extensible):
+    """Columns with one entry for each op."""
+
+    name: list[str]
+    """Unique; a path of scopes with `/` between them."""
+    time_us: dict[str, list[Cost]]
+    """By kind of device, at speed 1; null where this kind cannot run the op."""
+    type: list[str] | None = None
+    """Op types, for people to read."""
+    role: _Text | None = None
+    """`compute`, `feed`, `fetch`, `variable` or `update`."""
+    phase: _Text | None = None
+    """`forward`, `backward` or `update`."""
+    compound: _Text | None = None
+    """What stands for a body of ops: `loop`, `conditional`, `call`; else null."""
+    scope: _Text | None = None
+    """The scopes of the model that an op belongs to; null where these are the ones in its name."""
+    repetition: _Text | None = None
+    """The scopes that tell repetitions of the same ops apart (`step_3`), or null."""
+    forward_op: _Text | None = None
+    """Name of the op whose gradient an op computes, or null."""
+    inputs: list[list[_Index | None]] | None = None
+    """By slot, the tensors that an op takes; null for what is no tensor of the profile."""
+    colocation_group: list[int | str | None] | None = None
+    """Ops of one group share a device; null is alone."""
+    resident_bytes: list[_Bytes] | None = None
+    """Kept throughout the step: variables and slots."""
+    alias_of: list[_Index | None] | None = None
+    """The op in whose memory the outputs lie, or null."""
+    members: list[list[str]] | None = None
+    """Of a coarse profile: the ops in each node."""
+    program_device: list[str | None] | None = None
+    """Where the program itself puts an op, as a shell pattern of names of devices, or null."""
+    runs: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
+    """Measured: in how many steps the op ran."""
+    min_us: dict[str, list[_NonNegativeCost]] = {}
+    """Measured, by kind of device: the least time."""
+    mean_us: dict[str, list[_NonNegativeCost]] = {}
+    """Measured, by kind of device: the mean."""
+    std_us: dict[str, list[_NonNegativeCost]] = {}
+    """Measured, by kind of device: the standard deviation of the population."""
+
+
+class TensorsSchema(Extensible):
+    """Columns with one entry for each tensor, which is one output of an op."""
+
+    producer: list[_Index]
+    """Ascending."""
+    bytes: list[_Bytes]
+    """Size of the data."""
+    consumers: list[list[_Index]]
+    """The ops that take the tensor."""
+    consumer_on_host: list[list[bool]] | None = None
+    """Whether the data that a consumer takes is in host memory at both ends: it is a signal."""
+    shape: Column[list[Annotated[int, Field(lt=2**45)] | None] | None] | None = None
+    """Sizes of the dimensions, null where one is open; null where their number is not known."""
+    dtype: _Text | None = None
+    """Type of the elements, such as `float32`, or null."""
+
+
+class ProfileSchema(Extensible):
+    """A problem in one self-contained file: op times, the graph, the machine."""
+
+    model_config = ConfigDict(title="pesto-profile")
+
+    format: Literal["pesto-profile"]
+    version: Literal[1, 2]
+    """Of version 1, `role` to `forward_op` are derived from TensorFlow's op types and names."""
+    provenance: dict[str, Any] = {}
+    """For the record: hash of the graph, versions, source of the op times."""
+    machine: MachineSchema
+    ops: OpsSchema
+    tensors: TensorsSchema
+    control_edges: list[Annotated[list[_Index], Field(min_length=2, max_length=2)]] = []
+    """Pairs of ops: before, after."""
