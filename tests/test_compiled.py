@@ -65,7 +65,7 @@ for problem in problems:
     for name in STRATEGIES:
         strategy = with_parameters(STRATEGIES[name], num_nodes=3)
         run(problem, strategy, Context(Limits(time_limit_s=0.02)))
-roles = Labels.build(3, role=["feed", "compute", "compute"])
+roles = Labels.build(["x", "y", "z"], role=["feed", "compute", "compute"])
 feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], labels=roles)
 times = {"GPU": [1.0, 1.0, 1.0], "CPU": [1.0, 1.0, 1.0]}
 coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges what heights do not see

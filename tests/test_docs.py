@@ -17,6 +17,7 @@ from shell_blocks import DOCS, MARKS, PAGES, ROOT, Block, Runner, blocks, matche
 from warm_python import warm_commands
 
 from pesto_cli.cli import cli
+from pesto_cli.files.schemas import schema_files
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.is_shell]
 LANGUAGES = {"console", "csv", "diff", "json", "markdown", "python", "text", "toml", "yaml"}
@@ -100,7 +101,7 @@ def test_every_command_has_a_page_with_its_options() -> None:
         assert f"[`{name}`]({name}.md)" in (DOCS / "commands" / "index.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["comm", "constraints", "machine", "placement", "profile"])
+@pytest.mark.parametrize("name", ["comm", "constraints", "machine", "placement", "profile_schema"])
 def test_every_field_of_a_file_is_described(name: str) -> None:
     text = (DOCS / "files.md").read_text()
     module = importlib.import_module(f"pesto_cli.files.{name}")
@@ -114,6 +115,12 @@ def test_every_field_of_a_file_is_described(name: str) -> None:
     for schema in schemas:
         for field in schema.model_fields:
             assert re.search(rf"[`.\[]{field}[`\].]", text), f"{schema.__name__}.{field}"
+
+
+def test_json_schemas_are_those_of_the_code() -> None:
+    found = {path.name: path.read_text() for path in (DOCS / "schemas").iterdir()}
+    remedy = "python -m pesto_cli.files.schemas docs/schemas"
+    assert found == schema_files(), f"make them again: {remedy}"
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,7 @@ class OpGraph:
             consumers=whole_numbers("tensors.consumers", consumers),
             consumer_on_host=np.array(on_host, dtype=np.bool_),
             control_edges=np.unique(edges, axis=0) if len(edges) else edges,
-            labels=labels or Labels.build(num_ops),
+            labels=labels or Labels.build(names),
             inputs=inputs and inputs.renumbered(np.argsort(order)),
             tensor_shape=_known(tensor.shape for tensor in ordered),
             tensor_dtype=_known(tensor.dtype for tensor in ordered),

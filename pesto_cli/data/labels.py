@@ -18,6 +18,11 @@ from pesto_cli.errors import BadInputError
 Path = tuple[str, ...]
 """Scopes, outermost first, and then the op's own name among them."""
 
+TEXT_LABELS = ("role", "phase", "compound", "forward_op", "scope", "repetition")
+"""The columns of `Labels`, as `Labels.build` takes them."""
+USUAL = (None, "compute", "forward")
+"""The texts that stand for nothing unusual."""
+
 
 class Role(IntEnum):
     """What an op does in the step."""
@@ -72,7 +77,7 @@ class Labels:
     @classmethod
     def build(
         cls,
-        num_ops: int,
+        names: Sequence[str],
         *,
         role: Sequence[str | None] | None = None,
         phase: Sequence[str | None] | None = None,
@@ -81,16 +86,16 @@ class Labels:
         scope: Sequence[str | None] | None = None,
         repetition: Sequence[str | None] | None = None,
     ) -> Self:
-        """Build from texts (`"feed"`); by default ops compute in the forward phase.
+        """Build from texts (`"feed"`) for ops of these names; None is what is usual.
 
         Raises:
             BadInputError: a text is none of a column's.
         """
-        nothing: tuple[None, ...] = (None,) * num_ops
+        nothing: tuple[None, ...] = (None,) * len(names)
         return cls(
-            role=_numbers(Role, "role", role, num_ops),
-            phase=_numbers(Phase, "phase", phase, num_ops),
-            compound=_numbers(Compound, "compound", compound, num_ops),
+            role=_numbers(Role, "role", role, names),
+            phase=_numbers(Phase, "phase", phase, names),
+            compound=_numbers(Compound, "compound", compound, names),
             forward_op=nothing if forward_op is None else tuple(forward_op),
             scope=nothing if scope is None else tuple(scope),
             repetition=nothing if repetition is None else tuple(repetition),
@@ -160,18 +165,19 @@ def _texts(kind: type[_Label], numbers: IntArray) -> list[str | None]:
 
 
 def _numbers(
-    kind: type[_Label], column: str, values: Sequence[str | None] | None, num_ops: int
+    kind: type[_Label], column: str, values: Sequence[str | None] | None, names: Sequence[str]
 ) -> IntArray:
     if values is None:
-        return np.zeros(num_ops, dtype=np.int64)
+        return np.zeros(len(names), dtype=np.int64)
+    check_length(f"ops.{column}", len(values), len(names))
     number_of: dict[str | None, int] = {label.name.lower(): int(label) for label in kind}
     number_of.pop("none", None)
     known = ", ".join(map(str, number_of))
     number_of[None] = 0
-    for op, text in enumerate(values):
+    for name, text in zip(names, values, strict=True):
         if text not in number_of:
             raise BadInputError(
-                f"ops.{column} of op {op} is {text!r}; one of {known} was expected."
+                f"op {name!r} has {column} {text!r}; one of {known} was expected: correct it."
             )
     return np.array([number_of[text] for text in values], dtype=np.int64)
 

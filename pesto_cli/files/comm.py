@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from pesto_cli.data.machine import CommModel, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.machine import Finite, NonNegative
@@ -17,7 +19,11 @@ from pesto_cli.files.storage import Schema, parse_json, write_json
 LinkKind = tuple[str, str, str]
 
 
-class _CommSchema(Schema):
+class CommSchema(Schema):
+    """What transfers between kinds of device cost."""
+
+    model_config = ConfigDict(title="pesto-comm")
+
     format: Literal["pesto-comm"]
     version: Literal[1]
     links: list["_CommLinkSchema"]
@@ -84,7 +90,7 @@ class CommFit:
 def read_comm(path: Path | str) -> list[CommFit]:
     """Fits written by `write_comm`."""
     parsed = parse_json(
-        path, read_bytes(path), "pesto-comm", "communication fit (pesto comm)", _CommSchema
+        path, read_bytes(path), "pesto-comm", "communication fit (pesto comm)", CommSchema
     )
     return [
         CommFit(

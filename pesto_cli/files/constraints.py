@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pydantic import ConfigDict
+
 from pesto_cli.data.constraints import Constraints, Rule
 from pesto_cli.files.storage import Schema, read_toml, validate
 
@@ -15,7 +17,11 @@ class _TogetherSchema(Schema):
     ops: str
 
 
-class _ConstraintsSchema(Schema):
+class ConstraintsSchema(Schema):
+    """What a placement has to keep to; a TOML file."""
+
+    model_config = ConfigDict(title="pesto-constraints")
+
     pin: list[_RuleSchema] = []
     forbid: list[_RuleSchema] = []
     together: list[_TogetherSchema] = []
@@ -38,7 +44,7 @@ def read_constraints(path: Path | str) -> Constraints:
     Raises:
         BadInputError: the file is missing or malformed.
     """
-    parsed = validate(path, read_toml(path), _ConstraintsSchema)
+    parsed = validate(path, read_toml(path), ConstraintsSchema)
     return Constraints(
         pin=[Rule(rule.ops, rule.device) for rule in parsed.pin],
         forbid=[Rule(rule.ops, rule.device) for rule in parsed.forbid],

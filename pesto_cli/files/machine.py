@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pesto_cli.data.machine import (
     MAX_MEMORY_BYTES,
@@ -56,6 +56,8 @@ class _KindSchema(Schema):
 
 class MachineSchema(Schema):
     """A machine as a TOML file and a profile state it."""
+
+    model_config = ConfigDict(title="pesto-machine")
 
     signal_us: float = 7.0
     step_overhead_us: float = 0.0

@@ -3,15 +3,20 @@
 An op is a node under its name, a tensor an edge to each of its consumers:
 
     node  type          op type
+          role, phase, compound, forward_op, scope, repetition: as in a profile; by default an op
+                        computes in the forward phase, in the scopes of its own name, and what is
+                        usual is left out
           time_us       {kind of device: us}, without the kinds that cannot run it; of a problem
           devices       names of the devices that constraints leave it; absent if they leave all
           device, rank  where and when it runs; if a placement is given
           group         number of its colocation group; absent if it moves alone
           resident_bytes, alias_of (a name or None), num_members
           members       names of the ops that it stands for; of a coarse profile
-          output_bytes  sizes of its outputs
+          output_bytes  sizes of its outputs; output_shapes, output_dtypes: what is known of them
+          num_inputs    how many slots it has; absent if the order of inputs is not known
     edge  bytes         size of the data
           output          which of the producer's outputs it is
+          slots           which of the consumer's inputs it is, more than one if that takes it again
           on_host       whether it lies in host memory at both ends
           control       True for an order without data, which has no other attribute
     graph machine, headroom, kinds; of a problem
@@ -19,17 +24,24 @@ An op is a node under its name, a tensor an edge to each of its consumers:
 All but `time_us` and `bytes` may be missing: an edge without `output` is an output of its own.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.graph import OpGraph, Shape, Tensor
+from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.labels import TEXT_LABELS, USUAL, Labels
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import MAX_TENSOR_BYTES
+
+_Value = TypeVar("_Value")
+Output = tuple[int, object]
+"""(index of the producer, which of its outputs)"""
 
 
 def to_networkx(what: OpGraph | Problem, placed: Placement | Schedule | None = None) -> Any:
@@ -72,7 +84,7 @@ def from_networkx(graph: Any) -> OpGraph:
     names = [str(node) for node in graph.nodes]
     index_of = {node: index for index, node in enumerate(graph.nodes)}
     nodes = list(graph.nodes.values())
-    tensors, control = _tensors(graph, index_of)
+    number, tensors, control = _tensors(graph, index_of)
     aliased = [node.get("alias_of") for node in nodes]
     for name, source in zip(names, aliased, strict=True):
         if source is not None and source not in index_of:
@@ -90,6 +102,17 @@ def from_networkx(graph: Any) -> OpGraph:
         resident_bytes=_numbers(names, nodes, "resident_bytes", 0),
         alias_of=[-1 if source is None else index_of[source] for source in aliased],
         num_members=_numbers(names, nodes, "num_members", 1),
+        labels=Labels.build(
+            names,
+            **{
+                column: [
+                    _text(f"node {name!r}", column, node.get(column))
+                    for name, node in zip(names, nodes, strict=True)
+                ]
+                for column in TEXT_LABELS
+            },
+        ),
+        inputs=_inputs(graph, index_of, number),
     )
 
 
@@ -124,20 +147,32 @@ def problem_from_networkx(graph: Any, machine: Machine | None = None) -> Problem
 def _nodes(graph: OpGraph) -> list[dict[str, Any]]:
     sizes = np.split(graph.tensor_bytes, graph.op_tensors[1:-1])
     group_size = graph.groups.degree[graph.colocation_group]
+    labels = graph.labels.texts()
     return [
         {
             "type": graph.types[op],
+            **{name: column[op] for name, column in labels.items() if column[op] not in USUAL},
             "resident_bytes": int(graph.resident_bytes[op]),
             "alias_of": None if graph.alias_of[op] < 0 else graph.names[graph.alias_of[op]],
             "num_members": int(graph.num_members[op]),
             "output_bytes": tuple(sizes[op].tolist()),
+            **_outputs(graph, op),
             **({"group": int(graph.colocation_group[op])} if group_size[op] > 1 else {}),
+            **({} if graph.inputs is None else {"num_inputs": len(graph.inputs[op])}),
         }
         for op in range(graph.num_ops)
     ]
 
 
+def _outputs(graph: OpGraph, op: int) -> dict[str, Any]:
+    """Shapes and types of elements, where any are known."""
+    own = slice(graph.op_tensors[op], graph.op_tensors[op + 1])
+    known = {"output_shapes": graph.tensor_shape, "output_dtypes": graph.tensor_dtype}
+    return {name: column[own] for name, column in known.items() if column}
+
+
 def _add_tensors(result: Any, graph: OpGraph) -> None:
+    slots = _slots(graph)
     output = np.arange(graph.num_tensors) - graph.op_tensors[graph.tensor_producer]
     for tensor, consumer, on_host in zip(
         graph.consumer_tensor.tolist(),
@@ -151,7 +186,18 @@ def _add_tensors(result: Any, graph: OpGraph) -> None:
             bytes=int(graph.tensor_bytes[tensor]),
             output=int(output[tensor]),
             on_host=on_host,
+            **({"slots": tuple(slots[tensor, consumer])} if slots else {}),
         )
+
+
+def _slots(graph: OpGraph) -> Mapping[tuple[int, int], list[int]]:
+    """(tensor, op) -> where the op takes it; empty if the order of inputs is not known."""
+    slots: dict[tuple[int, int], list[int]] = defaultdict(list)
+    if graph.inputs is not None:
+        rows = (graph.inputs.tensors, graph.inputs.op, graph.inputs.slot)
+        for tensor, op, slot in zip(*(row.tolist() for row in rows), strict=True):
+            slots[tensor, op].append(slot)
+    return slots
 
 
 def _add_costs(result: Any, problem: Problem) -> None:
@@ -175,21 +221,21 @@ def _add_placement(result: Any, problem: Problem, placed: Placement | Schedule) 
         node["rank"] = int(placed.rank[op])
 
 
-def _tensors(graph: Any, index_of: Mapping[Any, int]) -> tuple[list[Tensor], list[tuple[int, int]]]:
-    """Tensors by producer and output, and control edges."""
-    sizes: dict[tuple[int, object], int] = {}
-    for producer, (node_name, node) in enumerate(graph.nodes.items()):
-        where = f"node {node_name!r}"
-        for output, size in enumerate(node.get("output_bytes", ())):
-            sizes[producer, output] = _size(where, "output_bytes", size)
-    consumers: dict[tuple[int, object], dict[int, bool]] = {key: {} for key in sizes}
+def _tensors(
+    graph: Any, index_of: Mapping[Any, int]
+) -> tuple[dict[Output, int], list[Tensor], list[tuple[int, int]]]:
+    """The number of every output, the tensors by producer and output, and control edges."""
+    sizes = _of_outputs(graph, "output_bytes", _size)
+    shapes = _of_outputs(graph, "output_shapes", _shape)
+    dtypes = _of_outputs(graph, "output_dtypes", _text)
+    consumers: dict[Output, dict[int, bool]] = {key: {} for key in sizes}
     control = []
     for number, (tail, head, edge) in enumerate(graph.edges(data=True)):
         producer, consumer = index_of[tail], index_of[head]
         if edge.get("control"):
             control.append((producer, consumer))
             continue
-        key = (producer, edge.get("output", ("edge", number)))
+        key = _output(producer, number, edge)
         size = sizes.setdefault(key, _edge_bytes(tail, head, edge))
         if size != edge.get("bytes", size):
             raise BadInputError(
@@ -199,10 +245,58 @@ def _tensors(graph: Any, index_of: Mapping[Any, int]) -> tuple[list[Tensor], lis
         takers = consumers.setdefault(key, {})
         takers[consumer] = takers.get(consumer, True) and bool(edge.get("on_host", False))
     tensors = [
-        Tensor(key[0], size, list(consumers[key]), list(consumers[key].values()))
+        Tensor(
+            key[0],
+            size,
+            list(consumers[key]),
+            list(consumers[key].values()),
+            shapes.get(key),
+            dtypes.get(key),
+        )
         for key, size in sizes.items()
     ]
-    return tensors, control
+    return {key: place for place, key in enumerate(sizes)}, tensors, control
+
+
+def _of_outputs(
+    graph: Any, attribute: str, checked: Callable[[str, str, Any], _Value]
+) -> dict[Output, _Value]:
+    return {
+        (producer, output): checked(f"node {name!r}", attribute, value)
+        for producer, (name, node) in enumerate(graph.nodes.items())
+        for output, value in enumerate(node.get(attribute, ()))
+    }
+
+
+def _output(producer: int, edge_number: int, edge: Mapping[str, Any]) -> Output:
+    """An edge that does not say which output it is, is one of its own."""
+    return producer, edge.get("output", ("edge", edge_number))
+
+
+def _inputs(
+    graph: Any, index_of: Mapping[Any, int], tensor_of: Mapping[Output, int]
+) -> Inputs | None:
+    """What every op takes, by slot; None unless all nodes and edges of data tell."""
+    edges = list(graph.edges(data=True))
+    data = [edge for _, _, edge in edges if not edge.get("control")]
+    if not all("num_inputs" in node for node in graph.nodes.values()) or not all(
+        "slots" in edge for edge in data
+    ):
+        return None
+    names, nodes = [str(node) for node in graph.nodes], list(graph.nodes.values())
+    rows: list[list[int | None]] = [
+        [None] * count for count in _numbers(names, nodes, "num_inputs", 0)
+    ]
+    for number, (tail, head, edge) in enumerate(edges):
+        row = rows[index_of[head]]
+        for slot in () if edge.get("control") else edge["slots"]:
+            if slot not in range(len(row)) or row[slot] is not None:
+                raise BadInputError(
+                    f"edge {tail!r} -> {head!r} has slot {slot!r}; a number below {len(row)}, the "
+                    f"num_inputs of {head!r}, that no other edge has was expected."
+                )
+            row[slot] = tensor_of[_output(index_of[tail], number, edge)]
+    return Inputs.build(rows)
 
 
 def _edge_bytes(tail: Any, head: Any, edge: Mapping[str, Any]) -> int:
@@ -248,6 +342,23 @@ def _size(where: str, attribute: str, value: object) -> int:
             "expected."
         )
     return int(number)
+
+
+def _text(where: str, attribute: str, value: object) -> str | None:
+    if not isinstance(value, str | None):
+        raise BadInputError(f"{where} has {attribute} {value!r}; a text or None was expected.")
+    return value
+
+
+def _shape(where: str, attribute: str, value: object) -> Shape | None:
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or not all(isinstance(d, int | None) for d in value):
+        raise BadInputError(
+            f"{where} has {attribute} {value!r}; sizes of dimensions, None where one is open, were "
+            "expected."
+        )
+    return tuple(value)
 
 
 def _permitted(graph: Any, machine: Machine) -> np.ndarray[Any, np.dtype[np.bool_]]:

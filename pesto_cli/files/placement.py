@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,9 +23,14 @@ from pesto_cli.files.storage import Extensible, Schema, parse_json, sha256, writ
 
 
 class _PlacedOpsSchema(Schema):
+    """Columns with one entry for each op."""
+
     name: list[str]
+    """Unique."""
     device: list[int]
+    """Index into `devices`."""
     rank: list[int]
+    """Place in the order of its device, each from 0 without a gap."""
 
 
 _Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -33,7 +38,7 @@ _Bytes = Annotated[int, Field(ge=0)]
 
 
 class _PredictedSchema(BaseModel):
-    """Other figures are kept as they are."""
+    """What the schedule promises. Other figures are kept as they are."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -43,14 +48,28 @@ class _PredictedSchema(BaseModel):
     sent_bytes: list[list[_Bytes]] = []
 
 
-class _PlacementSchema(Extensible):
+class PlacementSchema(Extensible):
+    """A device and a rank for every op."""
+
+    model_config = ConfigDict(title="pesto-placement")
+
+    format: Literal["pesto-placement"]
+    version: Literal[1, 2]
     provenance: dict[str, Any] = {}
+    """For the record: hashes of the profile and the graph, the strategy and its parameters."""
     devices: list[str]
+    """Names of the machine's devices."""
     ops: _PlacedOpsSchema
+    plan: dict[str, Any] = {}
+    """How ops are rewritten before they are placed; empty where they are not."""
+    parts: dict[str, Any] = {}
+    """Of ops that a plan makes: what they are parts of."""
     fingerprint: list[str] = []
+    """For each op, a digest of its type and inputs, to tell later which ops changed."""
     predicted: _PredictedSchema = _PredictedSchema()
 
 
+NEWEST = 2
 OF_A_COARSE_PROFILE = "expand it (pesto_cli.api.expand) if it is of a coarse profile"
 
 
@@ -59,6 +78,7 @@ class PlacementFile:
     """A placement by name, as it stands in a file; `match` gives it op by op of a problem.
 
     names, device, rank: one entry an op; device indexes `devices`.
+    plan, parts: how ops are rewritten before they are placed; empty where they are not.
     file_hash: SHA-256 of the unpacked file, empty unless it was read from one.
     """
 
@@ -70,6 +90,8 @@ class PlacementFile:
     provenance: Mapping[str, Any]
     predicted: Mapping[str, Any]
     file_hash: str = ""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         makespan_us = self.predicted.get("makespan_us")
@@ -167,7 +189,8 @@ def read_placement(path: Path | str) -> PlacementFile:
         data,
         "pesto-placement",
         "placement (pesto solve PROFILE -o PLACEMENT)",
-        _PlacementSchema,
+        PlacementSchema,
+        NEWEST,
     )
     ops = parsed.ops
     if not len(ops.name) == len(ops.device) == len(ops.rank) == len(set(ops.name)):
@@ -202,10 +225,12 @@ def read_placement(path: Path | str) -> PlacementFile:
         provenance=parsed.provenance,
         predicted=parsed.predicted.model_dump(exclude_unset=True),
         file_hash=sha256(data),
+        plan=parsed.plan,
+        parts=parsed.parts,
     )
 
 
-def _check_lengths(path: Path | str, parsed: _PlacementSchema) -> None:
+def _check_lengths(path: Path | str, parsed: PlacementSchema) -> None:
     num_ops, num_devices = len(parsed.ops.name), len(parsed.devices)
     if len(parsed.fingerprint) not in (0, num_ops):
         raise BadInputError(
@@ -268,10 +293,12 @@ def write_placement(path: Path | str, placed: PlacementFile) -> None:
     """Write a placement; the same value gives the same bytes."""
     value = {
         "format": "pesto-placement",
-        "version": 1,
+        "version": NEWEST,
         "provenance": dict(placed.provenance),
         "devices": placed.devices,
         "ops": {"name": placed.names, "device": placed.device, "rank": placed.rank},
+        "plan": dict(placed.plan),
+        "parts": dict(placed.parts),
         "fingerprint": placed.fingerprint,
         "predicted": dict(placed.predicted),
     }

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.columns import check_length
-from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Shape, Tensor
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Tensor
 from pesto_cli.data.inputs import Inputs
-from pesto_cli.data.labels import Labels
+from pesto_cli.data.labels import TEXT_LABELS, USUAL, Labels
 from pesto_cli.data.machine import short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, about
@@ -71,7 +70,6 @@ class Profile:
         return self.provenance.get("graph_hash")
 
 
-TEXT_LABELS = ("role", "phase", "compound", "forward_op", "scope", "repetition")
 SPREAD_TABLES = ("min_us", "mean_us", "std_us")
 
 
@@ -129,26 +127,18 @@ def _tensors(tensors: TensorsSchema) -> list[Tensor]:
             f"{', '.join(str(len(column)) for column in columns)} entries; one entry for each "
             "tensor, and one flag for each consumer, was expected."
         )
-    unknown: list[None] = [None] * num_tensors
-    shape = _shapes(tensors) or unknown
-    dtype = entries("tensors.dtype", tensors.dtype) or unknown
-    check_length("tensors.shape", len(shape), num_tensors)
-    check_length("tensors.dtype", len(dtype), num_tensors)
+    # Tensors of one shape share it.
+    shapes = entries("tensors.shape", tensors.shape, num_tensors)
+    shape_of = {id(sizes): None if sizes is None else tuple(sizes) for sizes in shapes}
+    shape = [shape_of[id(sizes)] for sizes in shapes]
+    dtype = entries("tensors.dtype", tensors.dtype, num_tensors)
     return [Tensor(*row) for row in zip(*columns, shape, dtype, strict=True)]
 
 
-def _shapes(tensors: TensorsSchema) -> list[Shape | None] | None:
-    found = entries("tensors.shape", tensors.shape)
-    if found is None:
-        return None
-    # Tensors of one shape share it.
-    shapes = {id(sizes): None if sizes is None else tuple(sizes) for sizes in found}
-    return [shapes[id(sizes)] for sizes in found]
-
-
 def _labels(ops: OpsSchema) -> Labels:
-    texts = {name: entries(f"ops.{name}", getattr(ops, name)) for name in TEXT_LABELS}
-    return Labels.build(len(ops.name), **texts)
+    num_ops = len(ops.name)
+    texts = {name: entries(f"ops.{name}", getattr(ops, name), num_ops) for name in TEXT_LABELS}
+    return Labels.build(ops.name, **texts)
 
 
 def _spread(ops: OpsSchema) -> Spread | None:
@@ -239,7 +229,7 @@ def _labels_json(labels: Labels) -> dict[str, Any]:
     return {
         name: repeated_json(column)
         for name, column in labels.texts().items()
-        if len(set(column)) > 1 or column[0] not in (None, "compute", "forward")
+        if len(set(column)) > 1 or column[0] not in USUAL
     }
 
 

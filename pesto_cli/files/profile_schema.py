@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from pesto_cli.files.machine import MachineSchema
-from pesto_cli.files.repeated import Column
+from pesto_cli.files.repeated import ShapeColumn, TextColumn
 from pesto_cli.files.storage import Extensible
 
 NEWEST = 2
@@ -16,7 +16,6 @@ Cost = float | None
 _NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 _Bytes = Annotated[int, Field(ge=0, le=MAX_TENSOR_BYTES)]
 _Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph says what is wrong with -1
-_Text = Column[str | None]
 
 
 class OpsSchema(Extensible):
@@ -28,17 +27,17 @@ class OpsSchema(Extensible):
     """By kind of device, at speed 1; null where this kind cannot run the op."""
     type: list[str] | None = None
     """Op types, for people to read."""
-    role: _Text | None = None
+    role: TextColumn | None = None
     """`compute`, `feed`, `fetch`, `variable` or `update`."""
-    phase: _Text | None = None
+    phase: TextColumn | None = None
     """`forward`, `backward` or `update`."""
-    compound: _Text | None = None
+    compound: TextColumn | None = None
     """What stands for a body of ops: `loop`, `conditional`, `call`; else null."""
-    scope: _Text | None = None
+    scope: TextColumn | None = None
     """The scopes of the model that an op belongs to; null where these are the ones in its name."""
-    repetition: _Text | None = None
+    repetition: TextColumn | None = None
     """The scopes that tell repetitions of the same ops apart (`step_3`), or null."""
-    forward_op: _Text | None = None
+    forward_op: TextColumn | None = None
     """Name of the op whose gradient an op computes, or null."""
     inputs: list[list[_Index | None]] | None = None
     """By slot, the tensors that an op takes; null for what is no tensor of the profile."""
@@ -73,9 +72,9 @@ class TensorsSchema(Extensible):
     """The ops that take the tensor."""
     consumer_on_host: list[list[bool]] | None = None
     """Whether the data that a consumer takes is in host memory at both ends: it is a signal."""
-    shape: Column[list[Annotated[int, Field(lt=2**45)] | None] | None] | None = None
+    shape: ShapeColumn | None = None
     """Sizes of the dimensions, null where one is open; null where their number is not known."""
-    dtype: _Text | None = None
+    dtype: TextColumn | None = None
     """Type of the elements, such as `float32`, or null."""
 
 

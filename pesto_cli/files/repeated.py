@@ -1,49 +1,65 @@
 """Columns whose entries repeat: a list of the distinct values, and for each row which one it is."""
 
 from collections.abc import Hashable, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
+from pesto_cli.data.columns import check_length
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.storage import Schema
 
-T = TypeVar("T")
+Sizes = list[Annotated[int, Field(ge=0, lt=2**45)] | None]
+_Place = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Repeated(Schema, Generic[T]):
-    """A column as distinct `values` and, for each row, the `index` of its value."""
+class RepeatedTexts(Schema):
+    """A column as distinct values and, for each row, the index of its value."""
 
-    values: list[T]
-    index: list[Annotated[int, Field(ge=0, lt=2**31)]]
+    values: list[str | None]
+    index: list[_Place]
+
+
+class RepeatedShapes(Schema):
+    """The same of shapes."""
+
+    values: list[Sizes | None]
+    index: list[_Place]
 
 
 def _form(value: Any) -> str:
-    return "repeated" if isinstance(value, dict | Repeated) else "plain"
+    return "repeated" if isinstance(value, dict | BaseModel) else "plain"
 
 
-Column = Annotated[
-    Annotated[list[T], Tag("plain")] | Annotated[Repeated[T], Tag("repeated")],
+TextColumn = Annotated[
+    Annotated[list[str | None], Tag("plain")] | Annotated[RepeatedTexts, Tag("repeated")],
     Discriminator(_form),
 ]
-"""A column, plain or as `Repeated`."""
+ShapeColumn = Annotated[
+    Annotated[list[Sizes | None], Tag("plain")] | Annotated[RepeatedShapes, Tag("repeated")],
+    Discriminator(_form),
+]
 
 
-def entries(name: str, column: list[T] | Repeated[T] | None) -> list[T] | None:
-    """The entries of a column, one for each row; None if there is none.
+def entries(name: str, column: TextColumn | ShapeColumn | None, num_rows: int) -> list[Any]:
+    """The entries of a column, one for each row; None throughout if there is no column.
 
     Raises:
-        BadInputError: an index is none of a value.
+        BadInputError: there are not as many, or an index is none of a value.
     """
-    if not isinstance(column, Repeated):
+    if column is None:
+        return [None] * num_rows
+    rows = column if isinstance(column, list) else column.index
+    check_length(name, len(rows), num_rows)
+    if isinstance(column, list):
         return column
-    values, index = column.values, column.index
-    if max(index, default=-1) >= len(values):
+    values, last = column.values, max(column.index, default=-1)
+    if last >= len(values):
         raise BadInputError(
-            f"{name}.index has {max(index)}; an index below {len(values)}, the number of values, "
+            f"{name}.index has {last}; an index below {len(values)}, the number of values, "
             "was expected."
         )
-    return [values[place] for place in index]
+    return [values[place] for place in column.index]
 
 
 def repeated_json(column: Sequence[Hashable]) -> dict[str, Any]:
