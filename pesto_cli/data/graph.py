@@ -305,9 +305,9 @@ class OpGraph:
         for column in ("shape", "dtype"):
             values = getattr(self, f"tensor_{column}")
             check_length(f"tensors.{column}", len(values) or self.num_tensors, self.num_tensors)
-        for tensor, shape in enumerate(self.tensor_shape):
-            if shape is not None and min((size or 0 for size in shape), default=0) < 0:
-                producer = self.names[self.tensor_producer[tensor]]
+        for shape in set(self.tensor_shape):
+            if shape is not None and any(size is not None and size < 0 for size in shape):
+                producer = self.names[self.tensor_producer[self.tensor_shape.index(shape)]]
                 raise BadInputError(
                     f"an output of op {producer!r} has shape {list(shape)}; sizes of 0 or more, "
                     "or null where one is open, were expected."

@@ -86,10 +86,11 @@ class Inputs:
         check_length("ops.inputs", len(self.offsets) - 1, len(names))
         check_indices("ops.inputs", self.tensors, NO_TENSOR, num_tensors, "tensor")
         is_tensor = self.tensors != NO_TENSOR
-        taken = np.unique(self.tensors[is_tensor] * len(names) + self.op[is_tensor])
+        taken = np.sort(self.tensors[is_tensor] * len(names) + self.op[is_tensor])
+        taken = taken[np.diff(taken, prepend=-1) > 0]
         listed = consumer_tensor * len(names) + consumers
-        differing = np.setxor1d(taken, listed, assume_unique=True)
-        if len(differing):
+        if not np.array_equal(taken, listed):
+            differing = np.setxor1d(taken, listed, assume_unique=True)
             tensor, op = divmod(int(differing[0]), len(names))
             one, other = "ops.inputs", "tensors.consumers"
             if differing[0] in listed:

@@ -5,7 +5,8 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -141,19 +142,19 @@ def _no_number(word: str) -> None:
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield what lists and tables hold, level by level."""
-    level = [value]
+    """Yield the lists and tables within a value, level by level, itself first."""
+    level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, list | dict)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
         if not level:
             return
         yield level
-    raise _too_deep()
+        level = [inner for outer in level for inner in _held(outer) if type(inner) in (list, dict)]
+    if level:
+        raise _too_deep()
+
+
+def _held(container: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _too_deep() -> ValueError:
@@ -219,7 +220,7 @@ def _parsed_toml(text: str) -> dict[str, Any]:
     except RecursionError:
         raise _too_deep() from None
     for level in _levels(value):
-        for each in level:
+        for each in chain.from_iterable(map(_held, level)):
             if isinstance(each, int) and not -(2**63) <= each < 2**63:
                 raise ValueError("a whole number has more than 64 bits")
     return value
