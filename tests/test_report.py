@@ -83,7 +83,7 @@ def test_the_figures_are_the_simulators(page: Read) -> None:
 
 
 def test_names_and_types_are_text_and_not_markup(page: Read) -> None:
-    assert tuple(page.packed()["names"]) == (*map(printable, AWKWARD), "end")
+    assert tuple(page.packed()["graphs"][0]["names"]) == (*map(printable, AWKWARD), "end")
     assert "b" not in page.tags
     assert page.page.count("<script") == 3
     assert "<title>awkward &lt;title&gt; - pesto report</title>" in page.page
@@ -213,7 +213,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     shown = Shown("random", result, held, chain)
     page = report_page("large", Profile(problem), [shown], [], coarse)
     assert len(page.encode()) < 3e6
-    assert Read(page).packed()["names"] == list(graph.names)
+    assert Read(page).packed()["graphs"][0]["names"] == list(graph.names)
     assert "are so short that a bar stands for several" in page
     assert len(Drawn(problem, schedule, chain).merged[0]) <= MOST_BARS
     # The curve is coarser than the schedule, and still has its highest point.

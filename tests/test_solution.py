@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus
+from report_pages import Read
 
 from pesto_cli import api
 from pesto_cli.bounds import lower_bound_us
@@ -106,5 +107,11 @@ def test_the_api_shows_a_rewritten_graph_by_its_own_ops() -> None:
     assert set(api.to_networkx(profile, split).nodes) == set(split.problem.graph.names)
     for chart in (api.timeline(profile, split), api.memory(profile, split)):
         assert chart.to_dict()
+    page = Read(api.report(profile, {"split": split, "single": single}))
+    assert [graph["names"] for graph in page.packed()["graphs"]] == [
+        list(result.problem.graph.names) for result in (split, single)
+    ]
+    assert [drawn["graph"] for drawn in page.packed()["placements"]] == [0, 1]
+    assert page.tables["Compared"][1][3] == "100.0%"
     with pytest.raises(BadInputError, match=r"5 ops.*rewritten.*cannot be written"):
         api.placement(profile, split)

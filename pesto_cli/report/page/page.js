@@ -12,7 +12,8 @@ async function unpacked() {
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const data = JSON.parse(await new Response(stream).text());
-  data.known = new Set(data.names);
+  for (const graph of data.graphs) graph.known = new Set(graph.names);
+  for (const drawn of data.placements) drawn.ops = data.graphs[drawn.graph];
   return data;
 }
 
@@ -79,7 +80,7 @@ class Bars {
     const from = start_us[op] / us_per_unit, to = (start_us[op] + took_us[op]) / us_per_unit;
     const side = start_us[op] + took_us[op] / 2 > makespan_us / 2
       ? { beside: from, align: "right", dx: -5 } : { beside: to, align: "left", dx: 5 };
-    const row = this.data.devices[device[op]], name = this.data.names[op];
+    const row = this.data.devices[device[op]], name = this.drawn.ops.names[op];
     return this.view?.data("marked", [{ row, from, to, name, ...side }]).runAsync();
   }
 
@@ -93,11 +94,11 @@ class Bars {
   }
 
   isOne(bar) {
-    return this.data.known.has(bar.name);
+    return this.drawn.ops.known.has(bar.name);
   }
 
   within(from, to) {
-    const { devices, types, names, output_bytes, most_bars } = this.data;
+    const { devices, most_bars } = this.data, { types, names, output_bytes } = this.drawn.ops;
     const { device, start_us, took_us, transfers, us_per_unit } = this.drawn, found = [];
     const add = (row, op, type, start, took, bytes) => {
       const bar = { row, from: start / us_per_unit, to: (start + took) / us_per_unit, took, name: names[op], type, bytes };
@@ -200,14 +201,15 @@ class Search {
     this.placement = placement;
     this.order = [...took_us.keys()].sort((one, other) => took_us[other] - took_us[one]);
     this.critical = new Set(placement.drawn.critical);
-    if (this.chosen !== undefined) placement.bars.mark(this.chosen);
+    this.chosen = placement.drawn.ops.names.indexOf(this.name);
+    if (this.chosen >= 0) placement.bars.mark(this.chosen);
     this.fill();
   }
 
   find(name) {
     this.query.value = name;
     this.fill();
-    this.choose(this.data.names.indexOf(name));
+    this.choose(this.placement.drawn.ops.names.indexOf(name));
     this.rows.closest(".wide").scrollTop = 0;
     document.getElementById("find").scrollIntoView();
   }
@@ -215,6 +217,7 @@ class Search {
   /** Marks an op in the table and in the chart. */
   choose(op) {
     this.chosen = op;
+    this.name = this.placement.drawn.ops.names[op]; // of another graph, the op has another number
     for (const row of this.rows.rows) this.markRow(row);
     return this.placement.bars.mark(op);
   }
@@ -225,7 +228,7 @@ class Search {
   }
 
   fill() {
-    const { names, types } = this.data, query = this.query.value.trim().toLowerCase();
+    const { names, types } = this.placement.drawn.ops, query = this.query.value.trim().toLowerCase();
     const found = this.order.filter((op) => `${names[op]}\n${types[op]}`.toLowerCase().includes(query));
     const isCalled = (op) => names[op].toLowerCase() === query;
     found.sort((one, other) => isCalled(other) - isCalled(one));
@@ -236,7 +239,7 @@ class Search {
   }
 
   row(op) {
-    const { names, types, devices } = this.data, { drawn } = this.placement;
+    const { drawn } = this.placement, { names, types } = drawn.ops, { devices } = this.data;
     const row = document.createElement("tr"), name = document.createElement("th"), button = document.createElement("button");
     button.textContent = names[op];
     button.title = "Show it in the chart above";

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray
+from pesto_cli.data.graph import IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
+from pesto_cli.data.solution import Solution
 from pesto_cli.files import Profile
 from pesto_cli.printable import printable_chart
 from pesto_cli.report.page import sections
@@ -43,7 +44,7 @@ def report_page(
         the placements may be among them.
     """
     problem = profile.problem
-    pictures = [Drawn(problem, each.result.schedule, each.chain) for each in shown]
+    pictures = [Drawn(each.result.problem, each.result.schedule, each.chain) for each in shown]
     results = [each.result for each in shown]
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
@@ -98,23 +99,31 @@ def _data(
     problem: Problem, shown: Sequence[Shown], pictures: Sequence[Drawn], coarse: Coarse
 ) -> dict[str, Any]:
     """What the script draws and searches; times of ops in us."""
-    graph = problem.graph
+    graphs = list(dict.fromkeys(drawn.problem.graph for drawn in pictures))
     return {
         "devices": printable_chart([device.name for device in problem.machine.devices]),
-        "names": printable_chart(graph.names),
-        "types": printable_chart([name or NO_TYPE for name in graph.types]),
-        "output_bytes": output_bytes(graph),
+        "graphs": list(map(_ops, graphs)),
         "most_bars": MOST_BARS,
         "placements": [
-            _drawn(each, drawn, coarse) for each, drawn in zip(shown, pictures, strict=True)
+            {"graph": graphs.index(drawn.problem.graph), **_drawn(each, drawn, coarse)}
+            for each, drawn in zip(shown, pictures, strict=True)
         ],
     }
 
 
+def _ops(graph: OpGraph) -> dict[str, Any]:
+    """The ops of a graph; that of a placement may be rewritten."""
+    return {
+        "names": printable_chart(graph.names),
+        "types": printable_chart([name or NO_TYPE for name in graph.types]),
+        "output_bytes": output_bytes(graph),
+    }
+
+
 def _drawn(shown: Shown, drawn: Drawn, coarse: Coarse) -> dict[str, Any]:
-    problem, schedule = drawn.problem, drawn.schedule
+    schedule = drawn.schedule
     scale = TimeScale.of([schedule.makespan_us])  # as the charts have it
-    device, share = _of_nodes(problem, schedule.device, coarse)
+    device, share = _of_nodes(shown.result.solution, coarse)
     notes = [f"{each:.0%} of its time on this device" if each < 1 else "" for each in share]
     charts = {
         "busy": busy_chart(drawn),
@@ -147,11 +156,13 @@ def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
     }
 
 
-def _of_nodes(problem: Problem, device: IntArray, coarse: Coarse) -> tuple[IntArray, list[float]]:
+def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]]:
     """Of every node, the device on which most of its time is spent, and which share of it."""
+    problem, ops = solution.problem, np.flatnonzero(solution.origin >= 0)
     us = np.zeros((coarse.problem.num_ops, problem.num_devices))
+    node, device = coarse.node_of_op[solution.origin[ops]], solution.schedule.device[ops]
     # What takes no time counts a little.
-    np.add.at(us, (coarse.node_of_op, device), problem.min_duration_us + 1e-9)
+    np.add.at(us, (node, device), problem.min_duration_us[ops] + 1e-9)
     return us.argmax(axis=1), (us.max(axis=1) / us.sum(axis=1)).tolist()
 
 

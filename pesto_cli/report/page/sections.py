@@ -19,13 +19,7 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
     result = shown.result
     named = [
         ("predicted step time", time_text(result.makespan_us), _overhead(problem)),
-        (
-            "lower bound",
-            time_text(result.lower_bound_us),
-            f"no placement is faster: {_most(result.gap)} can be gained"
-            if result.gap
-            else "reached: no placement is faster",
-        ),
+        ("lower bound", time_text(result.lower_bound_us), _proved(result)),
     ]
     named += [
         (
@@ -42,8 +36,13 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
     return figures(named)
 
 
-def _most(gap: float) -> str:
-    return f"at most {gap:.1%}" if gap >= 0.0005 else "less than 0.1%"
+def _proved(result: Result) -> str:
+    if result.makespan_us and not result.lower_bound_us:
+        return "nothing is proved of other plans"
+    if not result.gap:
+        return "reached: no placement is faster"
+    most = f"at most {result.gap:.1%}" if result.gap >= 0.0005 else "less than 0.1%"
+    return f"no placement is faster: {most} can be gained"
 
 
 def _overhead(problem: Problem) -> str:
@@ -63,7 +62,7 @@ def compared(problem: Problem, named: Sequence[tuple[str, Result]]) -> str:
     longest_us = max(result.makespan_us for _, result in named) or 1.0
     rows: list[list[Cell]] = []
     for name, result in named:
-        sent = sum(use.num_bytes for use in link_use(problem, result.schedule))
+        sent = sum(use.num_bytes for use in link_use(result.problem, result.schedule))
         peaks = result.schedule.peak_bytes.tolist()
         step = Share(scale.text(result.makespan_us), result.makespan_us / longest_us)
         status = "does not fit" if result.status is SolveStatus.OUT_OF_MEMORY else "fits"
@@ -82,7 +81,7 @@ def compared(problem: Problem, named: Sequence[tuple[str, Result]]) -> str:
 def step_table(problem: Problem, shown: Shown) -> str:
     """What the critical chain consists of."""
     makespan_us = shown.result.makespan_us or 1.0
-    parts = step_parts(problem, shown.result.schedule, shown.chain)
+    parts = step_parts(shown.result.problem, shown.result.schedule, shown.chain)
     rows = [
         (name, time_text(us), Share(f"{us / makespan_us:.1%}", us / makespan_us))
         for name, us in parts.items()
@@ -101,7 +100,7 @@ def devices_table(problem: Problem, shown: Shown) -> str:
             Share(f"{peak / max(1, capacity):.1%}", peak / max(1, capacity)),
         )
         for use, peak, capacity in zip(
-            device_use(problem, result.schedule),
+            device_use(result.problem, result.schedule),
             result.schedule.peak_bytes.tolist(),
             problem.capacity_bytes.tolist(),
             strict=True,
@@ -113,7 +112,7 @@ def devices_table(problem: Problem, shown: Shown) -> str:
 
 def links_table(problem: Problem, shown: Shown) -> str:
     """How busy each link is, the busiest first."""
-    uses = link_use(problem, shown.result.schedule)
+    uses = link_use(shown.result.problem, shown.result.schedule)
     rows = [
         _use_cells(use, shown.result.makespan_us)
         for use in sorted(uses, key=lambda use: -use.busy_us)
