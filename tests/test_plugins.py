@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Pesto
 from installed_packages import install, install_example
@@ -18,12 +19,14 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.doctor.checks import plug_in_probes
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_placement, read_profile
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.ilp.search import SolverAnswer, SolverRequest
 from pesto_cli.ilp.timetable import Timetable
 from pesto_cli.plugins import GROUPS, PlugIn, Registry, called_with, plug_ins, registry_of
+from pesto_cli.refine import refine
 
 QUICK = ("--time-limit", 1, "--quiet")
 
@@ -155,6 +158,37 @@ def test_a_cost_source_gets_its_argument(pesto: Pesto, example: Path, tmp_path: 
         refused.err
     )
     assert "ValueError: could not convert string to float: 'much'" in refused.err
+
+
+def test_a_search_move_takes_part_in_every_search(
+    pesto: Pesto, example: Path, diamond_profile: Path, tmp_path: Path
+) -> None:
+    solve = ("solve", diamond_profile, "-o", tmp_path / "p.json", "--time-limit", 1)
+    told = pesto(*solve)
+    assert told.code == 0
+    assert "compiling search moves of other packages: home ..." in told.err
+    assert "search move" not in pesto(*solve, "--quiet").err
+
+
+def test_a_search_move_that_fails_ends_the_search_and_is_named(
+    site: Path, diamond: Problem
+) -> None:
+    text = """
+from numba import njit
+from pesto_cli.refine.moves import Move
+
+@njit
+def broken(neighbourhood, state, random, change):
+    raise ValueError("no such unit")
+
+MOVE = Move(broken, weight=1e6)
+"""
+    install(site, "by-m", "1", {"pesto.moves": {"m": "by_m:MOVE"}}, {"by_m": text})
+    simulator, limits = Simulator(diamond), Limits(time_limit_s=1, workers=1, deterministic=True)
+    start = simulator.list_schedule(np.ones(diamond.num_ops, dtype=np.int64), np.zeros(4))
+    words = r"a search move failed: ValueError: no such unit \(by_m.py, line 7\)"
+    with pytest.raises(EnvironmentFailedError, match=words):
+        refine(simulator, [start], limits)
 
 
 def test_doctor_lists_plug_ins_with_their_package(

@@ -349,16 +349,27 @@ def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
     return carried
 
 
+def _compiled_before() -> Iterator[str]:
+    """What is compiled before a search begins, in words."""
+    from pesto_cli import kernels
+    from pesto_cli.refine.moves import MOVES
+
+    if not kernels.are_kept():
+        yield "compiling kernels, once after installation: about 40 s ..."
+    if added := [name for name in MOVES if name not in MOVES.builtin]:
+        yield f"compiling search moves of other packages: {', '.join(added)} ..."
+
+
 def _context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
     """The limits that the command's options ask for; kernels are compiled before they begin."""
-    from pesto_cli import api, ilp, kernels
+    from pesto_cli import api, ilp
 
     ilp.SOLVERS.find(options["solver"])
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
-    if not (quiet or kernels.are_kept()):
+    for text in () if quiet else _compiled_before():
         with suppress(OSError):  # nobody reads it: no reason to stop
-            echo("compiling kernels, once after installation: about 40 s ...", err=True)
+            echo(text, err=True)
     api.warm_up()
     limits = api.Limits(
         time_limit_s=options["time_limit"],

@@ -6,19 +6,21 @@ exp(-increase / temperature) (Kirkpatrick et al., 1983). The chance is drawn fir
 simulation of a candidate is given up as soon as it must end above what would be taken.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
-from pesto_cli.errors import about
+from pesto_cli.errors import EnvironmentFailedError, about
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.kernels import address_of, call_at, kernel
+from pesto_cli.plugins.installed import in_words
 from pesto_cli.refine.cost import CostData, Evaluation, cost_us, evaluate
 from pesto_cli.refine.draws import Random, draw, uniform
 from pesto_cli.refine.families import Families
-from pesto_cli.refine.moves import MOVES, Move
+from pesto_cli.refine.moves import Move
 from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.state import (
     EXCESS,
@@ -51,7 +53,7 @@ class Chain:
         simulator: Simulator,
         families: Families,
         seed: Sequence[int],
-        moves: Mapping[str, Move] = MOVES,
+        moves: Mapping[str, Move],
     ) -> None:
         problem, num_ops = simulator.problem, simulator.problem.num_ops
         self._data = CostData.of(simulator)
@@ -101,27 +103,45 @@ class Chain:
             order: the share of moves that change the order; the others change devices.
         """
         if self._moves:
-            _anneal(
-                self._data,
-                self._neighbourhood,
-                self._addresses,
-                _chances(self._moves.values(), order),
-                self._state,
-                self._best,
-                self._random,
-                self._change,
-                self._counts,
-                steps,
-                temperature_us,
-                penalty,
-            )
+            chances = _chances(self._moves.values(), order)
+            with _failures_told():
+                self._run(chances, steps, temperature_us, penalty)
         self.evaluations += steps
+
+    def _run(self, chances: FloatArray, steps: int, temperature_us: float, penalty: float) -> None:
+        _anneal(
+            self._data,
+            self._neighbourhood,
+            self._addresses,
+            chances,
+            self._state,
+            self._best,
+            self._random,
+            self._change,
+            self._counts,
+            steps,
+            temperature_us,
+            penalty,
+        )
 
     def _compiled(self, name: str) -> Any:
         """The address of a move."""
         known = (self._neighbourhood, self._state, self._random, self._change)
-        with about(f"move {name!r}"):
+        with about(f"search move {name!r}"):
             return address_of(self._moves[name].propose, *known)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """An error within is that of a move from another package: pesto's own raise none."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise EnvironmentFailedError(
+            f"a search move failed: {in_words(error)}; mend it, or uninstall its package."
+        ) from error
 
 
 def _chances(moves: Iterable[Move], order: float) -> FloatArray:

@@ -78,7 +78,7 @@ def refine(
     limits: Limits,
     *,
     lower_bound_us: float = 0.0,
-    moves: Mapping[str, Move] = MOVES,
+    moves: Mapping[str, Move] | None = None,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
     """The best schedule that is found from some others, never worse than the best of these.
@@ -88,12 +88,14 @@ def refine(
         starts: at least one schedule.
         limits: every worker anneals on a thread of its own.
         lower_bound_us: the search ends when it is met.
-        moves: by name, what is tried.
+        moves: by name, what is tried; if not given, all that are registered and can be used.
         on_incumbent: called with ("refinement", schedule) for every better one.
 
     Returns:
         A schedule that fits into memory, if one was seen.
     """
+    if moves is None:
+        moves = MOVES.usable()
     chains = _Chains(simulator, starts, limits, moves, on_incumbent)
     for stage in STAGES:
         if chains.is_out_of_time:

@@ -86,13 +86,14 @@ def device_of(neighbourhood: Neighbourhood, state: State, unit: int) -> int:
 def put(
     neighbourhood: Neighbourhood, state: State, change: Change, units: IntArray, device: int
 ) -> None:
-    """Move units to a device: those that are not there and may go there."""
+    """Move units to a device: those that are not there and may go there, if there is such one."""
     where, allowed = state.device, neighbourhood.allowed
     offsets, ops = neighbourhood.group_offsets, neighbourhood.group_ops
     was_on, moved, changed = change.was_on, change.units, change.changed
+    num_devices = allowed.shape[1]
     for unit in units:
         here = where[ops[offsets[unit]]]
-        if device < 0 or here == device or not allowed[unit, device]:
+        if here == device or not (0 <= device < num_devices and allowed[unit, device]):
             continue
         if was_on[unit] < 0:
             was_on[unit] = here

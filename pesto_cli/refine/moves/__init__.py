@@ -1,10 +1,10 @@
-"""The moves of the annealing, one file each, and how often each is tried."""
+"""Moves of the annealing: one file each, and one line in `MOVES`, which has their weights."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pesto_cli.plugins import Registry
 from pesto_cli.refine.moves.boundary import boundary
 from pesto_cli.refine.moves.cluster import cluster
 from pesto_cli.refine.moves.insertion import insertion
@@ -32,10 +32,20 @@ class Move:
             raise ValueError(f"a move's weight is {self.weight}; a number above 0 was expected.")
 
 
-MOVES: Mapping[str, Move] = {
-    "relocate": Move(relocate, weight=0.55),
-    "cluster": Move(cluster, weight=0.22),
-    "boundary": Move(boundary, weight=0.13),
-    "swap": Move(swap, weight=0.10),
-    "insertion": Move(insertion, weight=1.0, of_order=True),
-}
+def _misfit(thing: object) -> str:
+    if isinstance(thing, Move):
+        return ""
+    return f"a {type(thing).__name__} was found, a pesto_cli.refine.moves.Move was expected"
+
+
+MOVES: Registry[Move] = Registry(
+    "pesto.moves",
+    {
+        "relocate": Move(relocate, weight=0.55),
+        "cluster": Move(cluster, weight=0.22),
+        "boundary": Move(boundary, weight=0.13),
+        "swap": Move(swap, weight=0.10),
+        "insertion": Move(insertion, weight=1.0, of_order=True),
+    },
+    _misfit,
+)
