@@ -164,3 +164,33 @@ def test_text_is_printed_in_few_places() -> None:
     calls = re.compile(r"\bprint\(|click\.s?echo\(|getLogger\(__name__")
     printing = {str(path.relative_to(ROOT)) for path in FILES if calls.search(path.read_text())}
     assert printing == PRINTING
+
+
+# Texts by which TensorFlow's ops are known; `storage.py` tells a graph that is given in place of a
+# profile.
+OF_TENSORFLOW = re.compile(
+    r"Placeholder|_Retval|_Arg$|VarHandleOp|ResourceApply|gradient_tape|gradients/|_grad\b|update_$"
+    r"|^(While|StatelessWhile|If|StatelessIf|Case|PartitionedCall|ReadVariableOp|Const)$"
+)
+KNOWS_TENSORFLOW = {"files/tensorflow_names.py", "files/storage.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_the_reader_and_its_side_know_types_and_names_of_tensorflow(path: Path) -> None:
+    if room_of(path) in TENSORFLOW or str(path.relative_to(ROOT)) in KNOWS_TENSORFLOW:
+        return
+    tree = ast.parse(path.read_text())
+    docs = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    known = [
+        str(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str | bytes)
+        and id(node) not in docs
+        and OF_TENSORFLOW.search(str(node.value))
+    ]
+    assert not known
