@@ -15,7 +15,6 @@ from pesto_cli.graphdef.fetches import (
     require_static_feeds,
     set_feed_shapes,
 )
-from pesto_cli.graphdef.garbage import young_garbage_only
 from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
 from pesto_cli.graphdef.simplify import simplify
 from pesto_cli.graphdef.sources import is_of_zoo, source_graph
@@ -23,7 +22,6 @@ from pesto_cli.graphdef.structure import check_structure
 from pesto_cli.graphdef.xla import tell_compiled_calls
 
 
-@young_garbage_only()
 def export(
     source: str,
     *,
@@ -66,7 +64,6 @@ def export(
     )
 
 
-@young_garbage_only()
 def flat_step(
     meta: Any,
     what: str,

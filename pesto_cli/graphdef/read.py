@@ -18,7 +18,6 @@ from pesto_cli.graphdef.colocation import colocation_groups
 from pesto_cli.graphdef.contraction import LEFT_OUT, Contraction, contracted, small_constants
 from pesto_cli.graphdef.devices import Site, sites
 from pesto_cli.graphdef.fetches import fetch_names, node_name
-from pesto_cli.graphdef.garbage import young_garbage_only
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
@@ -65,7 +64,6 @@ class StepGraph:
         return tuple(tuple(self.wiring.nodes[index].name for index in op) for op in self.members)
 
 
-@young_garbage_only()
 def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = False) -> StepGraph:
     """Read the training step that computes the fetches of a MetaGraphDef.
 

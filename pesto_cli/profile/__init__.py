@@ -17,7 +17,6 @@ from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine, short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import CommFit, Profile, with_comm
-from pesto_cli.graphdef.garbage import young_garbage_only
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.plugins import Registry, answered, called_with
@@ -44,7 +43,6 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
-@young_garbage_only()
 def profile(
     meta_graph: Any,
     machine: Machine,
