@@ -36,7 +36,7 @@ def unsolved(seed: int) -> Profile:
 def test_solve_computes_the_bound_of_a_problem_once(bounded: Counter[Problem]) -> None:
     profile = unsolved(1)
     limits = {"time_limit_s": 0.5, "deterministic": True}
-    api.solve(profile, search=api.Search(num_nodes=10), **limits)
+    api.solve(profile, num_nodes=10, **limits)
     assert bounded[profile.problem] == 1
     assert max(bounded.values()) == 1
 
