@@ -1,19 +1,12 @@
 """`coarsen`, `solve`, `simulate` and `compare`: profiles in, placements out."""
 
 import json
-import math
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption, SearchCommand
 from pesto_cli.cli.options import (
@@ -30,8 +23,17 @@ from pesto_cli.cli.options import (
     search_options,
     summary_option,
 )
+from pesto_cli.cli.searches import (
+    carried_over,
+    check_takes_start,
+    constrained,
+    context_from,
+    made_by,
+    parameters_from,
+    stoppable,
+)
 from pesto_cli.cli.shown import searching
-from pesto_cli.errors import INTERRUPTED, BadInputError, about
+from pesto_cli.errors import INTERRUPTED
 
 
 @click.command()
@@ -105,23 +107,23 @@ def solve(
     from pesto_cli.report.tables import comparison
 
     check_output(output, profile)
-    values = _parameters([strategy], options)
+    values = parameters_from([strategy], options)
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
-    priced = _constrained(profile, options, read, quiet)
+    priced = constrained(profile, options, read, quiet)
     start = None
     if warm_start is not None:
-        _check_takes_start(strategy)
-        start = _carried_over(warm_start, priced, quiet, read)
-    with _stoppable() as stop:
-        context = _context_from(options, stop, quiet)
+        check_takes_start(strategy)
+        start = carried_over(warm_start, priced, quiet, read)
+    with stoppable() as stop:
+        context = context_from(options, stop, quiet)
         if start is not None and start.num_by_name:
             context = replace(context, warm_start=start.placement)
         with searching(strategy, context, quiet) as watched:
             result = api.solve(priced, strategy, watched, **values)
-    made_by = _made_by(strategy, values, options) | read
-    placed = api.placement(priced, result, dict(sorted(made_by.items())))
+    parameters = made_by(strategy, values, options) | read
+    placed = api.placement(priced, result, dict(sorted(parameters.items())))
     api.write_placement(output, placed)
     if summary is not None:
         section = solved_section(priced.problem, result)
@@ -221,11 +223,11 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     else:
         some = f"all, or some of {', '.join(api.STRATEGIES)}"
         names = listed("--strategies", strategies, some)
-    values = _parameters(names, options)
-    priced = _constrained(profile, options, {}, quiet)
+    values = parameters_from(names, options)
+    priced = constrained(profile, options, {}, quiet)
     results: list[Any] = []
-    with _stoppable() as stop:
-        context = _context_from(options, stop, quiet)
+    with stoppable() as stop:
+        context = context_from(options, stop, quiet)
         for name in names:
             with searching(name, context, quiet) as watched:
                 results.append(run(priced.problem, name, watched, **values))
@@ -238,161 +240,3 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
             echo(remark, err=True)
     if stop.is_set():
         sys.exit(INTERRUPTED)
-
-
-# Options that are parameters of a strategy, and what these are called.
-PARAMETERS = {
-    "solver": "solver",
-    "num_nodes": "num_nodes",
-    "no_congestion": "congestion",
-    "balance": "balance",
-}
-
-
-def _parameters(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of parameters that options give; one that none of the strategies has is refused."""
-    from pesto_cli import api
-    from pesto_cli.strategies.context import parameters
-
-    chosen = [api.STRATEGIES.find(name) for name in names]
-    values = {name: options[option] for option, name in PARAMETERS.items()}
-    values["congestion"] = not options["no_congestion"]
-    own = set().union(*map(parameters, chosen))
-    for option, name in PARAMETERS.items():
-        if name not in own and _is_given(option):
-            raise BadInputError(
-                f"--{option.replace('_', '-')} is no option of {' or '.join(map(repr, names))}; "
-                f"it is one of {_those_with(name)}: "
-                "leave it out, or choose one of these."
-            )
-    return {name: value for name, value in values.items() if name in own}
-
-
-def _check_takes_start(strategy: str) -> None:
-    from pesto_cli import api
-    from pesto_cli.strategies.context import is_search
-
-    searches = [name for name, each in api.STRATEGIES.usable().items() if is_search(each)]
-    if strategy not in searches:
-        raise BadInputError(
-            f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
-            "out, or choose another strategy."
-        )
-
-
-def _made_by(
-    strategy: str, values: Mapping[str, Any], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What a placement depends on beside the profile, for the record."""
-    from pesto_cli import api
-    from pesto_cli.strategies.context import is_search, parameters, with_parameters
-
-    chosen = with_parameters(api.STRATEGIES[strategy], **values)
-    made_by = {"seed": options["seed"], **parameters(chosen)}
-    if is_search(chosen):
-        workers = 1 if options["deterministic"] else options["workers"]
-        made_by |= {"workers": workers, "deterministic": options["deterministic"]}
-        made_by["time_limit"] = options["time_limit"]
-    return made_by
-
-
-def _is_given(option: str) -> bool:
-    source = click.get_current_context().get_parameter_source(option)
-    return source is not ParameterSource.DEFAULT
-
-
-def _those_with(parameter: str) -> str:
-    from pesto_cli import api
-    from pesto_cli.strategies.context import parameters
-
-    known = api.STRATEGIES.usable().items()
-    return ", ".join(name for name, each in known if parameter in parameters(each))
-
-
-def _constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
-    """The profile, with the constraints that the options ask for, which go into what was read.
-
-    Word on stderr of what binds much of the step to one device.
-    """
-    from pesto_cli import api
-    from pesto_cli.data.binding import binding_note
-
-    priced = api.read_profile(profile)
-    note = None if quiet else binding_note(priced.problem)
-    if note is not None:
-        echo(f"{profile}: {note}", err=True)
-    if options.pop("keep_devices"):
-        read["keep_devices"] = True
-        with about(profile):
-            priced = api.keep_devices(priced)
-    constraints = options.pop("constraints")
-    if constraints is None:
-        return priced
-    rules = api.read_constraints(constraints)
-    read["constraints"] = asdict(rules)
-    with about(constraints):
-        return api.constrain(priced, rules)
-
-
-def _carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
-    """A placement to start from, and word on stderr of how it fits; its hash goes into `read`."""
-    from pesto_cli import api
-    from pesto_cli.report.solved import carried_text, carried_warnings
-
-    placed = api.read_placement(path)
-    read["warm_start"] = placed.file_hash
-    with about(path):
-        carried = api.carry_over(priced, placed)
-    if not quiet:
-        for text in (carried_text(carried), *carried_warnings(carried)):
-            echo(f"{path}: {text}", err=True)
-    return carried
-
-
-def _compiled_before() -> Iterator[str]:
-    """What is compiled before a search begins, in words."""
-    from pesto_cli import kernels
-    from pesto_cli.refine.moves import MOVES
-
-    if not kernels.are_kept():
-        yield "compiling kernels, once after installation: about 40 s ..."
-    if added := [name for name in MOVES if name not in MOVES.builtin]:
-        yield f"compiling search moves of other packages: {', '.join(added)} ..."
-
-
-def _context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
-    """The limits that the command's options ask for; kernels are compiled before they begin."""
-    from pesto_cli import api, ilp
-
-    ilp.SOLVERS.find(options["solver"])
-    if math.isnan(options["time_limit"]):
-        raise BadInputError("--time-limit is nan; a number of seconds was expected.")
-    for text in () if quiet else _compiled_before():
-        with suppress(OSError):  # nobody reads it: no reason to stop
-            echo(text, err=True)
-    api.warm_up()
-    limits = api.Limits(
-        time_limit_s=options["time_limit"],
-        seed=options["seed"],
-        workers=1 if options["deterministic"] else options["workers"] or os.cpu_count() or 1,
-        deterministic=options["deterministic"],
-        stop=stop,
-    )
-    return api.Context(limits=limits)
-
-
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks the search to stop with the best so far; a second one ends it."""
-    stop = threading.Event()
-
-    def ask(signum: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
