@@ -57,9 +57,10 @@ def address_of(function: Any, *values: Any) -> Any:
             raise TypingError(f"it returns {compiled.signature.return_type}, nothing was expected")
     except NumbaError as error:
         words = " ".join(STYLE.sub("", str(error)).split())
+        name = getattr(function, "__name__", repr(function))
         raise EnvironmentFailedError(
-            f"{function.__module__}.{function.__name__} cannot be compiled, mend it or uninstall "
-            f"its package: {words}"
+            f"{getattr(function, '__module__', '')}.{name} cannot be compiled, mend it or "
+            f"uninstall its package: {words}"
         ) from None
     return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from conftest import Pesto
 from installed_packages import install, install_example
+from numba import typeof
+from random_problems import random_problem
 
 from pesto_cli import api, ilp
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
@@ -26,7 +28,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.ilp.search import SolverAnswer, SolverRequest
 from pesto_cli.ilp.timetable import Timetable
 from pesto_cli.plugins import GROUPS, PlugIn, Registry, called_with, plug_ins, registry_of
-from pesto_cli.refine import refine
+from pesto_cli.refine import moves, refine
+from pesto_cli.refine.anneal import Chain
+from pesto_cli.refine.families import families_of
+from pesto_cli.refine.moves import MOVES
 
 QUICK = ("--time-limit", 1, "--quiet")
 
@@ -77,6 +82,7 @@ def test_the_example_adds_one_of_each(example: Path) -> None:
     ("command", "words"),
     [
         ("solve", ["last-device (pesto-example 0.1)", "one-device (pesto-example 0.1)"]),
+        ("solve", ["Search moves of other packages: home (pesto-example 0.1)."]),
         ("compare", ["last-device (pesto-example 0.1)", "one-device (pesto-example 0.1)"]),
         ("profile", ["constant (pesto-example 0.1)"]),
         ("run", ["last-device (pesto-example 0.1)"]),
@@ -168,6 +174,42 @@ def test_a_search_move_takes_part_in_every_search(
     assert told.code == 0
     assert "compiling search moves of other packages: home ..." in told.err
     assert "search move" not in pesto(*solve, "--quiet").err
+
+
+@pytest.mark.parametrize(
+    ("propose", "words"),
+    [
+        ("njit(lambda neighbourhood, state, random, change: state.nothing)", "attribute 'nothing'"),
+        ("njit(lambda neighbourhood: None)", "4 argument types given, but function takes 1"),
+        ("print", "builtins.print cannot be compiled, mend it or"),
+        ("3", "it is no function of numba.njit"),
+    ],
+)
+def test_a_search_move_that_cannot_be_compiled_is_left_out(
+    pesto: Pesto,
+    site: Path,
+    diamond_profile: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    propose: str,
+    words: str,
+) -> None:
+    imports = "from numba import njit\nfrom pesto_cli.refine.moves import Move\n"
+    module = f"move_{len(propose)}"
+    modules = {module: f"{imports}M = Move({propose}, 1)"}
+    install(site, f"by-{module}", "1", {"pesto.moves": {"m": f"{module}:M"}}, modules)
+    assert MOVES.usable() == MOVES.builtin
+    (warning,) = caplog.messages
+    assert warning.startswith(f"left out: search move 'm' of by-{module} 1 ({module}:M) cannot be ")
+    assert words in warning
+    assert pesto("solve", diamond_profile, "-o", tmp_path / "p.json", *QUICK).code == 0
+
+
+def test_moves_are_compiled_for_what_searches_call_them_with() -> None:
+    problem = random_problem(1, 14)
+    chain = Chain(Simulator(problem), families_of(problem, coarse=True), (0,), MOVES.builtin)
+    known = (chain._neighbourhood, chain._state, chain._random, chain._change)
+    assert [*map(typeof, known)] == [*map(typeof, moves._arguments())]
 
 
 def test_a_search_move_that_fails_ends_the_search_and_is_named(

@@ -134,8 +134,12 @@ class Registry(Mapping[str, Kind]):
     def _load(self, plug_in: PlugIn) -> Kind:
         if plug_in not in self._loaded:
             thing = plug_in.load()
-            if lacking := self._misfit(thing):
-                raise UnusableError(f"is of another kind: {lacking}")
+            try:
+                lacking = self._misfit(thing)
+            except Exception as error:  # whatever its attributes do
+                lacking = in_words(error)
+            if lacking:
+                raise UnusableError(f"cannot be used: {lacking}")
             self._loaded[plug_in] = cast(Kind, thing)
         return self._loaded[plug_in]
 

@@ -4,12 +4,23 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.kernels import address_of
 from pesto_cli.plugins import Registry
+from pesto_cli.refine.draws import Random
+from pesto_cli.refine.families import families_of
 from pesto_cli.refine.moves.boundary import boundary
 from pesto_cli.refine.moves.cluster import cluster
 from pesto_cli.refine.moves.insertion import insertion
 from pesto_cli.refine.moves.relocate import relocate
 from pesto_cli.refine.moves.swap import swap
+from pesto_cli.refine.neighbourhood import Neighbourhood
+from pesto_cli.refine.state import Change, State
 
 
 @dataclass(frozen=True)
@@ -33,9 +44,21 @@ class Move:
 
 
 def _misfit(thing: object) -> str:
-    if isinstance(thing, Move):
-        return ""
-    return f"a {type(thing).__name__} was found, a pesto_cli.refine.moves.Move was expected"
+    """Whether it is a move that can be compiled: one that cannot would end every search."""
+    if not isinstance(thing, Move):
+        return f"a {type(thing).__name__} was found, a pesto_cli.refine.moves.Move was expected"
+    try:
+        address_of(thing.propose, *_arguments())
+    except EnvironmentFailedError as error:
+        return str(error)
+    return ""
+
+
+def _arguments() -> tuple[Neighbourhood, State, Random, Change]:
+    """What a move is called with, in a step of one op."""
+    problem = Problem.build(OpGraph.build(["op"]), {"GPU": [1.0]}, PRESETS["v100x2-nvlink"])
+    neighbourhood = Neighbourhood.of(problem, families_of(problem, coarse=False))
+    return neighbourhood, State.of(1), np.ones(1, np.uint64), Change.of(1, 1)
 
 
 MOVES: Registry[Move] = Registry(
