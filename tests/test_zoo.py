@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.export import export
+from pesto_cli.graphdef.export import export, flat_step
 from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names, node_name
+from pesto_cli.graphdef.scripts import built_graph
 from pesto_cli.graphdef.structure import ancestors, check_structure
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.zoo import MODELS, build
@@ -48,6 +49,15 @@ def test_a_tiny_model_learns_after_export(tiny):
     _, _, losses = tiny
     assert all(later < earlier for earlier, later in pairwise(losses))
     assert losses[0] == pytest.approx(np.log(20), rel=0.35)
+
+
+def test_a_model_is_complete_as_it_is_built(tiny):
+    """Taken as any other graph, imported and completed, it gives the same step to the byte."""
+    name, meta, _ = tiny
+    with tensorflow().Graph().as_default():
+        other = flat_step(built_graph(build(name), name), name, as_built=True)
+    steps = [step.SerializeToString(deterministic=True) for step in (meta, other)]
+    assert steps[0] == steps[1]
 
 
 def test_two_builds_of_a_model_start_from_the_same_values(tiny):

@@ -32,12 +32,17 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
         saver = imported(meta, what)
         step = needed_nodes(meta.graph_def, map(node_name, fetches))
         guard_reads(graph, {node.name for node in step})
-        _set_collection(graph, TRAIN_OP, fetches)
-        _set_collection(graph, FEEDS, feeds)
-        if not graph.get_collection(INIT_OP):
-            _add_init_op(graph)
-        saver_def = saver.as_saver_def() if saver is not None else None
-        return tf1.train.export_meta_graph(graph=graph, saver_def=saver_def)
+        return completed(graph, saver, fetches, feeds)
+
+
+def completed(graph: Any, saver: Any, fetches: Sequence[str], feeds: Sequence[str]) -> Any:
+    """Return the default graph, with a saver or None, as a MetaGraphDef as `complete` does."""
+    _set_collection(graph, TRAIN_OP, fetches)
+    _set_collection(graph, FEEDS, feeds)
+    if not graph.get_collection(INIT_OP):
+        _add_init_op(graph)
+    saver_def = saver.as_saver_def() if saver is not None else None
+    return tensorflow().compat.v1.train.export_meta_graph(graph=graph, saver_def=saver_def)
 
 
 def register_variables(meta: Any) -> None:

@@ -17,7 +17,7 @@ from pesto_cli.graphdef.fetches import (
 )
 from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
 from pesto_cli.graphdef.simplify import simplify
-from pesto_cli.graphdef.sources import is_of_zoo, source_graph
+from pesto_cli.graphdef.sources import is_of_zoo, source_graph, zoo_step
 from pesto_cli.graphdef.structure import check_structure
 from pesto_cli.graphdef.xla import tell_compiled_calls
 
@@ -53,6 +53,9 @@ def export(
     that TensorFlow cannot import.
     """
     shapes = dict(feeds or {})
+    if is_of_zoo(source) and not (fetches or shapes or signature):
+        step = zoo_step(source)
+        return grappler.optimize(step, source) if optimize else step
     meta = source_graph(source, shapes, signature)
     return flat_step(
         meta,

@@ -6,12 +6,13 @@ from typing import Any
 
 from pesto_cli import zoo
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.completion import completed
 from pesto_cli.graphdef.containers import has_saved_model, read_meta_graph
 from pesto_cli.graphdef.event_files import event_graph
 from pesto_cli.graphdef.event_files.events import event_files
-from pesto_cli.graphdef.fetches import Shape
+from pesto_cli.graphdef.fetches import FED_TYPES, Shape
 from pesto_cli.graphdef.saved_models import signature_graph
-from pesto_cli.graphdef.scripts import built_graph, script_graph
+from pesto_cli.graphdef.scripts import script_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 ZOO = "zoo:"
@@ -34,7 +35,7 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
             " Leave it out, or name what to fetch: --fetch NAME"
         )
     if is_zoo:
-        return _zoo_graph(source)
+        return zoo_step(source)
     if is_script:
         return script_graph(Path(script), function, feeds)
     if source.endswith(".py"):
@@ -53,7 +54,14 @@ def is_of_zoo(source: str) -> bool:
     return source.lower().startswith(ZOO)
 
 
-def _zoo_graph(source: str) -> Any:
+def zoo_step(source: str) -> Any:
+    """Return the training step of a model of the zoo, as complete as `export` gives it.
+
+    It is completed where it is built, since TensorFlow takes long to import it once more.
+    """
     tf = tensorflow()
-    with tf.Graph().as_default():
-        return built_graph(zoo.build(source[len(ZOO) :]), source)
+    with tf.Graph().as_default() as graph:
+        built = zoo.build(source[len(ZOO) :])
+        fetches = [built["train_op"].name, built["loss"].name]
+        feeds = [each.name for each in graph.get_operations() if each.type in FED_TYPES]
+        return completed(graph, tf.compat.v1.train.Saver(), fetches, feeds)
