@@ -111,7 +111,7 @@ def test_a_model_that_fits_no_device_exits_3(pesto: Pesto, tmp_path: Path) -> No
     profile = save(tmp_path / "big.json", problem)
     refused = pesto("solve", profile, "-o", tmp_path / "p.json", *QUICK)
     assert refused.code == 3
-    assert "short" in refused.err
+    assert "op 'a' keeps 100 bytes of variables" in refused.err
     assert not (tmp_path / "p.json").exists()
 
 

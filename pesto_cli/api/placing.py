@@ -9,12 +9,11 @@ from pesto_cli.api.arguments import checked, expect
 from pesto_cli.changes import CarriedOver, promised
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
-from pesto_cli.evaluation.memory import unavoidable_shortfall
+from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
@@ -22,10 +21,12 @@ from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.carried_over import start_from
-from pesto_cli.strategies.context import is_search, parameters
+from pesto_cli.strategies.context import is_search, parameters, rewrites
 from pesto_cli.strategies.run import chosen, judged, run
 
 Placed = Result | Schedule | PlacementFile
+
+LESS_MEMORY = "reduce the batch size, use devices with more memory, or relax the headroom"
 
 
 @checked
@@ -52,34 +53,34 @@ def solve(
 
     Raises:
         BadInputError: no such strategy, or a limit is out of range.
-        InfeasibleError: none exists, or the strategy's only one does not fit.
+        InfeasibleError: it is proved at once that none exists, or the strategy's only one does not
+            fit.
         NoSolutionError: the search ended before it found one, and none of either is proved.
 
     Example:
         >>> solve(profile, time_limit_s=10, workers=4).makespan_us
     """
     problem = profile.problem
-    result = _run(problem, [strategy], context or Context(), options)[0]
+    context, values = _settings([strategy], context or Context(), options)
+    reason = None if rewrites(chosen(strategy)) else unavoidable_shortfall(problem)
+    if reason is not None:
+        raise InfeasibleError(f"no placement can fit into memory: {reason}; {LESS_MEMORY}.")
+    result = run(problem, strategy, context, **values)
     if result.status is not SolveStatus.OUT_OF_MEMORY:
         return result
-    reason = unavoidable_shortfall(problem)
-    kind = NoSolutionError if reason is None and is_search(chosen(strategy)) else InfeasibleError
+    kind = NoSolutionError if is_search(chosen(strategy)) else InfeasibleError
     error = kind(
         f"no placement that {result.strategy} found in {result.runtime_s:.1f} s fits into memory: "
-        f"{shortfall_text(problem, result)} ({reason or 'more time may find one that fits'}); "
-        "reduce the batch size, use devices with more memory, or relax the headroom."
+        f"{shortfall_text(problem, result)} (more time may find one that fits); {LESS_MEMORY}."
     )
     error.add_note(memory_text(result.memory_peaks))
     raise error
 
 
-def _run(
-    problem: Problem,
-    strategies: Sequence[str | Strategy],
-    context: Context,
-    options: Mapping[str, Any],
-) -> list[Result]:
-    """Let strategies solve a problem with options of the context and parameters of their own."""
+def _settings(
+    strategies: Sequence[str | Strategy], context: Context, options: Mapping[str, Any]
+) -> tuple[Context, dict[str, Any]]:
+    """The context with the options that it takes, and the others: parameters of the strategies."""
     limits, others = ({field.name for field in fields(kind)} for kind in (Limits, Context))
     own = set().union(*(parameters(chosen(each)) for each in strategies))
     for name in options:
@@ -90,8 +91,7 @@ def _run(
             )
     given = [{name: options[name] for name in options.keys() & names} for names in (limits, others)]
     context = replace(context, limits=replace(context.limits, **given[0]), **given[1])
-    values = {name: options[name] for name in options.keys() & own}
-    return [run(problem, each, context, **values) for each in strategies]
+    return context, {name: options[name] for name in options.keys() & own}
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -125,7 +125,8 @@ def compare(
         raise BadInputError(
             f"no strategy is to be compared; one or more of {', '.join(STRATEGIES)} were expected."
         )
-    results = _run(profile.problem, every, context or Context(), options)
+    context, values = _settings(every, context or Context(), options)
+    results = [run(profile.problem, each, context, **values) for each in every]
     return Comparison(profile.problem, tuple(results))
 
 

@@ -107,42 +107,6 @@ def _held(
     return since_us, np.cumsum(change)
 
 
-def unavoidable_shortfall(problem: Problem) -> str | None:
-    """Why no placement at all can fit into memory, if a simple reason proves it.
-
-    Variables need their place on some device; and while an op runs, its device holds the variables
-    of its colocation group, the op's inputs and its outputs (aliases are not counted).
-    """
-    graph, capacity = problem.graph, problem.capacity_bytes
-    resident = np.bincount(graph.colocation_group, graph.resident_bytes, minlength=graph.num_groups)
-    for devices in np.unique(problem.group_allowed, axis=0):
-        confined = ~(problem.group_allowed & ~devices).any(axis=1)
-        needed, room = resident[confined].sum(), capacity[devices].sum()
-        if needed > room:
-            names = [problem.machine.devices[index].name for index in np.flatnonzero(devices)]
-            return (
-                f"variables that may lie on {', '.join(names)} alone take {int(needed):,} bytes, "
-                f"{int(room):,} may be used there"
-            )
-    own = np.where(graph.alias_source < 0, graph.held_bytes, 0)
-    taken = graph.consumer_on_host | (graph.alias_source[graph.consumer_tensor] >= 0)
-    inputs = np.where(taken, 0, graph.held_bytes[graph.consumer_tensor])
-    held = (
-        resident[graph.colocation_group]
-        + np.bincount(graph.tensor_producer, own, minlength=graph.num_ops)
-        + np.bincount(graph.consumers, inputs, minlength=graph.num_ops)
-    )
-    largest = np.where(problem.allowed, capacity, 0).max(axis=1)
-    short = np.where(problem.min_duration_us > 0, held - largest, 0.0)
-    op = int(short.argmax())
-    if short[op] <= 0:
-        return None
-    return (
-        f"op {graph.names[op]!r} alone needs {int(held[op]):,} bytes for its variables, inputs and "
-        f"outputs, the largest device that may run it has {int(largest[op]):,}"
-    )
-
-
 def memory_columns(graph: OpGraph) -> tuple[IntArray, ...]:
     """What `peak_held_bytes` has to know of a graph; at the end, its tensors, last ones first."""
     position = np.empty(graph.num_ops, dtype=np.int64)

@@ -30,7 +30,8 @@ class Strategy(Protocol):
     Any callable of this form is a strategy. Those of pesto are frozen dataclasses whose fields are
     their parameters. One that has a true attribute `is_search` improves its solution until the
     limits end it, and starts from a warm start; others build one solution, and heed neither a warm
-    start nor the number of workers.
+    start nor the number of workers. One that has a true attribute `rewrites` may answer with
+    another graph: it is asked even where no placement of the graph as it is can fit into memory.
     """
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
@@ -40,6 +41,11 @@ class Strategy(Protocol):
 def is_search(strategy: Strategy) -> bool:
     """Whether a strategy improves its solution until the limits end it."""
     return bool(getattr(strategy, "is_search", False))
+
+
+def rewrites(strategy: Strategy) -> bool:
+    """Whether a strategy may answer with another graph than it was given."""
+    return bool(getattr(strategy, "rewrites", False))
 
 
 def parameters(strategy: Strategy) -> dict[str, Any]:

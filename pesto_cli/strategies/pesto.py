@@ -18,6 +18,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress, optimal_up_to_us
 from pesto_cli.data.schedule import Placement, Schedule, objective, shortfall_bytes
 from pesto_cli.data.solution import Solution
+from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
 from pesto_cli.refine import refine
@@ -93,6 +94,10 @@ class Pesto:
         if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
             del starts[WARM_START]  # It would lead away from a better one.
         coarse = CoarseSolution([], 0.0)
+        hopeless = unavoidable_shortfall(problem)
+        if hopeless is not None:
+            left_out = f"no placement can fit into memory, so none was searched for: {hopeless}."
+            return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us, (left_out,))
         if not context.limits.stop.is_set():
             incumbent.begin("coarse ILP")
             coarse = self.solve_coarsely(simulator, share(ilp_share), list(starts.values()))

@@ -1,0 +1,131 @@
+"""Proofs that no placement at all fits into memory, found without a search.
+
+Each proof is a lower bound on what has to lie somewhere, by the execution model, against the memory
+that may be used there. What none of them refutes may still fit nowhere.
+"""
+
+import numpy as np
+
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+
+# Sets of devices that variables are confined to. A machine has few kinds; pins could add many.
+MOST_DEVICE_SETS = 256
+
+
+def unavoidable_shortfall(problem: Problem) -> str | None:
+    """Why no placement can fit into memory, with op and bytes; None if nothing proves it."""
+    for proof in (_large_group, _crowded_devices, _large_op):
+        reason = proof(problem)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _large_group(problem: Problem) -> str | None:
+    """The variables of a colocation group lie together on one device that may run all of it."""
+    graph, kept = problem.graph, _kept_bytes(problem)
+    largest = np.where(problem.group_allowed, problem.capacity_bytes, -1.0).argmax(axis=1)
+    short = kept - problem.capacity_bytes[largest]
+    group = int(short.argmax()) if len(short) else -1
+    if group < 0 or short[group] <= 0:
+        return None
+    op = _largest(problem, graph.groups[group])
+    own = f"op {graph.names[op]!r} keeps"
+    if graph.resident_bytes[op] < kept[group]:
+        own = f"op {_with_bytes(problem, op)} and others that share its device keep"
+    room = _room(problem, int(largest[group]))
+    return f"{own} {int(kept[group]):,} bytes of variables, and {room}"
+
+
+def _crowded_devices(problem: Problem) -> str | None:
+    """Variables that may lie on some devices alone have to fit there together.
+
+    These are Hall's conditions, as if variables could be divided among devices, for the sets of
+    devices that groups may run on and unions of these.
+    """
+    patterns, pattern = np.unique(problem.group_allowed, axis=0, return_inverse=True)
+    kept = np.bincount(pattern.reshape(-1), _kept_bytes(problem), minlength=len(patterns))
+    for devices in _unions(patterns):
+        confined = np.logical_not((patterns & ~devices).any(axis=1))
+        needed, room = kept[confined].sum(), problem.capacity_bytes[devices].sum()
+        if needed > room:
+            inside = confined[pattern.reshape(-1)][problem.graph.colocation_group]
+            names = [problem.machine.devices[index].name for index in np.flatnonzero(devices)]
+            return (
+                f"variables that may lie on {', '.join(names)} alone take {int(needed):,} bytes, "
+                f"{int(room):,} may be used there; the largest are those of op "
+                f"{_with_bytes(problem, _largest(problem, np.flatnonzero(inside)))}"
+            )
+    return None
+
+
+def _large_op(problem: Problem) -> str | None:
+    """While an op runs, its device holds its inputs and outputs beside variables.
+
+    These are the variables of its colocation group, and those that may lie on no other device. An
+    alias counts nothing, nor does a tensor that may lie in a variable.
+    """
+    group = problem.graph.colocation_group
+    passing, kept = _passing_bytes(problem), _kept_bytes(problem)
+    is_bound = problem.group_allowed.sum(axis=1) == 1
+    bound = (problem.group_allowed & is_bound[:, None]).T @ kept
+    beside = np.where(is_bound[group], 0.0, kept[group])
+    needed = passing[:, None] + beside[:, None] + bound
+    # An op that takes no time holds nothing.
+    short = np.where(problem.duration_us > 0, needed - problem.capacity_bytes, -np.inf)
+    least = np.where(problem.allowed, short, np.inf).min(axis=1, initial=np.inf)
+    op = int(least.argmax()) if len(least) else -1
+    if op < 0 or least[op] <= 0:
+        return None
+    where = int(np.where(problem.allowed[op], short[op], np.inf).argmin())
+    variables = int(needed[op, where] - passing[op])
+    return (
+        f"op {problem.graph.names[op]!r} needs {int(passing[op]):,} bytes for its inputs and "
+        f"outputs beside {variables:,} bytes of variables, and {_room(problem, where)}"
+    )
+
+
+def _kept_bytes(problem: Problem) -> FloatArray:
+    """`[num_groups]`: what a colocation group keeps throughout the step."""
+    graph = problem.graph
+    return np.bincount(
+        graph.colocation_group, graph.resident_bytes, minlength=graph.num_groups
+    ).astype(np.float64)
+
+
+def _passing_bytes(problem: Problem) -> FloatArray:
+    """`[num_ops]`: the least that the inputs and outputs of an op take while it runs."""
+    graph = problem.graph
+    is_alias = graph.alias_source >= 0
+    made = np.where(is_alias, 0, graph.held_bytes)
+    is_elsewhere = graph.consumer_on_host | is_alias[graph.consumer_tensor]
+    taken = np.where(is_elsewhere, 0, graph.held_bytes[graph.consumer_tensor])
+    outputs = np.bincount(graph.tensor_producer, made, minlength=graph.num_ops)
+    inputs = np.bincount(graph.consumers, taken, minlength=graph.num_ops)
+    passing: FloatArray = (outputs + inputs).astype(np.float64)
+    return passing
+
+
+def _unions(patterns: BoolArray) -> list[BoolArray]:
+    """Sets of devices and unions of these, `MOST_DEVICE_SETS` at most; small ones first."""
+    found = {tuple(row) for row in patterns.tolist()}
+    for row in sorted(found, key=sum):
+        found |= {tuple(np.logical_or(row, other).tolist()) for other in found}
+        if len(found) > MOST_DEVICE_SETS:
+            break
+    return [np.array(row) for row in sorted(found, key=lambda row: (sum(row), row))]
+
+
+def _largest(problem: Problem, ops: IntArray) -> int:
+    """Of some ops, the one that keeps most."""
+    return int(ops[problem.graph.resident_bytes[ops].argmax()])
+
+
+def _with_bytes(problem: Problem, op: int) -> str:
+    return f"{problem.graph.names[op]!r} ({int(problem.graph.resident_bytes[op]):,} bytes)"
+
+
+def _room(problem: Problem, device: int) -> str:
+    name, room = problem.machine.devices[device].name, int(problem.capacity_bytes[device])
+    return f"{name}, the largest device that may run it, has {room:,} to use"
