@@ -1,6 +1,5 @@
 """The command line: each command reads, calls, writes and echoes."""
 
-import gc
 import io
 import os
 import sys
@@ -23,14 +22,9 @@ from pesto_cli.cli.running import run, worker
 from pesto_cli.cli.streams import open_standard_streams
 from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedError, PestoError
 
-# Commands make millions of small objects, of which nearly all stay until the end. Looking for
-# garbage among them after every 700 new ones, as Python does, takes up to a quarter of the time.
-NEW_OBJECTS_PER_COLLECTION = 100_000
-
 
 def main() -> None:
     """Run the command line, and turn every outcome into its exit code."""
-    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     open_standard_streams()
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
