@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from numba import config, njit, typeof
@@ -33,11 +34,21 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     It runs without the interpreter's lock. Where numba can write nowhere, every process compiles.
     """
-    compiled: Any = njit(nogil=True)(function)
+    # Without these two, it would take over what the step has that calls it.
+    compiled: Any = njit(nogil=True, _nrt=True, forceinline=False)(function)
     if not config.DISABLE_JIT:
         with suppress(RuntimeError):  # there is no folder to write to
             compiled._cache = _Kept(function)
     return compiled
+
+
+def step(function: Callable[..., Any]) -> Any:
+    """A part of kernels, put in place of its calls; only kernels and other steps can call it.
+
+    It makes no arrays and returns none, so numba counts no references to its arguments (as in
+    `numba.misc.mergesort`). So it costs nothing to pass it tuples of many arrays.
+    """
+    return njit(nogil=True, _nrt=False, forceinline=True, no_cpython_wrapper=True)(function)
 
 
 def address_of(function: Any, *values: Any) -> Any:
@@ -97,7 +108,7 @@ call_at = _call if config.DISABLE_JIT else intrinsic(_call_at)
 
 
 def kernels() -> dict[str, Any]:
-    """The kernels of all modules that are loaded, by name."""
+    """The kernels and steps of all modules that are loaded, by name."""
     modules = [module for name, module in sys.modules.items() if name.startswith("pesto_cli")]
     values = [value for module in modules for value in vars(module).values()]
     every = [value for value in values if isinstance(value, Dispatcher)]
@@ -109,7 +120,28 @@ def are_kept() -> bool:
     return all(
         isinstance(each._cache, _Kept) and each._cache.has_one_for(each.targetctx)
         for each in kernels().values()
+        if not each.targetoptions["forceinline"]
     )
+
+
+def _files(module: dict[str, Any]) -> set[str]:
+    """The file of a module with kernels, and those it has kernels, steps and tuples from.
+
+    numba itself looks at the one file alone, and a kernel would outlive the steps that it contains.
+    """
+    files = {module["__file__"]}
+    for value in list(module.values()):
+        if isinstance(value, Dispatcher):
+            used = value.py_func.__globals__
+        elif (
+            isinstance(value, type) and issubclass(value, tuple) and value.__module__ in sys.modules
+        ):
+            used = vars(sys.modules[value.__module__])
+        else:
+            continue
+        if used.get("__file__", module["__file__"]) not in files:
+            files |= _files(used)
+    return files
 
 
 class _Sealed(CompileResultCacheImpl):  # type: ignore[misc]
@@ -130,6 +162,13 @@ class _Kept(FunctionCache):  # type: ignore[misc]
     """numba's cache of one function, but what cannot be read is not there."""
 
     _impl_class = _Sealed
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        files = sorted(_files(function.__globals__))
+        self._cache_file._source_stamp = [
+            sha256(Path(file).read_bytes()).digest() for file in files
+        ]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

@@ -89,8 +89,9 @@ def compiled() -> dict[str, Any]:
 
 
 def test_the_warm_up_reaches_every_kernel(compiled: dict[str, Any]) -> None:
-    written = sum(path.read_text().count("@kernel\n") for path in ROOT.rglob("*.py"))
-    assert len(compiled["before"]) == written > 0
+    written = [path.read_text() for path in ROOT.rglob("*.py")]
+    number = sum(text.count("@kernel\n") + text.count("@step\n") for text in written)
+    assert len(compiled["before"]) == number > 0
     assert set(compiled["reached"]) == set(compiled["before"])
 
 
@@ -164,6 +165,61 @@ def test_a_kernel_that_numba_kept_without_its_hash_is_compiled_again(tmp_path: P
     assert loaded(tmp_path, njit(cache=True)).plus(1, 2) == 3
     assert hits_and_misses(tmp_path) == (0, 1)
     assert hits_and_misses(tmp_path) == (1, 0)
+
+
+PAIR = """
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+"""
+STEP = """
+from pesto_cli.kernels import step
+
+@step
+def difference(pair):
+    return pair.other - pair.one
+"""
+WHOLE = """
+from pair import Pair
+from parts import difference
+from pesto_cli.kernels import kernel
+
+@kernel
+def minus(one, other):
+    return difference(Pair(one, other))
+"""
+CALL = """
+import sys
+sys.path.insert(0, {folder!r})
+from whole import minus
+print(minus(1, 3), sum(minus.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_is_compiled_again_when_a_step_or_tuple_of_another_file_has_changed(
+    tmp_path: Path,
+) -> None:
+    def difference_and_hits() -> list[str]:
+        call = [sys.executable, "-B", "-c", CALL.format(folder=str(tmp_path))]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    for name, text in {"pair": PAIR, "parts": STEP, "whole": WHOLE}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert difference_and_hits() == ["2", "0"]
+    assert difference_and_hits() == ["2", "1"]
+    (tmp_path / "parts.py").write_text(STEP.replace("-", "+"))
+    assert difference_and_hits() == ["4", "0"]
+    assert difference_and_hits() == ["4", "1"]
+    (tmp_path / "parts.py").write_text(STEP)
+    assert difference_and_hits() == ["2", "0"]
+    # For numba this is no other type.
+    fields = "one: int\n    other: int", "other: int\n    one: int"
+    (tmp_path / "pair.py").write_text(PAIR.replace(*fields))
+    assert difference_and_hits() == ["-2", "0"]
 
 
 def test_a_full_disk_keeps_no_kernel_and_stops_nobody(

@@ -1,0 +1,74 @@
+"""Step 1 of an instant, first part: ops end."""
+
+from pesto_cli.evaluation.simulator.heaps import SIGNAL_ARRIVES, push_event, push_ready
+from pesto_cli.evaluation.simulator.state import Given, State, append
+from pesto_cli.kernels import step
+
+
+@step
+def end_ops(given: Given, state: State, now: float) -> None:
+    """Ops end: their devices are idle, and consumers there can take their outputs."""
+    running, end_us = state.devices.running, state.ops.end_us
+    for here in range(len(running)):
+        op = running[here]
+        if op >= 0 and end_us[op] <= now:
+            running[here] = -1
+            data_crosses, signals_data = release_consumers(given, state, op, here)
+            if release_successors(given, state, op, here) or signals_data:
+                send_signals(state, op, now + given.machine.signal_us)
+            if data_crosses:
+                append(state.produced, op)
+
+
+@step
+def release_consumers(given: Given, state: State, op: int, here: int) -> tuple[bool, bool]:
+    """Consumers on an op's device can take its outputs.
+
+    Returns:
+        Whether data goes to other devices, and whether signals do, as tensors in host memory:
+        then these devices are targets.
+    """
+    graph, crosses, signals = given.graph, False, False
+    first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
+    for entry in range(graph.consumer_offsets[first], graph.consumer_offsets[last]):
+        consumer = graph.consumers[entry]
+        where = given.device[consumer]
+        if where == here:
+            release(given, state, consumer, here)
+        elif graph.consumer_on_host[entry]:
+            signals = state.devices.is_target[where] = True
+        else:
+            crosses = True
+    return crosses, signals
+
+
+@step
+def release_successors(given: Given, state: State, op: int, here: int) -> bool:
+    """Control edges within a device; whether there are others, to what is a target then."""
+    graph, signals = given.graph, False
+    for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
+        successor = graph.control_successors[entry]
+        where = given.device[successor]
+        if where == here:
+            release(given, state, successor, here)
+        else:
+            signals = state.devices.is_target[where] = True
+    return signals
+
+
+@step
+def release(given: Given, state: State, op: int, here: int) -> None:
+    """One thing that an op waits for has arrived; after the last, the op is ready."""
+    state.ops.awaits[op] -= 1
+    if state.ops.awaits[op] == 0 and len(given.queue) == 0:
+        push_ready(state.ready, here, op)
+
+
+@step
+def send_signals(state: State, op: int, arrival_us: float) -> None:
+    """A signal goes to every target."""
+    is_target = state.devices.is_target
+    for where in range(len(is_target)):
+        if is_target[where]:
+            is_target[where] = False
+            push_event(state.events, arrival_us, SIGNAL_ARRIVES, op * len(is_target) + where)

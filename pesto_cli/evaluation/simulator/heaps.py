@@ -1,0 +1,122 @@
+"""Binary min-heaps: what happens when, and the ops of every device that are ready."""
+
+from typing import NamedTuple
+
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.kernels import step
+
+
+class Events(NamedTuple):
+    """What will happen; the first is the earliest. Those of one instant may leave in any order.
+
+    time_us: `[capacity]`.
+    code: `[capacity]`, the kind of event, and the signal or sending that it is about.
+    size: `[1]`, how many there are.
+    """
+
+    time_us: FloatArray
+    code: IntArray
+    size: IntArray
+
+
+# Kinds: a signal or transfer arrives; an end has kept a tensor waiting for long enough.
+SIGNAL_ARRIVES, TRANSFER_ARRIVES, SENDER_HAS_WAITED, RECEIVER_HAS_WAITED = range(4)
+NUM_KINDS = 4
+
+
+class ReadyOps(NamedTuple):
+    """The ready ops of each device, a heap for each; lowest key first, ties to the lowest index.
+
+    op: `[num_ops]`, the heaps one after the other.
+    first: `[num_devices + 1]`, where each has its place.
+    size: `[num_devices]`, how many ops each has.
+    key: `[num_ops]`.
+    """
+
+    op: IntArray
+    first: IntArray
+    size: IntArray
+    key: FloatArray
+
+
+@step
+def push_event(events: Events, time_us: float, kind: int, item: int) -> None:
+    """Something will happen."""
+    times, codes, child = events.time_us, events.code, events.size[0]
+    code = item * NUM_KINDS + kind
+    while child > 0:
+        parent = (child - 1) >> 1
+        if times[parent] <= time_us:
+            break
+        times[child], codes[child] = times[parent], codes[parent]
+        child = parent
+    times[child], codes[child] = time_us, code
+    events.size[0] += 1
+
+
+@step
+def pop_event(events: Events) -> tuple[int, int]:
+    """Take the earliest event out; gives its kind and what it is about."""
+    times, codes, size = events.time_us, events.code, events.size[0] - 1
+    earliest = codes[0]
+    time, last = times[size], codes[size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and times[child + 1] < times[child]:
+            child += 1
+        if times[child] >= time:
+            break
+        times[parent], codes[parent] = times[child], codes[child]
+        parent = child
+    times[parent], codes[parent] = time, last
+    events.size[0] = size
+    return earliest % NUM_KINDS, earliest // NUM_KINDS
+
+
+@step
+def is_due(events: Events, now: float) -> bool:
+    """Whether anything happens at this instant."""
+    return bool(events.size[0] > 0 and events.time_us[0] <= now)
+
+
+@step
+def push_ready(ready: ReadyOps, here: int, op: int) -> None:
+    """An op is ready on its device."""
+    ops, key, first, child = ready.op, ready.key, ready.first[here], ready.size[here]
+    while child > 0:
+        parent = (child - 1) >> 1
+        above = ops[first + parent]
+        if key[above] < key[op] or (key[above] == key[op] and above < op):
+            break
+        ops[first + child] = above
+        child = parent
+    ops[first + child] = op
+    ready.size[here] += 1
+
+
+@step
+def pop_ready(ready: ReadyOps, here: int) -> int:
+    """Take the first op of a device out."""
+    ops, key, first, size = ready.op, ready.key, ready.first[here], ready.size[here] - 1
+    top: int = ops[first]
+    last = ops[first + size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        down = ops[first + child]
+        if child + 1 < size:
+            right = ops[first + child + 1]
+            if key[right] < key[down] or (key[right] == key[down] and right < down):
+                child, down = child + 1, right
+        if key[down] > key[last] or (key[down] == key[last] and down > last):
+            break
+        ops[first + parent] = down
+        parent = child
+    ops[first + parent] = last
+    ready.size[here] = size
+    return top

@@ -1,0 +1,63 @@
+"""Times along the edges of a placed graph, without queueing."""
+
+import numpy as np
+
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
+from pesto_cli.kernels import kernel
+
+
+@kernel
+def transfer_us(machine: KernelMachine, src: int, dst: int, num_bytes: int) -> float:
+    """How long the transfer of a tensor occupies its link."""
+    least_us: float = machine.min_us[src, dst]
+    sent_us: float = machine.latency_us[src, dst] + machine.us_per_byte[src, dst] * num_bytes
+    return max(least_us, sent_us)
+
+
+@kernel
+def longest_tails(
+    order: IntArray,
+    duration_us: FloatArray,
+    graph: KernelGraph,
+    machine: KernelMachine,
+    device: IntArray,
+) -> FloatArray:
+    """`[num_ops]`: own duration and the longest way to the end behind it."""
+    offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
+    tail = np.zeros(len(order))
+    for op in order[::-1]:
+        here, longest = device[op], 0.0
+        for tensor in range(graph.op_tensors[op], graph.op_tensors[op + 1]):
+            for entry in range(offsets[tensor], offsets[tensor + 1]):
+                where = device[consumers[entry]]
+                delay = 0.0
+                if where != here and on_host[entry]:
+                    delay = machine.signal_us
+                elif where != here:
+                    delay = transfer_us(machine, here, where, graph.tensor_bytes[tensor])
+                longest = max(longest, delay + tail[consumers[entry]])
+        for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
+            after = graph.control_successors[entry]
+            delay = 0.0 if device[after] == here else machine.signal_us
+            longest = max(longest, delay + tail[after])
+        tail[op] = duration_us[op] + longest
+    return tail
+
+
+@kernel
+def transfers_us(graph: KernelGraph, machine: KernelMachine, device: IntArray) -> float:
+    """How long all transfers of a placement take together, in whatever order."""
+    offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
+    last_sent = np.full(len(machine.channel), -1, np.int64)  # to each device
+    total = 0.0
+    for op in range(len(device)):
+        here = device[op]
+        for tensor in range(graph.op_tensors[op], graph.op_tensors[op + 1]):
+            for entry in range(offsets[tensor], offsets[tensor + 1]):
+                where = device[consumers[entry]]
+                if where == here or on_host[entry] or last_sent[where] == tensor:
+                    continue
+                last_sent[where] = tensor
+                total += transfer_us(machine, here, where, graph.tensor_bytes[tensor])
+    return total
