@@ -93,24 +93,26 @@ def cost_us(makespan_us: float, excess: float, transfers: float, penalty: float)
 @kernel
 def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: float) -> Evaluation:
     """Simulate the list schedule by rank + offset; given up as soon as the cost exceeds a limit."""
+    # Columns are taken out of their tuple once, not for every op: that counts references.
+    graph, machine, order = data.graph, data.machine, data.topological_order
+    duration_us, goes_first = graph.duration_us, data.goes_first
     num_ops = len(device)
-    transfers = transfers_us(data.graph, data.machine, device)
+    transfers = transfers_us(graph, machine, device)
     limit_us -= TRANSFERS_SHARE * transfers  # of the makespan from here on
     duration, load = np.empty(num_ops), np.zeros(len(data.capacity_bytes))
     for op in range(num_ops):
-        duration[op] = data.graph.duration_us[op, device[op]]
+        duration[op] = duration_us[op, device[op]]
         load[device[op]] += duration[op]
     if load.max() > limit_us:
         return Evaluation(np.inf, 0.0, transfers, duration, duration)
-    order = data.topological_order
-    tail = longest_tails(order, duration, data.graph, data.machine, device)
+    tail = longest_tails(order, duration, graph, machine, device)
     key = np.empty(num_ops)
     for op in range(num_ops):
         if tail[op] > limit_us:
             return Evaluation(np.inf, 0.0, transfers, duration, key)
-        key[op] = -np.inf if data.goes_first[op] else -(tail[op] + offset[op])
+        key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
     start, end, rank, tensor, dst, sent, arrived = simulate(
-        data.graph, data.machine, data.waits, device, key, order[:0], tail, limit_us
+        graph, machine, data.waits, device, key, order[:0], tail, limit_us
     )
     makespan = 0.0
     for op in range(num_ops):
@@ -124,14 +126,21 @@ def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: flo
 
 
 @kernel
-def _excess(  # type: ignore[no-untyped-def]
-    data: CostData, device: IntArray, start, end, tensor, dst, sent, arrived
+def _excess(
+    data: CostData,
+    device: IntArray,
+    start: FloatArray,
+    end: FloatArray,
+    tensor: IntArray,
+    dst: IntArray,
+    sent: FloatArray,
+    arrived: FloatArray,
 ) -> float:
     """The share by which peaks exceed capacities, all devices together."""
-    memory, capacity = data.memory, data.capacity_bytes
+    memory, capacity, resident_bytes = data.memory, data.capacity_bytes, data.resident_bytes
     resident = np.zeros(len(capacity), np.int64)
     for op in range(len(device)):
-        resident[device[op]] += data.resident_bytes[op]
+        resident[device[op]] += resident_bytes[op]
     if surely_fits(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):
         return 0.0
     peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
