@@ -37,8 +37,8 @@ from pesto_cli.errors import BadInputError
     "--source",
     cls=ChoiceOption,
     choices=SOURCES,
-    help="analytic, csv:FILE, trace:FILE, or run, on devices that exist.  [default: analytic, or "
-    "run where it can]",
+    help="{names}: csv and trace with a file, as in csv:FILE, and run on devices that exist.  "
+    "[default: run where it can, else analytic]",
 )
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's.")
 @click.option("--cpu-offload", is_flag=True, help="Price GPU ops on the CPU too.")
