@@ -1,7 +1,7 @@
 """A graph of 100,000 ops, solved in a fresh process: `python -m benchmarks.large`.
 
 The Transformer of Pesto, section 5.2, with 153 layers in encoder and decoder, on two GPUs of 80 GB,
-which the expert's placement needs. Its profile is made once (some minutes, 4 GiB), and kept.
+which the expert's placement needs. Its profile is made once (some minutes, 3 GiB), and kept.
 """
 
 import argparse
