@@ -12,8 +12,10 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Held, MemoryPeak
 from pesto_cli.data.schedule import Schedule
-from pesto_cli.evaluation.memory import memory_columns, memory_peak, surely_fits
+from pesto_cli.evaluation.copies import MemoryColumns, surely_fits
+from pesto_cli.evaluation.memory import memory_peak
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.times import Times
 from pesto_cli.report.memory import memory_text
 
 GPU0, GPU1 = 1, 2
@@ -90,21 +92,9 @@ def test_a_device_with_variables_alone_holds_them_from_the_start() -> None:
 
 def fits_surely(problem: Problem, schedule: Schedule, capacity: np.ndarray) -> bool:
     resident = np.bincount(schedule.device, problem.graph.resident_bytes, problem.num_devices)
-    transfers = schedule.transfers
-    return bool(
-        surely_fits(
-            memory_columns(problem.graph),
-            schedule.device,
-            schedule.start_us,
-            schedule.end_us,
-            transfers.tensor,
-            transfers.dst,
-            transfers.start_us,
-            transfers.end_us,
-            resident.astype(np.int64),
-            capacity,
-        )
-    )
+    columns = MemoryColumns.of(problem.graph)
+    times = Times.of(schedule.start_us, schedule.end_us, schedule.transfers)
+    return bool(surely_fits(columns, schedule.device, times, resident.astype(np.int64), capacity))
 
 
 @pytest.mark.parametrize("seed", range(5))

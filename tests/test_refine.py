@@ -184,7 +184,7 @@ def test_giving_up_at_a_limit_is_right(seed: int) -> None:
             none,
             tail,
             limit_us,
-        )[2]
+        ).rank
         return bool((rank >= 0).all())
 
     assert finishes(makespan * (1 + 1e-9))

@@ -9,15 +9,16 @@ Most moves leave the makespan as it is; the last term tells those apart that lea
 more room.
 """
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.memory import memory_columns, peak_held_bytes, surely_fits
+from pesto_cli.evaluation.copies import MemoryColumns, peak_held_bytes, surely_fits
 from pesto_cli.evaluation.simulator import Simulator, longest_tails, simulate, transfers_us
 from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
+from pesto_cli.evaluation.times import Times
 from pesto_cli.kernels import kernel
 
 TRANSFERS_SHARE = 0.05  # see above, and docs/search.md
@@ -29,7 +30,7 @@ class CostData(NamedTuple):
     graph, machine: of the simulator.
     waits, goes_first: `[num_ops]`, likewise.
     topological_order: `[num_ops]`.
-    memory: see `memory_columns`.
+    memory: of the graph.
     resident_bytes: `[num_ops]`.
     capacity_bytes: `[num_devices]`.
     may_exceed: whether a device could be full at all.
@@ -40,7 +41,7 @@ class CostData(NamedTuple):
     waits: IntArray
     goes_first: BoolArray
     topological_order: IntArray
-    memory: Any
+    memory: MemoryColumns
     resident_bytes: IntArray
     capacity_bytes: FloatArray
     may_exceed: bool
@@ -55,7 +56,7 @@ class CostData(NamedTuple):
             waits=simulator.kernel_waits,
             goes_first=simulator.kernel_first,
             topological_order=graph.topological_order,
-            memory=memory_columns(graph),
+            memory=MemoryColumns.of(graph),
             resident_bytes=graph.resident_bytes,
             capacity_bytes=simulator.problem.capacity_bytes,
             may_exceed=_may_exceed(simulator.problem),
@@ -111,39 +112,28 @@ def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: flo
         if tail[op] > limit_us:
             return Evaluation(np.inf, 0.0, transfers, duration, key)
         key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
-    start, end, rank, tensor, dst, sent, arrived = simulate(
-        graph, machine, data.waits, device, key, order[:0], tail, limit_us
-    )
-    makespan = 0.0
+    rank, times = simulate(graph, machine, data.waits, device, key, order[:0], tail, limit_us)
+    makespan, end_us = 0.0, times.end_us
     for op in range(num_ops):
         if rank[op] < 0:
             return Evaluation(np.inf, 0.0, transfers, duration, key)
-        makespan = max(makespan, end[op])
+        makespan = max(makespan, end_us[op])
     excess = 0.0
     if data.may_exceed and makespan <= limit_us:
-        excess = _excess(data, device, start, end, tensor, dst, sent, arrived)
-    return Evaluation(makespan, excess, transfers, start, key)
+        excess = _excess(data, device, times)
+    return Evaluation(makespan, excess, transfers, times.start_us, key)
 
 
 @kernel
-def _excess(
-    data: CostData,
-    device: IntArray,
-    start: FloatArray,
-    end: FloatArray,
-    tensor: IntArray,
-    dst: IntArray,
-    sent: FloatArray,
-    arrived: FloatArray,
-) -> float:
+def _excess(data: CostData, device: IntArray, times: Times) -> float:
     """The share by which peaks exceed capacities, all devices together."""
     memory, capacity, resident_bytes = data.memory, data.capacity_bytes, data.resident_bytes
     resident = np.zeros(len(capacity), np.int64)
     for op in range(len(device)):
         resident[device[op]] += resident_bytes[op]
-    if surely_fits(memory, device, start, end, tensor, dst, sent, arrived, resident, capacity):
+    if surely_fits(memory, device, times, resident, capacity):
         return 0.0
-    peak = peak_held_bytes(memory, device, start, end, tensor, dst, sent, arrived, resident)
+    peak = peak_held_bytes(memory, device, times, resident)
     excess = 0.0
     for here in range(len(capacity)):
         if peak[here] > capacity[here]:

@@ -10,8 +10,6 @@ loses (`CommModel`). Where the link says that computing ends keep transfers wait
 on the link once its device is idle or the wait is over, and is there for its consumers likewise.
 """
 
-from typing import Any
-
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
@@ -20,7 +18,7 @@ from pesto_cli.data.schedule import Placement, Schedule, Transfers
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.memory import peak_bytes
 from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine, num_awaited
-from pesto_cli.evaluation.simulator.kernel import simulate
+from pesto_cli.evaluation.simulator.kernel import Simulated, simulate
 from pesto_cli.evaluation.simulator.paths import longest_tails, transfers_us
 
 __all__ = [
@@ -55,8 +53,8 @@ class Simulator:
 
     def makespan_us(self, device: IntArray, priority: FloatArray) -> float:
         """Makespan of `list_schedule`, without the rest of the schedule."""
-        end_us = self._run(device, -priority, strict=False)[1]
-        return float(end_us.max(initial=0.0))
+        times = self._run(device, -priority, strict=False).times
+        return float(times.end_us.max(initial=0.0))
 
     def replay(self, placement: Placement) -> Schedule:
         """Run every device strictly in rank order.
@@ -83,13 +81,13 @@ class Simulator:
         )
         return rank
 
-    def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> tuple[Any, ...]:
+    def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> Simulated:
         """Ops of lower key first, but those of `kernel_first` before all."""
         device = np.ascontiguousarray(device, dtype=np.int64)
         key = np.where(self.kernel_first, -np.inf, key)
         # Every device's ops in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
-        result: tuple[Any, ...] = simulate(
+        result: Simulated = simulate(
             self.kernel_graph,
             self.kernel_machine,
             self.kernel_waits,
@@ -102,15 +100,12 @@ class Simulator:
         return result
 
     def _schedule(self, device: IntArray, key: FloatArray, *, strict: bool) -> Schedule:
-        problem = self.problem
-        start_us, end_us, rank, tensor, dst, sent_us, arrived_us = self._run(
-            device, key, strict=strict
-        )
+        rank, times = self._run(device, key, strict=strict)
         if (rank < 0).any():
             raise BadInputError(self._deadlock(device, key, rank))
-        transfers = Transfers(tensor, dst, sent_us, arrived_us)
-        peak = peak_bytes(problem, device, start_us, end_us, transfers)
-        return Schedule(np.asarray(device), rank, start_us, end_us, transfers, peak)
+        transfers = Transfers(times.tensor, times.dst, times.sent_us, times.arrived_us)
+        peak = peak_bytes(self.problem, device, times.start_us, times.end_us, transfers)
+        return Schedule(np.asarray(device), rank, times.start_us, times.end_us, transfers, peak)
 
     def _deadlock(self, device: IntArray, key: FloatArray, rank: IntArray) -> str:
         """Name a pair of ops on one device that the order puts the wrong way round."""

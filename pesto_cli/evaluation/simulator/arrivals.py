@@ -10,12 +10,19 @@ from pesto_cli.evaluation.simulator.heaps import (
     pop_event,
     push_event,
 )
-from pesto_cli.evaluation.simulator.state import NOBODY, RECEIVER, SENDER, Given, State, append
+from pesto_cli.evaluation.simulator.state import (
+    NOBODY,
+    RECEIVER,
+    SENDER,
+    Given,
+    SimulationState,
+    append,
+)
 from pesto_cli.kernels import step
 
 
 @step
-def take_arrivals(given: Given, state: State, now: float) -> None:
+def take_arrivals(given: Given, state: SimulationState, now: float) -> None:
     """Signals and transfers arrive, and ends have kept tensors waiting for long enough."""
     kept_by, num_devices = state.sendings.kept_by, len(state.devices.running)
     while is_due(state.events, now):
@@ -33,7 +40,7 @@ def take_arrivals(given: Given, state: State, now: float) -> None:
 
 
 @step
-def take_signal(given: Given, state: State, op: int, here: int) -> None:
+def take_signal(given: Given, state: SimulationState, op: int, here: int) -> None:
     """A signal is there: what an op's control edges and its tensors in host memory wait for."""
     graph, device = given.graph, given.device
     first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
@@ -46,7 +53,7 @@ def take_signal(given: Given, state: State, op: int, here: int) -> None:
 
 
 @step
-def keep_at_receiver(given: Given, state: State, sending: int, now: float) -> bool:
+def keep_at_receiver(given: Given, state: SimulationState, sending: int, now: float) -> bool:
     """A receiver that computes loses time; whether it keeps the tensor waiting, too."""
     src, here = state.sendings.src[sending], state.sendings.dst[sending]
     op, wait_us = state.devices.running[here], given.machine.wait_us[src, here]
@@ -65,7 +72,7 @@ def keep_at_receiver(given: Given, state: State, sending: int, now: float) -> bo
 
 
 @step
-def take_tensor(given: Given, state: State, sending: int) -> None:
+def take_tensor(given: Given, state: SimulationState, sending: int) -> None:
     """Consumers of a tensor's data can take it on the device that it was sent to."""
     graph, device = given.graph, given.device
     tensor, here = state.sendings.tensor[sending], state.sendings.dst[sending]

@@ -1,12 +1,12 @@
 """Step 2 of an instant: idle devices start ops."""
 
 from pesto_cli.evaluation.simulator.heaps import pop_ready
-from pesto_cli.evaluation.simulator.state import Given, State
+from pesto_cli.evaluation.simulator.state import Given, SimulationState
 from pesto_cli.kernels import step
 
 
 @step
-def dispatch(given: Given, state: State, now: float) -> tuple[bool, bool]:
+def dispatch(given: Given, state: SimulationState, now: float) -> tuple[bool, bool]:
     """Every idle device starts an op, if one is ready.
 
     Returns:
@@ -23,7 +23,7 @@ def dispatch(given: Given, state: State, now: float) -> tuple[bool, bool]:
 
 
 @step
-def next_op(given: Given, state: State, here: int) -> int:
+def next_op(given: Given, state: SimulationState, here: int) -> int:
     """The op that an idle device starts, or -1; it is no longer among the ready ones."""
     op = -1
     if len(given.queue) == 0:
@@ -37,7 +37,7 @@ def next_op(given: Given, state: State, here: int) -> int:
 
 
 @step
-def start_op(given: Given, state: State, op: int, here: int, now: float) -> None:
+def start_op(given: Given, state: SimulationState, op: int, here: int, now: float) -> None:
     """An op starts, and ends after its duration unless transfers prolong it."""
     ops, devices, duration_us = state.ops, state.devices, given.graph.duration_us[op, here]
     ops.rank[op] = devices.num_started[here]

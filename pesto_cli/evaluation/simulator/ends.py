@@ -1,12 +1,12 @@
 """Step 1 of an instant, first part: ops end."""
 
 from pesto_cli.evaluation.simulator.heaps import SIGNAL_ARRIVES, push_event, push_ready
-from pesto_cli.evaluation.simulator.state import Given, State, append
+from pesto_cli.evaluation.simulator.state import Given, SimulationState, append
 from pesto_cli.kernels import step
 
 
 @step
-def end_ops(given: Given, state: State, now: float) -> None:
+def end_ops(given: Given, state: SimulationState, now: float) -> None:
     """Ops end: their devices are idle, and consumers there can take their outputs."""
     running, end_us = state.devices.running, state.ops.end_us
     for here in range(len(running)):
@@ -21,7 +21,9 @@ def end_ops(given: Given, state: State, now: float) -> None:
 
 
 @step
-def release_consumers(given: Given, state: State, op: int, here: int) -> tuple[bool, bool]:
+def release_consumers(
+    given: Given, state: SimulationState, op: int, here: int
+) -> tuple[bool, bool]:
     """Consumers on an op's device can take its outputs.
 
     Returns:
@@ -43,7 +45,7 @@ def release_consumers(given: Given, state: State, op: int, here: int) -> tuple[b
 
 
 @step
-def release_successors(given: Given, state: State, op: int, here: int) -> bool:
+def release_successors(given: Given, state: SimulationState, op: int, here: int) -> bool:
     """Control edges within a device; whether there are others, to what is a target then."""
     graph, signals = given.graph, False
     for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
@@ -57,7 +59,7 @@ def release_successors(given: Given, state: State, op: int, here: int) -> bool:
 
 
 @step
-def release(given: Given, state: State, op: int, here: int) -> None:
+def release(given: Given, state: SimulationState, op: int, here: int) -> None:
     """One thing that an op waits for has arrived; after the last, the op is ready."""
     state.ops.awaits[op] -= 1
     if state.ops.awaits[op] == 0 and len(given.queue) == 0:
@@ -65,7 +67,7 @@ def release(given: Given, state: State, op: int, here: int) -> None:
 
 
 @step
-def send_signals(state: State, op: int, arrival_us: float) -> None:
+def send_signals(state: SimulationState, op: int, arrival_us: float) -> None:
     """A signal goes to every target."""
     is_target = state.devices.is_target
     for where in range(len(is_target)):

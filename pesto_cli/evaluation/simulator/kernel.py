@@ -16,23 +16,20 @@ from pesto_cli.evaluation.simulator.sends import (
     queue_on_links,
     send_outputs,
 )
-from pesto_cli.evaluation.simulator.state import Given, State, initial_state
+from pesto_cli.evaluation.simulator.state import Given, SimulationState, initial_state
+from pesto_cli.evaluation.times import Times
 from pesto_cli.kernels import kernel, step
 
 
 class Simulated(NamedTuple):
-    """Times of ops, `[num_ops]`, and of transfers, `[num_transfers]`.
+    """A schedule.
 
-    rank: its place among the ops of its device; -1 for an op that never starts.
+    rank: `[num_ops]`, the place of an op among those of its device; -1 for one that never starts.
+    times: of ops and of transfers, the latter in the order in which they were produced.
     """
 
-    start_us: FloatArray
-    end_us: FloatArray
     rank: IntArray
-    tensor: IntArray
-    dst: IntArray
-    sent_us: FloatArray
-    arrived_us: FloatArray
+    times: Times
 
 
 @kernel
@@ -63,19 +60,19 @@ def simulate(
         now = next_instant(state)
     ops, sendings = state.ops, state.sendings
     num_sent = sendings.size[0]
-    return Simulated(
+    times = Times(
         ops.start_us,
         ops.end_us,
-        ops.rank,
         sendings.tensor[:num_sent].copy(),
         sendings.dst[:num_sent].copy(),
         sendings.start_us[:num_sent].copy(),
         sendings.end_us[:num_sent].copy(),
     )
+    return Simulated(ops.rank, times)
 
 
 @step
-def happen(given: Given, state: State, now: float) -> bool:
+def happen(given: Given, state: SimulationState, now: float) -> bool:
     """All that happens at one instant; whether the makespan must exceed the limit."""
     exceeded, again = False, True
     while again:
@@ -89,7 +86,7 @@ def happen(given: Given, state: State, now: float) -> bool:
 
 
 @step
-def queue_tensors(given: Given, state: State, now: float) -> bool:
+def queue_tensors(given: Given, state: SimulationState, now: float) -> bool:
     """Steps 4 and 5, after all rounds; whether there is another round."""
     if state.produced.size[0] + state.kept.size[0] + state.leaving.size[0] == 0:
         return False
@@ -103,7 +100,7 @@ def queue_tensors(given: Given, state: State, now: float) -> bool:
 
 
 @step
-def next_instant(state: State) -> float:
+def next_instant(state: SimulationState) -> float:
     """When the next op ends or the next event happens; inf if nothing is left."""
     running, events = state.devices.running, state.events
     later: float = events.time_us[0] if events.size[0] > 0 else np.inf

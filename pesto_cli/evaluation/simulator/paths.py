@@ -25,22 +25,22 @@ def longest_tails(
 ) -> FloatArray:
     """`[num_ops]`: own duration and the longest way to the end behind it."""
     offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
-    tail = np.zeros(len(order))
+    after, after_offsets = graph.control_successors, graph.control_offsets
+    op_tensors, tensor_bytes, tail = graph.op_tensors, graph.tensor_bytes, np.zeros(len(order))
     for op in order[::-1]:
         here, longest = device[op], 0.0
-        for tensor in range(graph.op_tensors[op], graph.op_tensors[op + 1]):
+        for tensor in range(op_tensors[op], op_tensors[op + 1]):
             for entry in range(offsets[tensor], offsets[tensor + 1]):
                 where = device[consumers[entry]]
                 delay = 0.0
                 if where != here and on_host[entry]:
                     delay = machine.signal_us
                 elif where != here:
-                    delay = transfer_us(machine, here, where, graph.tensor_bytes[tensor])
+                    delay = transfer_us(machine, here, where, tensor_bytes[tensor])
                 longest = max(longest, delay + tail[consumers[entry]])
-        for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
-            after = graph.control_successors[entry]
-            delay = 0.0 if device[after] == here else machine.signal_us
-            longest = max(longest, delay + tail[after])
+        for entry in range(after_offsets[op], after_offsets[op + 1]):
+            delay = 0.0 if device[after[entry]] == here else machine.signal_us
+            longest = max(longest, delay + tail[after[entry]])
         tail[op] = duration_us[op] + longest
     return tail
 
@@ -49,15 +49,16 @@ def longest_tails(
 def transfers_us(graph: KernelGraph, machine: KernelMachine, device: IntArray) -> float:
     """How long all transfers of a placement take together, in whatever order."""
     offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
+    op_tensors, tensor_bytes = graph.op_tensors, graph.tensor_bytes
     last_sent = np.full(len(machine.channel), -1, np.int64)  # to each device
     total = 0.0
     for op in range(len(device)):
         here = device[op]
-        for tensor in range(graph.op_tensors[op], graph.op_tensors[op + 1]):
+        for tensor in range(op_tensors[op], op_tensors[op + 1]):
             for entry in range(offsets[tensor], offsets[tensor + 1]):
                 where = device[consumers[entry]]
                 if where == here or on_host[entry] or last_sent[where] == tensor:
                     continue
                 last_sent[where] = tensor
-                total += transfer_us(machine, here, where, graph.tensor_bytes[tensor])
+                total += transfer_us(machine, here, where, tensor_bytes[tensor])
     return total

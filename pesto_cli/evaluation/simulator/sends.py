@@ -12,7 +12,7 @@ from pesto_cli.evaluation.simulator.state import (
     RECEIVER,
     SENDER,
     Given,
-    State,
+    SimulationState,
     append,
     sort,
 )
@@ -20,7 +20,7 @@ from pesto_cli.kernels import step
 
 
 @step
-def end_waits_of_idle_receivers(state: State, now: float) -> None:
+def end_waits_of_idle_receivers(state: SimulationState, now: float) -> None:
     """Step 4: consumers can take what idle receivers kept; the events of later ends are void."""
     sendings, kept, running = state.sendings, state.kept, state.devices.running
     for row in range(kept.size[0]):
@@ -30,7 +30,7 @@ def end_waits_of_idle_receivers(state: State, now: float) -> None:
 
 
 @step
-def send_outputs(given: Given, state: State, now: float) -> None:
+def send_outputs(given: Given, state: SimulationState, now: float) -> None:
     """Step 5: tensors that were produced at this instant are sent, by producer and tensor."""
     produced, op_tensors = state.produced, given.graph.op_tensors
     if produced.size[0] > 1:
@@ -43,7 +43,7 @@ def send_outputs(given: Given, state: State, now: float) -> None:
 
 
 @step
-def send_tensor(given: Given, state: State, tensor: int, here: int, now: float) -> None:
+def send_tensor(given: Given, state: SimulationState, tensor: int, here: int, now: float) -> None:
     """A tensor goes to every other device where a consumer takes its data."""
     graph, is_target = given.graph, state.devices.is_target
     for entry in range(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1]):
@@ -57,7 +57,7 @@ def send_tensor(given: Given, state: State, tensor: int, here: int, now: float) 
 
 
 @step
-def send(given: Given, state: State, tensor: int, src: int, dst: int, now: float) -> None:
+def send(given: Given, state: SimulationState, tensor: int, src: int, dst: int, now: float) -> None:
     """A new sending leaves at once, unless its sender computes and keeps it waiting."""
     sendings, wait_us = state.sendings, given.machine.wait_us[src, dst]
     sending = sendings.size[0]
@@ -72,7 +72,7 @@ def send(given: Given, state: State, tensor: int, src: int, dst: int, now: float
 
 
 @step
-def end_waits_of_idle_senders(state: State) -> None:
+def end_waits_of_idle_senders(state: SimulationState) -> None:
     """Step 5: what idle senders kept leaves; what nobody keeps is listed no longer."""
     sendings, kept, running = state.sendings, state.kept, state.devices.running
     still = 0
@@ -88,7 +88,7 @@ def end_waits_of_idle_senders(state: State) -> None:
 
 
 @step
-def queue_on_links(given: Given, state: State, now: float) -> None:
+def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
     """Step 5: what leaves queues, by producer, tensor and destination."""
     leaving = state.leaving
     if leaving.size[0] > 1:
@@ -99,7 +99,7 @@ def queue_on_links(given: Given, state: State, now: float) -> None:
 
 
 @step
-def queue_on_link(given: Given, state: State, sending: int, now: float) -> None:
+def queue_on_link(given: Given, state: SimulationState, sending: int, now: float) -> None:
     """As links serve first come first, the times are known. A sender that computes loses time."""
     sendings, machine, free_us = state.sendings, given.machine, state.link_free_us
     src, dst = sendings.src[sending], sendings.dst[sending]

@@ -23,7 +23,7 @@ class Given(NamedTuple):
     limit_us: float
 
 
-class Ops(NamedTuple):
+class OpStates(NamedTuple):
     """`[num_ops]` each.
 
     awaits: how many tensors and control edges have not arrived yet.
@@ -37,7 +37,7 @@ class Ops(NamedTuple):
     rank: IntArray
 
 
-class Devices(NamedTuple):
+class DeviceStates(NamedTuple):
     """`[num_devices]` each.
 
     running: the op, -1 while the device is idle.
@@ -73,7 +73,7 @@ class Sendings(NamedTuple):
 NOBODY, SENDER, RECEIVER = 0, 1, 2
 
 
-class List(NamedTuple):
+class NumberList(NamedTuple):
     """A list with room for all that may ever be in it.
 
     items: `[capacity]`.
@@ -84,7 +84,7 @@ class List(NamedTuple):
     size: IntArray
 
 
-class State(NamedTuple):
+class SimulationState(NamedTuple):
     """All that changes.
 
     produced: ops that have ended at this instant, and have outputs for other devices.
@@ -93,26 +93,26 @@ class State(NamedTuple):
     link_free_us: `[num_channels]`, the end of the last transfer.
     """
 
-    ops: Ops
-    devices: Devices
+    ops: OpStates
+    devices: DeviceStates
     ready: ReadyOps
     events: Events
     sendings: Sendings
-    produced: List
-    kept: List
-    leaving: List
+    produced: NumberList
+    kept: NumberList
+    leaving: NumberList
     link_free_us: FloatArray
 
 
 @kernel
-def initial_state(given: Given, num_awaited: IntArray) -> State:
+def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
     """Before the first instant: no op has started, and those that wait for nothing are ready."""
     graph = given.graph
     num_ops = len(given.device)
     most = len(graph.consumers)  # a sending has at least one consumer of its own
     awaits, times = num_awaited.copy(), np.zeros(num_ops)
-    return State(
-        ops=Ops(awaits, times, times.copy(), np.full(num_ops, -1, np.int64)),
+    return SimulationState(
+        ops=OpStates(awaits, times, times.copy(), np.full(num_ops, -1, np.int64)),
         devices=_idle_devices(given),
         ready=_ready_at_first(given, num_awaited),
         # A signal, or the ends of a transfer and of both waits.
@@ -126,12 +126,13 @@ def initial_state(given: Given, num_awaited: IntArray) -> State:
 
 
 @kernel
-def _idle_devices(given: Given) -> Devices:
-    num_ops, num_devices = given.graph.duration_us.shape
+def _idle_devices(given: Given) -> DeviceStates:
+    device, duration_us = given.device, given.graph.duration_us
+    num_devices = duration_us.shape[1]
     left_us = np.zeros(num_devices)
-    for op in range(num_ops):
-        left_us[given.device[op]] += given.graph.duration_us[op, given.device[op]]
-    return Devices(
+    for op in range(len(device)):
+        left_us[device[op]] += duration_us[op, device[op]]
+    return DeviceStates(
         running=np.full(num_devices, -1, np.int64),
         num_started=np.zeros(num_devices, np.int64),
         left_us=left_us,
@@ -141,17 +142,17 @@ def _idle_devices(given: Given) -> Devices:
 
 @kernel
 def _ready_at_first(given: Given, num_awaited: IntArray) -> ReadyOps:
-    num_ops, num_devices = given.graph.duration_us.shape
+    device, (num_ops, num_devices) = given.device, given.graph.duration_us.shape
     first, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices, np.int64)
     for op in range(num_ops):
-        first[given.device[op] + 1] += 1
+        first[device[op] + 1] += 1
     for here in range(num_devices):
         first[here + 1] += first[here]
     ready = ReadyOps(np.empty(num_ops, np.int64), first, size, given.key)
     if len(given.queue) == 0:
         for op in range(num_ops):
             if num_awaited[op] == 0:
-                push_ready(ready, given.device[op], op)
+                push_ready(ready, device[op], op)
     return ready
 
 
@@ -174,18 +175,18 @@ def _no_sendings(capacity: int) -> Sendings:
 
 
 @kernel
-def _empty_list(capacity: int) -> List:
-    return List(np.empty(capacity, np.int64), np.zeros(1, np.int64))
+def _empty_list(capacity: int) -> NumberList:
+    return NumberList(np.empty(capacity, np.int64), np.zeros(1, np.int64))
 
 
 @step
-def append(rows: List, item: int) -> None:
+def append(rows: NumberList, item: int) -> None:
     """Put an item at the end."""
     rows.items[rows.size[0]] = item
     rows.size[0] += 1
 
 
 @kernel
-def sort(rows: List) -> None:
+def sort(rows: NumberList) -> None:
     """Put the items in ascending order."""
     rows.items[: rows.size[0]].sort()
