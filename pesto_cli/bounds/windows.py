@@ -47,6 +47,8 @@ REACH = 200
 NUM_FORKS = 8
 # So many joins and forks, spread over the step, have a window of all that comes before or after.
 NUM_PIVOTS = 256
+# So many rows are sorted faster by insertion.
+FEW = 40
 
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
@@ -278,8 +280,7 @@ def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
             size += 1
     # By distance, and of those that are equal but for rounding, the nearest first.
     unit = RESOLUTION * longest if longest > 0 else 1.0
-    order = np.argsort(nearness[:size], kind="mergesort")
-    order = order[np.argsort(np.round(distance[:size][order] / unit), kind="mergesort")]
+    order = _by_two_keys(np.round(distance[:size] / unit), nearness[:size])
     best, first = -np.inf, size
     total, nearest = 0.0, np.inf
     for rank in range(size - 1, -1, -1):
@@ -289,6 +290,27 @@ def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
         if value > best * (1 + RESOLUTION):
             best, first = value, rank
     return working[order[first:]]
+
+
+@kernel
+def _by_two_keys(first, second):  # type: ignore[no-untyped-def]
+    """The order of rows by their first key, then by their second, then by their index."""
+    if len(first) > FEW:
+        order = np.argsort(second, kind="mergesort")
+        return order[np.argsort(first[order], kind="mergesort")]
+    order = np.empty(len(first), np.int64)
+    for row in range(len(first)):
+        place = row
+        while place > 0:
+            before = order[place - 1]
+            if first[before] < first[row] or (
+                first[before] == first[row] and second[before] <= second[row]
+            ):
+                break
+            order[place] = before
+            place -= 1
+        order[place] = row
+    return order
 
 
 @kernel

@@ -22,25 +22,20 @@ def memory(seen: Observed) -> Iterator[Finding]:
 
 def _peak_bytes(seen: Observed) -> list[int]:
     """Largest sum over time of what each device holds: variables, outputs and copies."""
-    graph, device = seen.problem.graph, seen.device
-    changes: list[list[tuple[float, int]]] = [[] for _ in range(seen.problem.num_devices)]
-    producers, num_bytes = graph.tensor_producer.tolist(), graph.tensor_bytes.tolist()
-    is_resident = (graph.alias_of == np.arange(graph.num_ops)).tolist()
-    for (tensor, where), (start_us, end_us) in _held(seen).items():
-        is_at_home = where == device[producers[tensor]]
-        size = 0 if is_at_home and is_resident[producers[tensor]] else num_bytes[tensor]
-        if size and end_us > start_us:
-            changes[where] += [(start_us, size), (end_us, -size)]
-    resident = [0] * len(changes)
-    for op, size in enumerate(graph.resident_bytes.tolist()):
-        resident[device[op]] += size
+    graph, num_devices = seen.problem.graph, seen.problem.num_devices
+    held = _held(seen)
+    tensor, where = np.array(list(held), dtype=np.int64).reshape(-1, 2).T
+    start_us, end_us = np.array(list(held.values()), dtype=np.float64).reshape(-1, 2).T
+    producer, device = graph.tensor_producer[tensor], np.array(seen.device, dtype=np.int64)
+    is_resident = (graph.alias_of[producer] == producer) & (where == device[producer])
+    size = np.where(is_resident | (end_us <= start_us), 0, graph.tensor_bytes[tensor])
     peaks = []
-    for where, base in enumerate(resident):
-        peak = now = base
-        for _, change in sorted(changes[where]):  # at one time, frees (negative) come first
-            now += change
-            peak = max(peak, now)
-        peaks.append(peak)
+    for here in range(num_devices):
+        base, on = int(graph.resident_bytes[device == here].sum()), where == here
+        change = np.concatenate((size[on], -size[on]))
+        # At one time, frees (negative) come first.
+        order = np.lexsort((change, np.concatenate((start_us[on], end_us[on]))))
+        peaks.append(base + int(np.cumsum(change[order]).max(initial=0)))
     return peaks
 
 

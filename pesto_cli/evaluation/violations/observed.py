@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,7 +55,6 @@ class Observed:
         for op in np.lexsort((schedule.rank, schedule.device)).tolist():
             self.ops[self.device[op]].append(op)
         self._starts_us = {d: [self.start_us[op] for op in ops] for d, ops in self.ops.items()}
-        self._idle_us = self._idle()
         rows = zip(sent.tensor.tolist(), sent.dst.tolist(), spans, strict=True)
         transfers = [self._transfer(tensor, dst, *span) for tensor, dst, span in rows]
         self.transfers = [each for each in transfers if each.src != each.dst]
@@ -85,15 +85,16 @@ class Observed:
 
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
         """When a tensor queues: once its device is idle, `wait_us` after its making at most."""
-        running = self.running(src, made_us, made_us)
-        if wait_us == 0 or not running:
+        running = self.running(src, made_us, made_us) if wait_us > 0 else []
+        if not running:
             return made_us, made_us
         earliest, latest = self._idle_us[running[-1]]
         if self.start_us[running[-1]] == made_us and made_us in self.stepped:
             earliest = made_us
         return min(earliest, made_us + wait_us), min(latest, made_us + wait_us)
 
-    def _idle(self) -> dict[int, tuple[float, float]]:
+    @cached_property
+    def _idle_us(self) -> dict[int, tuple[float, float]]:
         """By op: between which instants its device is idle for the first time after its start."""
         idle_us = {}
         for ops in self.ops.values():
