@@ -77,7 +77,7 @@ def address_of(function: Any, *values: Any) -> Any:
 
 
 def _call_at(typing_context: Any, address: Any, values: Any) -> Any:
-    """Call the kernel at an address, within another kernel, with a tuple of the values it is for.
+    """Call the kernel at an address, within another kernel; values are of the types it is for.
 
     So the other kernel is compiled once, whatever it calls: numba compiles a kernel that calls
     functions by name anew for each of them.
