@@ -38,7 +38,7 @@ def main() -> None:
     except click.ClickException as error:
         told = io.StringIO()
         error.show(told)
-        echo_text(told.getvalue(), err=True)
+        echo_text(told.getvalue().rstrip("\n"), err=True)
         sys.exit(error.exit_code)
     except PestoError as error:
         echo(f"Error: {error}", err=True)
@@ -65,7 +65,7 @@ def main() -> None:
     except Exception:
         import traceback
 
-        echo_text(traceback.format_exc(), err=True)
+        echo_text(traceback.format_exc().rstrip("\n"), err=True)
         echo("This is a bug in pesto: please report it with the lines above.", err=True)
         sys.exit(BUG)
 

@@ -266,7 +266,7 @@ def echo(*lines: str, err: bool = False) -> None:
 
 def echo_text(text: str, err: bool = False) -> None:
     """Print a text of one line or several, as `echo` does."""
-    echo(*text.removesuffix("\n").split("\n"), err=err)
+    echo(*text.split("\n"), err=err)
 
 
 def echo_json(value: Any) -> None:
