@@ -36,19 +36,13 @@ import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
+from pesto_cli.bounds.sweep import Costs, EdgeRows, sweep
 from pesto_cli.data.canonical import RESOLUTION, canonical_order, canonical_place, rounded
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.kernels import kernel
 
-# A window to v holds ops of the last so many before v, in the order of latest starts.
-REACH = 200
-# Windows to v begin at the last so many ops of its longest path that have several successors.
-NUM_FORKS = 8
 # So many joins and forks, spread over the step, have a window of all that comes before or after.
 NUM_PIVOTS = 256
-# So many rows are sorted faster by insertion.
-FEW = 40
 
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
@@ -66,12 +60,12 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     total_us = np.array([work_us.sum() for work_us, _ in shared])
     work_us, y = shared[int((total_us >= total_us.max() * (1 - RESOLUTION)).argmax())]
     largest_share = np.where(problem.allowed, y, 0.0).max(axis=1)
-    ops = time_us, work_us, largest_share
+    costs = Costs(time_us, work_us, largest_share)
     always_us, apart_us = edge_delays_us(problem)
     by_head = np.lexsort((graph.edges[:, 0], graph.edges[:, 1]))
     before, after = graph.predecessors, graph.successors
-    before_rows = before.offsets, before.indices, always_us[by_head], apart_us[by_head]
-    after_rows = after.offsets, after.indices, always_us, apart_us
+    into = EdgeRows(before.offsets, before.indices, always_us[by_head], apart_us[by_head])
+    out = EdgeRows(after.offsets, after.indices, always_us, apart_us)
     order, place = canonical_order(problem), canonical_place(problem)
     forward = _sorted(order, tail_us + time_us)
     backward = _sorted(order[::-1], head_us + time_us)
@@ -79,8 +73,8 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     joins = _pivots(before.degree > 1, head_us, through_us, place)
     forks = _pivots(after.degree > 1, head_us, through_us, place)
     return (
-        _sweep(forward, before_rows, after.degree, joins, *ops),
-        _sweep(backward, after_rows, before.degree, forks, *ops),
+        sweep(forward, into, after.degree, joins, costs),
+        sweep(backward, out, before.degree, forks, costs),
     )
 
 
@@ -134,186 +128,3 @@ def _pivots(
 def _sorted(order: IntArray, rank_us: FloatArray) -> IntArray:
     """By rank, highest first; a topological order stays one, as no op ranks above those before."""
     return order[np.argsort(-rounded(rank_us)[order], kind="stable")]
-
-
-@kernel
-def _sweep(order, before, num_after, pivot, time_us, work_us, share):  # type: ignore[no-untyped-def]
-    """Heads of all ops, `[num_ops]`, in topological order; on the reversed graph, their tails.
-
-    before: predecessors as offsets and indices, and the delays of their edges, always and apart.
-    """
-    offsets, indices, always, _ = before
-    num_ops = len(order)
-    head = np.zeros(num_ops)
-    last = np.full(num_ops, -1, np.int64)  # predecessor on the longest path
-    place = np.empty(num_ops, np.int64)
-    # Distances from x and to v, near and far; near ones are -1 outside the window.
-    near_head, far_head = np.full(num_ops, -1.0), np.empty(num_ops)
-    near_tail, far_tail = np.full(num_ops, -1.0), np.empty(num_ops)
-    for end in range(num_ops):
-        v = order[end]
-        place[v] = end
-        for row in range(offsets[v], offsets[v + 1]):
-            u = indices[row]
-            ready = head[u] + time_us[u] + always[row]
-            # Of those that are equal but for rounding, the latest in order.
-            slack = RESOLUTION * ready
-            if (
-                last[v] < 0
-                or ready > head[v] + slack
-                or (ready >= head[v] - slack and place[u] > place[last[v]])
-            ):
-                last[v] = u
-            head[v] = max(head[v], ready)
-        if offsets[v + 1] - offsets[v] < 2:
-            continue  # nothing beside the path
-        first = 0 if pivot[v] else max(0, end - REACH)
-        inside = _ancestors(order[first : end + 1], place, before, time_us, near_tail, far_tail)
-        if pivot[v]:
-            window = _window(inside, work_us, share[v], head, head, near_tail, far_tail)
-            head[v] = max(head[v], window)
-        x, num_forks = last[v], 0
-        while x >= 0 and near_tail[x] >= 0 and num_forks < NUM_FORKS:
-            if num_after[x] > 1:
-                num_forks += 1
-                ops = _descendants(x, inside, place, before, time_us, near_head, far_head)
-                y = max(share[x], share[v])
-                window = _window(ops, work_us, y, near_head, far_head, near_tail, far_tail)
-                head[v] = max(head[v], head[x] + time_us[x] + window)
-                for u in ops:
-                    near_head[u] = -1.0
-            x = last[x]
-        for u in inside:
-            near_tail[u] = -1.0
-    return head
-
-
-@kernel
-def _ancestors(order, place, before, time_us, near, far):  # type: ignore[no-untyped-def]
-    """Those of some ops in order that come before the last, the latest first; sets their tails."""
-    offsets, indices, always, apart = before
-    found, size = np.empty(len(order), np.int64), 0
-    v, first = order[-1], place[order[0]]
-    for u in order[::-1]:
-        to_v, far_to_v = 0.0, np.inf  # v is on its own device
-        if u != v:
-            if near[u] < 0:
-                continue
-            found[size] = u
-            size += 1
-            to_v, far_to_v = near[u] + time_us[u], far[u] + time_us[u]
-        for row in range(offsets[u], offsets[u + 1]):
-            if place[indices[row]] >= first:
-                _extend(near, far, indices[row], to_v, far_to_v, always[row], apart[row])
-    return found[:size]
-
-
-@kernel
-def _descendants(x, inside, place, before, time_us, near, far):  # type: ignore[no-untyped-def]
-    """Those of some ops, the latest first, that come after x, the earliest first; sets heads."""
-    offsets, indices, always, apart = before
-    found, size = np.empty(len(inside), np.int64), 0
-    low, high = 0, len(inside)
-    while low < high:
-        middle = (low + high) >> 1
-        if place[inside[middle]] > place[x]:
-            low = middle + 1
-        else:
-            high = middle
-    for u in inside[:low][::-1]:
-        for row in range(offsets[u], offsets[u + 1]):
-            w = indices[row]
-            if w == x:  # on its own device
-                _extend(near, far, u, 0.0, np.inf, always[row], apart[row])
-            elif near[w] >= 0:
-                from_x, far_from_x = near[w] + time_us[w], far[w] + time_us[w]
-                _extend(near, far, u, from_x, far_from_x, always[row], apart[row])
-        if near[u] >= 0:
-            found[size] = u
-            size += 1
-    return found[:size]
-
-
-@kernel
-def _extend(near, far, op, path, far_path, always, apart):  # type: ignore[no-untyped-def]
-    """Extend the path of a neighbour to this op: far of the other end, it crosses now or before."""
-    if near[op] < 0:
-        far[op] = 0.0
-    near[op] = max(near[op], path + always)
-    far[op] = max(far[op], min(path + apart, far_path + always))
-
-
-@kernel
-def _window(ops, work, y, near_head, far_head, near_tail, far_tail):  # type: ignore[no-untyped-def]
-    """The bound on D from some of these ops, 0 without any; heads and tails are `[num_ops]`."""
-    total = 0.0
-    for op in ops:
-        total += work[op]
-    # Distances beyond the time that one device takes for all are worth no more than that.
-    limit = total / y if y > 0 else np.inf
-    ops = _cut(_cut(ops, work, y, near_head, far_head, limit), work, y, near_tail, far_tail, limit)
-    if len(ops) == 0:
-        return 0.0
-    total, near_start, far_start, near_end, far_end = 0.0, np.inf, np.inf, np.inf, np.inf
-    for op in ops:
-        total += work[op]
-        near_start, near_end = min(near_start, near_head[op]), min(near_end, near_tail[op])
-        far_start = min(far_start, _at_most(far_head[op], near_head[op], limit))
-        far_end = min(far_end, _at_most(far_tail[op], near_tail[op], limit))
-    near, far = near_start + near_end, far_start + far_end
-    spread = near + total + (1 - y) * (far - near)
-    return min(spread, near + total / y) if y > 0 else spread
-
-
-@kernel
-def _cut(ops, work, y, near, far, limit):  # type: ignore[no-untyped-def]
-    """Those ops with work whose far head (or tail) is above a threshold, the best one."""
-    working, size = np.empty(len(ops), np.int64), 0
-    distance, nearness = np.empty(len(ops)), np.empty(len(ops))
-    longest = 0.0
-    for op in ops:
-        if work[op] > 0:
-            working[size], nearness[size] = op, near[op]
-            distance[size] = _at_most(far[op], near[op], limit)
-            if distance[size] < np.inf:
-                longest = max(longest, distance[size])
-            size += 1
-    # By distance, and of those that are equal but for rounding, the nearest first.
-    unit = RESOLUTION * longest if longest > 0 else 1.0
-    order = _by_two_keys(np.round(distance[:size] / unit), nearness[:size])
-    best, first = -np.inf, size
-    total, nearest = 0.0, np.inf
-    for rank in range(size - 1, -1, -1):
-        op = working[order[rank]]
-        total, nearest = total + work[op], min(nearest, near[op])
-        value = total + y * nearest + (1 - y) * distance[order[rank]]
-        if value > best * (1 + RESOLUTION):
-            best, first = value, rank
-    return working[order[first:]]
-
-
-@kernel
-def _by_two_keys(first, second):  # type: ignore[no-untyped-def]
-    """The order of rows by their first key, then by their second, then by their index."""
-    if len(first) > FEW:
-        order = np.argsort(second, kind="mergesort")
-        return order[np.argsort(first[order], kind="mergesort")]
-    order = np.empty(len(first), np.int64)
-    for row in range(len(first)):
-        place = row
-        while place > 0:
-            before = order[place - 1]
-            if first[before] < first[row] or (
-                first[before] == first[row] and second[before] <= second[row]
-            ):
-                break
-            order[place] = before
-            place -= 1
-        order[place] = row
-    return order
-
-
-@kernel
-def _at_most(far, near, limit):  # type: ignore[no-untyped-def]
-    """A far distance cut off at a limit, but no shorter than the near one."""
-    return min(far, max(near, limit))

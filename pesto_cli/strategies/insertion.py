@@ -19,8 +19,9 @@ import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.kernels import kernel
+from pesto_cli.evaluation.simulator.columns import KernelMachine
 from pesto_cli.strategies.devices import fastest_device
+from pesto_cli.strategies.slots import Groups, Ops, WaitsFor, insert, longest_from
 
 # Of costs on one device, or pair of these, after the other: one figure for each op, or edge.
 Reduction = Callable[[Iterable[FloatArray]], FloatArray]
@@ -143,24 +144,20 @@ def insertion_schedule(
     only_one = problem.group_allowed.sum(axis=1) == 1
     decided = np.where((decided < 0) & only_one, problem.group_allowed.argmax(axis=1), decided)
     by_head = np.argsort(edges.head, kind="stable")
-    waits_for = (
-        _offsets(edges.head, problem.num_ops),
-        edges.tail[by_head],
-        edges.num_bytes[by_head],
-        edges.is_signal[by_head],
-    )
-    device, start_us, end_us = insert(
+    ops = Ops(
         order,
         problem.duration_us,
-        waits_for,
-        (machine.latency_us, machine.us_per_byte, machine.min_us, float(machine.signal_us)),
+        WaitsFor(
+            _offsets(edges.head, problem.num_ops),
+            edges.tail[by_head],
+            edges.num_bytes[by_head],
+            edges.is_signal[by_head],
+        ),
         problem.graph.colocation_group,
-        problem.group_allowed,
-        decided,
-        fastest_device(problem),
-        need_bytes,
-        problem.capacity_bytes,
     )
+    groups = Groups(problem.group_allowed, fastest_device(problem), need_bytes, decided)
+    links = KernelMachine.of(machine)
+    device, start_us, end_us = insert(ops, groups, links, problem.capacity_bytes)
     return Own(device, start_us, end_us)
 
 
@@ -176,196 +173,3 @@ def _crossing_us(
 def _offsets(ends: IntArray, num_ops: int) -> IntArray:
     """`[num_ops + 1]`: rows of edges that are sorted by one of their ends."""
     return np.append(0, np.cumsum(np.bincount(ends, minlength=num_ops)))
-
-
-@kernel
-def longest_from(order, op_us, offsets, head, cost_us):  # type: ignore[no-untyped-def]
-    """`[num_ops]`: the longest path from an op's start to the end of the graph."""
-    rank = np.zeros(len(order))
-    for op in order[::-1]:
-        behind = 0.0
-        for edge in range(offsets[op], offsets[op + 1]):
-            behind = max(behind, cost_us[edge] + rank[head[edge]])
-        rank[op] = op_us[op] + behind
-    return rank
-
-
-@kernel
-def _slot(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
-    """The earliest idle time of a length on a device at or after an instant, and its place."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if ends[middle] > ready:
-            high = middle
-        else:
-            low = middle + 1
-    begin, place = ready, low
-    while place < count and starts[place] < begin + takes:
-        begin = max(begin, ends[place])
-        place += 1
-    return begin, place
-
-
-@kernel
-def _there(op, here, waits_for, machine, device, end):  # type: ignore[no-untyped-def]
-    """When all that an op waits for is on a device; what it takes from must have been placed."""
-    offsets, tail, num_bytes, is_signal = waits_for
-    latency, slope, floor, signal_us = machine
-    ready = 0.0
-    for edge in range(offsets[op], offsets[op + 1]):
-        before = tail[edge]
-        src, delay = device[before], 0.0
-        if src != here and is_signal[edge]:
-            delay = signal_us
-        elif src != here:
-            delay = max(floor[src, here], latency[src, here] + slope[src, here] * num_bytes[edge])
-        ready = max(ready, end[before] + delay)
-    return ready
-
-
-@kernel
-def _put(starts, ends, count, ready, takes):  # type: ignore[no-untyped-def]
-    """Take the earliest idle time of a length on a device; gives its begin."""
-    begin, place = _slot(starts, ends, count, ready, takes)
-    for later in range(count, place, -1):
-        starts[later], ends[later] = starts[later - 1], ends[later - 1]
-    starts[place], ends[place] = begin, begin + takes
-    return begin
-
-
-@kernel
-def _undecided(order, waits_for, group, num_groups):  # type: ignore[no-untyped-def]
-    """`[num_ops]`: in a group of several, and waits for nothing outside of it."""
-    offsets, tail = waits_for[:2]
-    size = np.zeros(num_groups, np.int64)
-    for op in order:
-        size[group[op]] += 1
-    waits = np.zeros(len(order), np.bool_)
-    for op in order:
-        waits[op] = size[group[op]] > 1
-        for edge in range(offsets[op], offsets[op + 1]):
-            waits[op] &= waits[tail[edge]] and group[tail[edge]] == group[op]
-    return waits
-
-
-@kernel
-def _pull(op, waits_for, device, order, position, pulled, pulled_by):  # type: ignore[no-untyped-def]
-    """Positions in the order of an op and of all before it that are not placed, ascending."""
-    offsets, tail = waits_for[:2]
-    pulled[0], num_pulled, seen = position[op], 1, 0
-    while seen < num_pulled:
-        after = order[pulled[seen]]
-        seen += 1
-        for edge in range(offsets[after], offsets[after + 1]):
-            before = tail[edge]
-            if device[before] < 0 and pulled_by[before] != op:
-                pulled_by[before] = op
-                pulled[num_pulled] = position[before]
-                num_pulled += 1
-    pulled[:num_pulled].sort()
-    return num_pulled
-
-
-@kernel
-def _home(one, here, chosen, allowed, fastest):  # type: ignore[no-untyped-def]
-    """Where a group goes if the op that pulls it goes to `here`."""
-    if chosen[one] >= 0:
-        return chosen[one]
-    return here if allowed[one, here] else fastest[one]
-
-
-@kernel
-def _earliest(  # type: ignore[no-untyped-def]
-    now, duration, waits_for, machine, group, allowed, fastest, need,
-    chosen, room, device, end, starts, ends, count,
-):  # fmt: skip
-    """Where the last of some ops ends earliest if all go there, and where most memory is free.
-
-    The first is -1 if no device has room for all. As if they did not get into each other's way.
-    """
-    op = now[-1]
-    best, earliest, roomiest = -1, np.inf, -1
-    for here in range(len(room)):
-        if not allowed[group[op], here]:
-            continue
-        if _home(group[op], here, chosen, allowed, fastest) != here:
-            continue
-        if roomiest < 0 or room[here] > room[roomiest]:
-            roomiest = here
-        needed, last = 0.0, -1
-        for before in now:
-            one = group[before]
-            if chosen[one] < 0 and one != last and allowed[one, here]:
-                needed, last = needed + need[one], one
-        if needed > 0.0 and needed > room[here]:
-            continue
-        for before in now:
-            there = device[before] = _home(group[before], here, chosen, allowed, fastest)
-            ready = _there(before, there, waits_for, machine, device, end)
-            takes = duration[before, there]
-            begin, _ = _slot(starts[there], ends[there], count[there], ready, takes)
-            end[before] = begin + takes
-        if end[op] < earliest:
-            best, earliest = here, end[op]
-    return best, roomiest
-
-
-@kernel
-def insert(  # type: ignore[no-untyped-def]
-    order, duration, waits_for, machine, group, allowed, decided, fastest, need, capacity
-):
-    """Device, start and end of every op; see the head of the file.
-
-    `order` is topological. Where no device has room for a group, the one with most has to do.
-    """
-    num_ops, num_devices = duration.shape
-    chosen, room = decided.copy(), capacity.copy()
-    for one in range(len(chosen)):
-        if chosen[one] >= 0:
-            room[chosen[one]] -= need[one]
-    position = np.empty(num_ops, np.int64)
-    position[order] = np.arange(num_ops)
-    undecided = _undecided(order, waits_for, group, len(chosen))
-    device = np.full(num_ops, -1, np.int64)
-    start, end = np.zeros(num_ops), np.zeros(num_ops)
-    # Of every device, in order of time.
-    starts, ends = np.empty((num_devices, num_ops)), np.empty((num_devices, num_ops))
-    count = np.zeros(num_devices, np.int64)
-    pulled, pulled_by = np.empty(num_ops, np.int64), np.full(num_ops, -1, np.int64)
-
-    # The second time round, what no other op has pulled.
-    for turn in range(2 * num_ops):
-        op = order[turn % num_ops]
-        if turn < num_ops and undecided[op] and chosen[group[op]] < 0:
-            continue
-        while device[op] < 0:
-            num_pulled = _pull(op, waits_for, device, order, position, pulled, pulled_by)
-            now = order[pulled[:num_pulled]]
-            best, roomiest = _earliest(
-                now, duration, waits_for, machine, group, allowed, fastest, need,
-                chosen, room, device, end, starts, ends, count,
-            )  # fmt: skip
-            if best < 0 and num_pulled > 1:
-                # No device has room for all: the first goes by itself, then the rest again.
-                device[now] = -1
-                pulled_by[now] = -1
-                now = now[:1]
-                best, roomiest = _earliest(
-                    now, duration, waits_for, machine, group, allowed, fastest, need,
-                    chosen, room, device, end, starts, ends, count,
-                )  # fmt: skip
-            if best < 0:
-                best = roomiest
-            for before in now:
-                one = group[before]
-                here = device[before] = _home(one, best, chosen, allowed, fastest)
-                if chosen[one] < 0:
-                    chosen[one] = here
-                    room[here] -= need[one]
-                ready = _there(before, here, waits_for, machine, device, end)
-                takes = duration[before, here]
-                start[before] = _put(starts[here], ends[here], count[here], ready, takes)
-                end[before] = start[before] + takes
-                count[here] += 1
-    return device, start, end

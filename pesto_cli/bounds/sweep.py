@@ -1,0 +1,282 @@
+"""The sweep over all windows that bounds every head, or tail: the kernels of `windows`."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto_cli.data.canonical import RESOLUTION
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.kernels import kernel, step
+
+# A window to v holds ops of the last so many before v, in the order of latest starts.
+REACH = 200
+# Windows to v begin at the last so many ops of its longest path that have several successors.
+NUM_FORKS = 8
+# So many rows are sorted faster by insertion.
+FEW = 40
+
+
+class Costs(NamedTuple):
+    """`[num_ops]` each.
+
+    time_us: on the fastest device.
+    work_us: w_u.
+    share: the largest of a device that may run the op.
+    """
+
+    time_us: FloatArray
+    work_us: FloatArray
+    share: FloatArray
+
+
+class EdgeRows(NamedTuple):
+    """Edges by head; on the reversed graph, by tail.
+
+    offsets: `[num_ops + 1]`.
+    ops: `[num_edges]`, the other ends.
+    always_us, apart_us: `[num_edges]`, delays: see `edge_delays_us`.
+    """
+
+    offsets: IntArray
+    ops: IntArray
+    always_us: FloatArray
+    apart_us: FloatArray
+
+
+class Distances(NamedTuple):
+    """From the begin of a window or to its end, in us, `[num_ops]` each.
+
+    near: of an op on the device of x or v; -1 outside of the window.
+    far: of an op on another.
+    """
+
+    near: FloatArray
+    far: FloatArray
+
+
+@kernel
+def sweep(
+    order: IntArray, before: EdgeRows, num_after: IntArray, pivot: BoolArray, costs: Costs
+) -> FloatArray:
+    """Heads of all ops, `[num_ops]`, in topological order; on the reversed graph, their tails."""
+    num_ops = len(order)
+    head = np.zeros(num_ops)
+    last = np.full(num_ops, -1, np.int64)  # predecessor on the longest path
+    place = np.empty(num_ops, np.int64)
+    from_x = Distances(np.full(num_ops, -1.0), np.empty(num_ops))
+    to_v = Distances(np.full(num_ops, -1.0), np.empty(num_ops))
+    for end in range(num_ops):
+        v = order[end]
+        place[v] = end
+        _follow_predecessors(v, before, costs.time_us, place, head, last)
+        if before.offsets[v + 1] - before.offsets[v] < 2:
+            continue  # nothing beside the path
+        first = 0 if pivot[v] else max(0, end - REACH)
+        inside = _ancestors(order[first : end + 1], place, before, costs.time_us, to_v)
+        if pivot[v]:
+            window = _window(inside, costs.work_us, costs.share[v], Distances(head, head), to_v)
+            head[v] = max(head[v], window)
+        _follow_forks(v, inside, before, num_after, costs, head, last, from_x, to_v)
+        for u in inside:
+            to_v.near[u] = -1.0
+    return head
+
+
+@step
+def _follow_predecessors(
+    v: int,
+    before: EdgeRows,
+    time_us: FloatArray,
+    place: IntArray,
+    head: FloatArray,
+    last: IntArray,
+) -> None:
+    """The head of v by each of its predecessors alone, and the last one on the longest path."""
+    for row in range(before.offsets[v], before.offsets[v + 1]):
+        u = before.ops[row]
+        ready = head[u] + time_us[u] + before.always_us[row]
+        # Of those that are equal but for rounding, the latest in order.
+        slack = RESOLUTION * ready
+        if (
+            last[v] < 0
+            or ready > head[v] + slack
+            or (ready >= head[v] - slack and place[u] > place[last[v]])
+        ):
+            last[v] = u
+        head[v] = max(head[v], ready)
+
+
+@kernel
+def _follow_forks(
+    v: int,
+    inside: IntArray,
+    before: EdgeRows,
+    num_after: IntArray,
+    costs: Costs,
+    head: FloatArray,
+    last: IntArray,
+    from_x: Distances,
+    to_v: Distances,
+) -> None:
+    """The head of v by windows from forks on its longest path."""
+    x, num_forks = last[v], 0
+    while x >= 0 and to_v.near[x] >= 0 and num_forks < NUM_FORKS:
+        if num_after[x] > 1:
+            num_forks += 1
+            ops = _descendants(x, inside, before, costs.time_us, from_x)
+            y = max(costs.share[x], costs.share[v])
+            window = _window(ops, costs.work_us, y, from_x, to_v)
+            head[v] = max(head[v], head[x] + costs.time_us[x] + window)
+            for u in ops:
+                from_x.near[u] = -1.0
+        x = last[x]
+
+
+@kernel
+def _ancestors(
+    order: IntArray, place: IntArray, before: EdgeRows, time_us: FloatArray, to_v: Distances
+) -> IntArray:
+    """Those of some ops in order that come before the last, the latest first; sets their tails."""
+    offsets, ops, near, far = before.offsets, before.ops, to_v.near, to_v.far
+    found, size = np.empty(len(order), np.int64), 0
+    v, first = order[-1], place[order[0]]
+    for u in order[::-1]:
+        path, far_path = 0.0, np.inf  # v is on its own device
+        if u != v:
+            if near[u] < 0:
+                continue
+            found[size] = u
+            size += 1
+            path, far_path = near[u] + time_us[u], far[u] + time_us[u]
+        for row in range(offsets[u], offsets[u + 1]):
+            if place[ops[row]] >= first:
+                _extend(to_v, ops[row], path, far_path, before, row)
+    return found[:size]
+
+
+@kernel
+def _descendants(
+    x: int, inside: IntArray, before: EdgeRows, time_us: FloatArray, from_x: Distances
+) -> IntArray:
+    """Those of some ops, the latest first, that come after x, the earliest first; sets heads."""
+    offsets, ops, near, far = before.offsets, before.ops, from_x.near, from_x.far
+    found, size = np.empty(len(inside), np.int64), 0
+    reached = False
+    for u in inside[::-1]:
+        if not reached:
+            reached = u == x
+            continue
+        for row in range(offsets[u], offsets[u + 1]):
+            w = ops[row]
+            if w == x:  # on its own device
+                _extend(from_x, u, 0.0, np.inf, before, row)
+            elif near[w] >= 0:
+                _extend(from_x, u, near[w] + time_us[w], far[w] + time_us[w], before, row)
+        if near[u] >= 0:
+            found[size] = u
+            size += 1
+    return found[:size]
+
+
+@step
+def _extend(
+    distances: Distances, op: int, path: float, far_path: float, before: EdgeRows, row: int
+) -> None:
+    """Extend the path of a neighbour to this op: far of the other end, it crosses now or before."""
+    near, far, always_us = distances.near, distances.far, before.always_us[row]
+    if near[op] < 0:
+        far[op] = 0.0
+    near[op] = max(near[op], path + always_us)
+    far[op] = max(far[op], min(path + before.apart_us[row], far_path + always_us))
+
+
+@kernel
+def _window(
+    ops: IntArray, work_us: FloatArray, y: float, heads: Distances, tails: Distances
+) -> float:
+    """The bound on D from some of these ops, 0 without any."""
+    total = 0.0
+    for op in ops:
+        total += work_us[op]
+    # Distances beyond the time that one device takes for all are worth no more than that.
+    limit = total / y if y > 0 else np.inf
+    ops = _cut(_cut(ops, work_us, y, heads, limit), work_us, y, tails, limit)
+    if len(ops) == 0:
+        return 0.0
+    total = 0.0
+    for op in ops:
+        total += work_us[op]
+    near_start, far_start = _nearest(ops, heads, limit)
+    near_end, far_end = _nearest(ops, tails, limit)
+    near, far = near_start + near_end, far_start + far_end
+    spread: float = near + total + (1 - y) * (far - near)
+    return min(spread, near + total / y) if y > 0 else spread
+
+
+@step
+def _nearest(ops: IntArray, distances: Distances, limit: float) -> tuple[float, float]:
+    """The smallest near and far distance of some ops."""
+    near, far = np.inf, np.inf
+    for op in ops:
+        near = min(near, distances.near[op])
+        far = min(far, _at_most(distances, op, limit))
+    return near, far
+
+
+@kernel
+def _cut(
+    ops: IntArray, work_us: FloatArray, y: float, distances: Distances, limit: float
+) -> IntArray:
+    """Those ops with work whose far head (or tail) is above a threshold, the best one."""
+    near = distances.near
+    working, size = np.empty(len(ops), np.int64), 0
+    distance, nearness = np.empty(len(ops)), np.empty(len(ops))
+    longest = 0.0
+    for op in ops:
+        if work_us[op] > 0:
+            working[size], nearness[size] = op, near[op]
+            distance[size] = _at_most(distances, op, limit)
+            if distance[size] < np.inf:
+                longest = max(longest, distance[size])
+            size += 1
+    # By distance, and of those that are equal but for rounding, the nearest first.
+    unit = RESOLUTION * longest if longest > 0 else 1.0
+    order = _by_two_keys(np.round(distance[:size] / unit), nearness[:size])
+    best, first = -np.inf, size
+    total, nearest = 0.0, np.inf
+    for rank in range(size - 1, -1, -1):
+        op = working[order[rank]]
+        total, nearest = total + work_us[op], min(nearest, near[op])
+        value = total + y * nearest + (1 - y) * distance[order[rank]]
+        if value > best * (1 + RESOLUTION):
+            best, first = value, rank
+    return working[order[first:]]
+
+
+@step
+def _at_most(distances: Distances, op: int, limit: float) -> float:
+    """The far distance of an op cut off at a limit, but no shorter than the near one."""
+    near: float = distances.near[op]
+    far: float = distances.far[op]
+    return min(far, max(near, limit))
+
+
+@kernel
+def _by_two_keys(first: FloatArray, second: FloatArray) -> IntArray:
+    """The order of rows by their first key, then by their second, then by their index."""
+    if len(first) > FEW:
+        order = np.argsort(second, kind="mergesort")
+        return order[np.argsort(first[order], kind="mergesort")]
+    order = np.empty(len(first), np.int64)
+    for row in range(len(first)):
+        place = row
+        while place > 0:
+            before = order[place - 1]
+            if first[before] < first[row] or (
+                first[before] == first[row] and second[before] <= second[row]
+            ):
+                break
+            order[place] = before
+            place -= 1
+        order[place] = row
+    return order
