@@ -265,8 +265,9 @@ def _at_most(distances: Distances, op: int, limit: float) -> float:
 def _by_two_keys(first: FloatArray, second: FloatArray) -> IntArray:
     """The order of rows by their first key, then by their second, then by their index."""
     if len(first) > FEW:
-        order = np.argsort(second, kind="mergesort")
-        return order[np.argsort(first[order], kind="mergesort")]
+        by_second = np.argsort(second, kind="mergesort")
+        both: IntArray = by_second[np.argsort(first[by_second], kind="mergesort")]
+        return both
     order = np.empty(len(first), np.int64)
     for row in range(len(first)):
         place = row
