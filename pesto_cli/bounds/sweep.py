@@ -250,7 +250,8 @@ def _cut(
         value = total + y * nearest + (1 - y) * distance[order[rank]]
         if value > best * (1 + RESOLUTION):
             best, first = value, rank
-    return working[order[first:]]
+    best_ops: IntArray = working[order[first:]]
+    return best_ops
 
 
 @step
