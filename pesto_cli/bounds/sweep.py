@@ -16,7 +16,7 @@ NUM_FORKS = 8
 FEW = 40
 
 
-class Costs(NamedTuple):
+class OpTimes(NamedTuple):
     """`[num_ops]` each.
 
     time_us: on the fastest device.
@@ -56,7 +56,7 @@ class Distances(NamedTuple):
 
 @kernel
 def sweep(
-    order: IntArray, before: EdgeRows, num_after: IntArray, pivot: BoolArray, costs: Costs
+    order: IntArray, before: EdgeRows, num_after: IntArray, pivot: BoolArray, times: OpTimes
 ) -> FloatArray:
     """Heads of all ops, `[num_ops]`, in topological order; on the reversed graph, their tails."""
     num_ops = len(order)
@@ -68,15 +68,15 @@ def sweep(
     for end in range(num_ops):
         v = order[end]
         place[v] = end
-        _follow_predecessors(v, before, costs.time_us, place, head, last)
+        _follow_predecessors(v, before, times.time_us, place, head, last)
         if before.offsets[v + 1] - before.offsets[v] < 2:
             continue  # nothing beside the path
         first = 0 if pivot[v] else max(0, end - REACH)
-        inside = _ancestors(order[first : end + 1], place, before, costs.time_us, to_v)
+        inside = _ancestors(order[first : end + 1], place, before, times.time_us, to_v)
         if pivot[v]:
-            window = _window(inside, costs.work_us, costs.share[v], Distances(head, head), to_v)
+            window = _window(inside, times.work_us, times.share[v], Distances(head, head), to_v)
             head[v] = max(head[v], window)
-        _follow_forks(v, inside, before, num_after, costs, head, last, from_x, to_v)
+        _follow_forks(v, inside, before, num_after, times, head, last, from_x, to_v)
         for u in inside:
             to_v.near[u] = -1.0
     return head
@@ -112,7 +112,7 @@ def _follow_forks(
     inside: IntArray,
     before: EdgeRows,
     num_after: IntArray,
-    costs: Costs,
+    times: OpTimes,
     head: FloatArray,
     last: IntArray,
     from_x: Distances,
@@ -123,10 +123,10 @@ def _follow_forks(
     while x >= 0 and to_v.near[x] >= 0 and num_forks < NUM_FORKS:
         if num_after[x] > 1:
             num_forks += 1
-            ops = _descendants(x, inside, before, costs.time_us, from_x)
-            y = max(costs.share[x], costs.share[v])
-            window = _window(ops, costs.work_us, y, from_x, to_v)
-            head[v] = max(head[v], head[x] + costs.time_us[x] + window)
+            ops = _descendants(x, inside, before, times.time_us, from_x)
+            y = max(times.share[x], times.share[v])
+            window = _window(ops, times.work_us, y, from_x, to_v)
+            head[v] = max(head[v], head[x] + times.time_us[x] + window)
             for u in ops:
                 from_x.near[u] = -1.0
         x = last[x]

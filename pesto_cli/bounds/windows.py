@@ -36,7 +36,7 @@ import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
-from pesto_cli.bounds.sweep import Costs, EdgeRows, sweep
+from pesto_cli.bounds.sweep import EdgeRows, OpTimes, sweep
 from pesto_cli.data.canonical import RESOLUTION, canonical_order, canonical_place, rounded
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
@@ -60,7 +60,7 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     total_us = np.array([work_us.sum() for work_us, _ in shared])
     work_us, y = shared[int((total_us >= total_us.max() * (1 - RESOLUTION)).argmax())]
     largest_share = np.where(problem.allowed, y, 0.0).max(axis=1)
-    costs = Costs(time_us, work_us, largest_share)
+    times = OpTimes(time_us, work_us, largest_share)
     always_us, apart_us = edge_delays_us(problem)
     by_head = np.lexsort((graph.edges[:, 0], graph.edges[:, 1]))
     before, after = graph.predecessors, graph.successors
@@ -73,8 +73,8 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     joins = _pivots(before.degree > 1, head_us, through_us, place)
     forks = _pivots(after.degree > 1, head_us, through_us, place)
     return (
-        sweep(forward, into, after.degree, joins, costs),
-        sweep(backward, out, before.degree, forks, costs),
+        sweep(forward, into, after.degree, joins, times),
+        sweep(backward, out, before.degree, forks, times),
     )
 
 

@@ -65,7 +65,7 @@ class Timeline(NamedTuple):
     num_ops: IntArray
 
 
-class Placed(NamedTuple):
+class PlacedOps(NamedTuple):
     """Ops that have their place.
 
     device: `[num_ops]`, -1 before.
@@ -134,7 +134,7 @@ def insert(
 
 
 @kernel
-def _nothing_placed(ops: Ops, groups: Groups, capacity: FloatArray) -> Placed:
+def _nothing_placed(ops: Ops, groups: Groups, capacity: FloatArray) -> PlacedOps:
     num_ops, num_devices = ops.duration_us.shape
     chosen, need, room = groups.chosen, groups.need_bytes, capacity.copy()
     for one in range(len(chosen)):
@@ -146,7 +146,7 @@ def _nothing_placed(ops: Ops, groups: Groups, capacity: FloatArray) -> Placed:
         np.zeros(num_devices, np.int64),
     )
     device = np.full(num_ops, -1, np.int64)
-    return Placed(device, np.zeros(num_ops), np.zeros(num_ops), room, timeline)
+    return PlacedOps(device, np.zeros(num_ops), np.zeros(num_ops), room, timeline)
 
 
 @kernel
@@ -166,7 +166,7 @@ def _undecided(ops: Ops, num_groups: int) -> BoolArray:
 
 @kernel
 def _place(
-    op: int, ops: Ops, groups: Groups, links: KernelMachine, placed: Placed, pulled: Pulled
+    op: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps, pulled: Pulled
 ) -> None:
     """Place an op and what it pulls, or the first of these."""
     num_pulled = _pull(op, ops, placed, pulled)
@@ -186,7 +186,7 @@ def _place(
 
 
 @step
-def _pull(op: int, ops: Ops, placed: Placed, pulled: Pulled) -> int:
+def _pull(op: int, ops: Ops, placed: PlacedOps, pulled: Pulled) -> int:
     """Note the positions of an op and of all before it that are not placed; how many these are."""
     offsets, tail, rows = ops.waits_for.offsets, ops.waits_for.tail, pulled.rows
     rows[0], num_pulled, seen = pulled.position[op], 1, 0
@@ -204,7 +204,7 @@ def _pull(op: int, ops: Ops, placed: Placed, pulled: Pulled) -> int:
 
 @step
 def _earliest(
-    now: IntArray, ops: Ops, groups: Groups, links: KernelMachine, placed: Placed
+    now: IntArray, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> tuple[int, int]:
     """Where the last of some ops ends earliest if all go there, and where most memory is free.
 
@@ -239,7 +239,7 @@ def _needed_bytes(now: IntArray, here: int, ops: Ops, groups: Groups) -> float:
 
 @step
 def _try_on(
-    now: IntArray, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: Placed
+    now: IntArray, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> float:
     """When the last of some ops ends if all go to a device; notes devices and ends."""
     end_us = placed.end_us
@@ -263,7 +263,7 @@ def _home(one: int, here: int, groups: Groups) -> int:
 
 
 @step
-def _ready_us(op: int, here: int, ops: Ops, links: KernelMachine, placed: Placed) -> float:
+def _ready_us(op: int, here: int, ops: Ops, links: KernelMachine, placed: PlacedOps) -> float:
     """When all that an op waits for is on a device; what it takes from must have been placed."""
     waits_for, ready_us = ops.waits_for, 0.0
     for edge in range(waits_for.offsets[op], waits_for.offsets[op + 1]):
@@ -297,7 +297,7 @@ def _slot(timeline: Timeline, here: int, ready_us: float, takes_us: float) -> tu
 
 @step
 def _put(
-    op: int, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: Placed
+    op: int, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> None:
     """Place an op where it goes if all go to `here`, into the earliest slot; its group follows."""
     one = ops.group[op]
