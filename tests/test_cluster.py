@@ -41,7 +41,7 @@ from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm import fit_loss
-from pesto_cli.profile.comm.chains import Chains, Move
+from pesto_cli.profile.comm.chains import Chains, Hop
 from pesto_cli.profile.comm.occupation import Losses, losses
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 from pesto_cli.profile.comm.waiting import wait_us
@@ -306,7 +306,7 @@ def received_in_a_chain(
     tf1 = tensorflow().compat.v1
     src, dst = connection.device_names.values()
     chains = Chains(connection, home=src)
-    chains.add("goes", num_hops, Move(src, dst, chains.variable(src, num_bytes)))
+    chains.add("goes", num_hops, Hop(src, dst, chains.variable(src, num_bytes)))
     metadata = tf1.RunMetadata()
     options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
     with connection.session(chains.graph, session_config()) as session:
