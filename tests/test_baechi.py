@@ -16,6 +16,7 @@ from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies import Context
 from pesto_cli.strategies.baechi import RECIPE, SETTINGS, MEtf, MSct, MTopo, Settings
+from pesto_cli.strategies.baechi.columns import NONE
 from pesto_cli.strategies.baechi.earliest import earliest_first
 from pesto_cli.strategies.baechi.favourites import favourite_children, rounded, solve_relaxation
 from pesto_cli.strategies.baechi.forward import forward_op
@@ -23,7 +24,6 @@ from pesto_cli.strategies.baechi.m_topo import filled_in_turn
 from pesto_cli.strategies.baechi.memory import needs
 from pesto_cli.strategies.baechi.placement_graph import prepared
 from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_consumer
-from pesto_cli.strategies.baechi.state import NONE
 
 PLAIN = Settings(gradients="free", co_placement=False, fusion=False)
 PLACERS = {"m-topo": MTopo(), "m-etf": MEtf(), "m-sct": MSct()}

@@ -1,30 +1,50 @@
 """Earliest task first with memory and favourite children: what m-ETF and m-SCT share.
 
 Time goes forward. Whenever a device is free, it takes the topologically first op that may start
-on it now: all its inputs are reckoned to be there, and its memory has room. An op pins its group.
-A device sends or receives one tensor at a time (`placer/device.py`), and keeps what it received for
-other ops. Only when an op is chosen, its inputs are sent, in the order of their sources.
+on it now: all its inputs are reckoned to be there (`arrivals.py`), and its memory has room. An op
+pins its group. Only when an op is chosen, its inputs are sent, in the order of their sources.
 
 m-SCT adds: a device whose last op has a favourite child that is ready, and that it can start as
 early as any other, is awake (`placer/m_sct.py`). It waits for that child, and until then takes only
 urgent ops: those that may start by now on every device that may take them.
+
+What is over the time limit goes, in topological order, where it ends first if transfers take none.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.evaluation.simulator.columns import KernelMachine
-from pesto_cli.strategies.baechi.memory import needs, plan_bytes
-from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
-from pesto_cli.strategies.baechi.placing import place
-from pesto_cli.strategies.baechi.settings import Settings
-from pesto_cli.strategies.baechi.state import (
-    NodeInputs,
-    PlacerGraph,
-    PlacerInput,
-    PlacerNeeds,
+from pesto_cli.kernels import kernel
+from pesto_cli.strategies.baechi.arrivals import send_inputs
+from pesto_cli.strategies.baechi.columns import (
+    NONE,
+    links_of,
+    needed_of,
+    nodes_of,
+    start_of,
 )
+from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
+from pesto_cli.strategies.baechi.ready import (
+    add,
+    any_may_go,
+    arrival_us,
+    first_ready,
+    first_startable,
+    first_urgent,
+    may_go,
+    next_us,
+    note,
+    remove,
+    tell,
+)
+from pesto_cli.strategies.baechi.settings import Settings
+
+# Nodes that are scheduled before the clock is looked at again: some milliseconds.
+NODES_AT_A_TIME = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,38 +61,236 @@ class Plan:
 
 
 def earliest_first(
-    problem: Problem, placed: PlacementGraph, settings: Settings, favourite: IntArray
+    problem: Problem,
+    placed: PlacementGraph,
+    settings: Settings,
+    favourite: IntArray,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """Place and schedule every node; `favourite` is `[num_nodes]`, a child or `NONE`.
+    """Place and schedule every node.
 
     Where the program gives up, because nothing fits any more, the topologically first ready op goes
     to the device that has most room.
+
+    Args:
+        problem: what is to be placed.
+        placed: its placement graph.
+        settings: the model of links and memory.
+        favourite: `[num_nodes]`, a child or `NONE`.
+        is_over: whether the time is over; then all that is left is placed without looking ahead.
     """
-    need, machine = needs(problem, placed), problem.machine
-    reserve = need.group_variables + need.group_outputs
-    if not settings.reserve_memory:
-        reserve = reserve[:0]
-    graph = PlacerGraph(
-        placed.duration_us,
-        placed.group,
-        placed.group_allowed,
-        NodeInputs(
-            placed.input_offsets,
-            placed.input_source,
-            placed.input_tensor,
-            placed.input_is_signal & (not settings.signals_cost_transfers),
-            placed.tensor_bytes,
-        ),
-        placed.successors.offsets,
-        placed.successors.indices,
-        favourite,
-    )
-    needed = PlacerNeeds(need.variables, need.outputs, need.group_variables, reserve)
-    links = KernelMachine.of(machine)._replace(
-        latency_us=machine.latency_us * settings.comm_factor,
-        us_per_byte=machine.us_per_byte * settings.comm_factor,
-        min_us=machine.min_us * settings.comm_factor,
-    )
-    room = plan_bytes(problem, settings.memory_fraction)
-    device, start_us, num_forced = place(PlacerInput(graph, needed, links), room)
-    return Plan(device, start_us, int(num_forced))
+    nodes, links = nodes_of(placed, settings, favourite), links_of(problem, settings)
+    needed, state = needed_of(problem, placed, settings), start_of(problem, nodes, settings)
+    begin(nodes, links, needed, state)
+    while state.counts[0] < placed.num_nodes and not is_over():
+        schedule(state.counts[0] + NODES_AT_A_TIME, nodes, links, needed, state)
+    schedule_the_rest(nodes, links, needed, state)
+    return Plan(state.device, state.start, int(state.counts[1]))
+
+
+@kernel
+def begin(nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """Nodes that wait for nothing are ready."""
+    for node in np.flatnonzero(state.waiting == 0):
+        add(node, nodes, links, needed, state)
+
+
+@kernel
+def schedule(until, nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """Go forward in time until so many nodes are scheduled."""
+    while state.counts[0] < min(until, len(state.device)):
+        _end_ops(nodes, links, needed, state)
+        node, where, later = _choice(nodes, links, needed, state)
+        if node == NONE and later < np.inf and _goes_on(nodes, needed, state):
+            state.now[0] = later
+            continue
+        if node == NONE:
+            state.counts[1] += 1
+            node = first_ready(state)
+            where = _roomiest(node, nodes, state)
+        _start(node, where, nodes, links, needed, state)
+        state.running[where] = state.last[where] = node
+        remove(node, state)
+
+
+@kernel
+def _end_ops(nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """Ops end, and what waited for nothing else is ready."""
+    for here in range(len(state.busy)):
+        ended = state.running[here]
+        if ended == NONE or state.end[ended] > state.now[0]:
+            continue
+        state.running[here] = NONE
+        for row in range(nodes.child_offsets[ended], nodes.child_offsets[ended + 1]):
+            child = nodes.children[row]
+            state.waiting[child] -= 1
+            if state.waiting[child] == 0:
+                add(child, nodes, links, needed, state)
+
+
+@kernel
+def _goes_on(nodes, needed, state):  # type: ignore[no-untyped-def]
+    """Whether time alone can bring a node that starts: an op runs, or one may go somewhere."""
+    return (state.running != NONE).any() or any_may_go(nodes, needed, state)
+
+
+@kernel
+def _choice(nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """The first node that a free device takes now, and where; else when to ask again.
+
+    Nothing can start before that instant; it may be that nothing starts then either.
+    """
+    best, where, later, now = NONE, NONE, np.inf, state.now[0]
+    for here in range(len(state.busy)):
+        if state.running[here] != NONE:
+            later = min(later, state.end[state.running[here]])
+            continue
+        node, at = _choice_of(here, now, nodes, links, needed, state)
+        if node == NONE:
+            later = min(later, at)
+        elif (
+            best == NONE
+            or node < best
+            or (node == best and nodes.duration[node, here] < nodes.duration[node, where])
+        ):
+            best, where = node, here
+    return best, where, later
+
+
+@kernel
+def _choice_of(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """What a free device takes now, or `NONE`; and when to ask again."""
+    awaited = _awaited(here, now, nodes, links, needed, state)
+    if awaited == NONE:
+        return first_startable(here, now, nodes, links, needed, state)
+    node = first_urgent(here, now, nodes, links, needed, state)
+    if node != NONE:
+        return node, now
+    if arrival_us(awaited, here, nodes, links, state) <= now:
+        return awaited, now
+    later = np.inf
+    for device in range(len(state.busy)):
+        later = min(later, next_us(device, now, nodes, links, needed, state))
+    return NONE, later
+
+
+@kernel
+def _awaited(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """The favourite child that a free device is awake for, or `NONE`."""
+    child = NONE if state.last[here] == NONE else nodes.favourite[state.last[here]]
+    if child == NONE or not state.is_ready[child]:
+        return NONE
+    if state.group_device[nodes.group[child]] != NONE:
+        return NONE
+    if not may_go(child, here, nodes, needed, state):
+        return NONE
+    start = max(arrival_us(child, here, nodes, links, state), now)
+    for device in range(len(state.busy)):
+        if may_go(child, device, nodes, needed, state):
+            arrival = arrival_us(child, device, nodes, links, state)
+            if max(arrival, state.free[device], now) < start:
+                return NONE
+    return child
+
+
+@kernel
+def _roomiest(node, nodes, state):  # type: ignore[no-untyped-def]
+    """Where a node goes that fits nowhere."""
+    own = nodes.group[node]
+    where = state.group_device[own]
+    if where != NONE:
+        return where
+    for here in range(len(state.room)):
+        if nodes.allowed[own, here] and (where == NONE or state.room[here] > state.room[where]):
+            where = here
+    return where
+
+
+@kernel
+def _start(node, where, nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """Pin a node's group, send its inputs, and run it once they are there."""
+    _pin(node, where, nodes, needed, state)
+    sent = np.empty(nodes.input_offsets[node + 1] - nodes.input_offsets[node], np.int64)
+    there_us, num_sent = send_inputs(node, where, nodes, links, state, sent)
+    state.device[node] = where
+    state.start[node] = max(there_us, state.free[where], state.now[0])
+    state.end[node] = state.start[node] + nodes.duration[node, where]
+    state.free[where] = state.end[node]
+    _hold(node, nodes, needed, state)
+    state.counts[0] += 1
+    for what in sent[:num_sent]:
+        for row in range(nodes.taker_offsets[what], nodes.taker_offsets[what + 1]):
+            taker = nodes.takers[row]
+            if taker != node and state.is_ready[taker] and not state.is_settled[taker]:
+                note(taker, nodes, links, needed, state)
+
+
+@kernel
+def _pin(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
+    """A node's group goes where the node does, and takes what it reserves."""
+    own = nodes.group[node]
+    if state.group_device[own] != NONE:
+        return
+    state.group_device[own] = here
+    if len(needed.reserve) > 0:
+        state.credit[own] = needed.reserve[own]
+        state.room[here] -= needed.reserve[own]
+        for row in range(nodes.member_offsets[own], nodes.member_offsets[own + 1]):
+            if state.is_ready[nodes.members[row]]:
+                tell(nodes.members[row], nodes, needed, state)
+
+
+@kernel
+def _hold(node, nodes, needed, state):  # type: ignore[no-untyped-def]
+    """A scheduled node takes its memory, and frees what it was the last to use."""
+    own, here = nodes.group[node], state.device[node]
+    taken = needed.variables[node] + needed.outputs[node]
+    from_credit = max(0.0, min(taken, state.credit[own]))
+    state.credit[own] -= from_credit
+    state.room[here] -= taken - from_credit
+    previous = NONE
+    for entry in range(nodes.input_offsets[node], nodes.input_offsets[node + 1]):
+        used = nodes.source[entry]
+        if used == previous:
+            continue
+        previous = used
+        state.left_to_use[used] -= 1
+        if state.left_to_use[used] == 0:
+            _release(used, nodes, needed, state)
+    state.unscheduled[own] -= 1
+    if state.unscheduled[own] == 0:
+        state.room[here] += state.credit[own]
+        state.credit[own] = 0.0
+
+
+@kernel
+def _release(used, nodes, needed, state):  # type: ignore[no-untyped-def]
+    """A node's outputs are used no more: to its group if that has reserved memory and goes on."""
+    of, back = nodes.group[used], 0.0
+    if len(needed.reserve) > 0 and state.unscheduled[of] > 0:
+        back = min(needed.outputs[used], needed.reserve[of] - state.credit[of])
+    state.credit[of] += back
+    state.room[state.device[used]] += needed.outputs[used] - back
+
+
+@kernel
+def schedule_the_rest(nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """What is not scheduled goes, in topological order, where it ends first without transfers."""
+    state.is_ready[:] = False
+    for node in np.flatnonzero(state.device == NONE):
+        where = _soonest_end(node, nodes, needed, state)
+        if where == NONE:
+            state.counts[1] += 1
+            where = _roomiest(node, nodes, state)
+        _start(node, where, nodes, links, needed, state)
+
+
+@kernel
+def _soonest_end(node, nodes, needed, state):  # type: ignore[no-untyped-def]
+    """The device with room for a node on which it ends first without transfers, or `NONE`."""
+    where, soonest = NONE, np.inf
+    for here in range(len(state.busy)):
+        end = state.free[here] + nodes.duration[node, here]
+        if end < soonest and may_go(node, here, nodes, needed, state):
+            where, soonest = here, end
+    return where

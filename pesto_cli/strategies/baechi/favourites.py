@@ -24,9 +24,9 @@ import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
+from pesto_cli.strategies.baechi.columns import NONE
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import Settings
-from pesto_cli.strategies.baechi.state import NONE
 from pesto_cli.strategies.devices import accelerators
 
 

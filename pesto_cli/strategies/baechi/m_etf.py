@@ -13,10 +13,10 @@ import numpy as np
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.baechi.answer import Placed, best_fitting
+from pesto_cli.strategies.baechi.columns import NONE
 from pesto_cli.strategies.baechi.earliest import earliest_first
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import RECIPE, Settings
-from pesto_cli.strategies.baechi.state import NONE
 from pesto_cli.strategies.context import Context
 
 

@@ -10,12 +10,13 @@ one can. The program knows GPUs alone and leaves the rest to TensorFlow's soft p
 """
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray, IntArray
 
-Neighbours = list[set[int]]
+Neighbours = dict[int, set[int]]
 
 
 def united(group: IntArray, group_allowed: BoolArray, pairs: IntArray) -> IntArray:
@@ -59,42 +60,93 @@ def with_one_consumer(edges: IntArray, is_placed: BoolArray, is_repeated: BoolAr
     return chosen
 
 
-def fused(edges: IntArray, group: IntArray, is_placed: BoolArray, position: IntArray) -> IntArray:
+def fused(
+    edges: IntArray,
+    group: IntArray,
+    is_placed: BoolArray,
+    position: IntArray,
+    is_over: Callable[[], bool] = lambda: False,
+) -> IntArray:
     """Contract edges within groups as long as no cycle can arise.
+
+    Ops that edges within groups join are a part; what is contracted in one part changes nothing in
+    another, as edges between parts stay. A part where no op has a second successor, or none a
+    second predecessor, becomes one op in any order of contractions.
 
     Args:
         edges: `[num_edges, 2]`, (before, after), between ops.
         group: `[num_ops]`, what shares a device.
         is_placed: `[num_ops]`, whether Baechi sees the op at all.
         position: `[num_ops]`, in a topological order.
+        is_over: whether the time is over; then what is left stays as it is.
 
     Returns:
         `[num_ops]`: the op that each is fused into, the first by position; -1 where not placed.
     """
-    after: Neighbours = [set() for _ in range(len(group))]
-    before: Neighbours = [set() for _ in range(len(group))]
-    inner: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
-    order = np.lexsort((position[edges[:, 1]], position[edges[:, 0]]))
-    for tail, head in edges[order].tolist():
-        if is_placed[tail] and is_placed[head]:
-            after[tail].add(head)
-            before[head].add(tail)
-            if group[tail] == group[head]:
-                inner[int(group[tail])].append((tail, head))
-    into = np.where(is_placed, np.arange(len(group)), -1)
-    for candidates in inner.values():
-        while candidates:
-            tail, head = candidates.popleft()
-            if head in after[tail] and not (len(after[tail]) > 1 and len(before[head]) > 1):
-                into[head] = tail
-                candidates.extend(_contract(tail, head, after, before, group))
-    return _representatives(into, position)
+    seen = np.unique(edges[is_placed[edges].all(axis=1)], axis=0).reshape(-1, 2)
+    is_inner = group[seen[:, 0]] == group[seen[:, 1]]
+    tail, head = seen[is_inner].T
+    part = _parts(len(group), tail, head)
+    num_after, num_before = (np.bincount(ends, minlength=len(group)) for ends in seen.T)
+    has_forks, has_joins = (np.zeros(len(group), dtype=np.bool_) for _ in range(2))
+    has_forks[part[tail[num_after[tail] > 1]]] = True
+    has_joins[part[head[num_before[head] > 1]]] = True
+    is_open = (has_forks & has_joins)[part]
+    into = np.where(is_open, np.arange(len(group)), part)
+    rest = np.column_stack((tail, head))[is_open[tail]]
+    order = np.lexsort((position[rest[:, 1]], position[rest[:, 0]]))
+    outer = seen[~is_inner]
+    _contract_in_turn(rest[order], outer, into, is_over)
+    return _representatives(np.where(is_placed, into, -1), position)
 
 
-def _contract(
-    tail: int, head: int, after: Neighbours, before: Neighbours, group: IntArray
-) -> list[tuple[int, int]]:
-    """Give the edges of head to tail; those within the group that tail did not have before."""
+def _parts(num_ops: int, tail: IntArray, head: IntArray) -> IntArray:
+    """`[num_ops]`: one op of all that edges join, the same for each of them."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    joined = coo_matrix((np.ones(len(tail)), (tail, head)), shape=(num_ops, num_ops))
+    _, number = connected_components(joined, directed=False)
+    first = np.full(num_ops, num_ops, dtype=np.int64)
+    np.minimum.at(first, number, np.arange(num_ops))
+    part: IntArray = first[number]
+    return part
+
+
+def _contract_in_turn(
+    inner: IntArray, outer: IntArray, into: IntArray, is_over: Callable[[], bool]
+) -> None:
+    """Contract edges, first come first served; what has been contracted is told by `into`.
+
+    An edge that cannot be contracted comes again when another gives it a new end.
+
+    Args:
+        inner: `[num_edges, 2]`, edges that may be contracted.
+        outer: `[num_edges, 2]`, those that may not: it only counts whether an op has one.
+        into: `[num_ops]`, changed in place.
+        is_over: whether to stop.
+    """
+    after: Neighbours = defaultdict(set)
+    before: Neighbours = defaultdict(set)
+    goes_out, comes_in = set(outer[:, 0].tolist()), set(outer[:, 1].tolist())
+    waiting = deque((tail, head) for tail, head in inner.tolist())
+    for tail, head in waiting:
+        after[tail].add(head)
+        before[head].add(tail)
+    while waiting and not is_over():
+        tail, head = waiting.popleft()
+        is_fork = len(after[tail]) > 1 or tail in goes_out
+        is_join = len(before[head]) > 1 or head in comes_in
+        if head in after[tail] and not (is_fork and is_join):
+            into[head] = tail
+            waiting.extend(_contract(tail, head, after, before))
+            for beyond in (goes_out, comes_in):
+                if head in beyond:
+                    beyond.add(tail)
+
+
+def _contract(tail: int, head: int, after: Neighbours, before: Neighbours) -> list[tuple[int, int]]:
+    """Give the edges of head to tail; those that tail did not have before."""
     added = []
     before[head].discard(tail)
     after[tail].discard(head)
@@ -111,7 +163,7 @@ def _contract(
             before[target].add(tail)
             added.append((tail, target))
     before[head], after[head] = set(), set()
-    return [(source, target) for source, target in added if group[source] == group[target]]
+    return added
 
 
 def _representatives(into: IntArray, position: IntArray) -> IntArray:
