@@ -9,6 +9,7 @@ from conftest import on_gpus, two_gpus
 from random_problems import random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor, topological_order
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import shortfall_bytes
@@ -28,6 +29,10 @@ from pesto_cli.strategies.baechi.preprocessing import fused, united, with_one_co
 PLAIN = Settings(gradients="free", co_placement=False, fusion=False)
 PLACERS = {"m-topo": MTopo(), "m-etf": MEtf(), "m-sct": MSct()}
 GPU0, GPU1 = 1, 2
+
+
+def never() -> bool:
+    return False
 
 
 def chain(num_ops: int, num_bytes: int = 100) -> list[Tensor]:
@@ -170,7 +175,7 @@ def test_an_op_needs_its_variables_and_what_leaves_it() -> None:
 def test_m_topo_fills_each_device_to_an_equal_share_and_the_largest_op() -> None:
     # Five outputs of 100 bytes: 500 / 2 + 100, full with the fourth op.
     problem = on_gpus(OpGraph.build(list("abcdef"), chain(6)), [1] * 6)
-    placed = filled_in_turn(problem, prepared(problem, PLAIN), PLAIN)
+    placed = filled_in_turn(problem, prepared(problem, PLAIN), PLAIN, never)
     assert placed.device.tolist() == [GPU0] * 4 + [GPU1] * 2
 
 
@@ -178,7 +183,7 @@ def test_m_topo_opens_the_next_device_where_variables_would_exceed_the_share() -
     graph = OpGraph.build(list("abcd"), chain(4, 0), resident_bytes=[60, 60, 60, 60])
     problem = on_gpus(graph, [1] * 4)
     # 240 / 2 + 60 = 180: the third op would reach it.
-    placed = filled_in_turn(problem, prepared(problem, PLAIN), PLAIN)
+    placed = filled_in_turn(problem, prepared(problem, PLAIN), PLAIN, never)
     assert placed.device.tolist() == [GPU0, GPU0, GPU1, GPU1]
 
 
@@ -186,7 +191,10 @@ def test_m_topo_can_fill_a_device_to_its_memory() -> None:
     graph = OpGraph.build(list("abcd"), chain(4, 0), resident_bytes=[60, 60, 60, 60])
     problem = on_gpus(graph, [1] * 4, two_gpus(memory_bytes=241))
     settings = replace(PLAIN, uniform=False)
-    assert filled_in_turn(problem, prepared(problem, settings), settings).device.tolist() == [1] * 4
+    assert (
+        filled_in_turn(problem, prepared(problem, settings), settings, never).device.tolist()
+        == [1] * 4
+    )
 
 
 # m-ETF
@@ -274,7 +282,7 @@ def test_the_longest_way_is_kept_together() -> None:
     graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [1, 2])])
     problem = on_gpus(graph, [5, 10, 20])
     found = prepared(problem, PLAIN)
-    assert favourite_children(problem, found, PLAIN).tolist() == [2, NONE, NONE]
+    assert favourite_children(problem, found, PLAIN, Limits()).tolist() == [2, NONE, NONE]
 
 
 def random_edges(rng: np.random.Generator, num_nodes: int) -> np.ndarray:
@@ -299,6 +307,7 @@ def test_the_relaxation_is_within_a_third_of_the_best_choice_of_favourites(seed:
     time_us = rng.integers(4, 9, 6).astype(float)
     transfer_us = rng.integers(0, 5, len(edges)).astype(float)
     found = solve_relaxation(edges, time_us, transfer_us)
+    assert found is not None
     best_us = np.inf
     for choice in product([0.0, 1.0], repeat=len(edges)):
         kept = edges[np.array(choice) == 0]

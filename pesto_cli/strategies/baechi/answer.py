@@ -10,6 +10,9 @@ need. So when a schedule does not fit, the placer plans again, with its own mean
 (`memory_fraction`), memory reserved by group, then without co-placement, then with all ops and not
 the forward ones alone, until one fits. The paper places forward ops alone where memory suffices;
 the program fails where it does not.
+
+When the time is over, no further plan is made, and one that is under way is ended without looking
+ahead (`earliest.py`); what was not fused by then stays as it is.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import Solution
@@ -37,20 +41,25 @@ class Placed:
     start_us: FloatArray | None = None
 
 
-Place = Callable[[Problem, PlacementGraph, Settings], Placed]
+# Whether the time is over, as `Limits.begin` tells it.
+IsOver = Callable[[], bool]
+Place = Callable[[Problem, PlacementGraph, Settings, IsOver], Placed]
 
 
-def best_fitting(problem: Problem, settings: Settings, place: Place) -> Solution:
+def best_fitting(problem: Problem, settings: Settings, place: Place, limits: Limits) -> Solution:
     """The first schedule that fits into memory, or that which exceeds it least."""
+    is_over = limits.begin()
     simulator = Simulator(problem)
     found: list[Schedule] = []
     graphs: dict[tuple[str, bool], PlacementGraph] = {}
     for attempt in _attempts(settings):
         key = (attempt.gradients, attempt.co_placement)
         if key not in graphs:
-            graphs[key] = prepared(problem, attempt)
-        found.append(_scheduled(simulator, graphs[key], place(problem, graphs[key], attempt)))
-        if objective(problem, found[-1])[0] == 0:
+            graphs[key] = prepared(problem, attempt, is_over)
+        found.append(
+            _scheduled(simulator, graphs[key], place(problem, graphs[key], attempt, is_over))
+        )
+        if objective(problem, found[-1])[0] == 0 or is_over():
             break
     return Solution.of(problem, min(found, key=lambda schedule: objective(problem, schedule)))
 

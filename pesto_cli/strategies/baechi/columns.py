@@ -1,6 +1,7 @@
 """What the kernels of `earliest.py` read and write, by name.
 
-The nodes of a placement graph are numbered in a topological order. Sizes are in bytes, times in us.
+The nodes of a placement graph are numbered by the topologically first of their ops. Sizes are in
+bytes, times in us.
 """
 
 from typing import NamedTuple

@@ -77,13 +77,16 @@ def earliest_first(
         placed: its placement graph.
         settings: the model of links and memory.
         favourite: `[num_nodes]`, a child or `NONE`.
-        is_over: whether the time is over; then all that is left is placed without looking ahead.
+        is_over: whether the time is over, which is asked after every `NODES_AT_A_TIME` nodes; then
+            all that is left is placed without looking ahead.
     """
     nodes, links = nodes_of(placed, settings, favourite), links_of(problem, settings)
     needed, state = needed_of(problem, placed, settings), start_of(problem, nodes, settings)
     begin(nodes, links, needed, state)
-    while state.counts[0] < placed.num_nodes and not is_over():
+    while state.counts[0] < placed.num_nodes:
         schedule(state.counts[0] + NODES_AT_A_TIME, nodes, links, needed, state)
+        if is_over():
+            break
     schedule_the_rest(nodes, links, needed, state)
     return Plan(state.device, state.start, int(state.counts[1]))
 
@@ -276,13 +279,36 @@ def _release(used, nodes, needed, state):  # type: ignore[no-untyped-def]
 @kernel
 def schedule_the_rest(nodes, links, needed, state):  # type: ignore[no-untyped-def]
     """What is not scheduled goes, in topological order, where it ends first without transfers."""
+    for here in range(len(state.busy)):
+        if state.running[here] != NONE:
+            _count_down(state.running[here], nodes.child_offsets, nodes.children, state.waiting)
+    is_left = (state.device == NONE) & (state.waiting == 0)
+    queue, size = np.empty(len(is_left), np.int64), 0
+    for node in np.flatnonzero(is_left):
+        queue[size] = node
+        size += 1
     state.is_ready[:] = False
-    for node in np.flatnonzero(state.device == NONE):
+    first = 0
+    while first < size:
+        node = queue[first]
         where = _soonest_end(node, nodes, needed, state)
         if where == NONE:
             state.counts[1] += 1
             where = _roomiest(node, nodes, state)
         _start(node, where, nodes, links, needed, state)
+        _count_down(node, nodes.child_offsets, nodes.children, state.waiting)
+        for row in range(nodes.child_offsets[node], nodes.child_offsets[node + 1]):
+            if state.waiting[nodes.children[row]] == 0:
+                queue[size] = nodes.children[row]
+                size += 1
+        first += 1
+
+
+@kernel
+def _count_down(node, child_offsets, children, waiting):  # type: ignore[no-untyped-def]
+    """What takes something of a node waits for it no more."""
+    for row in range(child_offsets[node], child_offsets[node + 1]):
+        waiting[children[row]] -= 1
 
 
 @kernel

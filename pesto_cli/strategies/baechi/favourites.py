@@ -17,17 +17,25 @@ favourite; where rounding gives an op several, the last wins, and a child leaves
 Where devices or links differ, p is the least time of an op and c that on the cheapest link.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from threading import Thread
+from typing import Any
 
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.baechi.columns import NONE
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import Settings
 from pesto_cli.strategies.devices import accelerators
+
+POLL_S = 0.05
+FEW_EDGES = 2000  # take less than a second
+TIME_IS_OVER = 1  # of `linprog`
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +46,46 @@ class Relaxation:
     makespan_us: float
 
 
-def favourite_children(problem: Problem, graph: PlacementGraph, settings: Settings) -> IntArray:
-    """`[num_nodes]`: the favourite child of each node, or `NONE`."""
+def favourite_children(
+    problem: Problem, graph: PlacementGraph, settings: Settings, limits: Limits
+) -> IntArray:
+    """`[num_nodes]`: the favourite child of each node, or `NONE`; that for all if time is over."""
     time_us = graph.duration_us.min(axis=1)
     transfer_us = edge_transfer_us(problem, graph, settings)
-    solution = solve_relaxation(graph.edges, time_us, transfer_us)
+    is_limited = len(graph.edges) > FEW_EDGES and not limits.deterministic
+    limit_s = limits.time_limit_s if is_limited else np.inf
+    solution = _unless_over(
+        lambda: solve_relaxation(graph.edges, time_us, transfer_us, limit_s),
+        limits.begin() if is_limited else limits.stop.is_set,
+    )
+    if solution is None:
+        return np.full(graph.num_nodes, NONE, dtype=np.int64)
     return rounded(graph.num_nodes, graph.edges, solution.x, settings.favourite_threshold)
+
+
+def _unless_over(
+    solve: Callable[[], Relaxation | None], is_over: Callable[[], bool]
+) -> Relaxation | None:
+    """What a solver finds, or None if the time is over before.
+
+    HiGHS ends at its own time limit, but not on a request to stop: then its thread is left behind.
+    """
+    found: list[Relaxation | BaseException | None] = []
+
+    def run() -> None:
+        try:
+            found.append(solve())
+        except BaseException as error:  # for the thread that waits
+            found.append(error)
+
+    solver = Thread(target=run, daemon=True)
+    solver.start()
+    while solver.is_alive() and not is_over():
+        solver.join(POLL_S)
+    answer = found[0] if found else None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def edge_transfer_us(problem: Problem, graph: PlacementGraph, settings: Settings) -> FloatArray:
@@ -75,15 +117,33 @@ def rounded(num_nodes: int, edges: IntArray, x: FloatArray, threshold: float) ->
     return child
 
 
-def solve_relaxation(edges: IntArray, time_us: FloatArray, transfer_us: FloatArray) -> Relaxation:
-    """Solve the linear program with HiGHS: columns x, S, w; rows (1), (2), (3), (4).
+def solve_relaxation(
+    edges: IntArray, time_us: FloatArray, transfer_us: FloatArray, limit_s: float = np.inf
+) -> Relaxation | None:
+    """Solve the linear program with HiGHS.
 
     Args:
         edges: `[num_edges, 2]`, (before, after).
         time_us: `[num_nodes]`.
         transfer_us: `[num_edges]`.
+        limit_s: then the answer is None.
     """
     from scipy.optimize import linprog
+
+    cost, matrix, most, bounds = _linear_program(edges, time_us, transfer_us)
+    options = {"time_limit": limit_s} if np.isfinite(limit_s) else {}
+    result = linprog(cost, matrix, most, bounds=bounds, method="highs", options=options)
+    if result.status == TIME_IS_OVER and options:
+        return None
+    if result.status != 0:
+        raise RuntimeError(f"HiGHS ended the linear program of SCT: {result.message}")
+    return Relaxation(result.x[: len(edges)], float(result.x[-1]))
+
+
+def _linear_program(
+    edges: IntArray, time_us: FloatArray, transfer_us: FloatArray
+) -> tuple[FloatArray, Any, FloatArray, FloatArray]:
+    """Cost, matrix, most and bounds: columns x, S, w; rows (1) to (4), with signs changed."""
     from scipy.sparse import csr_matrix
 
     num_edges, num_nodes = len(edges), len(time_us)
@@ -116,7 +176,4 @@ def solve_relaxation(edges: IntArray, time_us: FloatArray, transfer_us: FloatArr
     bounds = np.zeros((makespan + 1, 2))
     bounds[:, 1] = np.where(np.arange(makespan + 1) < num_edges, 1.0, np.inf)
     matrix = csr_matrix((-values, (rows, columns)), shape=(len(least), makespan + 1))
-    result = linprog(cost, matrix, -least, bounds=bounds, method="highs")
-    if result.status != 0:
-        raise RuntimeError(f"HiGHS ended the linear program of SCT: {result.message}")
-    return Relaxation(result.x[:num_edges], float(result.x[makespan]))
+    return cost, matrix, -least, bounds

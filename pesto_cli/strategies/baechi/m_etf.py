@@ -12,7 +12,7 @@ import numpy as np
 
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.strategies.baechi.answer import Placed, best_fitting
+from pesto_cli.strategies.baechi.answer import IsOver, Placed, best_fitting
 from pesto_cli.strategies.baechi.columns import NONE
 from pesto_cli.strategies.baechi.earliest import earliest_first
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
@@ -29,10 +29,10 @@ class MEtf:
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """The best attempt that fits."""
-        return best_fitting(problem, self.settings, _place)
+        return best_fitting(problem, self.settings, _place, context.limits)
 
 
-def _place(problem: Problem, graph: PlacementGraph, settings: Settings) -> Placed:
+def _place(problem: Problem, graph: PlacementGraph, settings: Settings, is_over: IsOver) -> Placed:
     nobody = np.full(graph.num_nodes, NONE, dtype=np.int64)
-    plan = earliest_first(problem, graph, settings, nobody)
+    plan = earliest_first(problem, graph, settings, nobody, is_over)
     return Placed(plan.device, plan.start_us)

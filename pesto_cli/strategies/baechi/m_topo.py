@@ -17,7 +17,7 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.strategies.baechi.answer import Placed, best_fitting
+from pesto_cli.strategies.baechi.answer import IsOver, Placed, best_fitting
 from pesto_cli.strategies.baechi.memory import needs, plan_bytes
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
 from pesto_cli.strategies.baechi.settings import TOPO_RECIPE, Settings
@@ -34,11 +34,16 @@ class MTopo:
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """The best attempt that fits."""
-        return best_fitting(problem, self.settings, filled_in_turn)
+        return best_fitting(problem, self.settings, filled_in_turn, context.limits)
 
 
-def filled_in_turn(problem: Problem, graph: PlacementGraph, settings: Settings) -> Placed:
-    """Place every node; m-TOPO has no times, hence no order of its own."""
+def filled_in_turn(
+    problem: Problem, graph: PlacementGraph, settings: Settings, is_over: IsOver
+) -> Placed:
+    """Place every node, however long it takes: it looks at each once.
+
+    m-TOPO has no times, hence no order of its own.
+    """
     hands = accelerators(problem)
     need = needs(problem, graph)
     held = need.variables + need.outputs

@@ -5,6 +5,7 @@ control edge is a tensor of 4 bytes (`SIGNAL_BYTES`) of its own. Returns of a fe
 the program's graph has none.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -112,8 +113,10 @@ def lies_in_variable(graph: OpGraph) -> BoolArray:
     return resident[producer]
 
 
-def prepared(problem: Problem, settings: Settings) -> PlacementGraph:
-    """Choose the ops to place, unite what is placed together, fuse what can be."""
+def prepared(
+    problem: Problem, settings: Settings, is_over: Callable[[], bool] = lambda: False
+) -> PlacementGraph:
+    """Choose the ops to place, unite what is placed together, fuse what can be in the time."""
     graph, everything = problem.graph, np.arange(problem.num_ops)
     is_read = _reads(graph)
     owner = everything if settings.gradients == "free" else forward_op(graph)
@@ -131,7 +134,7 @@ def prepared(problem: Problem, settings: Settings) -> PlacementGraph:
     position = _position(graph, is_read if settings.late_sources else None)
     into = np.where(is_placed, everything, -1)
     if settings.fusion:
-        into = fused(graph.edges, group, is_placed, position)
+        into = fused(graph.edges, group, is_placed, position, is_over)
     return _contracted(problem, owner, group, allowed, into, position)
 
 
