@@ -22,7 +22,7 @@ from pesto_cli import api as pesto
 from pesto_cli.data.result import Progress, Result
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile
-from pesto_cli.report.orders import Chance, chance
+from pesto_cli.report.random_orders import Chance, chance
 from pesto_cli.strategies import Strategy
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 from pesto_cli.zoo import PAPER_MODELS

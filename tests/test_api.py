@@ -24,7 +24,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, PlacementFile, Profile
 from pesto_cli.strategies.pesto import expanded as of_coarse
 
-VERBS = ("load", "save", "export", "profile", "coarsen", "considered", "solve", "compare")
+VERBS = ("load", "save", "export", "profile", "coarsen", "merge_log", "solve", "compare")
 VERBS += ("simulate", "timeline", "memory", "layers", "merges", "to_networkx", "from_networkx")
 VERBS += ("apply", "expand", "placement", "report")
 
@@ -117,7 +117,7 @@ def test_a_round_is_drawn_with_every_pair(diamond: Problem) -> None:
     profile = Profile(diamond)
     pesto.coarsen(profile, 3, on_round=rounds.append)
     drawn = json.dumps(pesto.merges(profile, rounds[0]).to_dict())
-    for pair in pesto.considered(profile, rounds[0]):
+    for pair in pesto.merge_log(profile, rounds[0]):
         assert f"{pair.first}, {pair.second}" in drawn
         assert pair.verdict in drawn
 

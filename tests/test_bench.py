@@ -7,16 +7,16 @@ import pytest
 from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli.bench import EXPERIMENTS, runs
-from pesto_cli.bench.change import GIB, Change
+from pesto_cli.bench.comparison import ModelComparison, num_settings, tuned_names
 from pesto_cli.bench.contenders import BAECHI, CONTENDERS, FROM_SINGLE, PESTO, RIVALS, TUNED
 from pesto_cli.bench.experiment import ExperimentRequest, ms_or_oom
 from pesto_cli.bench.figure7 import FIGURE7, matrix
+from pesto_cli.bench.machine_variant import GIB, MachineVariant
 from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.order import reduction, speed_up
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made
-from pesto_cli.bench.standing import Standing, num_settings, tuned_names
 from pesto_cli.bench.table3 import effort_s
 from pesto_cli.bench.timeline import joined
 from pesto_cli.bench.version import pesto_version
@@ -43,7 +43,7 @@ def never(name: str) -> Profile:
 
 
 def jobs_of(model: BenchModel, names: tuple[str, ...] = ("single", "expert", PESTO)) -> list[Job]:
-    return [Job(model, name, Change(), QUICK) for name in names]
+    return [Job(model, name, MachineVariant(), QUICK) for name in names]
 
 
 @pytest.fixture
@@ -125,18 +125,18 @@ def test_several_processes_find_what_one_does(model: BenchModel, tmp_path: Path)
 
 
 def test_a_key_has_what_a_result_depends_on_and_no_more(model: BenchModel) -> None:
-    def key(contender: str, effort: Effort = QUICK, change: Change = Change()) -> object:  # noqa: B008
-        return key_of(Job(model, contender, change, effort), "0")
+    def key(contender: str, effort: Effort = QUICK, change: MachineVariant | None = None) -> object:
+        return key_of(Job(model, contender, change or MachineVariant(), effort), "0")
 
     longer = Effort(time_limit_s=9, deterministic=True)
     assert key("single") == key("single", longer)
     assert key(PESTO) != key(PESTO, longer)
     assert key("random") != key("random", Effort(seed=1))
-    assert key("single") != key("single", change=Change(memory_gib=1))
+    assert key("single") != key("single", change=MachineVariant(memory_gib=1))
     assert key("single") != key("expert")
     other = BenchModel(model.name, model.path, "0" * 64)
-    assert key_of(Job(other, "single", Change(), QUICK), "0") != key("single")
-    assert key_of(Job(model, "single", Change(), QUICK), "1") != key("single")
+    assert key_of(Job(other, "single", MachineVariant(), QUICK), "0") != key("single")
+    assert key_of(Job(model, "single", MachineVariant(), QUICK), "1") != key("single")
 
 
 def test_a_profile_that_changes_meanwhile_is_refused(model: BenchModel, diamond: Problem) -> None:
@@ -177,12 +177,12 @@ def test_every_strategy_takes_part_and_every_placer_in_all_settings() -> None:
 
 def test_a_change_of_the_machine() -> None:
     problem = on_gpus(OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])]), [8, 8])
-    changed = Change(memory_gib=2, compute_speed=4, interconnect_speed=0.5).applied(problem)
+    changed = MachineVariant(memory_gib=2, compute_speed=4, interconnect_speed=0.5).applied(problem)
     assert changed.duration_us[0, 1:].tolist() == [2, 2]
     # 1 us + 1 us per 1000 bytes, at half the speed.
     assert changed.machine.transfer_us(1000, 1, 2) == 4
     assert [device.memory_bytes for device in changed.machine.devices] == [10**9, *[2 * GIB] * 2]
-    assert Change().applied(problem).machine.devices == problem.machine.devices
+    assert MachineVariant().applied(problem).machine.devices == problem.machine.devices
 
 
 def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
@@ -219,9 +219,11 @@ def record(step_us: float, *, bound_us: float = 40, short: int = 0, took_s: floa
     )
 
 
-def standing(**steps: Record) -> Standing:
+def standing(**steps: Record) -> ModelComparison:
     others = dict.fromkeys((*RIVALS, *tuned_names()), record(200))
-    return Standing({**others, **{name.replace("_", "-"): each for name, each in steps.items()}})
+    return ModelComparison(
+        {**others, **{name.replace("_", "-"): each for name, each in steps.items()}}
+    )
 
 
 def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
@@ -234,7 +236,7 @@ def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
     # 20 of the 30 us between the expert and the bound.
     assert found.share_closed(found.rival) == pytest.approx(20 / 30)
     tuned = TUNED["m-sct"][3]
-    better = Standing({**found.records, tuned: record(64)})
+    better = ModelComparison({**found.records, tuned: record(64)})
     assert better.tuned_rival is not None
     assert better.tuned_rival.contender == tuned
     assert better.reduction(better.tuned_rival) == 1 - 60 / 64

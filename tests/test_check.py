@@ -10,8 +10,8 @@ import pytest
 from conftest import Pesto
 
 from pesto_cli import api
-from pesto_cli.changes import graph_changes
 from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.diff import graph_diff
 from pesto_cli.files import PlacementFile, read_profile, write_placement, write_profile
 from pesto_cli.files.placement import fingerprints
 
@@ -94,13 +94,13 @@ def test_ops_change_with_their_type_and_what_they_take_and_by_nothing_else() -> 
     placed = PlacementFile(
         ["GPU:0"], names, [0] * 4, [0, 1, 2, 3], fingerprints(graph), {"graph_hash": "0"}, {}
     )
-    assert not graph_changes(placed, graph, "0")
-    assert not graph_changes(placed, graph, None)
-    attributes = graph_changes(placed, graph, "1")
+    assert not graph_diff(placed, graph, "0")
+    assert not graph_diff(placed, graph, None)
+    attributes = graph_diff(placed, graph, "1")
     assert attributes
     assert attributes.changed == attributes.new == attributes.gone == ()
-    assert graph_changes(placed, graph_of(batch=8), "1").changed == ("through",)
-    assert graph_changes(placed, graph_of(kind="Tanh"), None).changed == ("through",)
+    assert graph_diff(placed, graph_of(batch=8), "1").changed == ("through",)
+    assert graph_diff(placed, graph_of(kind="Tanh"), None).changed == ("through",)
 
 
 def slowed(version: Callable[..., Files], tmp_path: Path, times: float) -> Path:

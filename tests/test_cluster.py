@@ -29,13 +29,13 @@ from pesto_cli.cluster import (
     local_workers,
     serve,
 )
+from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.client_process import ClientProcess
 from pesto_cli.cluster.cluster_file import read_cluster_file
 from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.links import LOOPBACK, NETWORK, Location, nominal_links
 from pesto_cli.cluster.local_workers import LocalWorkers, client_core
 from pesto_cli.cluster.names import pesto_name, tensorflow_name
-from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.workers import free_ports
 from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError

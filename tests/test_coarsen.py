@@ -14,8 +14,8 @@ from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.coarsen.batch import mergeable_edges, siblings, verdicts
 from pesto_cli.coarsen.coarsening import MERGINGS
-from pesto_cli.coarsen.considered import considered
 from pesto_cli.coarsen.leftover import leftover_pairs
+from pesto_cli.coarsen.merge_log import merge_log
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.quotient import Pairs, Quotient
 from pesto_cli.coarsen.rounds import MergeVerdict, Round
@@ -399,7 +399,7 @@ def test_a_round_says_by_hand_why_and_what() -> None:
     # Figure 6 of the paper, as above: 0 -> 2 is taken first.
     problem = dag(4, [(0, 2), (1, 3), (0, 3), (1, 2)])
     (only,), _ = rounds_of(problem, 3, "plain")
-    found = {(pair.first, pair.second): pair for pair in considered(problem, only)}
+    found = {(pair.first, pair.second): pair for pair in merge_log(problem, only)}
     assert {ends: pair.verdict for ends, pair in found.items()} == {
         ("op0", "op2"): "merged",
         ("op1", "op3"): "barred",
@@ -410,7 +410,7 @@ def test_a_round_says_by_hand_why_and_what() -> None:
     # A second path 0 -> 1 -> 2 beside 0 -> 2.
     problem = dag(3, [(0, 1), (1, 2), (0, 2)])
     (only,), _ = rounds_of(problem, 2, "plain")
-    found = {(pair.first, pair.second): pair for pair in considered(problem, only)}
+    found = {(pair.first, pair.second): pair for pair in merge_log(problem, only)}
     assert (found["op0", "op2"].verdict, found["op0", "op2"].why) == ("may close a cycle", ())
     assert found["op0", "op1"].why == ("only predecessor", "next height", "others above")
     assert found["op1", "op2"].why == ("only successor", "next height")
@@ -440,9 +440,9 @@ def test_what_is_considered_is_every_edge_once_and_safe_where_it_says_why(mergin
         for each in rounds[:1]:  # whose nodes are the ops
             index = problem.graph.index_of
             found = {
-                (index[pair.first], index[pair.second]): pair for pair in considered(problem, each)
+                (index[pair.first], index[pair.second]): pair for pair in merge_log(problem, each)
             }
-            assert len(found) == len(considered(problem, each))
+            assert len(found) == len(merge_log(problem, each))
             assert set(edges) <= found.keys()
             for ends, pair in found.items():
                 if pair.why:

@@ -18,7 +18,7 @@ from conftest import Pesto
 from pesto_cli import ilp, profile
 from pesto_cli.cli import cli
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
-from pesto_cli.cli.typed import TypedWord, typed_words
+from pesto_cli.cli.command_line import TypedWord, typed_words
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.problem import Problem

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
 
-from pesto_cli.changes import Move, placement_changes
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.symmetry import interchangeable
+from pesto_cli.diff import Move, placement_diff
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 from pesto_cli.files.job_summary import MAX_BYTES, append_summary
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
@@ -25,31 +25,31 @@ def placed(*queues: str, devices: list[str] = DEVICES) -> PlacementFile:
 
 
 def test_moves_additions_and_order_are_told_apart() -> None:
-    changes = placement_changes(placed("", "abcdef", "uvwx"), placed("", "acbdef", "uvxnw"))
+    changes = placement_diff(placed("", "abcdef", "uvwx"), placed("", "acbdef", "uvxnw"))
     assert (changes.moved, changes.renamed) == ((), {})
     assert changes.reordered == {"CPU:0": 0, "GPU:0": 1, "GPU:1": 1}
     assert (changes.only_in_first, changes.only_in_second) == ((), ("n",))
-    changes = placement_changes(placed("", "abcdef", "uvwx"), placed("", "abcde", "fuvw"))
+    changes = placement_diff(placed("", "abcdef", "uvwx"), placed("", "abcde", "fuvw"))
     assert changes.moved == (Move("f", "GPU:0", "GPU:1"),)
     assert changes.only_in_first == ("x",)
     assert set(changes.reordered.values()) == {0}
 
 
 def test_devices_that_changed_names_are_no_moves() -> None:
-    changes = placement_changes(placed("r", "abcd", "uvwx"), placed("r", "uvw", "abcdx"))
+    changes = placement_diff(placed("r", "abcd", "uvwx"), placed("r", "uvw", "abcdx"))
     assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
     assert changes.moved == (Move("x", "GPU:0", "GPU:1"),)
 
 
 def test_a_device_takes_the_part_of_one_of_its_kind_only() -> None:
-    changes = placement_changes(placed("abcd", "", ""), placed("", "abcd", ""))
+    changes = placement_diff(placed("abcd", "", ""), placed("", "abcd", ""))
     assert not changes.renamed
     assert len(changes.moved) == 4
 
 
 def test_a_machine_with_more_devices_keeps_those_that_it_had() -> None:
     after = placed("", "ab", "uv", "w", devices=[*DEVICES, "GPU:2"])
-    changes = placement_changes(placed("", "ab", "uvw"), after)
+    changes = placement_diff(placed("", "ab", "uvw"), after)
     assert not changes.renamed
     assert changes.moved == (Move("w", "GPU:1", "GPU:2"),)
 
@@ -163,8 +163,8 @@ def test_devices_of_a_profile_change_names_only_where_they_are_interchangeable()
         for last in (two_gpus().devices[2], replace(two_gpus().devices[2], speed=0.5))
     )
     first, second = placed("", "abcd", ""), placed("", "", "abcd")
-    assert placement_changes(first, second, alike).moved == ()
-    assert len(placement_changes(first, second, unlike).moved) == 4
+    assert placement_diff(first, second, alike).moved == ()
+    assert len(placement_diff(first, second, unlike).moved) == 4
 
 
 def test_devices_that_lose_otherwise_to_transfers_are_not_interchangeable() -> None:
@@ -199,7 +199,7 @@ def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path)
 
 def test_where_a_device_is_gone_the_others_keep_their_names(pesto: Pesto, tmp_path: Path) -> None:
     first, second = placed("", "a", "bc"), placed("", "abc", devices=DEVICES[:2])
-    changes = placement_changes(first, second)
+    changes = placement_diff(first, second)
     assert changes.renamed == {}
     assert [move.op for move in changes.moved] == ["b", "c"]
     _, paths = three_ops(tmp_path)

@@ -11,9 +11,9 @@ from conftest import Pesto
 
 import pesto_cli.doctor
 import pesto_cli.evaluation.simulator
-from pesto_cli.doctor import Finding, Outcome, parts, probes
-from pesto_cli.doctor.apart import apart
+from pesto_cli.doctor import Finding, Outcome, probes, system
 from pesto_cli.doctor.check import Probe
+from pesto_cli.doctor.child_process import run_in_child
 from pesto_cli.errors import EnvironmentFailedError
 
 
@@ -50,13 +50,14 @@ def test_only_what_is_needed_decides_on_the_exit_code(
 
 def test_a_probe_that_crashes_or_fails_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentFailedError, match="solver 'glpk' is unknown"):
-        apart(probes.solved, "glpk")
+        run_in_child(probes.solved, "glpk")
     monkeypatch.setattr(
-        "pesto_cli.doctor.apart.COMMAND", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+        "pesto_cli.doctor.child_process.COMMAND",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
     )
     with pytest.raises(EnvironmentFailedError, match="was killed by SIGSEGV"):
-        apart(probes.isolated)
-    probe = Probe("workers", lambda: apart(probes.isolated), Outcome.WARN, "do this")
+        run_in_child(probes.isolated)
+    probe = Probe("workers", lambda: run_in_child(probes.isolated), Outcome.WARN, "do this")
     assert probe() == Finding(
         "workers", Outcome.WARN, "its process was killed by SIGSEGV", "do this"
     )
@@ -72,9 +73,9 @@ NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
 @pytest.mark.parametrize(
     ("target", "name", "value", "look", "words"),
     [
-        (sys, "version_info", (3, 14, 0), parts.python, "not tested with"),
-        (parts.os, "sched_getaffinity", lambda pid: {0}, parts.cores, "1 of "),
-        (parts, "memory_bytes", lambda: 2**30, parts.memory, "only 1.0 GiB"),
+        (sys, "version_info", (3, 14, 0), system.python, "not tested with"),
+        (system.os, "sched_getaffinity", lambda pid: {0}, system.cores, "1 of "),
+        (system, "memory_bytes", lambda: 2**30, system.memory, "only 1.0 GiB"),
         (tempfile, "TemporaryFile", refuse, probes.kernel_cache, "cannot be written to"),
         (
             pesto_cli.evaluation.simulator,
@@ -83,7 +84,7 @@ NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
             probes.kernel_cache,
             "no folder for comp",
         ),
-        (sys, "argv", [], lambda: parts.version("no-such-package"), "not installed"),
+        (sys, "argv", [], lambda: system.version("no-such-package"), "not installed"),
     ],
 )
 def test_what_is_short_is_named(

@@ -17,8 +17,8 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.report.why.matching import matching_ops
-from pesto_cli.strategies.moved import moved
+from pesto_cli.report.explanation.matching import matching_ops
+from pesto_cli.strategies.what_if import what_if
 
 
 def placed(path: Path, device: dict[str, str], rank: list[int]) -> Path:
@@ -157,7 +157,7 @@ def test_moved_ops_keep_every_rule_and_stay_as_they_are_where_they_are(seed: int
     for op in range(12):
         group = problem.graph.colocation_group == problem.graph.colocation_group[op]
         for to in np.flatnonzero(problem.allowed[op]).tolist():
-            found = moved(simulator, schedule, op, to)
+            found = what_if(simulator, schedule, op, to)
             for each in (found.kept, found.dispatched):
                 assert (each.device == np.where(group, to, device)).all()
                 assert violations(problem, each) == []

@@ -8,7 +8,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.heft import heft_schedule
-from pesto_cli.strategies.insertion import Edges, Own, largest, mean, upward_rank
+from pesto_cli.strategies.insertion_scheduling import Edges, Own, largest, mean, upward_rank
 
 CPU, GPU0, GPU1 = 0, 1, 2
 

@@ -14,7 +14,7 @@ from pesto_cli.graphdef.tensorflow import _stderr_shown_only_on_failure
 
 ROOT = Path(pesto_cli.__file__).parent
 
-DATA = ["printable", "errors", "plugins", "data", "files", "changes"]
+DATA = ["printable", "errors", "plugins", "data", "files", "diff"]
 ALGORITHMS = ["kernels", "bounds", "evaluation", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
 
@@ -152,11 +152,11 @@ PRINTING = {
     "cli/options.py",  # `echo`
     "cli/checking.py",  # Markdown, as of `report/sections.py`
     "cli/doctor.py",  # the script for a shell
-    "doctor/apart.py",  # JSON
+    "doctor/child_process.py",  # JSON
     "report/layouts.py",
     "report/sections.py",
     "report/progress.py",
-    "report/countdown.py",
+    "report/run_counter.py",
 }
 
 

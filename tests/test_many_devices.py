@@ -28,7 +28,7 @@ from pesto_cli.ilp.search import SolverRequest
 from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.expert import Expert
-from pesto_cli.strategies.insertion import largest, mean
+from pesto_cli.strategies.insertion_scheduling import largest, mean
 
 LONG = Limits(1e3)
 

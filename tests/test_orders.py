@@ -14,7 +14,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.report.orders import chance
+from pesto_cli.report.random_orders import chance
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 
 GPU0, GPU1 = 1, 2

@@ -207,9 +207,9 @@ with activity_on_stderr("at work"):
 
 COUNTING = """
 import os, signal
-from pesto_cli.report.countdown import countdown_on_stderr
+from pesto_cli.report.run_counter import run_counter_on_stderr
 
-with countdown_on_stderr("at work"):
+with run_counter_on_stderr("at work"):
     os.kill(os.getpid(), {signal})
 """
 

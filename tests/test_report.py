@@ -28,7 +28,7 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution
-from pesto_cli.evaluation.causes import critical_chain
+from pesto_cli.evaluation.critical_path import schedule_critical_path
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import list_schedule, upward_rank
 from pesto_cli.files import Profile
@@ -139,7 +139,7 @@ def test_memory_over_time_reaches_the_peak_and_no_more(seed: int) -> None:
 def test_critical_chain_and_busy_times_add_up(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
-    parts = step_parts(problem, schedule, critical_chain(problem, schedule))
+    parts = step_parts(problem, schedule, schedule_critical_path(problem, schedule))
     assert sum(parts.values()) == pytest.approx(schedule.makespan_us)
     took_us = schedule.end_us - schedule.start_us
     for device, use in enumerate(device_use(problem, schedule)):
@@ -160,7 +160,7 @@ def rows_of(chart: Any, layer: int) -> list[dict[str, str]]:
 def test_the_critical_chain_has_square_corners_only(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
-    chain = critical_chain(problem, schedule)
+    chain = schedule_critical_path(problem, schedule)
     drawn: Any = timeline_chart(Drawn(problem, schedule, chain)).to_dict()
     points = rows_of(drawn, 1)
     for one, other in pairwise(points):
@@ -206,7 +206,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     problem = on_gpus(graph, us.tolist(), PRESETS["v100x2-nvlink"])
     device = 1 + np.random.default_rng(2).integers(0, 2, graph.num_ops)
     schedule = list_schedule(problem, device, upward_rank(problem))
-    held, chain = held_over_time(problem, schedule), critical_chain(problem, schedule)
+    held, chain = held_over_time(problem, schedule), schedule_critical_path(problem, schedule)
     result = Result("random", SolveStatus.FEASIBLE, Solution.of(problem, schedule, 1.0), 0.0)
     coarsening = coarsen(problem, 120)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)

@@ -19,12 +19,12 @@ from pesto_cli.data.schedule import objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import Context
+from pesto_cli.strategies.congestion_rounds import best_of_rounds, filled_bytes, fitted, judged
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule, path_devices
 from pesto_cli.strategies.heft import heft_schedule
-from pesto_cli.strategies.insertion import Edges, largest, upward_rank
+from pesto_cli.strategies.insertion_scheduling import Edges, largest, upward_rank
 from pesto_cli.strategies.metis import SETTINGS, Metis, targets
 from pesto_cli.strategies.order import NUM_RANDOM_ORDERS, ORDERS
-from pesto_cli.strategies.rounds import best_of_rounds, filled_bytes, fitted, judged
 from pesto_cli.strategies.run import run
 
 RIVALS = ("heft", "fastt", "metis", "random")

@@ -22,8 +22,8 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.report.explained import explained_notes
 from pesto_cli.report.runs import RunRow, busy_note
+from pesto_cli.report.unexplained_time import unexplained_time_warnings
 from pesto_cli.runtime import comparison
 from pesto_cli.runtime.interleaved import Turns, interleaved
 from pesto_cli.runtime.scripts import run_script_on
@@ -240,10 +240,10 @@ def test_a_device_that_was_busy_for_more_than_a_step_is_explained() -> None:
 def test_op_times_that_explain_little_of_a_step_are_warned_of() -> None:
     def notes(ops_us: float, num_devices: int = 1) -> list[str]:
         step = {"kind": "CPU", "num_devices": num_devices, "ops_us": ops_us, "step_us": 200.0}
-        return list(explained_notes({"reconciled": [step]}))
+        return list(unexplained_time_warnings({"reconciled": [step]}))
 
     assert notes(160.0) == notes(100.0, num_devices=2) == []
-    assert list(explained_notes({"source": "analytic"})) == []
+    assert list(unexplained_time_warnings({"source": "analytic"})) == []
     (note,) = notes(100.0)
     assert note.startswith("op times are only 50% of an untraced step on one CPU, where 80%")
 

@@ -18,7 +18,7 @@ from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import PlacementFile, Profile, placement, write_placement, write_profile
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.strategies.carried_over import carried_over, in_old_places
+from pesto_cli.strategies.placement_mapping import in_old_places, map_placement
 
 
 def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFile:
@@ -34,7 +34,7 @@ def chain(*names: str, num_bytes: int = 1000, groups: list[str | None] | None = 
 
 
 def devices(problem: Problem, placed: PlacementFile) -> dict[str, int]:
-    carried = carried_over(placed, problem)
+    carried = map_placement(placed, problem)
     return dict(zip(problem.graph.names, carried.placement.device.tolist(), strict=True))
 
 
@@ -43,7 +43,7 @@ def test_the_same_graph_gets_the_same_placement() -> None:
     priority = np.random.default_rng(0).random(12)
     schedule = Simulator(problem).list_schedule(random_placement(problem, 0), priority)
     placed = file_of(problem, schedule.device.tolist(), schedule.rank.tolist())
-    carried = carried_over(placed, problem)
+    carried = map_placement(placed, problem)
     assert carried.is_whole
     assert (carried.placement.device == schedule.device).all()
     assert (carried.placement.rank == schedule.rank).all()
@@ -64,7 +64,7 @@ def test_what_is_new_goes_with_its_scope_then_with_its_neighbours() -> None:
     # Scopes without an old op, of which `gradients` tells nothing: by what comes before.
     assert where["middle/x"] == where["middle/y"] == where["left/b"]
     assert where["gradients/middle/x"] == where["gradients/right/e"]
-    carried = carried_over(placed, new)
+    carried = map_placement(placed, new)
     counts = (carried.num_by_name, carried.num_by_scope, carried.num_by_neighbours)
     assert (counts, carried.num_by_default) == ((5, 3, 3), 0)
 
@@ -85,7 +85,7 @@ def test_groups_go_where_most_of_their_work_was_and_never_where_they_may_not_run
     permitted[:, 2] = False
     assert devices(together.constrained(permitted=permitted), placed)["c"] == 1
     allowed = chain("a", "b", "c").constrained(permitted=permitted[:3])
-    assert carried_over(placed, allowed).num_by_name == 1
+    assert map_placement(placed, allowed).num_by_name == 1
 
 
 def test_kept_ops_keep_their_order_and_new_ones_come_as_soon_as_they_can() -> None:
@@ -93,7 +93,7 @@ def test_kept_ops_keep_their_order_and_new_ones_come_as_soon_as_they_can() -> No
     old = on_gpus(graph, [1] * 4)
     placed = file_of(old, [1] * 4, [2, 0, 3, 1])
     new = on_gpus(OpGraph.build(["a", "b", "c", "d", "n"], [Tensor(3, 10, [4])]), [1] * 5)
-    carried = carried_over(placed, new)
+    carried = map_placement(placed, new)
     order = np.argsort(carried.placement.rank)
     assert [new.graph.names[op] for op in order] == ["b", "d", "n", "a", "c"]
 
@@ -102,7 +102,7 @@ def test_an_order_that_contradicts_the_new_graph_is_mended() -> None:
     old = on_gpus(OpGraph.build(["a", "b", "c"]), [1] * 3)
     placed = file_of(old, [1, 1, 1], [2, 1, 0])
     new = chain("a", "b", "c")
-    assert replay(new, carried_over(placed, new).placement).makespan_us == 30
+    assert replay(new, map_placement(placed, new).placement).makespan_us == 30
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,7 +114,7 @@ def test_any_placement_carries_over_to_any_graph_without_a_violation(
     new = random_problem(other, num_ops=after, memory=False)
     schedule = Simulator(old).list_schedule(random_placement(old, seed), np.zeros(before))
     placed = file_of(old, schedule.device.tolist(), schedule.rank.tolist())
-    carried = carried_over(placed, new)
+    carried = map_placement(placed, new)
     found = violations(new, replay(new, carried.placement))
     assert [each for each in found if each.rule != "memory"] == []
     counts = (carried.num_by_scope, carried.num_by_neighbours, carried.num_by_default)

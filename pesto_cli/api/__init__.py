@@ -12,13 +12,13 @@ Where IPython runs, values show themselves as tables.
 import sys
 
 from pesto_cli.api.applying import apply
+from pesto_cli.api.charts import layers, memory, merges, report, timeline
 from pesto_cli.api.checking import check, check_same_machine, diff
-from pesto_cli.api.coarsening import coarsen, considered, expand
+from pesto_cli.api.coarsening import coarsen, expand, merge_log
 from pesto_cli.api.costs import constrain, keep_devices, profile, profile_by_run
-from pesto_cli.api.exchange import from_networkx, to_networkx
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
 from pesto_cli.api.files import load, read_graph, save
-from pesto_cli.api.looking import layers, memory, merges, report, timeline
+from pesto_cli.api.networkx_graphs import from_networkx, to_networkx
 from pesto_cli.api.placing import (
     carry_over,
     compare,
@@ -65,7 +65,6 @@ __all__ = [
     "coarsen",
     "compare",
     "connected",
-    "considered",
     "constrain",
     "critical_path_us",
     "diff",
@@ -82,6 +81,7 @@ __all__ = [
     "load",
     "lower_bound_us",
     "memory",
+    "merge_log",
     "merges",
     "placement",
     "predicted_us",

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from pesto_cli.changes import (
+from pesto_cli.data.machine import Machine
+from pesto_cli.diff import (
     FreshnessCheck,
-    PlacementDifference,
+    PlacementComparison,
     Prediction,
-    graph_changes,
-    placement_changes,
+    graph_diff,
+    placement_diff,
     predicted,
     promised,
 )
-from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.strategies.carried_over import carried_over
+from pesto_cli.strategies.placement_mapping import map_placement
 
 
 def check(
@@ -44,11 +44,11 @@ def check(
                 f"the profile is of another graph than {what}; one of this graph was expected: "
                 "profile it, or leave out --profile."
             )
-        carried = carried_over(placed, profile.problem)
+        carried = map_placement(placed, profile.problem)
         if carried.num_by_name:
             now = predicted(profile.problem, replay(profile.problem, carried.placement))
     return FreshnessCheck(
-        graph=graph_changes(placed, graph, step.graph_hash),
+        graph=graph_diff(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
         before=promised(placed),
         now=now,
@@ -66,7 +66,7 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
 
 def diff(
     first: PlacementFile, second: PlacementFile, profile: Profile | None = None
-) -> PlacementDifference:
+) -> PlacementComparison:
     """What a second placement has otherwise than a first.
 
     Figures are by the profile for placements that fit its ops and devices, else as they stand in
@@ -77,11 +77,11 @@ def diff(
     """
     promise = promised(first)
     if profile is None:
-        return PlacementDifference(
-            placement_changes(first, second), promise, promise, promised(second)
+        return PlacementComparison(
+            placement_diff(first, second), promise, promise, promised(second)
         )
     problem = profile.problem
-    changes = placement_changes(first, second, problem)
+    changes = placement_diff(first, second, problem)
     ops, devices = set(problem.graph.names), problem.machine.index_of.keys()
     is_of_ops = [set(placed.names) == ops for placed in (first, second)]
     if not any(is_of_ops):
@@ -96,7 +96,7 @@ def diff(
         for placed, is_its in zip((first, second), is_of_ops, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
-    return PlacementDifference(changes, promise, before, after, work_us)
+    return PlacementComparison(changes, promise, before, after, work_us)
 
 
 def check_same_machine(profile: Profile, machine: Machine) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.placing import Placed, solution_of, strategy_of
-from pesto_cli.coarsen import Coarsening, Considered, Round
+from pesto_cli.coarsen import Coarsening, LoggedMerge, Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
-from pesto_cli.coarsen import considered as considered_pairs
+from pesto_cli.coarsen import merge_log as logged_merges
 from pesto_cli.coarsen.rounds import OnRound, unheard
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.result import Result
@@ -35,7 +35,7 @@ def coarsen(
         profile: is left as it is.
         num_nodes: how many nodes are wanted; more are left where no two can be merged.
         merging: "parallel" keeps the critical path, "plain" is the paper's.
-        on_round: told of every batch of merges, see `considered`.
+        on_round: told of every batch of merges, see `merge_log`.
 
     Raises:
         BadInputError: num_nodes is below 1, or the merging is unknown.
@@ -55,13 +55,13 @@ def coarsen(
 
 
 @checked
-def considered(profile: Profile, round_: Round) -> list[Considered]:
+def merge_log(profile: Profile, round_: Round) -> list[LoggedMerge]:
     """Every pair of nodes that a round of `coarsen` looked at, why it could merge, and if it did.
 
     Example:
-        >>> Counter(pair.verdict for pair in considered(profile, rounds[0]))
+        >>> Counter(pair.verdict for pair in merge_log(profile, rounds[0]))
     """
-    return considered_pairs(profile.problem, round_)
+    return logged_merges(profile.problem, round_)
 
 
 @checked

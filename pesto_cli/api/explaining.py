@@ -6,14 +6,14 @@ import numpy as np
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.errors import BadInputError
-from pesto_cli.evaluation.causes import Causes, critical_chain
+from pesto_cli.evaluation.critical_path import CauseFinder, schedule_critical_path
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.report.why.brief import BriefFacts, brief_facts
-from pesto_cli.report.why.chain import StepFacts, step_facts
-from pesto_cli.report.why.matching import matching_ops
-from pesto_cli.report.why.op import OpFacts, op_facts
-from pesto_cli.strategies.moved import moved
+from pesto_cli.report.explanation.brief import BriefFacts, brief_facts
+from pesto_cli.report.explanation.matching import matching_ops
+from pesto_cli.report.explanation.op import OpFacts, op_facts
+from pesto_cli.report.explanation.step_time import StepFacts, step_facts
+from pesto_cli.strategies.what_if import what_if
 
 
 @checked
@@ -29,10 +29,10 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
         raise BadInputError(f"{len(names)} ops fit {op!r}, such as {names[0]!r}; name one of them.")
     index, simulator = problem.graph.index_of[op], Simulator(problem)
     elsewhere = {
-        device: moved(simulator, found.schedule, index, device)
+        device: what_if(simulator, found.schedule, index, device)
         for device in np.flatnonzero(problem.allowed[index]).tolist()
     }
-    return op_facts(found, critical_chain(problem, found.schedule), index, elsewhere)
+    return op_facts(found, schedule_critical_path(problem, found.schedule), index, elsewhere)
 
 
 @checked
@@ -47,9 +47,9 @@ def explain_briefly(
 def explain_step(profile: Profile, placed: PlacementFile) -> StepFacts:
     """What the makespan of a placement is made of: its critical chain, and sums over it."""
     found = _causes(profile, placed)
-    return step_facts(found, critical_chain(profile.problem, found.schedule))
+    return step_facts(found, schedule_critical_path(profile.problem, found.schedule))
 
 
-def _causes(profile: Profile, placed: PlacementFile) -> Causes:
+def _causes(profile: Profile, placed: PlacementFile) -> CauseFinder:
     """The schedule of a placement, to be asked why."""
-    return Causes(profile.problem, replay(profile.problem, placed.match(profile.problem)))
+    return CauseFinder(profile.problem, replay(profile.problem, placed.match(profile.problem)))

@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
-from pesto_cli.changes import CarriedOver, promised
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
+from pesto_cli.diff import MappedPlacement, promised
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator, replay
@@ -20,8 +20,8 @@ from pesto_cli.files import placement as named_placement
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
-from pesto_cli.strategies.carried_over import start_from
 from pesto_cli.strategies.context import is_search, parameters, rewrites
+from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.run import chosen, judged, run
 
 Placed = Result | Schedule | PlacementFile
@@ -170,7 +170,7 @@ def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
 
 
 @checked
-def carry_over(profile: Profile, placed: PlacementFile) -> CarriedOver:
+def carry_over(profile: Profile, placed: PlacementFile) -> MappedPlacement:
     """What is left of a placement on a graph that has changed, to start a search from.
 
     Where nothing is left (`num_by_name` is 0), it is a placement like any other.

@@ -9,8 +9,8 @@ and, where the placed graph runs:
     with tf.compat.v1.Session(config=session_config()) as session: ...
 """
 
-from pesto_cli.apply.changes import Changes, Order, planned_changes
 from pesto_cli.apply.devices import parse_devices
+from pesto_cli.apply.edits import Changes, Order, planned_changes
 from pesto_cli.apply.functions import PlacedFunction, place_function
 from pesto_cli.apply.functions.variables import placed_variables
 from pesto_cli.apply.live import ProgramReport, placed_program, run_script

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pesto_cli.apply.changes import Changes, Order, planned_changes
+from pesto_cli.apply.edits import Changes, Order, planned_changes
 from pesto_cli.files import PlacementFile
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pesto_cli.apply.changes import Changes
+from pesto_cli.apply.edits import Changes
 from pesto_cli.files import atomic_write
 
 

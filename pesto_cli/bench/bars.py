@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from pesto_cli.bench.comparison import ModelComparison, ModelComparisons, tuned_names
 from pesto_cli.bench.contenders import BAECHI, FROM_SINGLE, PESTO, RIVALS
 from pesto_cli.bench.experiment import ms
-from pesto_cli.bench.standing import Standing, Standings, tuned_names
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,7 +20,7 @@ BELOW_THE_TITLE = "dashed: lower bound; hollow: does not fit into memory; →: l
 PANEL_WIDTH, BAR_STEP, PANELS_IN_A_ROW = 250, 17, 3
 
 
-def chart(found: Standings, title: str) -> "alt.ConcatChart":
+def chart(found: ModelComparisons, title: str) -> "alt.ConcatChart":
     """A panel a model with a bar a strategy, and the lower bound as a line."""
     import altair as alt
 
@@ -40,7 +40,7 @@ def _kind(name: str) -> str:
     return "Baechi" if name in (*BAECHI, BEST_OF_N) else "other rivals"
 
 
-def _panel(name: str, standing: Standing) -> "alt.LayerChart | alt.FacetChart":
+def _panel(name: str, standing: ModelComparison) -> "alt.LayerChart | alt.FacetChart":
     import altair as alt
 
     records = dict(standing.records)

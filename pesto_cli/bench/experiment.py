@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pesto_cli.bench.change import Change
+from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Effort, Job, Records
@@ -22,9 +22,9 @@ class ExperimentRequest:
     effort: Effort
 
     @property
-    def first(self) -> Change:
+    def first(self) -> MachineVariant:
         """The machine of experiments that need one size of memory."""
-        return Change(memory_gib=self.memory_gib[0])
+        return MachineVariant(memory_gib=self.memory_gib[0])
 
 
 @dataclass(frozen=True, eq=False)

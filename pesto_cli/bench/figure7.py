@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pesto_cli.bench.bars import chart
-from pesto_cli.bench.change import Change
+from pesto_cli.bench.comparison import (
+    Best,
+    ModelComparison,
+    ModelComparisons,
+    mean,
+    num_settings,
+    tuned_names,
+)
 from pesto_cli.bench.contenders import FROM_SINGLE, PESTO, RIVALS
 from pesto_cli.bench.experiment import (
     Experiment,
@@ -16,9 +23,9 @@ from pesto_cli.bench.experiment import (
     ms_or_oom,
     percent,
 )
+from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.published import family, paper_models, published
 from pesto_cli.bench.runs import Job, Records
-from pesto_cli.bench.standing import Best, Standing, Standings, mean, num_settings, tuned_names
 from pesto_cli.report.markdown import markdown_table
 
 # Those that are shown one by one; of settings, the best is shown.
@@ -28,7 +35,7 @@ SHOWN = (*RIVALS, PESTO, FROM_SINGLE)
 def matrix(asked: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
     """Everyone on every model and size of memory."""
     return [
-        Job(model, name, Change(memory_gib=size), asked.effort, with_orders=name in SHOWN)
+        Job(model, name, MachineVariant(memory_gib=size), asked.effort, with_orders=name in SHOWN)
         for size in asked.memory_gib
         for model in asked.models
         for name in names
@@ -37,11 +44,13 @@ def matrix(asked: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
 
 def standings(
     asked: ExperimentRequest, records: Records, memory_gib: float, names: Sequence[str]
-) -> Standings:
+) -> ModelComparisons:
     """What of the matrix is of one size of memory."""
     jobs = matrix(ExperimentRequest(asked.models, (memory_gib,), asked.effort), names)
     return {
-        model.name: Standing({job.contender: records[job] for job in jobs if job.model == model})
+        model.name: ModelComparison(
+            {job.contender: records[job] for job in jobs if job.model == model}
+        )
         for model in asked.models
     }
 
@@ -69,7 +78,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
     return Report(data, "\n\n".join([notes, *parts]), charts)
 
 
-def _times(found: Standings) -> str:
+def _times(found: ModelComparisons) -> str:
     """Step times in ms."""
     columns = ["model", "ops", "bound", *RIVALS, "Baechi, best of N", PESTO, FROM_SINGLE]
     rows = []
@@ -93,7 +102,7 @@ def _named(best: Best | None) -> str:
     return "OOM" if best is None else f"{ms(best.step_us)} ({best.contender})"
 
 
-def _gains(standing: Standing) -> dict[str, float | None]:
+def _gains(standing: ModelComparison) -> dict[str, float | None]:
     """What pesto gains, by the column's name."""
     order_us = standing.records[PESTO].orders_us.get("random")
     own = standing.best([PESTO])
@@ -118,7 +127,7 @@ PAPER_OF = {
 }
 
 
-def _reductions(found: Standings, memory_gib: float) -> str:
+def _reductions(found: ModelComparisons, memory_gib: float) -> str:
     """By how much pesto is shorter than others, beside the paper's figures."""
     paper = published("reduction")
     gains = {name: _gains(standing) for name, standing in found.items()}
@@ -161,7 +170,7 @@ def _reductions(found: Standings, memory_gib: float) -> str:
     return f"{said}\n\n{markdown_table(columns, rows)}"
 
 
-def _data(standing: Standing) -> dict[str, Any]:
+def _data(standing: ModelComparison) -> dict[str, Any]:
     rival, tuned = standing.rival, standing.tuned_rival
     return {
         "bound_us": standing.bound_us,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pesto_cli.bench.bars import KINDS
-from pesto_cli.bench.change import Change
+from pesto_cli.bench.comparison import ModelComparison
 from pesto_cli.bench.contenders import PESTO, RIVALS
 from pesto_cli.bench.experiment import (
     Experiment,
@@ -16,9 +16,9 @@ from pesto_cli.bench.experiment import (
     ms_or_oom,
     percent,
 )
+from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.published import published
 from pesto_cli.bench.runs import Job, Records
-from pesto_cli.bench.standing import Standing
 from pesto_cli.report.markdown import markdown_table
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ COLOURS = {
 DRAWN = tuple(COLOURS)
 
 
-def _compute(asked: ExperimentRequest) -> list[Change]:
+def _compute(asked: ExperimentRequest) -> list[MachineVariant]:
     return [replace(asked.first, compute_speed=speed) for speed in COMPUTE_SPEEDS]
 
 
-def _interconnect(asked: ExperimentRequest) -> list[Change]:
+def _interconnect(asked: ExperimentRequest) -> list[MachineVariant]:
     return [replace(asked.first, interconnect_speed=speed) for speed in INTERCONNECT_SPEEDS]
 
 
-def _runs(asked: ExperimentRequest, changes: Sequence[Change]) -> list[Job]:
+def _runs(asked: ExperimentRequest, changes: Sequence[MachineVariant]) -> list[Job]:
     return [
         Job(model, name, change, asked.effort, with_orders=True)  # 1x is that of Figure 7
         for model in asked.models
@@ -76,7 +76,11 @@ def _report_b(asked: ExperimentRequest, records: Records) -> Report:
 
 
 def _report(
-    asked: ExperimentRequest, records: Records, changes: Sequence[Change], axis: str, said: str
+    asked: ExperimentRequest,
+    records: Records,
+    changes: Sequence[MachineVariant],
+    axis: str,
+    said: str,
 ) -> Report:
     by_job = {
         (job.model.name, getattr(job.machine, axis), job.contender): records[job]
@@ -86,7 +90,7 @@ def _report(
     for model in asked.models:
         for change in changes:
             speed = getattr(change, axis)
-            standing = Standing({name: by_job[model.name, speed, name] for name in NAMES})
+            standing = ModelComparison({name: by_job[model.name, speed, name] for name in NAMES})
             best = {
                 "expert": standing.best(["expert"]),
                 "Baechi's best recipe": standing.baechi,

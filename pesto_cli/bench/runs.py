@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pesto_cli.bench.change import Change
 from pesto_cli.bench.contenders import CONTENDERS
+from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
-from pesto_cli.bench.ready import made_ready
+from pesto_cli.bench.preparation import prepare
 from pesto_cli.bench.record import FORMAT, Record
 from pesto_cli.bench.timeline import timeline
 from pesto_cli.bench.version import pesto_version
@@ -51,7 +51,7 @@ class Job:
 
     model: BenchModel
     contender: str
-    machine: Change
+    machine: MachineVariant
     effort: Effort
     num_nodes: int = 200
     congestion: bool = True
@@ -153,7 +153,7 @@ def make_and_keep(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, 
 
 def make(job: Job, key: Mapping[str, Any]) -> Record:
     """Let a contender solve its problem, and note the result."""
-    made_ready(job.contender)
+    prepare(job.contender)
     problem = job.machine.applied(job.model.profile().problem)
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
     limits = Limits(**asdict(job.effort))

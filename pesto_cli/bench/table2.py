@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from pesto_cli.bench.comparison import ModelComparisons
 from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
-from pesto_cli.bench.standing import Standings
 from pesto_cli.report.markdown import markdown_table
 
 NAMES = (*RIVALS, PESTO)
@@ -39,7 +39,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
     return Report(data, "\n\n".join(parts))
 
 
-def _seconds(found: Standings, of: Callable[[Record], float]) -> str:
+def _seconds(found: ModelComparisons, of: Callable[[Record], float]) -> str:
     rows = [
         [model, *(f"{of(standing.records[name]):.2f}" for name in NAMES)]
         for model, standing in found.items()
@@ -47,7 +47,7 @@ def _seconds(found: Standings, of: Callable[[Record], float]) -> str:
     return markdown_table(["model", *NAMES], rows)
 
 
-def _data(found: Standings) -> dict[str, Any]:
+def _data(found: ModelComparisons) -> dict[str, Any]:
     paper = published("placement_minutes")["rows"]
     return {
         model: {
@@ -61,7 +61,7 @@ def _data(found: Standings) -> dict[str, Any]:
     }
 
 
-def _minutes(found: Standings) -> str:
+def _minutes(found: ModelComparisons) -> str:
     """The paper's table, with ours beside it; Baechi is that of its three that takes longest."""
     rows = []
     for model, paper in published("placement_minutes")["rows"].items():

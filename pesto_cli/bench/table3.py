@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from pesto_cli.bench.comparison import ModelComparisons
 from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, figure, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import family, paper_models, published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
-from pesto_cli.bench.standing import Standings
 from pesto_cli.report.markdown import markdown_table
 
 NAMES = (*RIVALS, PESTO)
@@ -50,7 +50,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
     return Report(data, "\n\n".join(parts))
 
 
-def _relative(model: str, found: Standings) -> dict[str, Any]:
+def _relative(model: str, found: ModelComparisons) -> dict[str, Any]:
     """By contender: its effort over the expert's."""
     num_steps = _steps(model) or 0
     of = found[model].records

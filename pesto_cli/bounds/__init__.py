@@ -7,8 +7,8 @@ first. `chains` and `load` leave transfers and signals out; `windows` counts the
 from pesto_cli.bounds.chains import critical_path_us, heads, tails
 from pesto_cli.bounds.load import head_tail_load_us, load_us
 from pesto_cli.bounds.windows import heads_and_tails
-from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 
 __all__ = [
     "critical_path_us",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@once_per_problem
+@cached_per_problem
 def lower_bound_us(problem: Problem) -> float:
     """The best of all bounds: load, and path and load between heads and tails with transfers."""
     head_us, tail_us = heads_and_tails(problem)

@@ -3,12 +3,12 @@
 import numpy as np
 
 from pesto_cli.data.graph import Adjacency, FloatArray, IntArray, OpGraph
-from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.kernels import kernel
 
 
-@once_per_problem
+@cached_per_problem
 def critical_path_us(problem: Problem) -> float:
     """Longest chain of ops, each on its fastest device."""
     time_us = problem.min_duration_us

@@ -6,14 +6,14 @@ from itertools import pairwise
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray
-from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 
 # A machine has few kinds of devices, so few sets of devices matter; pins could add many.
 MAX_DEVICE_SETS = 16
 
 
-@once_per_problem
+@cached_per_problem
 def load_us(problem: Problem) -> float:
     """Work spread over the devices, and a colocation group on one.
 
@@ -62,7 +62,7 @@ def shared_work_us(problem: Problem, y: FloatArray) -> FloatArray:
     return _share(np.where(problem.allowed, problem.duration_us, np.inf), y)
 
 
-@once_per_problem
+@cached_per_problem
 def device_shares(problem: Problem) -> list[FloatArray]:
     """Shares y worth trying: for each set of devices that ops are confined to, by their speeds."""
     shares = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import (
     PATH,
     deterministic_option,
@@ -21,7 +22,6 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
-from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError, about
 
 MACHINE = "v100x2-nvlink"
@@ -113,7 +113,7 @@ def paper(
     folder = _folder(output)
 
     def made(name: str) -> Any:
-        with shown(f"making the profile of {name}, once", quiet):
+        with activity(f"making the profile of {name}, once", quiet):
             graph = api.export(f"zoo:{name}")
             return api.profile(graph, api.read_machine(MACHINE))
 
@@ -165,10 +165,10 @@ def _folder(path: Path) -> Path:
 @contextmanager
 def _telling(quiet: bool) -> Iterator[Any]:
     """What is over and what is left: a line that changes in place, or one a run in a log."""
-    from pesto_cli.report.countdown import countdown_on_stderr
+    from pesto_cli.report.run_counter import run_counter_on_stderr
 
     if quiet:
         yield lambda told: None
         return
-    with countdown_on_stderr("runs") as tick:
+    with run_counter_on_stderr("runs") as tick:
         yield lambda told: tick(str(told.job), told.num_over, told.num_jobs, not told.was_kept)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import (
     PATH,
     check_output,
@@ -13,7 +14,6 @@ from pesto_cli.cli.options import (
     quiet_option,
     summary_option,
 )
-from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 
 
@@ -41,9 +41,9 @@ def check(
     memory. GRAPH is what export takes, or what it wrote. Exit code 1 unless fresh.
     """
     from pesto_cli import api
-    from pesto_cli.changes import Freshness
+    from pesto_cli.diff import Freshness
     from pesto_cli.files.job_summary import append_summary
-    from pesto_cli.report.changes import check_json, check_reasons, check_sections
+    from pesto_cli.report.diff import check_json, check_reasons, check_sections
     from pesto_cli.report.sections import print_sections, sections_markdown
 
     if max_regression is not None and profile is None:
@@ -52,7 +52,7 @@ def check(
         check_output(summary, Path(graph), placement, profile)
     placed = api.read_placement(placement)
     priced = None if profile is None else api.read_profile(profile)
-    with shown(f"reading {graph}", quiet):
+    with activity(f"reading {graph}", quiet):
         meta = api.read_graph(graph)
     found = api.check(meta, placed, priced, max_regression=max_regression, what=graph)
     title, sections = f"{placement.name}: {found.freshness}", check_sections(found)
@@ -104,7 +104,7 @@ def diff(
     """
     from pesto_cli import api
     from pesto_cli.files.job_summary import append_summary
-    from pesto_cli.report.changes import difference_json, difference_sections, slower_text
+    from pesto_cli.report.diff import difference_json, difference_sections, slower_text
     from pesto_cli.report.sections import print_sections, sections_markdown
 
     if summary is not None:

@@ -18,7 +18,7 @@ from click.shell_completion import (
 )
 
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES, Choices
-from pesto_cli.cli.typed import TypedWord, typed_words
+from pesto_cli.cli.command_line import TypedWord, typed_words
 
 LIVE_MACHINES = ("local-workers:2", "local-gpus")
 GRAPHS = (".meta", ".pb", ".pbtxt")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.activity import activity, connected, notes_of_profiles
 from pesto_cli.cli.choices import SOURCES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
@@ -19,7 +20,6 @@ from pesto_cli.cli.options import (
     output_option,
     quiet_option,
 )
-from pesto_cli.cli.shown import connected, notes_of_profiles, shown
 from pesto_cli.errors import BadInputError
 
 
@@ -71,7 +71,7 @@ def profile(
     if plot is not None:
         check_chart_path(plot)
         check_output(plot, output, graph, comm, measured)
-    with shown(f"reading {graph}", quiet):
+    with activity(f"reading {graph}", quiet):
         meta = api.read_meta_graph(graph)
     asked: dict[str, Any] = {
         "cpu_offload": cpu_offload,
@@ -82,7 +82,7 @@ def profile(
         priced = _priced_by_run(graph, meta, machine, live, asked, quiet)
     else:
         known = _known(machine, live["open_ports"], quiet)
-        with shown(f"pricing {graph.name}", quiet), notes_of_profiles(quiet):
+        with activity(f"pricing {graph.name}", quiet), notes_of_profiles(quiet):
             priced = api.profile(meta, known, source=source or "analytic", **asked)
     chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)
@@ -105,7 +105,7 @@ def _priced_by_run(
 ) -> Any:
     """The profile of real steps, and word on stderr of what they took beyond their ops."""
     from pesto_cli import api
-    from pesto_cli.report.explained import explained_notes
+    from pesto_cli.report.unexplained_time import unexplained_time_warnings
     from pesto_cli.runtime.feeds import source_file
 
     if live["feeds"] is not None:
@@ -114,11 +114,11 @@ def _priced_by_run(
     running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
     with (
         connected(machine, live["open_ports"], quiet) as cluster,
-        shown(running, quiet),
+        activity(running, quiet),
         notes_of_profiles(quiet),
     ):
         priced = api.profile_by_run(meta, cluster, **steps, **asked)
-    for note in () if quiet else explained_notes(priced.provenance):
+    for note in () if quiet else unexplained_time_warnings(priced.provenance):
         echo(note, err=True)
     return priced
 
@@ -189,7 +189,7 @@ def comm(
                     f"machine {machine} has one device, and no link to time; two or more were "
                     "expected, as in local-workers:2."
                 )
-            with shown(f"timing transfers on {machine}", quiet):
+            with activity(f"timing transfers on {machine}", quiet):
                 timed = timed_transfers(cluster)
         rows, fits = timed.samples, timed.fits()
     api.write_comm(output, fits)

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 from click.shell_completion import get_completion_class
 
+from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import echo_json, json_option, quiet_option
-from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 
@@ -22,7 +22,7 @@ def doctor(as_json: bool, quiet: bool) -> None:
     from pesto_cli.report.checks import checks_table
     from pesto_cli.report.layouts import print_layouts
 
-    with shown("looking at solvers and devices", quiet):
+    with activity("looking at solvers and devices", quiet):
         found = checks()
     told = [check for check in found if not quiet or check.verdict is not Outcome.OK]
     if as_json:

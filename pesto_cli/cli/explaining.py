@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import PATH, echo_json, echo_text, json_option, quiet_option
-from pesto_cli.cli.shown import shown
 
 
 @click.command(short_help="Tell why OP runs where and when it does.")
@@ -26,7 +26,7 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
     from pesto_cli.report.layouts import print_layouts
 
     priced, placed = api.read_profile(profile), api.read_placement(placement)
-    with shown(f"replaying {placement.name}", quiet):
+    with activity(f"replaying {placement.name}", quiet):
         record, text, tables = _answer(priced, placed, op)
     if as_json:
         echo_json(record)
@@ -38,9 +38,9 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
 def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
     """What is known for a machine; and for a person, in sentences and tables."""
     from pesto_cli import api
-    from pesto_cli.report.why.chain import step_tables, step_text
-    from pesto_cli.report.why.matching import matching_ops
-    from pesto_cli.report.why.tables import brief_table, op_tables, op_text
+    from pesto_cli.report.explanation.matching import matching_ops
+    from pesto_cli.report.explanation.step_time import step_tables, step_text
+    from pesto_cli.report.explanation.tables import brief_table, op_tables, op_text
 
     if op is None:
         step = api.explain_step(priced, placed)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.activity import searching
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption, SearchCommand
 from pesto_cli.cli.options import (
     PATH,
@@ -24,15 +25,14 @@ from pesto_cli.cli.options import (
     summary_option,
 )
 from pesto_cli.cli.searches import (
-    carried_over,
     check_takes_start,
     constrained,
     context_from,
     made_by,
+    map_placement,
     parameters_from,
     stoppable,
 )
-from pesto_cli.cli.shown import searching
 from pesto_cli.errors import INTERRUPTED
 
 
@@ -102,8 +102,8 @@ def solve(
     from pesto_cli.files.job_summary import append_summary
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
+    from pesto_cli.report.search_summary import solved_section
     from pesto_cli.report.sections import sections_markdown
-    from pesto_cli.report.solved import solved_section
     from pesto_cli.report.tables import comparison
 
     check_output(output, profile)
@@ -115,7 +115,7 @@ def solve(
     start = None
     if warm_start is not None:
         check_takes_start(strategy)
-        start = carried_over(warm_start, priced, quiet, read)
+        start = map_placement(warm_start, priced, quiet, read)
     with stoppable() as stop:
         context = context_from(options, stop, quiet)
         if start is not None and start.num_by_name:
@@ -167,7 +167,7 @@ def simulate(
     from pesto_cli.files import atomic_write
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.memory import memory_text
-    from pesto_cli.report.orders import chance, chance_table
+    from pesto_cli.report.random_orders import chance, chance_table
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import PATH, check_output, echo, echo_json, json_option, quiet_option
-from pesto_cli.cli.shown import shown
 from pesto_cli.errors import BadInputError
 
 # A report makes millions of small objects that stay until the end. Looking for garbage among them
@@ -37,7 +37,7 @@ def report(
     gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     priced = api.read_profile(profile)
     placed = {name: api.read_placement(path) for name, path in zip(names, placements, strict=True)}
-    with shown(f"writing {output.name}", quiet):
+    with activity(f"writing {output.name}", quiet):
         page = api.report(priced, placed, profile.name).encode()
     atomic_write(output, page)
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pesto_cli.cli.activity import activity, connected, searching
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
@@ -20,7 +21,6 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
-from pesto_cli.cli.shown import connected, searching, shown
 from pesto_cli.errors import BadInputError, NotAsPlannedError, about, likely
 from pesto_cli.printable import printable
 
@@ -121,10 +121,10 @@ def _ran(
     from pesto_cli.runtime.scripts import run_script_on
 
     if meta is None:
-        with shown(f"running {graph}", quiet):
+        with activity(f"running {graph}", quiet):
             return [cluster.call(run_script_on, graph, arguments, placed[0])]
     times = "" if len(placed) == 1 else f" of each of {len(placed)} placements, by turns"
-    with shown(f"running {measured['steps']} steps of {graph.name}{times}", quiet):
+    with activity(f"running {measured['steps']} steps of {graph.name}{times}", quiet):
         return api.run_steps(meta, cluster, placed, **measured)
 
 
@@ -133,7 +133,7 @@ def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tu
     from pesto_cli import api
     from pesto_cli.runtime.comparison import devices_in_graph
 
-    with shown(f"reading {graph}", quiet):
+    with activity(f"reading {graph}", quiet):
         meta = api.read_meta_graph(graph)
     with about(graph):
         is_unplaced = not has_plans and not devices_in_graph(meta)

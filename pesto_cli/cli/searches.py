@@ -111,17 +111,17 @@ def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], qu
         return api.constrain(priced, rules)
 
 
-def carried_over(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
+def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
     """A placement to start from, and word on stderr of how it fits; its hash goes into `read`."""
     from pesto_cli import api
-    from pesto_cli.report.solved import carried_text, carried_warnings
+    from pesto_cli.report.search_summary import mapping_text, mapping_warnings
 
     placed = api.read_placement(path)
     read["warm_start"] = placed.file_hash
     with about(path):
         carried = api.carry_over(priced, placed)
     if not quiet:
-        for text in (carried_text(carried), *carried_warnings(carried)):
+        for text in (mapping_text(carried), *mapping_warnings(carried)):
             echo(f"{path}: {text}", err=True)
     return carried
 

@@ -15,8 +15,8 @@ import traceback
 from multiprocessing.connection import Connection as Pipe
 from typing import NoReturn
 
+from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.messages import Lost, Raised, Reply, Request, Returned, Start, Up
-from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.processes import die_with
 from pesto_cli.errors import PestoError
 from pesto_cli.files import input_limit

@@ -12,8 +12,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import IO, Any
 
+from pesto_cli.cluster.backend import Kind
 from pesto_cli.cluster.messages import Lost, Raised, Request, Returned, Start, Up
-from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.processes import LAST_LINES, REMEDY, how_it_ended, quoted
 from pesto_cli.data.machine import Machine
 from pesto_cli.errors import EnvironmentFailedError, with_words

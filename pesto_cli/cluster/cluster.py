@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from pesto_cli.cluster.backend import Kind
 from pesto_cli.cluster.client_process import ClientProcess
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.local_gpus import LocalGpus
 from pesto_cli.cluster.local_workers import LocalWorkers
 from pesto_cli.cluster.messages import Request
-from pesto_cli.cluster.opened import Kind
 from pesto_cli.cluster.running_cluster import RunningCluster
 from pesto_cli.data.machine import PRESETS, Machine
 from pesto_cli.errors import BadInputError, EnvironmentFailedError

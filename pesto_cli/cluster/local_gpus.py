@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
+from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import found_devices, machine_of
 from pesto_cli.cluster.hardware import memory_bytes
-from pesto_cli.cluster.opened import Opened
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow

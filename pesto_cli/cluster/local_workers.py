@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import found_devices, machine_of
 from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.isolation import leave_network
 from pesto_cli.cluster.names import task_of
-from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.processes import die_with
 from pesto_cli.cluster.workers import Watch, free_ports, start_workers
 from pesto_cli.errors import BadInputError

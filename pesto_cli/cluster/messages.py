@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pesto_cli.cluster.opened import Kind
+from pesto_cli.cluster.backend import Kind
 from pesto_cli.data.machine import Machine
 
 

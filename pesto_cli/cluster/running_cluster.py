@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
+from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.cluster_file import ClusterFile, is_cluster_file, read_cluster_file
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import Found, found_devices, machine_of
 from pesto_cli.cluster.hardware import Read, memory_bytes
 from pesto_cli.cluster.names import task_of
-from pesto_cli.cluster.opened import Opened
 from pesto_cli.cluster.task_watch import ATTEMPT_S, TaskWatch, unreachable
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow

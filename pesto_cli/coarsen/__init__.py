@@ -2,6 +2,6 @@
 
 from pesto_cli.coarsen.coarsening import Coarsening as Coarsening
 from pesto_cli.coarsen.coarsening import coarsen as coarsen
-from pesto_cli.coarsen.considered import Considered as Considered
-from pesto_cli.coarsen.considered import considered as considered
+from pesto_cli.coarsen.merge_log import LoggedMerge as LoggedMerge
+from pesto_cli.coarsen.merge_log import merge_log as merge_log
 from pesto_cli.coarsen.rounds import Round as Round

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
-from pesto_cli.data.once import once_per_problem
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 
 # Times that differ by less than this share of the largest are equal: sums of doubles in another
 # order differ by rounding, and so do products with another unit of time.
@@ -34,14 +34,14 @@ FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 Colours = NDArray[np.uint64]  # `[num_ops]`
 
 
-@once_per_problem
+@cached_per_problem
 def canonical_order(problem: Problem) -> IntArray:
     """`[num_ops]`: the ops in a topological order, by height and then by colour."""
     colour = _refined(problem.graph, _own(problem))
     return np.lexsort((colour, problem.graph.heights))
 
 
-@once_per_problem
+@cached_per_problem
 def canonical_place(problem: Problem) -> IntArray:
     """`[num_ops]`: the place of every op in `canonical_order`."""
     place = np.empty(problem.num_ops, dtype=np.int64)

@@ -47,10 +47,10 @@ class IlpSolution:
 
 
 def _cpsat(asked: SolverRequest) -> SolverAnswer:
-    from pesto_cli.ilp import isolated
+    from pesto_cli.ilp import cpsat_process
 
-    if isolated.is_needed():
-        return isolated.search(asked)
+    if cpsat_process.is_needed():
+        return cpsat_process.search(asked)
     from pesto_cli.ilp import cpsat
 
     return cpsat.search(asked)

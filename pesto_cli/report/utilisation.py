@@ -8,7 +8,7 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, transfer_channels
-from pesto_cli.report.chain import ChainPiece, parts, row_of
+from pesto_cli.report.critical_path import PathSegment, parts, row_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _uses(
 
 
 def step_parts(
-    problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece]
+    problem: Problem, schedule: Schedule, chain: Sequence[PathSegment]
 ) -> dict[str, float]:
     """What the critical chain consists of: us by device, link or kind of wait, the most first."""
     sums = parts(chain, lambda piece: row_of(problem, schedule, piece))

@@ -21,10 +21,16 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.strategies.congestion_rounds import best_of_rounds
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, largest, upward_rank
-from pesto_cli.strategies.rounds import best_of_rounds
+from pesto_cli.strategies.insertion_scheduling import (
+    Edges,
+    Own,
+    insertion_schedule,
+    largest,
+    upward_rank,
+)
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,17 @@ class FastT:
         return Solution.of(problem, best_of_rounds(problem, context, dpos_schedule))
 
 
-def dpos_schedule(problem: Problem, need_bytes: FloatArray) -> Own:
+def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> Own:
     """DPOS's own schedule, without congestion.
 
     Args:
         problem: what to place.
-        need_bytes: `[num_groups]`, memory that a group takes for good.
+        memory_bytes: `[num_groups]`, memory that a group takes for good.
     """
     edges = Edges.of(problem)
     rank = upward_rank(problem, edges, largest)
-    decided = path_devices(problem, critical_path(problem, rank), need_bytes)
-    return insertion_schedule(problem, edges, rank, decided, need_bytes)
+    decided = path_devices(problem, critical_path(problem, rank), memory_bytes)
+    return insertion_schedule(problem, edges, rank, decided, memory_bytes)
 
 
 def critical_path(problem: Problem, rank: FloatArray) -> IntArray:
@@ -62,7 +68,7 @@ def critical_path(problem: Problem, rank: FloatArray) -> IntArray:
     return np.array(path, dtype=np.int64)
 
 
-def path_devices(problem: Problem, path: IntArray, need_bytes: FloatArray) -> IntArray:
+def path_devices(problem: Problem, path: IntArray, memory_bytes: FloatArray) -> IntArray:
     """`[num_groups]`: the critical-path device of the groups on the path, -1 for all others.
 
     Of all devices, the one where as many of the remaining ops as its memory takes have the smallest
@@ -73,7 +79,7 @@ def path_devices(problem: Problem, path: IntArray, need_bytes: FloatArray) -> In
     left = path
     while True:
         taken = {
-            here: _taken(problem, left, here, need_bytes, room) for here in accelerators(problem)
+            here: _taken(problem, left, here, memory_bytes, room) for here in accelerators(problem)
         }
         taken = {here: ops for here, ops in taken.items() if len(ops)}
         if not taken:
@@ -81,18 +87,18 @@ def path_devices(problem: Problem, path: IntArray, need_bytes: FloatArray) -> In
         best = min(taken, key=lambda here: float(problem.duration_us[taken[here], here].mean()))
         groups = np.unique(problem.graph.colocation_group[taken[best]])
         decided[groups] = best
-        room[best] -= need_bytes[groups].sum()
+        room[best] -= memory_bytes[groups].sum()
         left = left[decided[problem.graph.colocation_group[left]] < 0]
 
 
 def _taken(
-    problem: Problem, left: IntArray, here: int, need_bytes: FloatArray, room: FloatArray
+    problem: Problem, left: IntArray, here: int, memory_bytes: FloatArray, room: FloatArray
 ) -> IntArray:
     """Of these ops in turn, as many as a device may run and has room for."""
     able = left[problem.allowed[left, here]]
     group = problem.graph.colocation_group[able]
     _, first = np.unique(group, return_index=True)
     needed = np.zeros(len(able))
-    needed[first] = need_bytes[group[first]]
+    needed[first] = memory_bytes[group[first]]
     taken: IntArray = able[np.cumsum(needed) <= room[here]]
     return taken

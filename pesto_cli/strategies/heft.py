@@ -21,9 +21,15 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.strategies.congestion_rounds import best_of_rounds
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.insertion import Edges, Own, insertion_schedule, mean, upward_rank
-from pesto_cli.strategies.rounds import best_of_rounds
+from pesto_cli.strategies.insertion_scheduling import (
+    Edges,
+    Own,
+    insertion_schedule,
+    mean,
+    upward_rank,
+)
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,14 @@ class Heft:
         return Solution.of(problem, best_of_rounds(problem, context, heft_schedule))
 
 
-def heft_schedule(problem: Problem, need_bytes: FloatArray) -> Own:
+def heft_schedule(problem: Problem, memory_bytes: FloatArray) -> Own:
     """HEFT's own schedule, without congestion.
 
     Args:
         problem: what to place.
-        need_bytes: `[num_groups]`, memory that a group takes for good.
+        memory_bytes: `[num_groups]`, memory that a group takes for good.
     """
     edges = Edges.of(problem)
     undecided = np.full(problem.graph.num_groups, -1, dtype=np.int64)
     rank = upward_rank(problem, edges, mean)
-    return insertion_schedule(problem, edges, rank, undecided, need_bytes)
+    return insertion_schedule(problem, edges, rank, undecided, memory_bytes)

@@ -34,7 +34,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
-from pesto_cli.strategies.need import need_bytes
+from pesto_cli.strategies.memory_estimate import memory_bytes
 from pesto_cli.strategies.order import ordered
 
 EDGE_WEIGHTS = ("time", "bytes")
@@ -150,7 +150,7 @@ def vertex_weight(problem: Problem, is_vertex: BoolArray, memory_share: float) -
     time_us = group_time_us(problem)[:, accelerators(problem)]
     able = np.isfinite(time_us) & is_vertex[:, None]
     work_us = np.where(able, time_us, 0.0).sum(axis=1) / np.maximum(able.sum(axis=1), 1)
-    memory = np.where(is_vertex, need_bytes(problem, 1.0), 0.0)
+    memory = np.where(is_vertex, memory_bytes(problem, 1.0), 0.0)
     return (1 - memory_share) * _shares(work_us) + memory_share * _shares(memory)
 
 

@@ -23,12 +23,12 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
 from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
-from pesto_cli.strategies.carried_over import in_old_places
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.placement_mapping import in_old_places
 from pesto_cli.strategies.single import Single
 
 # The ILP's share of the time limit; the refinement has the rest. Where the coarse graph is the

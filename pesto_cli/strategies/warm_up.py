@@ -19,7 +19,7 @@ from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.heft import heft_schedule
-from pesto_cli.strategies.need import need_bytes
+from pesto_cli.strategies.memory_estimate import memory_bytes
 
 
 @cache
@@ -42,5 +42,5 @@ def warm_up() -> None:
     quotient = Quotient.of(problem, np.zeros(len(graph.consumers)))
     leftover_pairs(quotient, heights(quotient), longest_paths(quotient))
     MEtf()(problem, Context())
-    heft_schedule(problem, need_bytes(problem, 0.0))
+    heft_schedule(problem, memory_bytes(problem, 0.0))
     refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pesto_cli.apply.changes import Changes, Order, changes_of_step
 from pesto_cli.apply.device_names import check_devices, is_of
+from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.same_step import difference
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.session import session_config

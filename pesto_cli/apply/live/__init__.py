@@ -18,8 +18,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pesto_cli.apply.changes import Changes, Order
 from pesto_cli.apply.device_names import check_devices
+from pesto_cli.apply.edits import Changes, Order
 from pesto_cli.apply.live.placement import PlacedGraph, place_graph
 from pesto_cli.apply.live.same_step import Difference
 from pesto_cli.apply.live.unordered import Unordered, runs_more, unordered

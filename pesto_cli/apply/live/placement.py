@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pesto_cli.apply.changes import Changes, Order, changes_of_step
+from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.same_step import Difference, find_step
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.files import PlacementFile

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pesto_cli.apply import with_changes
-from pesto_cli.apply.changes import changes_on
+from pesto_cli.apply.edits import changes_on
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine

@@ -7,7 +7,7 @@ from typing import Any
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
-from pesto_cli.report.chain import ChainPiece
+from pesto_cli.report.critical_path import PathSegment
 from pesto_cli.report.pictures.memory import Curves
 
 
@@ -22,7 +22,7 @@ class Shown:
     name: str
     result: Result
     held: Curves
-    chain: Sequence[ChainPiece]
+    chain: Sequence[PathSegment]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     file_hash: str = ""
 

@@ -12,7 +12,7 @@ import numpy as np
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, transfer_channels
-from pesto_cli.report.chain import ChainPiece, row_of
+from pesto_cli.report.critical_path import PathSegment, row_of
 from pesto_cli.report.utilisation import link_use
 
 TRANSFER = "transfer"
@@ -91,7 +91,7 @@ def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
             yield Bar(row, start_us, end_us, name, TRANSFER, size)
 
 
-def row_names(problem: Problem, schedule: Schedule, chain: Sequence[ChainPiece] = ()) -> list[str]:
+def row_names(problem: Problem, schedule: Schedule, chain: Sequence[PathSegment] = ()) -> list[str]:
     """Devices; then links, those on the critical chain first and then the busiest, some in all."""
     critical = {row_of(problem, schedule, piece) for piece in chain}
     busy_us = busy_us_of_links(problem, schedule)
@@ -116,7 +116,7 @@ class Drawn:
 
     problem: Problem
     schedule: Schedule
-    chain: Sequence[ChainPiece] = ()
+    chain: Sequence[PathSegment] = ()
     most_bars: int = MOST_BARS
 
     @cached_property

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pesto_cli.report.chain import row_of
+from pesto_cli.report.critical_path import row_of
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
 from pesto_cli.report.pictures.spans import TRANSFER, Bar, Drawn

@@ -1,0 +1,152 @@
+"""Reports and charts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pesto_cli.api.arguments import checked
+from pesto_cli.api.coarsening import merge_log
+from pesto_cli.api.placing import Placed, compare, simulate, solution_of
+from pesto_cli.coarsen import Round
+from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.data.result import Result
+from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.critical_path import schedule_critical_path
+from pesto_cli.evaluation.memory import held_over_time
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.report.page.page import report_page
+from pesto_cli.report.page.shown import Coarse, Shown
+from pesto_cli.report.pictures.layers import layers_chart
+from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
+from pesto_cli.report.pictures.merges import merges_chart
+from pesto_cli.report.pictures.spans import MOST_BARS, Drawn
+from pesto_cli.report.pictures.timeline import timeline_chart
+
+# What a report compares placements with, and the size of the coarse graph that it draws.
+REPORT_BASELINES = ("single", "expert")
+REPORT_BASELINE_LIMIT_S = 1.0
+REPORT_NODES = 120
+
+
+@checked
+def report(
+    profile: Profile, placements: Mapping[str, PlacementFile | Result], title: str = ""
+) -> str:
+    """A page of HTML that shows placements of a profile.
+
+    Each is compared with `single` and `expert`, which are solved unless one of them is by these,
+    within `REPORT_BASELINE_LIMIT_S` each.
+
+    Args:
+        profile: what was placed.
+        placements: placements or results, by the names that they are to have on the page.
+        title: of the page.
+
+    Raises:
+        BadInputError: there is no placement, or one is of other ops or devices.
+
+    Example:
+        >>> save("rnnlm.html", report(profile, {"pesto": solve(profile)}))
+    """
+    if not placements:
+        raise BadInputError(
+            "no placement is to be shown; one or more were expected, such as {'mine': placement}."
+        )
+    problem = profile.problem
+    shown = []
+    for name, given_placement in placements.items():
+        result = simulate(profile, given_placement)
+        held = held_over_time(result.problem, result.schedule)
+        chain = schedule_critical_path(result.problem, result.schedule)
+        shown.append(Shown(name, result, held, chain, *_origin(profile, given_placement)))
+    given = {each.result.strategy: each.result for each in shown}
+    baselines = [
+        given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
+        for name in REPORT_BASELINES
+    ]
+    coarsening = coarsen_problem(problem, REPORT_NODES)
+    coarse = Coarse(coarsening.problem, coarsening.node_of_op)
+    return report_page(title, profile, shown, baselines, coarse)
+
+
+def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[str, Any], str]:
+    """Where a placement comes from, and the hash of its file."""
+    if isinstance(placed, Result):
+        return {"strategy": placed.strategy, "profile_hash": profile.file_hash}, ""
+    return placed.provenance, placed.file_hash
+
+
+@checked
+def timeline(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "",
+    width: int | str = 900,
+    most_bars: int = MOST_BARS,
+) -> Any:
+    """What runs when on devices and links, with the critical chain, as an altair chart.
+
+    width: in pixels. most_bars: shorter ones in a row are drawn as one until there are no more.
+
+    Example:
+        >>> timeline(profile, solve(profile), width=700)
+    """
+    found = solution_of(profile, placed)
+    chain = schedule_critical_path(found.problem, found.schedule)
+    return timeline_chart(
+        Drawn(found.problem, found.schedule, chain, most_bars), title=title, width=width
+    )
+
+
+@checked
+def memory(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "memory held, of what may be used",
+    width: int | str = 900,
+    most_steps: int = MOST_STEPS,
+) -> Any:
+    """What every device holds over time, as a share of what it may, as an altair chart.
+
+    width: in pixels. most_steps: in time, for each device.
+
+    Example:
+        >>> save("memory.svg", memory(profile, load("rnnlm.placement.json")))
+    """
+    found = solution_of(profile, placed)
+    held = held_over_time(found.problem, found.schedule)
+    return memory_chart(
+        found.problem, found.schedule, held, title=title, width=width, most_steps=most_steps
+    )
+
+
+@checked
+def layers(
+    profile: Profile,
+    placed: Placed,
+    *,
+    title: str = "",
+    width: int | str = 900,
+    notes: Sequence[str] | None = None,
+) -> Any:
+    """A graph of some hundred ops at most by height and device, as an altair chart.
+
+    width: in pixels. notes: a text for every op.
+
+    Example:
+        >>> coarse = coarsen(profile, 60)
+        >>> layers(coarse, solve(coarse, time_limit_s=5))
+    """
+    found = solution_of(profile, placed)
+    return layers_chart(found.problem, found.schedule.device, title=title, width=width, notes=notes)
+
+
+@checked
+def merges(profile: Profile, round_: Round, *, title: str = "") -> Any:
+    """What a round of `coarsen` merged of some tens of nodes at most, as an altair chart.
+
+    Example:
+        >>> merges(profile, rounds[0])
+    """
+    return merges_chart(merge_log(profile, round_), title=title)

@@ -1,0 +1,22 @@
+"""What a contender does once in a process, before its time is taken: compile kernels, import."""
+
+from functools import cache
+
+from pesto_cli.bench.contenders import CONTENDERS
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.strategies import Context
+from pesto_cli.strategies.warm_up import warm_up
+
+
+@cache
+def prepare(contender: str) -> None:
+    """Let it solve a problem of a few ops."""
+    warm_up()
+    names = [f"layer_{index // 2}/op_{index}" for index in range(4)]
+    graph = OpGraph.build(names, [Tensor(op, 2**20, [op + 1]) for op in range(3)])
+    problem = Problem.build(graph, {"GPU": [10.0] * 4}, PRESETS["v100x2-nvlink"])
+    limits = Limits(time_limit_s=0.01, deterministic=True)
+    CONTENDERS[contender].strategy(problem, Context(limits))

@@ -1,0 +1,242 @@
+"""Why every op and transfer starts when it does, and what the makespan is made of.
+
+An op starts when the last of its inputs is there or when the op before it on its device ends; a
+transfer when its tensor is made, when the transfer before it on the link ends, or when a computing
+sender lets it go. In a schedule of the simulator nothing starts later than that. So whatever ends
+last was held up by something that ended, or was on its way, until it started, and this by another,
+back to the start of the step: the critical chain, which has no holes and is as long as the
+makespan. Unlike the critical path of the graph, it passes through busy devices and links, too.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule, rounding_us, transfer_channels
+
+
+class Reason(StrEnum):
+    """What an op or a transfer waited for.
+
+    START: for nothing, it begins the step. PREDECESSOR: the end of an op on the same device; of a
+    transfer, the end of its producer. TRANSFER: the arrival of a tensor. SIGNAL: word from an op on
+    another device. DEVICE: its device ran another op. ORDER: so it did, but was idle before, as
+    the order has that op first. LINK: another transfer had the link. SENDER: the sender computed.
+    """
+
+    START = "start"
+    PREDECESSOR = "predecessor"
+    TRANSFER = "transfer"
+    SIGNAL = "signal"
+    DEVICE = "device"
+    ORDER = "order"
+    LINK = "link"
+    SENDER = "sender"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that an op or a transfer waited for.
+
+    op: what ended, or sent the signal; the producer of a transfer. -1 for START.
+    transfer: the row of `Transfers` that ended; -1 where it was an op.
+    since_us: when that ended. until_us: when the wait was over, later only for SIGNAL and SENDER.
+    """
+
+    why: Reason
+    op: int = -1
+    transfer: int = -1
+    since_us: float = 0.0
+    until_us: float = 0.0
+
+
+class SegmentKind(StrEnum):
+    """What a piece of the critical chain is: an op, a transfer, or a wait between the two."""
+
+    OP = "op"
+    TRANSFER = "transfer"
+    SIGNAL = "signal"
+    SENDER = "sender"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the critical chain, from `start_us` to `end_us`.
+
+    op: which one runs, sends the signal, or made what is sent. transfer: row, or -1.
+    cause: why an op or a transfer starts then; what it names is before it in the chain.
+    """
+
+    kind: SegmentKind
+    op: int
+    transfer: int
+    start_us: float
+    end_us: float
+    cause: Cause
+
+    @property
+    def duration_us(self) -> float:
+        """How much of the makespan it is."""
+        return self.end_us - self.start_us
+
+
+class CauseFinder:
+    """A schedule of the simulator, asked why."""
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.problem, self.schedule = problem, schedule
+        queue = np.lexsort((schedule.rank, schedule.device))
+        sizes = np.bincount(schedule.device, minlength=problem.num_devices)
+        rows = np.split(queue, np.cumsum(sizes)[:-1])
+        self._runs_us = [(schedule.start_us[row], schedule.end_us[row]) for row in rows]
+        self._before = _before(queue, schedule.device)
+        self._rounding_us = rounding_us(schedule)
+        # Single elements are read several times faster from lists.
+        self._device: list[int] = schedule.device.tolist()
+        self._end_us: list[float] = schedule.end_us.tolist()
+        self._producer: list[int] = problem.graph.tensor_producer.tolist()
+
+    def of_op(self, op: int) -> Cause:
+        """What an op waited for last; of what was over together, an input."""
+        last = max(
+            self.inputs_of(op), key=lambda cause: cause.until_us, default=Cause(Reason.START)
+        )
+        before = int(self._before[op])
+        if before < 0 or self._end_us[before] <= last.until_us:
+            return last
+        is_idle = self._idle_since_us(op, last.until_us) > self._rounding_us
+        return self._ended(Reason.ORDER if is_idle else Reason.DEVICE, before)
+
+    def of_transfer(self, row: int) -> Cause:
+        """What a transfer waited for last."""
+        transfers = self.schedule.transfers
+        producer, start_us = self.producer_of(row), float(transfers.start_us[row])
+        made = self._ended(Reason.PREDECESSOR, producer)
+        before = int(self._before_on_link[row])
+        if made.until_us >= start_us:
+            return made
+        if before >= 0 and transfers.end_us[before] >= start_us:
+            return self._arrived(Reason.LINK, before)
+        return Cause(Reason.SENDER, producer, since_us=made.until_us, until_us=start_us)
+
+    def inputs_of(self, op: int) -> list[Cause]:
+        """Everything that an op takes from others, and when it was there."""
+        device, found = self._device[op], []
+        for tensor, on_host in self._taken_by(op):
+            row = self.row_of.get((tensor, device))
+            if row is None or on_host:
+                found.append(self._word(self._producer[tensor], op))
+            else:
+                found.append(self._arrived(Reason.TRANSFER, row))
+        return found + [self._word(before, op) for before in self._control_before.get(op, ())]
+
+    def ready_us(self, op: int) -> float:
+        """When the last input of an op was there."""
+        return max((cause.until_us for cause in self.inputs_of(op)), default=0.0)
+
+    def idle_us(self, op: int) -> float:
+        """For how long a ready op's device did nothing, as its order has others first."""
+        return self._idle_since_us(op, self.ready_us(op))
+
+    def _idle_since_us(self, op: int, ready_us: float) -> float:
+        schedule = self.schedule
+        start_us, end_us = self._runs_us[schedule.device[op]]
+        first, last = np.searchsorted(end_us, ready_us), int(schedule.rank[op])
+        ran_us = end_us[first:last] - np.maximum(start_us[first:last], ready_us)
+        return float(schedule.start_us[op]) - ready_us - float(ran_us.sum())
+
+    def producer_of(self, row: int) -> int:
+        """The op that made what a transfer sends."""
+        return self._producer[int(self.schedule.transfers.tensor[row])]
+
+    def _word(self, before: int, op: int) -> Cause:
+        """Of the end of an op, on the same device or by a signal."""
+        if self._device[before] == self._device[op]:
+            return self._ended(Reason.PREDECESSOR, before)
+        since_us = self._end_us[before]
+        until_us = since_us + self.problem.machine.signal_us
+        return Cause(Reason.SIGNAL, before, since_us=since_us, until_us=until_us)
+
+    def _ended(self, why: Reason, op: int) -> Cause:
+        end_us = self._end_us[op]
+        return Cause(why, op, since_us=end_us, until_us=end_us)
+
+    def _arrived(self, why: Reason, row: int) -> Cause:
+        end_us = float(self.schedule.transfers.end_us[row])
+        return Cause(why, self.producer_of(row), row, end_us, end_us)
+
+    @cached_property
+    def row_of(self) -> dict[tuple[int, int], int]:
+        """The transfer of a tensor to a device."""
+        transfers = self.schedule.transfers
+        made = zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True)
+        return {key: row for row, key in enumerate(made)}
+
+    @cached_property
+    def channel(self) -> IntArray:
+        """`[num_transfers]`: the queue that each transfer takes."""
+        return transfer_channels(self.problem, self.schedule)
+
+    @cached_property
+    def _before_on_link(self) -> IntArray:
+        transfers = self.schedule.transfers
+        queue = np.lexsort((transfers.end_us, transfers.start_us, self.channel))
+        return _before(queue, self.channel)
+
+    def _taken_by(self, op: int) -> list[tuple[int, bool]]:
+        """(tensor, whether on the host) that an op takes."""
+        offsets, taken = self._taken
+        return taken[offsets[op] : offsets[op + 1]]
+
+    @cached_property
+    def _taken(self) -> tuple[list[int], list[tuple[int, bool]]]:
+        """What `_taken_by` gives of all ops, and `[num_ops + 1]`, where it begins for each."""
+        graph = self.problem.graph
+        by_op = np.argsort(graph.consumers, kind="stable")
+        offsets = np.searchsorted(graph.consumers[by_op], np.arange(graph.num_ops + 1))
+        tensors, on_host = graph.consumer_tensor[by_op], graph.consumer_on_host[by_op]
+        return offsets.tolist(), list(zip(tensors.tolist(), on_host.tolist(), strict=True))
+
+    @cached_property
+    def _control_before(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for before, after in self.problem.graph.control_edges.tolist():
+            found.setdefault(after, []).append(before)
+        return found
+
+
+def cause_of(problem: Problem, schedule: Schedule, op: int) -> Cause:
+    """What one op waited for last; for several, ask `CauseFinder`."""
+    return CauseFinder(problem, schedule).of_op(op)
+
+
+def schedule_critical_path(problem: Problem, schedule: Schedule) -> tuple[Segment, ...]:
+    """What the makespan is made of, first to last: each piece begins where the one before ends."""
+    causes, transfers = CauseFinder(problem, schedule), schedule.transfers
+    pieces: list[Segment] = []
+    op, row = (int(schedule.end_us.argmax()), -1) if problem.num_ops else (-1, -1)
+    while op >= 0:
+        if row < 0:
+            kind, cause = SegmentKind.OP, causes.of_op(op)
+            start_us, end_us = float(schedule.start_us[op]), float(schedule.end_us[op])
+        else:
+            kind, cause = SegmentKind.TRANSFER, causes.of_transfer(row)
+            start_us, end_us = float(transfers.start_us[row]), float(transfers.end_us[row])
+        pieces.append(Segment(kind, op, row, start_us, end_us, cause))
+        if cause.why in (Reason.SIGNAL, Reason.SENDER):
+            waiting = SegmentKind(cause.why.value)
+            pieces.append(Segment(waiting, cause.op, row, cause.since_us, cause.until_us, cause))
+        op, row = cause.op, cause.transfer
+    return tuple(reversed(pieces))
+
+
+def _before(queue: IntArray, owner: IntArray) -> IntArray:
+    """What is before each entry in the queue of its owner, or -1; queues follow each other."""
+    before = np.full(len(queue), -1, dtype=np.int64)
+    same = owner[queue[1:]] == owner[queue[:-1]]
+    before[queue[1:][same]] = queue[:-1][same]
+    return before

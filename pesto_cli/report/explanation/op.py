@@ -1,0 +1,186 @@
+"""Everything about one op of a schedule: why it starts when it does, and what hangs on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.data.schedule import rounding_us
+from pesto_cli.evaluation.critical_path import Cause, CauseFinder, Reason, Segment
+from pesto_cli.report.explanation.what_if import Elsewhere, WhatIf, elsewhere
+from pesto_cli.report.explanation.words import cause_text
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One op that waits for another.
+
+    op: the other. device: its own. why: what the wait is for. num_bytes: of the tensor, if any.
+    at_us: when the wait is over, or when the one that waits starts. was_last: nothing held it up
+    longer.
+    """
+
+    op: str
+    device: str
+    why: Reason
+    num_bytes: int | None
+    at_us: float
+    was_last: bool
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A transfer. made_us: when its producer ends and it queues; waited_for: nothing, if None."""
+
+    to: str
+    link: str
+    made_us: float
+    start_us: float
+    end_us: float
+    waited_for: str | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that the op makes."""
+
+    num_bytes: int
+    consumers: tuple[str, ...]
+    sent: tuple[Sent, ...]
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """An op in its schedule.
+
+    rank: of `num_on_device`. lost_us: of its time, to transfers. ready_us: when all it takes is
+    there. cause: words for what it waited for last. idle_us: for how long its device did nothing
+    while it was ready. waited_for, followers: see `Wait`. group: the ops that share its device.
+    """
+
+    name: str
+    type: str
+    device: str
+    rank: int
+    num_on_device: int
+    start_us: float
+    end_us: float
+    lost_us: float
+    makespan_us: float
+    is_critical: bool
+    ready_us: float
+    idle_us: float
+    why: Reason
+    cause: str
+    waited_for: tuple[Wait, ...]
+    followers: tuple[Wait, ...]
+    outputs: tuple[Output, ...]
+    resident_bytes: int
+    alias_of: str | None
+    group: tuple[str, ...]
+    group_resident_bytes: int
+    elsewhere: tuple[Elsewhere, ...]
+
+
+def op_facts(
+    causes: CauseFinder, chain: Sequence[Segment], op: int, moved: Mapping[int, WhatIf]
+) -> OpFacts:
+    """Gather them; `moved` has the schedules with the op on each device that may run it."""
+    problem, schedule = causes.problem, causes.schedule
+    graph, here = problem.graph, int(schedule.device[op])
+    took_us = float(schedule.end_us[op] - schedule.start_us[op])
+    lost_us = took_us - float(problem.duration_us[op, here])
+    cause = causes.of_op(op)
+    group = graph.groups[int(graph.colocation_group[op])]
+    alias = int(graph.alias_of[op])
+    return OpFacts(
+        name=graph.names[op],
+        type=graph.types[op],
+        device=problem.machine.devices[here].name,
+        rank=int(schedule.rank[op]),
+        num_on_device=int((schedule.device == here).sum()),
+        start_us=float(schedule.start_us[op]),
+        end_us=float(schedule.end_us[op]),
+        lost_us=lost_us if lost_us > rounding_us(schedule) else 0.0,
+        makespan_us=schedule.makespan_us,
+        is_critical=any(piece.kind == "op" and piece.op == op for piece in chain),
+        ready_us=causes.ready_us(op),
+        idle_us=causes.idle_us(op),
+        why=cause.why,
+        cause=cause_text(causes, cause),
+        waited_for=_waited_for(causes, op, cause),
+        followers=_followers(causes, op),
+        outputs=_outputs(causes, op),
+        resident_bytes=int(graph.resident_bytes[op]),
+        alias_of=graph.names[alias] if alias not in (-1, op) else None,
+        group=tuple(graph.names[member] for member in group.tolist() if member != op),
+        group_resident_bytes=int(graph.resident_bytes[group].sum()),
+        elsewhere=tuple(
+            elsewhere(problem, schedule, op, device, moved.get(device))
+            for device in range(problem.num_devices)
+        ),
+    )
+
+
+def _waited_for(causes: CauseFinder, op: int, last: Cause) -> tuple[Wait, ...]:
+    """Its inputs, and the op that its device ran before it if that ended last of all."""
+    found = causes.inputs_of(op)
+    if last.why in (Reason.DEVICE, Reason.ORDER):
+        found = [*found, last]
+    waits = [_wait(causes, cause.op, cause, cause.until_us, cause == last) for cause in found]
+    return tuple(sorted(waits, key=lambda wait: -wait.at_us))
+
+
+def _followers(causes: CauseFinder, op: int) -> tuple[Wait, ...]:
+    """Ops that take something from it, and the next one on its device if that waits for it."""
+    problem, schedule = causes.problem, causes.schedule
+    waits = []
+    for after in problem.graph.successors[op].tolist():
+        last = causes.of_op(after)
+        for cause in causes.inputs_of(after):
+            if cause.op == op:
+                at_us = float(schedule.start_us[after])
+                waits.append(_wait(causes, after, cause, at_us, cause == last))
+    on_device = (schedule.device == schedule.device[op]) & (schedule.rank == schedule.rank[op] + 1)
+    for after in np.flatnonzero(on_device).tolist():
+        last = causes.of_op(after)
+        if last.op == op and last.why in (Reason.DEVICE, Reason.ORDER):
+            waits.append(_wait(causes, after, last, float(schedule.start_us[after]), True))
+    return tuple(sorted(waits, key=lambda wait: wait.at_us))
+
+
+def _wait(causes: CauseFinder, other: int, cause: Cause, at_us: float, was_last: bool) -> Wait:
+    graph, schedule = causes.problem.graph, causes.schedule
+    size = None
+    if cause.transfer >= 0:
+        size = int(graph.tensor_bytes[schedule.transfers.tensor[cause.transfer]])
+    device = causes.problem.machine.devices[int(schedule.device[other])].name
+    return Wait(graph.names[other], device, cause.why, size, at_us, was_last)
+
+
+def _outputs(causes: CauseFinder, op: int) -> tuple[Output, ...]:
+    problem, schedule = causes.problem, causes.schedule
+    graph, machine = problem.graph, problem.machine
+    outputs = []
+    for tensor in range(int(graph.op_tensors[op]), int(graph.op_tensors[op + 1])):
+        sent = []
+        for dst in range(machine.num_devices):
+            row = causes.row_of.get((tensor, dst))
+            if row is None:
+                continue
+            cause = causes.of_transfer(row)
+            sent.append(
+                Sent(
+                    to=machine.devices[dst].name,
+                    link=machine.channel_names[int(causes.channel[row])],
+                    made_us=float(schedule.end_us[op]),
+                    start_us=float(schedule.transfers.start_us[row]),
+                    end_us=float(schedule.transfers.end_us[row]),
+                    waited_for=None
+                    if cause.why is Reason.PREDECESSOR
+                    else cause_text(causes, cause),
+                )
+            )
+        consumers = tuple(graph.names[after] for after in graph.consumers_of(tensor).tolist())
+        outputs.append(Output(int(graph.tensor_bytes[tensor]), consumers, tuple(sent)))
+    return tuple(outputs)

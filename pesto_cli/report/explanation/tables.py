@@ -1,0 +1,179 @@
+"""What is known of an op, for a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from pesto_cli.evaluation.critical_path import Reason
+from pesto_cli.printable import printable
+from pesto_cli.report.explanation.brief import BriefFacts
+from pesto_cli.report.explanation.op import OpFacts, Output, Wait
+from pesto_cli.report.explanation.what_if import Elsewhere
+from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import TimeScale, time_text
+
+# Rows of a table, and names in a line; JSON has all.
+NUM_ROWS, NUM_NAMES = 20, 5
+
+
+def op_text(facts: OpFacts) -> str:
+    """The op itself, in sentences."""
+    scale = _scale(facts.makespan_us)
+    lines = [
+        f"{facts.name} ({facts.type or 'no type'})",
+        f"  runs on {facts.device} from {scale.text(facts.start_us)} to "
+        f"{scale.text(facts.end_us)} {scale.unit}, for {time_text(facts.end_us - facts.start_us)}, "
+        f"as number {facts.rank + 1:,} of {facts.num_on_device:,}; the step takes "
+        f"{scale.text(facts.makespan_us)} {scale.unit}",
+        f"  waited for {facts.cause}",
+        *(f"  {sentence}" for sentence in _sentences(facts, scale)),
+    ]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
+    if facts.why in (Reason.DEVICE, Reason.ORDER):
+        waited = time_text(facts.start_us - facts.ready_us)
+        idle = f", {time_text(facts.idle_us)} of which it was idle" * (facts.why is Reason.ORDER)
+        yield (
+            f"was ready at {scale.text(facts.ready_us)} {scale.unit}, {waited} before "
+            f"{facts.device} took it{idle}"
+        )
+    critical = "is" if facts.is_critical else "is not"
+    yield f"{critical} on the critical chain, which makes the step as long as it is"
+    if facts.lost_us > 0:
+        yield f"lost {time_text(facts.lost_us)} to transfers that its device sent or received"
+    if facts.resident_bytes:
+        yield f"keeps {size_text(facts.resident_bytes)} of variables"
+    if facts.alias_of is not None:
+        yield f"has its output in the memory of {facts.alias_of}"
+    if facts.group:
+        yield (
+            f"shares its device with {len(facts.group)} more of its colocation group "
+            f"({size_text(facts.group_resident_bytes)} of variables in all): {_names(facts.group)}"
+        )
+
+
+def op_tables(facts: OpFacts) -> list[Layouts]:
+    """What it waited for, what waits for it, its tensors, and other devices."""
+    scale = _scale(facts.makespan_us)
+    tables = [
+        _waits("What it waited for", "there at", "last", facts.waited_for, scale),
+        _waits("What waits for it", "starts at", "held up", facts.followers, scale),
+        _outputs(facts.outputs, scale),
+        _elsewhere(facts, scale),
+    ]
+    return [table for table in tables if table is not None]
+
+
+def brief_table(briefs: Sequence[BriefFacts]) -> Layouts:
+    """One line an op."""
+    scale = _scale(briefs[-1].end_us)
+    rows = [
+        [
+            brief.op,
+            brief.type,
+            brief.device,
+            brief.why,
+            scale.text(brief.start_us),
+            scale.text(brief.end_us - brief.start_us),
+        ]
+        for brief in briefs[:NUM_ROWS]
+    ]
+    columns = ["op", "type", "device", "waited for", f"start {scale.unit}", f"takes {scale.unit}"]
+    return layouts("", columns, _cut(rows, len(briefs)), num_text=4)
+
+
+def _cut(rows: list[list[str]], count: int) -> list[list[str]]:
+    """With a last line for those that are not shown."""
+    more = count - len(rows)
+    return [*rows, [f"{more:,} others", *[""] * (len(rows[0]) - 1)]] if more else rows
+
+
+WORDS = {
+    Reason.PREDECESSOR: "same device",
+    Reason.TRANSFER: "transfer",
+    Reason.SIGNAL: "signal",
+    Reason.DEVICE: "its turn",
+    Reason.ORDER: "its turn",
+}
+
+
+def _waits(
+    title: str, when: str, mark: str, waits: Sequence[Wait], scale: TimeScale
+) -> Layouts | None:
+    if not waits:
+        return None
+    rows = [
+        [
+            wait.op,
+            wait.device,
+            WORDS[wait.why],
+            "" if wait.num_bytes is None else size_text(wait.num_bytes),
+            scale.text(wait.at_us),
+            mark if wait.was_last else "",
+        ]
+        for wait in waits[:NUM_ROWS]
+    ]
+    columns = ["op", "on", "by", "size", f"{when} {scale.unit}", ""]
+    return layouts(title, columns, _cut(rows, len(waits)), num_text=3)
+
+
+def _outputs(outputs: Sequence[Output], scale: TimeScale) -> Layouts | None:
+    """Sent ones first."""
+    if not outputs:
+        return None
+    rows = []
+    for output in sorted(outputs, key=lambda output: not output.sent):
+        tensor = [size_text(output.num_bytes), f"{len(output.consumers):,}"]
+        for sent in output.sent:
+            times = map(scale.text, (sent.made_us, sent.start_us, sent.end_us))
+            rows.append([sent.link, sent.waited_for or "", *tensor, *times])
+        if not output.sent:
+            rows.append(["", "", *tensor, "", "", ""])
+    columns = ["sent on", "waited for", "size", "consumers", "queued", "sent", "arrived"]
+    columns[-1] += f" {scale.unit}"
+    if not any(output.sent for output in outputs):
+        rows, columns = [row[2:4] for row in rows], columns[2:4]
+    return layouts(
+        "Its tensors", columns, _cut(rows[:NUM_ROWS], len(rows)), num_text=len(columns) - 5
+    )
+
+
+def _elsewhere(facts: OpFacts, scale: TimeScale) -> Layouts:
+    what = f"it and the {len(facts.group)} ops of its group" if facts.group else "it"
+    rows = []
+    for there in facts.elsewhere:
+        name = f"{there.device} (now)" if there.is_here else there.device
+        if there.why_not is not None:
+            rows.append([name, there.why_not, "", "", ""])
+            continue
+        makespans_us = (there.kept_us or 0.0, there.dispatched_us or 0.0)
+        times = [_makespan(makespan_us, facts.makespan_us, scale) for makespan_us in makespans_us]
+        rows.append([name, _memory(there), time_text(there.duration_us or 0.0), *times])
+    columns = ["device", "memory", "op takes", "order kept", "dispatched again"]
+    return layouts(f"The step, in {scale.unit}, with {what} on", columns, rows, num_text=2)
+
+
+def _makespan(makespan_us: float, now_us: float, scale: TimeScale) -> str:
+    change = (makespan_us / now_us - 1) if now_us else 0.0
+    return f"{scale.text(makespan_us)} ({change:+.1%})"
+
+
+def _memory(there: Elsewhere) -> str:
+    """What of either order is short."""
+    short: dict[str, int] = {}
+    for each in (there.kept_short_bytes, there.dispatched_short_bytes):
+        for name, size in (each or {}).items():
+            short[name] = max(size, short.get(name, 0))
+    lacking = ", ".join(f"{name} {size_text(size)} short" for name, size in short.items())
+    return f"OOM: {lacking}" if lacking else "fits"
+
+
+def _scale(makespan_us: float) -> TimeScale:
+    """Fine enough for a short op in a long step."""
+    return TimeScale.of([makespan_us, 100.0])
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - NUM_NAMES
+    return ", ".join(names[:NUM_NAMES]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,251 @@
+"""A placement carried over to another graph: what a search starts from once a model has changed.
+
+A colocation group goes to the first device that one of these rules finds, where it may run:
+
+1. by name: where the old placement has most of its work;
+2. by scope: where most of the work is in the innermost scope that has ops placed by name;
+3. by neighbours: where most of the bytes are that it exchanges with placed ops;
+4. by default: to the device with the least work so far.
+
+Ops placed by name keep their order. The others are put in as soon as all is there that they need.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.labels import Path, Phase
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Placement, Schedule, objective
+from pesto_cli.data.symmetry import interchangeable
+from pesto_cli.diff import MappedPlacement
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.files import PlacementFile
+from pesto_cli.strategies.order import ordered
+
+Scope = tuple[bool, Path]
+"""Whether gradients are meant, and the scope."""
+
+UNPLACED = NONE = -1
+# So that ops that take no time, and control edges, have a say where nothing else has.
+LEAST_US, LEAST_BYTES = 1e-6, 1
+
+
+def map_placement(placed: PlacementFile, problem: Problem) -> MappedPlacement:
+    """Place a problem's ops as a placement of an earlier graph, or on other devices, suggests."""
+    group_of_op = problem.graph.colocation_group
+    old_device, old_rank = _old(placed, problem)
+    group = _by_name(problem, old_device)
+    is_kept = (old_device != UNPLACED) & (group[group_of_op] == old_device)
+    num_placed = [int(is_kept.sum())]
+    for rule in (_by_scope, _by_neighbours, _by_default):
+        group = rule(problem, group)
+        num_placed.append(int((group[group_of_op] != UNPLACED).sum()))
+    by_scope, by_neighbours, by_default = np.diff(num_placed).tolist()
+    device = group[group_of_op]
+    rank = _inserted(problem, device, np.where(is_kept, old_rank, UNPLACED))
+    used = {placed.devices[index] for index in placed.device}
+    lost = tuple(sorted(used - problem.machine.index_of.keys()))
+    return MappedPlacement(
+        Placement(device, rank), num_placed[0], by_scope, by_neighbours, by_default, lost
+    )
+
+
+def start_from(placed: PlacementFile, simulator: Simulator) -> MappedPlacement:
+    """The same, but in the order of a list schedule where that is shorter."""
+    carried = map_placement(placed, simulator.problem)
+    listed = ordered(simulator, carried.placement.device)
+    if listed.makespan_us < simulator.replay(carried.placement).makespan_us:
+        return replace(carried, placement=listed.placement)
+    return carried
+
+
+def in_old_places(simulator: Simulator, schedule: Schedule, old: Placement) -> Schedule:
+    """The same on interchangeable devices, so that as many ops as can be are where they were."""
+    from scipy.optimize import linear_sum_assignment
+
+    problem = simulator.problem
+    devices = np.arange(problem.num_devices)
+    for members in interchangeable(problem):
+        # Of ops by device now and then; among equals, a device keeps its name.
+        shared = np.array(
+            [
+                [((schedule.device == now) & (old.device == then)).sum() for then in members]
+                for now in members
+            ]
+        )
+        _, then = linear_sum_assignment(shared + np.eye(len(members)) / 2, maximize=True)
+        devices[members] = np.array(members)[then]
+    renamed = simulator.replay(Placement(devices[schedule.device], schedule.rank))
+    return min(schedule, renamed, key=lambda each: (objective(problem, each), each is schedule))
+
+
+def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
+    """`[num_ops]` each: the old device and rank of an op, or `UNPLACED` if it may not run there."""
+    known = [problem.machine.index_of.get(name, UNPLACED) for name in placed.devices]
+    device, rank = np.full((2, problem.num_ops), UNPLACED, dtype=np.int64)
+    for name, old, place in zip(placed.names, placed.device, placed.rank, strict=True):
+        op, where = problem.graph.index_of.get(name), known[old]
+        if op is not None and where != UNPLACED and problem.allowed[op, where]:
+            device[op], rank[op] = where, place
+    return device, rank
+
+
+def _by_name(problem: Problem, old_device: IntArray) -> IntArray:
+    """`[num_groups]`: where most of the work of a group was, or `UNPLACED`."""
+    old = np.flatnonzero(old_device != UNPLACED)
+    work_us = np.zeros((problem.graph.num_groups, problem.num_devices))
+    where = (problem.graph.colocation_group[old], old_device[old])
+    np.add.at(work_us, where, _work_us(problem)[old])
+    return _most(work_us)
+
+
+def _by_scope(problem: Problem, group: IntArray) -> IntArray:
+    """A group is where its longest op is."""
+    graph, work_us = problem.graph, _work_us(problem)
+    device = group[graph.colocation_group]
+    of_scope: dict[Scope, FloatArray] = defaultdict(lambda: np.zeros(problem.num_devices))
+    scopes = _scopes(graph)
+    for op in np.flatnonzero(device != UNPLACED).tolist():
+        for scope in _inner_first(scopes[op]):
+            of_scope[scope][device[op]] += work_us[op]
+    group = group.copy()
+    for index in np.flatnonzero(group == UNPLACED).tolist():
+        longest = max(graph.groups[index].tolist(), key=work_us.__getitem__)
+        allowed = problem.group_allowed[index]
+        found = (
+            of_scope[scope] * allowed
+            for scope in _inner_first(scopes[longest])
+            if scope in of_scope
+        )
+        group[index] = next((int(work.argmax()) for work in found if work.any()), UNPLACED)
+    return group
+
+
+def _scopes(graph: OpGraph) -> list[Scope]:
+    """`[num_ops]`: the scopes in each op's name; of a gradient, those in its forward op's."""
+    in_model = graph.labels.paths(graph.names)
+    is_gradient = (graph.labels.phase == Phase.BACKWARD).tolist()
+    return [
+        (gradient, path[:-1] if gradient else tuple(name.split("/")[:-1]))
+        for name, path, gradient in zip(graph.names, in_model, is_gradient, strict=True)
+    ]
+
+
+def _inner_first(scope: Scope) -> Iterator[Scope]:
+    """A scope and those around it."""
+    is_gradient, path = scope
+    return ((is_gradient, path[:depth]) for depth in range(len(path), 0, -1))
+
+
+def _by_neighbours(problem: Problem, group: IntArray) -> IntArray:
+    """Groups in topological order, then in the reverse, so that those just placed count too."""
+    graph, group = problem.graph, group.copy()
+    exchanged = _exchanged_bytes(problem, group)
+    order = graph.colocation_group[graph.topological_order].tolist()
+    for index in [*order, *reversed(order)]:
+        if group[index] == UNPLACED:
+            num_bytes = np.zeros(problem.num_devices)
+            for other, size in exchanged[index]:
+                if group[other] != UNPLACED:
+                    num_bytes[group[other]] += size
+            group[index] = _most(num_bytes * problem.group_allowed[index])
+    return group
+
+
+def _exchanged_bytes(problem: Problem, group: IntArray) -> dict[int, list[tuple[int, int]]]:
+    """(other group, bytes) of every edge of a group that is not placed yet."""
+    graph = problem.graph
+    size = np.append(graph.tensor_bytes[graph.consumer_tensor], [0] * len(graph.control_edges))
+    tail = np.append(graph.tensor_producer[graph.consumer_tensor], graph.control_edges[:, 0])
+    head = np.append(graph.consumers, graph.control_edges[:, 1])
+    one, other = graph.colocation_group[tail], graph.colocation_group[head]
+    ends = (np.append(one, other), np.append(other, one), np.append(size, size) + LEAST_BYTES)
+    open_ends = group[ends[0]] == UNPLACED
+    edges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for index, neighbour, num_bytes in zip(
+        *(column[open_ends].tolist() for column in ends), strict=True
+    ):
+        edges[index].append((neighbour, num_bytes))
+    return edges
+
+
+def _by_default(problem: Problem, group: IntArray) -> IntArray:
+    graph, group = problem.graph, group.copy()
+    work_us = np.bincount(graph.colocation_group, _work_us(problem), graph.num_groups)
+    load_us = np.bincount(group[group != UNPLACED], work_us[group != UNPLACED], problem.num_devices)
+    for index in np.flatnonzero(group == UNPLACED).tolist():
+        group[index] = np.where(problem.group_allowed[index], load_us, np.inf).argmin()
+        load_us[group[index]] += work_us[index]
+    return group
+
+
+def _work_us(problem: Problem) -> FloatArray:
+    return np.maximum(problem.min_duration_us, LEAST_US)
+
+
+def _most(weight: FloatArray) -> IntArray:
+    """The first device of most weight, of each row, or `UNPLACED` where there is none."""
+    return np.where(weight.any(axis=-1), weight.argmax(axis=-1), UNPLACED)
+
+
+def _inserted(problem: Problem, device: IntArray, old_rank: IntArray) -> IntArray:
+    """`[num_ops]`: ranks that never contradict the graph, nor the old order unless that does.
+
+    A topological order of the graph, in which an op that is kept waits for the one before it on its
+    device too. Where all wait for each other, the one furthest forward in the old order goes next.
+    """
+    successors = problem.graph.successors
+    waits_for = problem.graph.predecessors.degree.tolist()
+    after, place = _old_order(device, old_rank)
+    is_done, is_behind = np.zeros((2, problem.num_ops), dtype=np.bool_)
+    is_behind[[op for op in after if op >= 0]] = True
+    ready: list[tuple[float, int]] = []
+    blocked: list[tuple[float, int]] = []
+
+    def wait_over(op: int) -> None:
+        if waits_for[op] == 0:
+            heapq.heappush(blocked if is_behind[op] else ready, (place[op], op))
+
+    for op in range(problem.num_ops):
+        wait_over(op)
+    next_rank = [0] * problem.num_devices
+    rank = np.zeros(problem.num_ops, dtype=np.int64)
+    while ready or blocked:
+        is_in_turn = bool(ready)
+        _, op = heapq.heappop(ready or blocked)
+        if is_done[op]:
+            continue
+        is_done[op] = True
+        rank[op] = next_rank[device[op]]
+        next_rank[device[op]] += 1
+        for head in successors[op].tolist():
+            waits_for[head] -= 1
+            if old_rank[head] == UNPLACED:
+                place[head] = max(place[head], place[op])
+            wait_over(head)
+        follower = after[op] if is_in_turn else NONE
+        while follower != NONE and is_done[follower]:
+            follower = after[follower]
+        if follower != NONE:
+            is_behind[follower] = False
+            wait_over(follower)
+    return rank
+
+
+def _old_order(device: IntArray, old_rank: IntArray) -> tuple[list[int], list[float]]:
+    """`[num_ops]` each: the op kept after each on its device, and its place as a share of them."""
+    after, place = [NONE] * len(device), [0.0] * len(device)
+    for index in np.unique(device).tolist():
+        kept = np.flatnonzero((device == index) & (old_rank != UNPLACED))
+        queue = kept[np.argsort(old_rank[kept])].tolist()
+        for op, follower in pairwise(queue):
+            after[op] = follower
+        for number, op in enumerate(queue):
+            place[op] = number / len(queue)
+    return after, place
