@@ -28,6 +28,7 @@ from pesto_cli.api.placing import (
     simulate,
     solve,
 )
+from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_placement
 from pesto_cli.api.running import run_steps
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
@@ -68,13 +69,16 @@ __all__ = [
     "constrain",
     "critical_path_us",
     "diff",
+    "earlier_placement",
     "expand",
     "explain",
     "explain_briefly",
     "explain_step",
     "export",
+    "fresh_profile",
     "from_networkx",
     "input_limit",
+    "is_fresh_placement",
     "is_live",
     "keep_devices",
     "layers",

@@ -16,6 +16,7 @@ from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.numba_cache import kernel_cache
 from pesto_cli.cli.options import echo, echo_text, max_input_option
+from pesto_cli.cli.place import place
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
@@ -95,6 +96,7 @@ def cli() -> None:
 
 
 for command in (
+    place,
     export,
     profile,
     comm,

@@ -112,6 +112,7 @@ OFFERS: Mapping[str, Offers] = {
     "graph": files(*GRAPHS),
     "run graph": files(*GRAPHS, ".py"),
     "check graph": either(models, files(*GRAPHS, ".py")),
+    "place source": either(models, files(*GRAPHS, ".py")),
     "export source": either(models, files(*GRAPHS, ".py")),
     "profile source": one_of(SOURCES),
     "machine": either(presets, names(*LIVE_MACHINES), files(".toml")),

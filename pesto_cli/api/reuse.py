@@ -1,0 +1,76 @@
+"""Which results of an earlier run still hold for a graph: what `pesto place` does not do again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pesto_cli.api.checking import check
+from pesto_cli.data.machine import Machine
+from pesto_cli.diff import Freshness
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile, Profile, read_placement, read_profile
+from pesto_cli.files.machine import machine_json
+from pesto_cli.graphdef.hashing import graph_hash
+
+# They say how long the search ran and where it started, not which answers it may give.
+EFFORT = ("time_limit", "warm_start", "workers")
+
+
+def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profile | None:
+    """Return the profile in a file if it is of this graph, machine and source of op times.
+
+    Args:
+        path: of the file, which need not exist.
+        meta: a MetaGraphDef.
+        machine: with fitted links, if there are any.
+        source: as in `profile`.
+    """
+    try:
+        found = read_profile(path)
+    except BadInputError:
+        return None
+    is_fresh = (
+        found.graph_hash == graph_hash(meta.graph_def)
+        and found.provenance.get("source") == source
+        and _described(found.problem.machine, source) == _described(machine, source)
+    )
+    return found if is_fresh else None
+
+
+def _described(machine: Machine, source: str) -> dict[str, Any]:
+    """Return a machine as JSON, without the overheads that the profiled steps have added to it."""
+    if source == "run":
+        devices = tuple(replace(device, op_overhead_us=0.0) for device in machine.devices)
+        machine = replace(machine, devices=devices, step_overhead_us=0.0)
+    return machine_json(machine)
+
+
+def earlier_placement(path: Path) -> PlacementFile | None:
+    """Return the placement in a file; None if there is no file, or it is damaged."""
+    try:
+        return read_placement(path)
+    except BadInputError:
+        return None
+
+
+def is_fresh_placement(
+    placed: PlacementFile, meta: Any, profile: Profile, wanted: Mapping[str, Any]
+) -> bool:
+    """Return whether a placement is what a search with these parameters would be asked for again.
+
+    It is one if `check` calls it fresh, and a search with the same parameters and at least the
+    same time limit has found it.
+
+    Args:
+        placed: the placement of an earlier run.
+        meta: a MetaGraphDef.
+        profile: of this graph.
+        wanted: parameters of the search, as a placement file records them.
+    """
+    recorded = dict(placed.provenance.get("parameters", {}))
+    if float(recorded.get("time_limit", 0.0)) < float(wanted["time_limit"]):
+        return False
+    if {**recorded, **dict.fromkeys(EFFORT)} != {**wanted, **dict.fromkeys(EFFORT)}:
+        return False
+    return check(meta, placed, profile).freshness is Freshness.FRESH

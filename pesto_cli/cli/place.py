@@ -1,0 +1,345 @@
+"""`place`: export, profile, solve and apply in one command."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from shlex import join
+from typing import Any, Self
+
+import click
+
+from pesto_cli.cli.activity import activity, connected, notes_of_profiles, searching
+from pesto_cli.cli.options import (
+    PATH,
+    check_output,
+    deterministic_option,
+    echo,
+    echo_json,
+    json_option,
+    output_option,
+    quiet_option,
+    seed_option,
+    time_limit_option,
+)
+from pesto_cli.cli.searches import context_from, made_by, stoppable
+from pesto_cli.errors import INTERRUPTED, BadInputError, about
+
+FILES = ("graph.meta", "profile.json", "placement.json")
+# The placement is compared with these, which take no time to find.
+BASELINES = ("single", "expert")
+STEPS = 50  # measured on devices that exist, as many again with a trace
+
+
+@dataclass
+class Run:
+    """The files of one run, and what it has said and reused so far.
+
+    Args:
+        folder: where the files of the single steps are.
+    """
+
+    folder: Path
+    quiet: bool
+    reused: list[str] = field(default_factory=list)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a step's file."""
+        return self.folder / name
+
+    def tell(self, step: str, text: str, *, reused: bool = False) -> None:
+        """Print what a step gave, on stderr."""
+        if reused:
+            self.reused.append(step)
+            text += " (still fresh, reused)"
+        if not self.quiet:
+            echo(f"{step:<8} {text}", err=True)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A machine by its name, and what is known of it before it is started.
+
+    machine: None for devices that exist. fits: links by `pesto comm`, if they were given.
+    """
+
+    name: str
+    machine: Any
+    fits: Any
+
+    @classmethod
+    def of(cls, name: str, comm: Path | None) -> Self:
+        from pesto_cli import api
+
+        known = None
+        if not api.is_live(name):
+            known = api.read_machine(name, "local-workers:N", "local-gpus")
+        return cls(name, known, None if comm is None else api.read_comm(comm))
+
+
+@click.command(short_help="Place SOURCE on a machine: export, profile, solve and apply in one.")
+@click.argument("source")
+@click.option(
+    "-m",
+    "--machine",
+    required=True,
+    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus or "
+    "a cluster file (TOML).",
+)
+@output_option("the placed graph (.meta)")
+@time_limit_option()
+@click.option("--report", type=PATH, help="Also write a page that shows the placement (.html).")
+@click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's links.")
+@click.option("--constraints", type=PATH, help="TOML with pin, forbid, together and headroom.")
+@click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="The train op first.")
+@click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
+@seed_option
+@deterministic_option
+@json_option
+@quiet_option()
+def place(
+    source: str,
+    machine: str,
+    output: Path,
+    report: Path | None,
+    comm: Path | None,
+    constraints: Path | None,
+    fetches: tuple[str, ...],
+    feeds: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Place the training step of SOURCE on a machine.
+
+    Does what export, profile, solve and apply do one after the other. SOURCE is what export takes,
+    such as script.py:function or zoo:NAME, or a graph that it wrote. The files of the single steps
+    are kept in a folder next to the output, named after it with the ending .pesto. A second call
+    reuses those that are still fresh, and starts the search from an older placement.
+    """
+    from pesto_cli import api
+    from pesto_cli.data.result import SolveStatus
+
+    _check_paths(source, output, report, comm, constraints)
+    rules = None if constraints is None else api.read_constraints(constraints)
+    target = _Target.of(machine, comm)
+    run = Run(output.with_suffix(".pesto"), quiet)
+    meta = _exported(run, source, fetches, feeds)
+    priced = _profiled(run, meta, target, source)
+    record: dict[str, Any] = {}
+    if rules is not None:
+        record["constraints"] = asdict(rules)
+        with about(constraints):
+            priced = api.constrain(priced, rules)
+    settings = {"solver": "cpsat", "workers": None, **options}
+    result = _solved(run, meta, priced, settings, record)
+    changes = _applied(run, meta, output, source)
+    if report is not None:
+        _write_report(run, priced, report)
+    baselines = api.compare(priced, BASELINES)
+    if as_json:
+        echo_json(_record(run, output, priced, [*baselines, result], changes))
+    elif not quiet:
+        _show(run, output, target, priced, [*baselines, result])
+    if result.status is SolveStatus.INTERRUPTED:
+        echo(f"Interrupted: {output} has the best placement so far.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _check_paths(source: str, output: Path, *others: Path | None) -> None:
+    """Check every output before the work begins."""
+    from pesto_cli.files.destination import destination
+
+    report, *inputs = others
+    check_output(output, Path(source), *inputs)
+    if destination(output).is_stream:
+        raise BadInputError(
+            f"{output} is no file, and the files of the single steps have no place next to it; the "
+            "path of a file was expected: choose one, or run the single steps."
+        )
+    folder = output.with_suffix(".pesto")
+    if folder == output or (folder.exists() and not folder.is_dir()):
+        raise BadInputError(
+            f"{folder} is where the files of the single steps go, and is a file; a folder, or "
+            "nothing, was expected: choose another name for the output."
+        )
+    if report is not None:
+        check_output(report, output, Path(source), *inputs)
+
+
+def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str, ...]) -> Any:
+    from pesto_cli import api
+    from pesto_cli.graphdef.fetches import fetch_names, parse_feed
+    from pesto_cli.graphdef.training import untrained
+
+    with activity(f"exporting {source}", run.quiet):
+        if fetches or feeds:
+            meta = api.export(source, fetches=fetches, feeds=dict(map(parse_feed, feeds)))
+        else:
+            meta = api.read_graph(source)
+    fetched = ", ".join(fetch_names(meta))
+    run.folder.mkdir(exist_ok=True)
+    api.write_meta_graph(run.path("graph.meta"), meta)
+    run.tell("export", f"{len(meta.graph_def.node):,} nodes; fetches {fetched}")
+    if not run.quiet and (remark := untrained(meta)):
+        echo(remark, err=True)
+    return meta
+
+
+def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
+    """The profile, from its file if that is still fresh."""
+    from pesto_cli import api
+
+    if target.machine is not None:
+        known = target.machine
+        price = partial(api.profile, meta, known)
+        return _priced(run, meta, known, "analytic", target.fits, what, price)
+    with connected(target.name, False, run.quiet) as cluster:
+        price = partial(api.profile_by_run, meta, cluster, steps=STEPS)
+        return _priced(run, meta, cluster.machine, "run", target.fits, what, price)
+
+
+def _priced(
+    run: Run,
+    meta: Any,
+    machine: Any,
+    source: str,
+    fits: Any,
+    what: str,
+    price: Callable[..., Any],
+) -> Any:
+    from pesto_cli import api
+    from pesto_cli.files.comm import with_comm
+
+    path = run.path("profile.json")
+    linked = machine if fits is None else with_comm(machine, fits)
+    profile = api.fresh_profile(path, meta, linked, source)
+    is_fresh = profile is not None
+    if not is_fresh:
+        with activity(f"pricing ops of {what}", run.quiet), notes_of_profiles(run.quiet):
+            api.write_profile(path, price(comm=fits, what=what))
+        profile = api.read_profile(path)
+    run.tell("profile", _sizes(profile), reused=is_fresh)
+    return profile
+
+
+def _sizes(profile: Any) -> str:
+    from pesto_cli import api
+    from pesto_cli.report.summary import summarize
+    from pesto_cli.report.times import time_text
+
+    figures = summarize(profile.problem, api.critical_path_us(profile.problem))
+    return (
+        f"{figures.num_ops:,} ops on {profile.problem.num_devices} devices; work "
+        f"{time_text(figures.work_us)}, critical path {time_text(figures.critical_path_us)}"
+    )
+
+
+def _solved(
+    run: Run, meta: Any, priced: Any, settings: dict[str, Any], record: Mapping[str, Any]
+) -> Any:
+    """The result of the search, or of the earlier placement if that is still fresh."""
+    from pesto_cli import api
+    from pesto_cli.data.result import SolveStatus
+
+    path = run.path("placement.json")
+    parameters = dict(sorted({**made_by("pesto", {}, settings), **record}.items()))
+    earlier = api.earlier_placement(path)
+    if earlier is not None and api.is_fresh_placement(earlier, meta, priced, parameters):
+        run.tell("solve", "placement", reused=True)
+        return api.simulate(priced, earlier)
+    start = None if earlier is None else api.carry_over(priced, earlier)
+    with stoppable() as stop:
+        context = context_from(settings, stop, run.quiet)
+        if earlier is not None and start is not None and start.num_by_name:
+            context = replace(context, warm_start=start.placement)
+            parameters["warm_start"] = earlier.file_hash
+            run.tell(
+                "solve", f"starts from the earlier placement: {start.share_by_name:.0%} of ops"
+            )
+        with searching("pesto", context, run.quiet) as watched:
+            result = api.solve(priced, "pesto", watched)
+    if result.status is SolveStatus.INTERRUPTED:
+        parameters["time_limit"] = result.runtime_s  # a second call searches on
+    api.write_placement(path, api.placement(priced, result, parameters))
+    return result
+
+
+def _applied(run: Run, meta: Any, output: Path, what: str) -> Any:
+    from pesto_cli import api
+    from pesto_cli.apply import planned_changes, with_changes
+
+    with activity(f"writing {output}", run.quiet):
+        placed = api.read_placement(run.path("placement.json"))
+        changes = planned_changes(meta, placed, what=what)
+        api.write_meta_graph(output, with_changes(meta, changes))
+    count = f"{len(changes.device):,} nodes placed"
+    run.tell("apply", f"{count}, {changes.num_control_edges:,} control dependencies added")
+    return changes
+
+
+def _write_report(run: Run, priced: Any, path: Path) -> None:
+    from pesto_cli import api
+    from pesto_cli.files import atomic_write
+
+    with activity(f"writing {path}", run.quiet):
+        placed = api.read_placement(run.path("placement.json"))
+        atomic_write(path, api.report(priced, {"pesto": placed}, run.folder.stem).encode())
+
+
+def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: Any) -> Any:
+    """What was written and found, as JSON."""
+    from pesto_cli.report.records import result_json
+
+    return {
+        "output": str(output),
+        "folder": str(run.folder),
+        "reused": run.reused,
+        "num_nodes_placed": len(changes.device),
+        "num_control_edges": changes.num_control_edges,
+        "results": [result_json(priced.problem, result) for result in results],
+    }
+
+
+def _show(run: Run, output: Path, target: _Target, priced: Any, results: list[Any]) -> None:
+    """The table, and what to do next."""
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.tables import comparison
+
+    echo(err=True)
+    print_layouts([comparison(str(output), priced.problem, results)])
+    echo(_gain_text(results))
+    graph, profile, placement = (str(run.path(name)) for name in FILES)
+    files = join([profile, placement])
+    echo(
+        "",
+        "Next:",
+        f"  see what runs when       pesto report {files} -o report.html",
+        f"  see where the time goes  pesto explain {files}",
+        f"  see all baselines        {join(['pesto', 'compare', profile])}",
+        err=True,
+    )
+    if target.machine is None:
+        measure = ["pesto", "run", graph, "-m", target.name, "--profile", profile, "--compare"]
+        echo(f"  measure real steps       {join([*measure, f'single,{placement}'])}", err=True)
+    echo(
+        f"  train                    tf.compat.v1.train.import_meta_graph({str(output)!r}), in a",
+        "                           session with config=pesto_cli.apply.session_config()",
+        err=True,
+    )
+
+
+def _gain_text(results: Sequence[Any]) -> str:
+    """How much is gained over the better baseline, and what could be gained at most."""
+    from pesto_cli.data.result import SolveStatus
+    from pesto_cli.report.times import time_text
+
+    *baselines, result = results
+    bound = f"no placement on this machine takes less than {time_text(result.lower_bound_us)}"
+    fitting = [each for each in baselines if each.status is not SolveStatus.OUT_OF_MEMORY]
+    if not fitting:
+        return f"No baseline fits into memory; {bound}."
+    best = min(fitting, key=lambda each: each.makespan_us)
+    ratio = best.makespan_us / result.makespan_us if result.makespan_us else 1.0
+    return f"A step is predicted to be {ratio:.2f} times as fast as with {best.strategy}; {bound}."

@@ -1,0 +1,209 @@
+"""`pesto place`: the four steps in one command, and what a second call does not do again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, Pesto
+
+from pesto_cli import api
+from pesto_cli.files import read_placement
+
+QUICK = ("--time-limit", 0.3, "--deterministic")
+# Two towers of dense layers; `build` gives the training step.
+PROGRAM = """
+import tensorflow as tf
+
+def tower(name, inputs):
+    with tf.compat.v1.variable_scope(name):
+        for layer in range(WIDTHS):
+            weights = tf.compat.v1.get_variable(f"w{layer}", [512, 512])
+            inputs = tf.nn.relu(inputs @ weights)
+    return inputs
+
+def build():
+    inputs = tf.random.normal([256, 512], seed=1)
+    loss = tf.reduce_mean(tower("left", inputs) * tower("right", inputs))
+    return tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+"""
+FILES = ("graph.meta", "placement.json", "profile.json")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "towers.py"
+    path.write_text(PROGRAM.replace("WIDTHS", "3"))
+    return path
+
+
+@pytest.fixture
+def place(pesto: Pesto, tmp_path: Path, model: Path) -> Pesto:
+    """Place the towers, unless another source is given."""
+
+    def run(*options: object, source: object = "", machine: object = "v100x2-nvlink") -> Outcome:
+        output = tmp_path / "placed.meta"
+        source = source or f"{model}:build"
+        return pesto("place", source, "-m", machine, "-o", output, *QUICK, *options)
+
+    return run
+
+
+def reused(outcome: Outcome) -> list[str]:
+    assert outcome.code == 0, outcome.err
+    found: list[str] = json.loads(outcome.out)["reused"]
+    return found
+
+
+def contents(tmp_path: Path) -> dict[str, bytes]:
+    folder = tmp_path / "placed.pesto"
+    assert sorted(path.name for path in folder.iterdir()) == list(FILES)
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_it_gives_what_the_single_commands_give(
+    pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
+) -> None:
+    assert place().code == 0
+    graph, profile, placement, placed = (tmp_path / f"single.{n}" for n in ("meta", "p", "q", "r"))
+    assert pesto("export", f"{model}:build", "-o", graph).code == 0
+    assert pesto("profile", graph, "-m", "v100x2-nvlink", "-o", profile).code == 0
+    assert pesto("solve", profile, "-o", placement, *QUICK).code == 0
+    assert pesto("apply", graph, placement, "-o", placed).code == 0
+    found = contents(tmp_path)
+    assert found["graph.meta"] == graph.read_bytes()
+    assert found["profile.json"] == profile.read_bytes()
+    assert json.loads(found["placement.json"]) == json.loads(placement.read_bytes())
+    assert (tmp_path / "placed.meta").read_bytes() == placed.read_bytes()
+
+
+def test_a_result_is_shown_with_baselines_and_next_steps(place: Pesto) -> None:
+    shown = place()
+    assert [line.split()[0] for line in shown.out.splitlines() if "feasible" in line] == [
+        *("single", "expert", "pesto")
+    ]
+    assert "times as fast as with expert; no placement on this machine takes less" in shown.out
+    for text in ("export ", "profile ", "apply ", "pesto report", "pesto explain", "pesto compare"):
+        assert text in shown.err
+    quiet = place("--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_a_second_call_reuses_what_is_fresh(place: Pesto, tmp_path: Path) -> None:
+    assert reused(place("--json")) == []
+    before = contents(tmp_path)
+    (tmp_path / "placed.meta").unlink()
+    assert reused(place("--json")) == ["profile", "solve"]
+    assert contents(tmp_path) == before
+    assert (tmp_path / "placed.meta").exists()
+    damaged = tmp_path / "placed.pesto" / "placement.json"
+    damaged.write_bytes(before["placement.json"][:200])
+    assert reused(place("--json")) == ["profile"]
+    assert contents(tmp_path) == before
+
+
+def test_what_has_changed_is_done_again(place: Pesto, tmp_path: Path) -> None:
+    assert reused(place("--json")) == []
+    assert reused(place("--json", "--seed", 1)) == ["profile"]
+    assert reused(place("--json", "--seed", 1, "--time-limit", 0.2)) == ["profile", "solve"]
+    assert reused(place("--json", "--seed", 1, "--time-limit", 0.4)) == ["profile"]
+    earlier = read_placement(tmp_path / "placed.pesto" / "placement.json")
+    other = place("--json", machine="v100x2-pcie")
+    assert reused(other) == []
+    assert "starts from the earlier placement: 100% of ops" in other.err
+    started = read_placement(tmp_path / "placed.pesto" / "placement.json")
+    assert started.provenance["parameters"]["warm_start"] == earlier.file_hash
+
+
+def test_a_deeper_model_starts_from_the_placement_of_the_shallower_one(
+    place: Pesto, model: Path
+) -> None:
+    assert reused(place("--json")) == []
+    model.write_text(PROGRAM.replace("WIDTHS", "4"))
+    deeper = place("--json")
+    assert reused(deeper) == []
+    assert "starts from the earlier placement: " in deeper.err
+    assert "100% of ops" not in deeper.err
+
+
+def test_constraints_hold_and_are_part_of_what_is_asked(place: Pesto, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[pin]]\nops = "left/*"\ndevice = "GPU:1"\n')
+    assert reused(place("--json")) == []
+    assert reused(place("--json", "--constraints", rules)) == ["profile"]
+    placed = read_placement(tmp_path / "placed.pesto" / "placement.json")
+    rows = zip(placed.names, placed.device, strict=True)
+    left = {placed.devices[device] for name, device in rows if name.startswith("left/")}
+    assert left == {"GPU:1"}
+    assert reused(place("--json", "--constraints", rules)) == ["profile", "solve"]
+    assert reused(place("--json")) == ["profile"]
+
+
+def test_a_written_graph_is_a_source_too_and_a_page_is_written(
+    pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
+) -> None:
+    graph, page = tmp_path / "a.meta", tmp_path / "page.html"
+    assert pesto("export", f"{model}:build", "-o", graph).code == 0
+    assert place("--report", page, source=graph).code == 0
+    assert "<html" in page.read_text()[:200]
+
+
+def test_an_interrupted_search_is_searched_on(
+    place: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve = api.solve
+
+    def stopped(*args: object, **options: object) -> object:
+        args[2].limits.stop.set()  # type: ignore[attr-defined]
+        return solve(*args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "solve", stopped)
+        ended = place("--json")
+    assert ended.code == 130
+    assert "has the best placement so far" in ended.err
+    assert (tmp_path / "placed.meta").exists()
+    assert reused(place("--json")) == ["profile"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ({"machine": "v100x3"}, 2, "v100x2-nvlink"),
+        ({"source": "zoo:RNLM-tiny"}, 2, "RNLM-tiny"),
+        ({"source": "towers.py:missing"}, 2, "towers.py"),
+        ({"source": "gone.py:build"}, 2, "gone.py"),
+    ],
+)
+def test_nothing_is_left_where_the_input_is_bad(
+    place: Pesto, tmp_path: Path, options: dict[str, str], code: int, message: str, model: Path
+) -> None:
+    ended = place(**options)  # type: ignore[call-arg]
+    assert ended.code == code
+    assert message in ended.err
+    assert {path.name for path in tmp_path.iterdir()} <= {model.name, "__pycache__"}
+
+
+def test_an_output_without_room_for_the_folder_is_refused(
+    pesto: Pesto, place: Pesto, tmp_path: Path
+) -> None:
+    ended = pesto("place", "zoo:RNNLM-tiny", "-m", "v100x2-nvlink", "-o", "/dev/stdout")
+    assert ended.code == 2
+    assert "the path of a file was expected" in ended.err
+    (tmp_path / "placed.pesto").write_text("mine")
+    ended = place()
+    assert ended.code == 2
+    assert "choose another name for the output" in ended.err
+    assert (tmp_path / "placed.pesto").read_text() == "mine"
+
+
+def test_a_model_that_fits_nowhere_ends_with_3(place: Pesto, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("headroom = 1e-6\n")
+    ended = place("--constraints", rules)
+    assert ended.code == 3
+    assert not (tmp_path / "placed.meta").exists()
+
+
+def test_measured_op_times_are_reused_on_the_same_devices(place: Pesto) -> None:
+    assert reused(place("--json", machine="local-workers:2")) == []
+    assert reused(place("--json", machine="local-workers:2")) == ["profile", "solve"]
