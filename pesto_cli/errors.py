@@ -1,4 +1,4 @@
-"""What can go wrong, each kind with the exit code of the command line.
+"""The errors of pesto; each class has an exit code of the command line.
 
 A message names the thing, what was found, what was expected and the remedy, in that order.
 """
@@ -10,39 +10,39 @@ from typing import ClassVar
 
 from pesto_cli.printable import printable
 
-# Exit codes of what is no error of these kinds.
+# Exit codes without a class of their own: Ctrl-C, a closed pipe (SIGPIPE), an unexpected exception.
 INTERRUPTED = 130
 READER_LEFT = 141
 BUG = 123
 
 
 class PestoError(Exception):
-    """An error whose message, one line, is meant for the user as it stands.
+    """An error with a message of one line that is shown to the user unchanged.
 
-    What takes several lines, as the words of another program, is in its notes.
+    Text of several lines, such as the message of another program, is in its notes.
     """
 
     exit_code: ClassVar[int] = 2
 
     def __str__(self) -> str:
-        """The message, in which names from files are printable."""
+        """Return the message with all characters printable."""
         return printable(super().__str__())
 
 
 class BadInputError(PestoError):
-    """Bad usage, or an input that cannot be read or does not fit the others."""
+    """Wrong usage, or an input that cannot be read or does not match the other inputs."""
 
     exit_code = 2
 
 
 class NotAsPlannedError(PestoError):
-    """A check found that what is there is not what was planned."""
+    """A check found a difference between the plan and what was applied or run."""
 
     exit_code = 1
 
 
 class InfeasibleError(PestoError):
-    """No placement exists: memory, or an op or colocation group that no device can take."""
+    """No placement exists: memory is too small, or no device can run an op or colocation group."""
 
     exit_code = 3
 
@@ -54,15 +54,15 @@ class NoSolutionError(PestoError):
 
 
 class EnvironmentFailedError(PestoError):
-    """Something around pesto failed: a subprocess died, a port is taken, the disk is full."""
+    """The environment failed: a subprocess died, a port is in use, or the disk is full."""
 
     exit_code = 5
 
 
 def with_words(kind: type[PestoError], text: str) -> PestoError:
-    """An error whose message is the first line of a text; the others become a note.
+    """Return an error with the first line of a text as its message; the other lines are a note.
 
-    For texts with words of another program, which have to be printable already.
+    The text may contain messages of another program; it must be printable already.
     """
     message, _, words = text.partition("\n")
     error = kind(message)
@@ -73,7 +73,7 @@ def with_words(kind: type[PestoError], text: str) -> PestoError:
 
 @contextmanager
 def about(what: object) -> Iterator[None]:
-    """Begin the message of an error within with what it is about, such as a file."""
+    """Prefix the messages of errors raised in this context with their subject, such as a file."""
     try:
         yield
     except PestoError as error:
@@ -83,15 +83,16 @@ def about(what: object) -> Iterator[None]:
         raise named from error.__cause__
 
 
-def likely(name: str, known: Iterable[str]) -> str:
-    """Which of the known names was meant, as a sentence with a space before it; or nothing."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean NAME?" with the closest known name, or "" if none is close."""
     near = get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> BadInputError:
-    """The error for a name that is none of those there are."""
+    """Return the error for a name that is not among the known names."""
     known = tuple(known)
     return BadInputError(
-        f"{what} {name!r} is unknown; one of {', '.join(known)} was expected.{likely(name, known)}"
+        f"{what} {name!r} is unknown; one of {', '.join(known)} was expected."
+        f"{did_you_mean(name, known)}"
     )

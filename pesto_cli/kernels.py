@@ -1,8 +1,9 @@
-"""Functions that numba compiles when they are first called, and how the compiled ones are kept.
+"""Kernels: functions that numba compiles at their first call, and the cache of machine code.
 
-numba keeps them beside the sources, or in the user's cache: for every function an index (`.nbi`)
-and its machine code (`.nbc`). It trusts these files, and fails on one that a crash or a full disk
-has cut short. Here the machine code goes with its hash, and what is damaged is compiled again.
+numba writes its cache next to the sources or into the user's cache folder: for every function an
+index (`.nbi`) and machine code (`.nbc`). It does not check these files, and fails on a file that a
+crash or a full disk has truncated. The cache of this module stores a hash with the machine code,
+and compiles again if a file is damaged.
 """
 
 import pickle
@@ -26,42 +27,44 @@ from numba.extending import intrinsic
 from pesto_cli.errors import EnvironmentFailedError
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-"""Has a terminal write bold or in colour, as numba does."""
+"""Escape sequences for bold or coloured text, which numba puts into its messages."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function for each combination of argument types that it is called with.
+    """Return a function that is compiled for each combination of argument types of its calls.
 
-    It runs without the interpreter's lock. Where numba can write nowhere, every process compiles.
+    It runs without the interpreter's lock. If no folder is writable, every process compiles it.
     """
-    # Without these two, it would take over what the step has that calls it.
+    # Set explicitly, because a kernel inherits these two options from a step that calls it.
     compiled: Any = njit(nogil=True, _nrt=True, forceinline=False)(function)
     if not config.DISABLE_JIT:
-        with suppress(RuntimeError):  # there is no folder to write to
-            compiled._cache = _Kept(function)
+        with suppress(RuntimeError):  # no folder is writable
+            compiled._cache = _CheckedCache(function)
     return compiled
 
 
 def step(function: Callable[..., Any]) -> Any:
-    """A part of kernels, put in place of its calls; only kernels and other steps can call it.
+    """Return a function that is inlined into kernels; only kernels and other steps can call it.
 
-    It makes no arrays and returns none, so numba counts no references to its arguments (as in
-    `numba.misc.mergesort`). So it costs nothing to pass it tuples of many arrays.
+    A step must not make or return arrays. Then numba counts no references to its arguments (as in
+    `numba.misc.mergesort`), and arguments that are tuples of many arrays cost nothing.
     """
     return njit(nogil=True, _nrt=False, forceinline=True, no_cpython_wrapper=True)(function)
 
 
 def address_of(function: Any, *values: Any) -> Any:
-    """Where a kernel that returns nothing lies, compiled for such values; for `call_at`.
+    """Return the address of a kernel compiled for arguments of these types, for `call_at`.
+
+    The kernel must return nothing. Without compilation, the function itself is returned.
 
     Raises:
-        EnvironmentFailedError: it cannot be compiled for these, or returns something.
+        EnvironmentFailedError: the kernel cannot be compiled for these types, or returns a value.
     """
     if config.DISABLE_JIT:
         return function
     try:
         if not isinstance(function, Dispatcher):
-            raise TypingError("it is no function of numba.njit")
+            raise TypingError("it is not a function of numba.njit")
         types = tuple(typeof(value) for value in values)
         compiled = function.get_compile_result(none(*types))
         if compiled.signature.return_type != none:
@@ -70,17 +73,17 @@ def address_of(function: Any, *values: Any) -> Any:
         words = " ".join(STYLE.sub("", str(error)).split())
         name = getattr(function, "__name__", repr(function))
         raise EnvironmentFailedError(
-            f"{getattr(function, '__module__', '')}.{name} cannot be compiled, mend it or "
+            f"{getattr(function, '__module__', '')}.{name} cannot be compiled; fix it or "
             f"uninstall its package: {words}"
         ) from None
     return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
 def _call_at(typing_context: Any, address: Any, values: Any) -> Any:
-    """Call the kernel at an address, within another kernel; values are of the types it is for.
+    """Call the kernel at an address from another kernel; `values` must have its argument types.
 
-    So the other kernel is compiled once, whatever it calls: numba compiles a kernel that calls
-    functions by name anew for each of them.
+    The calling kernel is then compiled once for all functions that it may call. A kernel that takes
+    functions as arguments would be compiled again for each of them.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -108,26 +111,27 @@ call_at = _call if config.DISABLE_JIT else intrinsic(_call_at)
 
 
 def kernels() -> dict[str, Any]:
-    """The kernels and steps of all modules that are loaded, by name."""
+    """Return the kernels and steps of all loaded modules of pesto, by name."""
     modules = [module for name, module in sys.modules.items() if name.startswith("pesto_cli")]
     values = [value for module in modules for value in vars(module).values()]
     every = [value for value in values if isinstance(value, Dispatcher)]
     return {f"{each.py_func.__module__}.{each.py_func.__name__}": each for each in every}
 
 
-def are_kept() -> bool:
-    """Whether no kernel of the modules that are loaded has to be compiled."""
+def are_cached() -> bool:
+    """Return whether the cache has every kernel of the loaded modules."""
     return all(
-        isinstance(each._cache, _Kept) and each._cache.has_one_for(each.targetctx)
+        isinstance(each._cache, _CheckedCache) and each._cache.has_one_for(each.targetctx)
         for each in kernels().values()
         if not each.targetoptions["forceinline"]
     )
 
 
 def _files(module: dict[str, Any]) -> set[str]:
-    """The file of a module with kernels, and those it has kernels, steps and tuples from.
+    """Return the file of a module, and the files from which it imports kernels, steps and tuples.
 
-    numba itself looks at the one file alone, and a kernel would outlive the steps that it contains.
+    numba itself checks only the module's own file, and would use a cached kernel after the source
+    of an inlined step has changed.
     """
     files = {module["__file__"]}
     for value in list(module.values()):
@@ -144,8 +148,8 @@ def _files(module: dict[str, Any]) -> set[str]:
     return files
 
 
-class _Sealed(CompileResultCacheImpl):  # type: ignore[misc]
-    """Machine code with its hash."""
+class _HashedCode(CompileResultCacheImpl):  # type: ignore[misc]
+    """Machine code, stored with its hash."""
 
     def reduce(self, cres: Any) -> Any:
         data = dumps(super().reduce(cres))
@@ -158,10 +162,10 @@ class _Sealed(CompileResultCacheImpl):  # type: ignore[misc]
         return super().rebuild(target_context, pickle.loads(data))
 
 
-class _Kept(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one function, but what cannot be read is not there."""
+class _CheckedCache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one function, in which a file that cannot be read counts as missing."""
 
-    _impl_class = _Sealed
+    _impl_class = _HashedCode
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -180,12 +184,12 @@ class _Kept(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(sig, data)
         except Exception:  # the index is damaged, or the disk is full
-            with suppress(OSError):  # then the next process compiles again
+            with suppress(OSError):  # if it fails again, the next process compiles
                 self.flush()
                 super().save_overload(sig, data)
 
     def has_one_for(self, target_context: Any) -> bool:
-        """Whether the index knows of machine code for this source and this processor."""
+        """Return whether the index lists machine code for this source and this processor."""
         try:
             overloads = self._cache_file._load_index()
         except Exception:

@@ -1,4 +1,4 @@
-"""Names and texts of files and other programs, as a terminal may safely show them."""
+"""Escapes names and texts from files and other programs, so that terminals show them safely."""
 
 import logging
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """The same text on one line, with all that is no visible character escaped as in Python.
+    """Return the text on one line, with every invisible character escaped as in Python source.
 
-    These are control characters, and with them escape sequences and ends of lines, marks for the
-    direction of writing, other invisible characters, and surrogates, which no encoding has. The
-    rule is that of `str.isprintable`. A printable text stays as it is: twice changes no more.
+    Escaped are control characters (and so escape sequences and line ends), marks of writing
+    direction, other invisible characters, and surrogates, which cannot be encoded. The rule is that
+    of `str.isprintable`. A printable text is returned unchanged, so the function is idempotent.
     """
     if text.isprintable():
         return text
@@ -21,10 +21,10 @@ def printable(text: str) -> str:
 
 
 def printable_chart(value: Any) -> Any:
-    """What a chart or a page is drawn from, in dicts and lists, with all texts made printable.
+    """Return the data of a chart or page (nested dicts and lists) with all its texts printable.
 
-    Not a table that stands in a text, as `report.pictures.rows` writes it: that has been done. Vega
-    has such tables as `values`, or by name in `datasets` where a chart has parts.
+    Tables that `report.pictures.rows` wrote into one text are not changed; they are printable
+    already. In Vega they are `values`, or entries of `datasets` in a chart with parts.
     """
     if isinstance(value, str):
         return printable(value)
@@ -44,12 +44,12 @@ def _printable_entry(key: str, entry: Any) -> Any:
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of a module; what it tells is printable."""
+    """Return the logger of a module; its messages are printable."""
     log = logging.getLogger(name)
-    log.addFilter(_told_printably)
+    log.addFilter(_make_printable)
     return log
 
 
-def _told_printably(record: logging.LogRecord) -> bool:
+def _make_printable(record: logging.LogRecord) -> bool:
     record.msg, record.args = printable(record.getMessage()), None
     return True

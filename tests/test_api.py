@@ -65,7 +65,7 @@ def test_what_cannot_be_loaded_or_saved_is_named(tmp_path: Path, diamond: Proble
     result = pesto.solve(Profile(diamond), "single")
     for attempt, message in (
         (lambda: pesto.load("h100x2"), "h100x2 is neither a file nor a machine"),
-        (lambda: pesto.load(tmp_path / "cut.json"), "cut.json is cut short or damaged"),
+        (lambda: pesto.load(tmp_path / "cut.json"), "cut.json is truncated or damaged"),
         (lambda: pesto.load(tmp_path / "other.json"), "has format 'onnx'"),
         (lambda: pesto.save(tmp_path / "r", result), "saved as placement(profile, result)"),
         (lambda: pesto.save(tmp_path / "none" / "p.json", Profile(diamond)), "does not exist"),
@@ -188,7 +188,7 @@ def test_what_is_coarse_is_told_from_what_is_not(diamond: Problem) -> None:
         (lambda: pesto.expand(profile, coarse, whole), "of 4 ops and the profile has 2"),
         (
             lambda: pesto.expand(pesto.constrain(profile, pinned), coarse, result),
-            r"puts op .* on GPU:0, where it",
+            r"puts op .* on GPU:0, where the op",
         ),
         (lambda: pesto.simulate(profile, result), r"expand\(profile, coarse, result\)"),
         (lambda: pesto.timeline(profile, result), r"expand\(profile, coarse, result\)"),

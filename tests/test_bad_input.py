@@ -199,14 +199,17 @@ def test_a_device_of_a_type_without_known_kernels_is_refused(
     ("machine", "words"),
     [
         ("devices = []\nlinks = []\n", ["the machine has no device"]),
-        ("[[devices]]\nname = 'a'\nkind = 'GPU'\n", ["devices.0.memory_bytes", "mend this entry"]),
-        ("devices = ]", ["is not TOML", "line 1", "mend it there"]),
+        (
+            "[[devices]]\nname = 'a'\nkind = 'GPU'\n",
+            ["devices.0.memory_bytes", "correct this entry"],
+        ),
+        ("devices = ]", ["is not TOML", "line 1", "correct it there"]),
         (
             "links = []\n[[devices]]\nname = 'a'\nkind = 'GPU'\nmemory_bytes = 1\n"
             "[[devices]]\nname = 'b'\nkind = 'GPU'\nmemory_bytes = 1\n",
             ["no link a -> b", "add one"],
         ),
-        (b"\xcf\xfa\xed\xfe", ["not TOML but binary data", "a text file was expected"]),
+        (b"\xcf\xfa\xed\xfe", ["binary data, not TOML", "a text file was expected"]),
     ],
 )
 def test_what_is_wrong_with_a_machine_is_said_of_its_file(
@@ -242,7 +245,7 @@ def test_what_is_wrong_with_constraints_is_said_of_their_file(
 def test_json_without_format_or_entry_says_what_to_give(pesto: Pesto, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     for value, words in (
-        ({"a": 1}, "has no format where 'pesto-profile' was expected: give a profile"),
+        ({"a": 1}, "has no format, 'pesto-profile' was expected: give a profile"),
         ({"format": "pesto-profile", "version": 1}, "machine: Field required; a profile (pesto"),
     ):
         other.write_text(json.dumps(value))

@@ -48,7 +48,7 @@ def test_a_conditional_that_ties_variables_is_named_with_what_it_binds() -> None
     assert note is not None
     assert "'If_16' (If) binds 9 ops to one device" in note
     assert "88% of the variables' bytes" in note
-    assert note.endswith("pesto export), which takes such conditionals apart.")
+    assert note.endswith("pesto export splits conditionals of this form.")
 
 
 def test_a_resource_with_many_readers_is_named() -> None:
@@ -79,7 +79,7 @@ def test_a_loop_is_named_with_the_loop_that_it_shares_state_with() -> None:
 
 def test_a_conditional_on_one_variable_is_not_to_be_exported_again() -> None:
     (found,) = bindings(update_of(1, "If"))
-    assert found.text.endswith("with 33% of the work: none of it can be spread over devices")
+    assert found.text.endswith("with 33% of the work: these ops cannot be spread over devices")
 
 
 @pytest.mark.parametrize(

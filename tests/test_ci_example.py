@@ -144,7 +144,7 @@ def test_what_fails_is_told(branch: Checkout) -> None:
     damaged = branch.job()
     assert damaged.returncode == 2
     assert branch.comment.startswith(f"### {PLACEMENT}: pesto check failed\n")
-    assert "has the conflict marks of a merge" in branch.comment
+    assert "has the conflict markers of a merge" in branch.comment
     assert branch.comment in (branch.folder / "summary.md").read_text()
 
 

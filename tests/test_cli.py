@@ -157,7 +157,7 @@ def test_comm_fits_what_made_the_samples(pesto: Pesto, tmp_path: Path) -> None:
         (("solve", "diamond", "-o", "p.json", "--solver", "x"), "solver 'x' is unknown"),
         (("solve", "diamond", "-o", "p.json", "--time-limit", "0"), "--time-limit"),
         (("solve", "diamond"), "Missing option '-o'"),
-        (("simulate", "diamond", "--placement", "diamond"), "where 'pesto-placement' was expected"),
+        (("simulate", "diamond", "--placement", "diamond"), "'pesto-placement' was expected"),
         (("compare", "diamond", "--strategies", "a,b"), "strategy 'a' is unknown"),
         (("profile", "missing.meta", "-m", "v100x2-nvlink", "-o", "x"), "missing.meta"),
         (("export", "zoo:nothing", "-o", "x.meta"), "nothing"),
@@ -206,13 +206,13 @@ def test_a_misspelt_name_is_recognised_before_kernels_are_loaded(
     assert f"Did you mean {meant!r}?" in done.err
 
 
-@pytest.mark.parametrize("are_kept", [False, True])
+@pytest.mark.parametrize("are_cached", [False, True])
 def test_compiling_is_announced_where_kernels_are_not_kept(
-    pesto: Pesto, monkeypatch: pytest.MonkeyPatch, diamond_profile: Path, are_kept: bool
+    pesto: Pesto, monkeypatch: pytest.MonkeyPatch, diamond_profile: Path, are_cached: bool
 ) -> None:
-    monkeypatch.setattr(kernels, "are_kept", lambda: are_kept)
+    monkeypatch.setattr(kernels, "are_cached", lambda: are_cached)
     done = pesto("compare", diamond_profile, "--strategies", "single")
-    assert ("compiling kernels, once" in done.err) == (not are_kept)
+    assert ("compiling kernels, once" in done.err) == (not are_cached)
     quiet = pesto("compare", diamond_profile, "--strategies", "single", "--quiet")
     assert "compiling" not in quiet.err
 
@@ -353,7 +353,7 @@ def test_a_reader_that_leaves_does_not_stop_the_search(
     tmp_path: Path, diamond_profile: Path
 ) -> None:
     placement = tmp_path / "p.json"
-    tell = "from pesto_cli import kernels; kernels.are_kept = lambda: False"
+    tell = "from pesto_cli import kernels; kernels.are_cached = lambda: False"
     script = f"{tell}; from pesto_cli.cli import main; main()"
     command = f"{sys.executable} -c '{script}' solve {diamond_profile} -o {placement}"
     shell = f"{command} --time-limit 1 --deterministic 2>&1 | true"

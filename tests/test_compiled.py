@@ -236,17 +236,17 @@ def test_a_full_disk_keeps_no_kernel_and_stops_nobody(
 def test_kernels_are_kept_where_each_has_been_compiled_from_this_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def are_kept() -> bool:
+    def are_cached() -> bool:
         module = loaded(tmp_path)
         monkeypatch.setattr(kernels, "sys", type("", (), {"modules": {"pesto_cli.sums": module}}))
-        return kernels.are_kept()
+        return kernels.are_cached()
 
-    assert not are_kept()
+    assert not are_cached()
     assert hits_and_misses(tmp_path) == (0, 1)
-    assert are_kept()
+    assert are_cached()
     (tmp_path / "sums.py").write_text(SOURCE.replace("one", "first"))
-    assert not are_kept()
+    assert not are_cached()
     assert hits_and_misses(tmp_path) == (0, 1)
     (path,) = tmp_path.rglob("*.nbi")
     path.write_bytes(path.read_bytes()[:20])
-    assert not are_kept()
+    assert not are_cached()

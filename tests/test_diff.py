@@ -152,7 +152,7 @@ def test_summaries_are_appended_and_stop_at_the_limit(pesto: Pesto, tmp_path: Pa
     assert MAX_BYTES - 10 < len(cut) < MAX_BYTES + 300
     assert cut.count("</details>") == cut.count("<details>")
     left_out = MAX_BYTES + 2 - cut[len(text) :].count("row\n") - 1
-    assert f"{left_out:,} lines more" in cut
+    assert f"{left_out:,} more lines" in cut
     assert pesto("diff", *paths, "--summary", tmp_path, "--quiet").code == 2
 
 
@@ -182,7 +182,7 @@ def test_a_placement_names_each_device_once(pesto: Pesto, tmp_path: Path) -> Non
     two.write_text(two.read_text().replace('"GPU:1"', '"GPU:0"'))
     done = pesto("diff", one, two)
     assert done.code == 2
-    assert "devices are CPU:0, GPU:0, GPU:0; each once was expected" in done.err
+    assert "devices are CPU:0, GPU:0, GPU:0; unique names were expected" in done.err
 
 
 def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path) -> None:

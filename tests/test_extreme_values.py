@@ -64,7 +64,7 @@ def test_a_number_beyond_64_bits_is_named(
 
 def test_a_graph_built_of_numbers_beyond_64_bits_is_refused() -> None:
     for column in ("resident_bytes", "alias_of", "num_members"):
-        with pytest.raises(BadInputError, match=f"ops.{column} has a number that 64 bits cannot"):
+        with pytest.raises(BadInputError, match=f"ops.{column} has a number that does not fit into 64 bits"):
             OpGraph.build(["a"], **{column: [-(10**30)]})  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match=r"tensors\.bytes has a number"):
         OpGraph.build(["a"], [Tensor(0, 10**30)])
@@ -107,24 +107,24 @@ CHAIN = OpGraph.build(["a", "b"], [Tensor(0, 2**45, [1])])
         (
             OpGraph.build(["a", "b"], resident_bytes=[2**51, 2**51 + 1024]),
             two_gpus(),
-            "the variables of all ops come to 4.504e+15 bytes",
+            "the variables of all ops add up to 4.504e+15 bytes",
         ),
         (
             OpGraph.build(["a", "b"], [Tensor(0, 2**62), Tensor(1, 2**62)]),
             two_gpus(),
-            "all tensors come to 9.223e+18 bytes",
+            "all tensors add up to 9.223e+18 bytes",
         ),
-        (CHAIN, with_comm(us_per_byte=1e12), "transfers of all tensors to all devices come to"),
+        (CHAIN, with_comm(us_per_byte=1e12), "transfers of all tensors to all devices add up to"),
         (CHAIN, with_comm(sender_us_per_byte=1e12), "transfers of all tensors"),
         (
             OpGraph.build([f"{op}" for op in range(1001)]),
             Machine((Device("a", "GPU", 1, op_overhead_us=1e12),), ()),
-            "all ops, each on its slowest device, come to",
+            "all ops, each on its slowest device, add up to",
         ),
         (
             OpGraph.build([f"{op}" for op in range(1001)]),
             Machine((Device("a", "GPU", 1),), (), signal_us=1e12),
-            "signals to all ops come to",
+            "signals to all ops add up to",
         ),
     ],
 )

@@ -78,9 +78,9 @@ def edited(path: Path, edit: str) -> Path:
     ("edit", "message"),
     [
         ("value['version'] = 3", "is version 3 of pesto-profile; this pesto reads versions 1 to 2"),
-        ("value['format'] = 'pesto-placement'", "format 'pesto-placement' where 'pesto-profile'"),
+        ("value['format'] = 'pesto-placement'", "format 'pesto-placement', 'pesto-profile'"),
         ("del value['ops']['time_us']", "ops.time_us: Field required"),
-        ("value['ops']['time_us']['GPU'].pop()", "time_us.GPU has 3 entries where 4"),
+        ("value['ops']['time_us']['GPU'].pop()", "time_us.GPU has 3 entries, 4"),
         ("value['ops']['time_us']['GPU'][0] = -1", "op 'a' has time_us -1"),
         ("value['ops']['time_us']['GPU'][0] = 'fast'", r"ops.time_us.GPU.0: .*found fast"),
         ("value['tensors']['consumers'][0] = [9, 1]", "tensors.consumers names op 9"),
@@ -109,7 +109,7 @@ def test_missing_truncated_and_foreign_files_are_told_apart(
         read_profile(tmp_path)
     data = diamond_profile.read_bytes()
     diamond_profile.write_bytes(data[: len(data) // 2])
-    with pytest.raises(BadInputError, match="cut short or damaged"):
+    with pytest.raises(BadInputError, match="truncated or damaged"):
         read_profile(diamond_profile)
     diamond_profile.write_bytes(gzip.compress(data)[:-20])
     with pytest.raises(BadInputError, match="truncated or damaged gzip"):
@@ -264,7 +264,7 @@ def test_a_communication_fit_replaces_the_links_of_its_kind(tmp_path: Path) -> N
     assert machine.latency_us[1, 2] == 3
     assert machine.latency_us[0, 1] == 7
     assert fits[0].r_squared == 0.99
-    with pytest.raises(BadInputError, match="at least one kind in common"):
+    with pytest.raises(BadInputError, match="at least one common kind of link"):
         with_comm(machine, [CommFit("TPU", "TPU", CommModel(1, 1))])
 
 
@@ -316,9 +316,9 @@ def test_a_write_follows_a_link_and_writes_to_a_pipe(tmp_path: Path) -> None:
         ("value['tensors']['bytes'][0] = 2**70", "less than or equal"),
         ("value['tensors']['consumers'][0][0] = 2**70", "less than"),
         ("value['machine']['devices'][0]['memory_bytes'] = 10**400", "less than or equal"),
-        ("value['machine']['signal_us'] = 1e400", "Infinity is no number"),
+        ("value['machine']['signal_us'] = 1e400", "Infinity is not a number"),
         ("value['ops']['time_us']['GPU'][0] = 1e300", "a number from 0 to 1e"),
-        ("value['ops']['time_us']['GPU'][0] = float('nan')", "NaN is no number"),
+        ("value['ops']['time_us']['GPU'][0] = float('nan')", "NaN is not a number"),
         (
             "value['ops'].update(name=[], time_us={}); value['tensors'] = "
             "dict(producer=[], bytes=[], consumers=[]); value['ops'].pop('type'); "

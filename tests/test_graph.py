@@ -59,7 +59,7 @@ def test_alias_source_is_the_first_tensor_taken_from_the_aliased_op() -> None:
         ({"names": ["a"], "tensors": [Tensor(0, 5, [3])]}, "tensors.consumers names op 3"),
         ({"names": ["a"], "tensors": [Tensor(0, -5)]}, "op 'a' has tensor_bytes -5"),
         ({"names": ["a"], "resident_bytes": [-1]}, "op 'a' has resident_bytes -1"),
-        ({"names": ["a"], "types": []}, "ops.types has 0 entries where 1 were expected"),
+        ({"names": ["a"], "types": []}, "ops.types has 0 entries, 1 were expected"),
         ({"names": ["a"], "alias_of": [4]}, "ops.alias_of names op 4"),
         ({"names": ["a", "b"], "control_edges": [(0, 1), (1, 0)]}, "cycle: a -> b -> a"),
         ({"names": ["a"], "tensors": [Tensor(0, 5, [0])]}, "cycle: a -> a"),

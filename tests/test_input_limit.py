@@ -58,7 +58,7 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     sparse(path)
     with pytest.raises(
-        BadInputError, match="file has more than the 4,000,000,000 bytes"
+        BadInputError, match="file has more than 4,000,000,000 bytes"
     ) as refused:
         READERS[kind](path)
     assert "--max-input" in str(refused.value)
@@ -76,7 +76,7 @@ def test_what_is_packed_counts_unpacked(tmp_path: Path) -> None:
     assert (tmp_path / "p.json.gz").stat().st_size < LIMIT
     with (
         input_limit(4 * CHUNK_BYTES - 1),
-        pytest.raises(BadInputError, match=r"p\.json\.gz unpacks to more than the 4,194,303 bytes"),
+        pytest.raises(BadInputError, match=r"p\.json\.gz unpacks to more than 4,194,303 bytes"),
     ):
         read_bytes(tmp_path / "p.json.gz")
     with input_limit(4 * CHUNK_BYTES):
@@ -95,7 +95,7 @@ def test_a_pipe_is_read_up_to_the_limit(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    with input_limit(LIMIT), pytest.raises(BadInputError, match="pipe has more than the 10,000"):
+    with input_limit(LIMIT), pytest.raises(BadInputError, match="pipe has more than 10,000"):
         read_bytes(tmp_path / "pipe")
     writer.join()
 
@@ -111,7 +111,7 @@ def test_a_graph_comes_through_a_pipe_once(tmp_path: Path) -> None:
 def test_the_limit_ends_with_its_context(diamond_profile: Path) -> None:
     with input_limit(10):
         assert max_input_bytes() == 10
-        with pytest.raises(BadInputError, match="more than the 10 bytes"):
+        with pytest.raises(BadInputError, match="more than 10 bytes"):
             read_profile(diamond_profile)
     assert max_input_bytes() == MAX_INPUT_BYTES
     assert read_profile(diamond_profile).problem.num_ops == 4
@@ -129,7 +129,7 @@ def test_the_option_says_how_much_is_read(
     done = pesto("--max-input", size, *argv)
     fits = diamond_profile.stat().st_size <= num_bytes
     assert done.code == (0 if fits else 2)
-    assert fits or f"more than the {num_bytes:,} bytes that are read at most" in done.err
+    assert fits or f"more than {num_bytes:,} bytes, the limit for inputs" in done.err
     assert done.err.count("\n") <= 1
 
 

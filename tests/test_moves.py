@@ -196,11 +196,11 @@ def interpreted(neighbourhood: Any, state: Any, random: Any, change: Any) -> Non
     [
         (unknown_column, "Unknown attribute 'nothing'"),
         (answering, "No conversion from .* to none"),
-        (interpreted, r"it is no function of numba\.njit"),
+        (interpreted, r"it is not a function of numba\.njit"),
     ],
 )
 def test_a_move_that_cannot_be_compiled_is_named(function: Any, words: str) -> None:
-    place = f"search move 'mine': .*test_moves.{function.__name__} cannot be compiled, mend it or"
+    place = f"search move 'mine': .*test_moves.{function.__name__} cannot be compiled; fix it or"
     with pytest.raises(EnvironmentFailedError, match=f"{place} uninstall its package: .*{words}"):
         chain(random_problem(1, 6), {"mine": Move(function, weight=1.0)})
 

@@ -181,8 +181,8 @@ def test_a_search_move_takes_part_in_every_search(
     [
         ("njit(lambda neighbourhood, state, random, change: state.nothing)", "attribute 'nothing'"),
         ("njit(lambda neighbourhood: None)", "4 argument types given, but function takes 1"),
-        ("print", "builtins.print cannot be compiled, mend it or"),
-        ("3", "it is no function of numba.njit"),
+        ("print", "builtins.print cannot be compiled; fix it or"),
+        ("3", "it is not a function of numba.njit"),
     ],
 )
 def test_a_search_move_that_cannot_be_compiled_is_left_out(
@@ -356,7 +356,7 @@ def test_a_built_in_name_stays_pestos_own(
     assert [*SOLVERS.names()] == ["cpsat", "cbc", "highs"]
     assert ilp.SOLVERS.find("cbc") is ilp.SOLVERS.builtin["cbc"]
     ilp.SOLVERS.find("cbc")
-    told = "solver 'cbc' of by-y 1.5 is not used, as pesto has a solver of this name."
+    told = "solver 'cbc' of by-y 1.5 is not used, because pesto has a solver of this name."
     assert [record.getMessage() for record in caplog.records] == [told]
     (probe,) = plug_in_probes()
     assert probe().found == "by-y 1.5: has the name of pesto's own solver, which is used"

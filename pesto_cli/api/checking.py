@@ -10,7 +10,7 @@ from pesto_cli.diff import (
     graph_diff,
     placement_diff,
     predicted,
-    promised,
+    stored_prediction,
 )
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import replay
@@ -50,7 +50,7 @@ def check(
     return FreshnessCheck(
         graph=graph_diff(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
-        before=promised(placed),
+        before=stored_prediction(placed),
         now=now,
         max_regression=max_regression,
     )
@@ -61,7 +61,7 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
     hashes = (placed.provenance.get("profile_hash"), profile.file_hash)
     if all(hashes):
         return hashes[0] != hashes[1]
-    return now is None or now.step_us != promised(placed).step_us
+    return now is None or now.step_us != stored_prediction(placed).step_us
 
 
 def diff(
@@ -75,10 +75,10 @@ def diff(
     Raises:
         BadInputError: the profile is of neither.
     """
-    promise = promised(first)
+    promise = stored_prediction(first)
     if profile is None:
         return PlacementComparison(
-            placement_diff(first, second), promise, promise, promised(second)
+            placement_diff(first, second), promise, promise, stored_prediction(second)
         )
     problem = profile.problem
     changes = placement_diff(first, second, problem)
@@ -92,7 +92,7 @@ def diff(
     before, after = (
         predicted(problem, replay(problem, placed.match(problem)))
         if is_its and devices >= set(placed.devices)
-        else promised(placed)
+        else stored_prediction(placed)
         for placed, is_its in zip((first, second), is_of_ops, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))

@@ -11,7 +11,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
-from pesto_cli.diff import MappedPlacement, promised
+from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator, replay
@@ -225,4 +225,4 @@ def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float
     if profile is not None:
         machine = profile.problem.machine
         return simulate(profile, placed).makespan_us + machine.step_overhead_us
-    return promised(placed).step_us
+    return stored_prediction(placed).step_us

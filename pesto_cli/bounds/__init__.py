@@ -1,7 +1,7 @@
-"""Lower bounds on the makespan, whatever the placement and whatever the order on devices and links.
+"""Lower bounds on the makespan over all placements and all orders on devices and links.
 
-They bound the optimum with free link order, and with it the one with links that serve first come
-first. `chains` and `load` leave transfers and signals out; `windows` counts them.
+They hold for links with any order of transfers, and so also for first come, first served links.
+`chains` and `load` ignore transfers and signals; `windows` includes them.
 """
 
 from pesto_cli.bounds.chains import critical_path_us, heads, tails
@@ -23,7 +23,7 @@ __all__ = [
 
 @cached_per_problem
 def lower_bound_us(problem: Problem) -> float:
-    """The best of all bounds: load, and path and load between heads and tails with transfers."""
+    """Return the largest bound in us: load; or path, or load, between heads and tails."""
     head_us, tail_us = heads_and_tails(problem)
     path_us = float((head_us + problem.min_duration_us + tail_us).max(initial=0.0))
     return max(path_us, load_us(problem), head_tail_load_us(problem, head_us, tail_us))

@@ -1,4 +1,4 @@
-"""Longest chains of ops, each on its fastest device, without transfers."""
+"""Longest paths of the op graph without transfers, with each op on its fastest device."""
 
 import numpy as np
 
@@ -10,19 +10,19 @@ from pesto_cli.kernels import kernel
 
 @cached_per_problem
 def critical_path_us(problem: Problem) -> float:
-    """Longest chain of ops, each on its fastest device."""
+    """Return the length of the critical path in us, with each op on its fastest device."""
     time_us = problem.min_duration_us
     through = heads(problem.graph, time_us) + time_us
     return float(through.max(initial=0.0))
 
 
 def heads(graph: OpGraph, time_us: FloatArray) -> FloatArray:
-    """`[num_ops]`: the longest chain that ends where an op starts."""
+    """Return the longest path before the start of each op in us, `[num_ops]`."""
     return _longest(graph.topological_order, graph.predecessors, time_us)
 
 
 def tails(graph: OpGraph, time_us: FloatArray) -> FloatArray:
-    """`[num_ops]`: the longest chain that starts where an op ends."""
+    """Return the longest path after the end of each op in us, `[num_ops]`."""
     return _longest(graph.topological_order[::-1].copy(), graph.successors, time_us)
 
 
@@ -33,7 +33,7 @@ def _longest(order: IntArray, before: Adjacency, time_us: FloatArray) -> FloatAr
 
 @kernel
 def longest_before(order, offsets, indices, time_us):  # type: ignore[no-untyped-def]
-    """`[num_ops]`: the longest chain that ends where an op starts, from those before each op."""
+    """Return the longest path before each op in us, `[num_ops]`; rows have the predecessors."""
     longest = np.zeros(len(order))
     for op in order:
         for row in range(offsets[op], offsets[op + 1]):

@@ -1,4 +1,4 @@
-"""Work spread over the devices, alone and between what comes before and after it."""
+"""Bounds from work spread over the devices: alone, and between heads and tails."""
 
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
@@ -9,20 +9,20 @@ from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
-# A machine has few kinds of devices, so few sets of devices matter; pins could add many.
+# A machine has few device kinds, and so few sets of devices; pins could add many.
 MAX_DEVICE_SETS = 16
 
 
 @cached_per_problem
 def load_us(problem: Problem) -> float:
-    """Work spread over the devices, and a colocation group on one.
+    """Return the bound of all work spread over the devices, and of each group on one device.
 
     For shares y_d >= 0 that sum to 1, and colocation groups g,
 
         C_max >= sum_d y_d load_d >= sum_g min_d y_d time[g, d]
 
-    since no device is busy for longer than C_max. (These are solutions of the dual of the linear
-    program for unrelated machines.) And C_max >= min_d time[g, d].
+    because no device is busy for longer than C_max. (These y are solutions of the dual of the
+    linear program for unrelated machines.) Also C_max >= min_d time[g, d].
     """
     group_us = _group_time_us(problem)
     spread_us = [_share(group_us, y).sum() for y in device_shares(problem)]
@@ -30,19 +30,18 @@ def load_us(problem: Problem) -> float:
 
 
 def head_tail_load_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray) -> float:
-    """Load between what has to come before it and what has to come after it.
+    """Return the bound of work spread over the devices, between heads and tails.
 
-    No op i starts before r_i, and the step goes on for q_i after its end. With w_i = min_d y_d
-    time[i, d], its share of the devices' time, all ops of a set J run between min r and
-    C_max - min q:
+    No op i starts before r_i, and the step lasts at least q_i after its end. Let w_i = min_d y_d
+    time[i, d]. All ops of a set J run between min r and C_max - min q, so
 
         C_max >= min_J r_i + sum_J w_i + min_J q_i
 
     The best set J is found by Jackson's preemptive schedule (Carlier, "The one-machine sequencing
-    problem", 1982). A colocation group is such a set on one device.
+    problem", 1982). The same bound holds for a colocation group as J, with its time on one device.
 
     Args:
-        problem: of `num_ops` ops.
+        problem: the problem.
         head_us: r, `[num_ops]`.
         tail_us: q, `[num_ops]`.
     """
@@ -58,13 +57,17 @@ def head_tail_load_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray
 
 
 def shared_work_us(problem: Problem, y: FloatArray) -> FloatArray:
-    """`[num_ops]`: the least that every op takes of the devices' time, by their shares y."""
+    """Return w_i = min_d y_d time[i, d] for every op, over its allowed devices, `[num_ops]`."""
     return _share(np.where(problem.allowed, problem.duration_us, np.inf), y)
 
 
 @cached_per_problem
 def device_shares(problem: Problem) -> list[FloatArray]:
-    """Shares y worth trying: for each set of devices that ops are confined to, by their speeds."""
+    """Return the shares y to try, `[num_devices]` each.
+
+    There is one for each set of devices to which ops are confined; it is proportional to the speeds
+    of the devices for these ops.
+    """
     shares = []
     time_us = np.where(problem.allowed, problem.duration_us, 0.0)
     for devices in _device_sets(problem):
@@ -80,7 +83,7 @@ def device_shares(problem: Problem) -> list[FloatArray]:
 
 
 def _device_sets(problem: Problem) -> list[BoolArray]:
-    """The sets of devices that ops may run on, and unions of these."""
+    """Return the sets of devices on which ops may run, and unions of them, as masks."""
     rows: list[list[bool]] = np.unique(problem.allowed, axis=0).tolist()
     sets = {tuple(row) for row in rows}
     for _ in range(len(sets)):
@@ -97,7 +100,7 @@ def _device_sets(problem: Problem) -> list[BoolArray]:
 
 
 def _group_time_us(problem: Problem) -> FloatArray:
-    """`[num_groups, num_devices]`: time of a whole group on one device, inf where it may not."""
+    """Return each whole group's time on each device, inf if not allowed, `[groups, devices]`."""
     group_us = np.zeros((problem.graph.num_groups, problem.num_devices))
     op_us = np.where(problem.allowed, problem.duration_us, np.inf)
     np.add.at(group_us, problem.graph.colocation_group, op_us)
@@ -105,17 +108,17 @@ def _group_time_us(problem: Problem) -> FloatArray:
 
 
 def _share(time_us: FloatArray, y: FloatArray) -> FloatArray:
-    """min_d y_d time[., d], over the devices where it may run."""
+    """Return min_d y_d time[., d] over the devices with a finite time."""
     weighted = np.where(np.isfinite(time_us), time_us, 0.0) * y
     shared: FloatArray = np.where(np.isfinite(time_us), weighted, np.inf).min(axis=1)
     return shared
 
 
 def _jackson(head_us: FloatArray, work_us: FloatArray, tail_us: FloatArray) -> float:
-    """Largest min_J head + sum_J work + min_J tail of any set J, in O(n log n).
+    """Return the maximum over sets J of min_J head + sum_J work + min_J tail, in O(n log n).
 
-    One machine always serves the op with the longest tail of those that are there, and leaves it
-    when one with a longer tail comes.
+    One machine always runs the released op with the longest tail, and preempts it when an op with
+    a longer tail is released.
     """
     rows = np.flatnonzero(work_us > 0)
     rows = rows[np.argsort(head_us[rows], kind="stable")]

@@ -1,4 +1,4 @@
-"""The sweep over all windows that bounds every head, or tail: the kernels of `windows`."""
+"""The kernels of `windows`: a sweep over all windows that bounds every head (or tail)."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,20 @@ from pesto_cli.data.canonical import RESOLUTION
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.kernels import kernel, step
 
-# A window to v holds ops of the last so many before v, in the order of latest starts.
+# A window that ends at v has only ops among the last 200 before v, in the order of latest starts.
 REACH = 200
-# Windows to v begin at the last so many ops of its longest path that have several successors.
+# Windows that end at v begin at the last 8 ops with several successors on its longest path.
 NUM_FORKS = 8
-# So many rows are sorted faster by insertion.
+# Up to 40 rows, insertion sort is faster than argsort.
 FEW = 40
 
 
 class OpTimes(NamedTuple):
-    """`[num_ops]` each.
+    """Times and shares of ops, `[num_ops]` each.
 
-    time_us: on the fastest device.
-    work_us: w_u.
-    share: the largest of a device that may run the op.
+    time_us: time on the fastest device.
+    work_us: w_u; see `windows`.
+    share: the largest share y_d of a device that may run the op.
     """
 
     time_us: FloatArray
@@ -30,11 +30,11 @@ class OpTimes(NamedTuple):
 
 
 class EdgeRows(NamedTuple):
-    """Edges by head; on the reversed graph, by tail.
+    """Edges in rows by head; on the reversed graph, in rows by tail.
 
     offsets: `[num_ops + 1]`.
-    ops: `[num_edges]`, the other ends.
-    always_us, apart_us: `[num_edges]`, delays: see `edge_delays_us`.
+    ops: `[num_edges]`, the other op of each edge.
+    always_us, apart_us: `[num_edges]`, delays; see `edge_delays_us`.
     """
 
     offsets: IntArray
@@ -44,10 +44,10 @@ class EdgeRows(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """From the begin of a window or to its end, in us, `[num_ops]` each.
+    """Distances of ops from the begin x of a window, or to its end v, in us, `[num_ops]` each.
 
-    near: of an op on the device of x or v; -1 outside of the window.
-    far: of an op on another.
+    near: of an op on the same device as x (or v); -1 for ops outside the window.
+    far: of an op on another device.
     """
 
     near: FloatArray
@@ -58,7 +58,11 @@ class Distances(NamedTuple):
 def sweep(
     order: IntArray, before: EdgeRows, num_after: IntArray, pivot: BoolArray, times: OpTimes
 ) -> FloatArray:
-    """Heads of all ops, `[num_ops]`, in topological order; on the reversed graph, their tails."""
+    """Return the heads of all ops in us, `[num_ops]`; on the reversed graph, their tails.
+
+    order: the ops in topological order. num_after: number of successors of each op.
+    pivot: whether a window of all ops before (or after) the op is tried.
+    """
     num_ops = len(order)
     head = np.zeros(num_ops)
     last = np.full(num_ops, -1, np.int64)  # predecessor on the longest path
@@ -70,7 +74,7 @@ def sweep(
         place[v] = end
         _follow_predecessors(v, before, times.time_us, place, head, last)
         if before.offsets[v + 1] - before.offsets[v] < 2:
-            continue  # nothing beside the path
+            continue  # with a single predecessor, no window is better than the path
         first = 0 if pivot[v] else max(0, end - REACH)
         inside = _ancestors(order[first : end + 1], place, before, times.time_us, to_v)
         if pivot[v]:
@@ -91,11 +95,11 @@ def _follow_predecessors(
     head: FloatArray,
     last: IntArray,
 ) -> None:
-    """The head of v by each of its predecessors alone, and the last one on the longest path."""
+    """Bound the head of v by each predecessor alone; set `last` to that on the longest path."""
     for row in range(before.offsets[v], before.offsets[v + 1]):
         u = before.ops[row]
         ready = head[u] + time_us[u] + before.always_us[row]
-        # Of those that are equal but for rounding, the latest in order.
+        # Among predecessors that are equal up to rounding, the latest in `order`.
         slack = RESOLUTION * ready
         if (
             last[v] < 0
@@ -118,7 +122,7 @@ def _follow_forks(
     from_x: Distances,
     to_v: Distances,
 ) -> None:
-    """The head of v by windows from forks on its longest path."""
+    """Bound the head of v by windows that begin at forks on its longest path."""
     x, num_forks = last[v], 0
     while x >= 0 and to_v.near[x] >= 0 and num_forks < NUM_FORKS:
         if num_after[x] > 1:
@@ -136,7 +140,7 @@ def _follow_forks(
 def _ancestors(
     order: IntArray, place: IntArray, before: EdgeRows, time_us: FloatArray, to_v: Distances
 ) -> IntArray:
-    """Those of some ops in order that come before the last, the latest first; sets their tails."""
+    """Return the ancestors of the last op of `order` in it, latest first; set `to_v` for them."""
     offsets, ops, near, far = before.offsets, before.ops, to_v.near, to_v.far
     found, size = np.empty(len(order), np.int64), 0
     v, first = order[-1], place[order[0]]
@@ -158,7 +162,10 @@ def _ancestors(
 def _descendants(
     x: int, inside: IntArray, before: EdgeRows, time_us: FloatArray, from_x: Distances
 ) -> IntArray:
-    """Those of some ops, the latest first, that come after x, the earliest first; sets heads."""
+    """Return the descendants of x in `inside`, earliest first; set `from_x` for them.
+
+    `inside` has the latest ops first.
+    """
     offsets, ops, near, far = before.offsets, before.ops, from_x.near, from_x.far
     found, size = np.empty(len(inside), np.int64), 0
     reached = False
@@ -182,7 +189,10 @@ def _descendants(
 def _extend(
     distances: Distances, op: int, path: float, far_path: float, before: EdgeRows, row: int
 ) -> None:
-    """Extend the path of a neighbour to this op: far of the other end, it crosses now or before."""
+    """Extend the paths of a neighbour to this op.
+
+    A far path crosses devices either on this edge or on an earlier one.
+    """
     near, far, always_us = distances.near, distances.far, before.always_us[row]
     if near[op] < 0:
         far[op] = 0.0
@@ -194,11 +204,11 @@ def _extend(
 def _window(
     ops: IntArray, work_us: FloatArray, y: float, heads: Distances, tails: Distances
 ) -> float:
-    """The bound on D from some of these ops, 0 without any."""
+    """Return the best bound on D that some of these ops give; 0 without ops."""
     total = 0.0
     for op in ops:
         total += work_us[op]
-    # Distances beyond the time that one device takes for all are worth no more than that.
+    # A distance above the time that one device needs for all ops does not improve the bound.
     limit = total / y if y > 0 else np.inf
     ops = _cut(_cut(ops, work_us, y, heads, limit), work_us, y, tails, limit)
     if len(ops) == 0:
@@ -215,7 +225,7 @@ def _window(
 
 @step
 def _nearest(ops: IntArray, distances: Distances, limit: float) -> tuple[float, float]:
-    """The smallest near and far distance of some ops."""
+    """Return the smallest near and the smallest far distance of some ops."""
     near, far = np.inf, np.inf
     for op in ops:
         near = min(near, distances.near[op])
@@ -227,7 +237,7 @@ def _nearest(ops: IntArray, distances: Distances, limit: float) -> tuple[float, 
 def _cut(
     ops: IntArray, work_us: FloatArray, y: float, distances: Distances, limit: float
 ) -> IntArray:
-    """Those ops with work whose far head (or tail) is above a threshold, the best one."""
+    """Return the ops with work whose far head (or tail) is above the best threshold."""
     near = distances.near
     working, size = np.empty(len(ops), np.int64), 0
     distance, nearness = np.empty(len(ops)), np.empty(len(ops))
@@ -239,7 +249,7 @@ def _cut(
             if distance[size] < np.inf:
                 longest = max(longest, distance[size])
             size += 1
-    # By distance, and of those that are equal but for rounding, the nearest first.
+    # By far distance; among ops that are equal up to rounding, by near distance.
     unit = RESOLUTION * longest if longest > 0 else 1.0
     order = _by_two_keys(np.round(distance[:size] / unit), nearness[:size])
     best, first = -np.inf, size
@@ -256,7 +266,7 @@ def _cut(
 
 @step
 def _at_most(distances: Distances, op: int, limit: float) -> float:
-    """The far distance of an op cut off at a limit, but no shorter than the near one."""
+    """Return the far distance of an op, at most the limit and at least its near distance."""
     near: float = distances.near[op]
     far: float = distances.far[op]
     return min(far, max(near, limit))
@@ -264,7 +274,7 @@ def _at_most(distances: Distances, op: int, limit: float) -> float:
 
 @kernel
 def _by_two_keys(first: FloatArray, second: FloatArray) -> IntArray:
-    """The order of rows by their first key, then by their second, then by their index."""
+    """Return the order of rows by first key, then second key, then index."""
     if len(first) > FEW:
         by_second = np.argsort(second, kind="mergesort")
         both: IntArray = by_second[np.argsort(first[by_second], kind="mergesort")]

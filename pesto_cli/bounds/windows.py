@@ -1,33 +1,33 @@
-"""Heads and tails that know of transfers.
+"""Heads and tails that include transfers.
 
-A window is the time D from the end of an op x to the start of an op v that comes after it. Of every
-op u between them we know
+A window is the time D from the end of an op x to the start of a later op v. For every op u between
+them, these distances hold:
 
     near head a_u    S_u - C_x >= a_u:  the longest path from x to u;
     far head a'_u    S_u - C_x >= a'_u, if u is on another device than x: on every path from x to u
                      some edge crosses devices, and the shortest transfer on it (or the signal)
-                     adds to the path. That of an edge is over the pairs of devices that its ends
-                     may run on; where the ends can share no device, it adds to every path;
+                     adds to the path. The shortest transfer of an edge is over all pairs of devices
+                     that its two ops may use; if they cannot share a device, it adds to every path;
     near tail q_u    S_v - C_u >= q_u, and the far tail q'_u if u is on another device than v.
 
-Let J be a set of these ops, A = min_J a and Q = min_J q, A' and Q' likewise. x's device can run
-none of J before A, the others none before A'; v's device none in the last Q of the window, the
-others none in the last Q'. With shares y_d of the devices, w_u = min_d y_d time[u, d] (see `load`),
-W = sum_J w, and y the largest share of a device that x or v may run on,
+Let J be a set of these ops, A = min_J a and Q = min_J q, A' and Q' likewise. The device of x runs
+no op of J before A, other devices none before A'. The device of v runs none in the last Q of the
+window, other devices none in the last Q'. With shares y_d of the devices, w_u = min_d y_d
+time[u, d] (see `load`), W = sum_J w, and y the largest share of a device that x or v may use,
 
     W <= y (D - A - Q)+ + (1 - y) (D - A' - Q')+
 
-and if x and v are on two devices, these hold no more, as f+ is convex in f. So
+If x and v are on two devices, the right side is no larger, because f+ is convex in f. So
 
     D >= A + Q + min(W / y, W + (1 - y) (A' - A + Q' - Q)):
 
-one device runs all of J, or the others help and wait for transfers at both ends of the window.
-With S_v in place of D, and the heads of the ops in place of a and a', it holds without an x.
+either one device runs all of J, or other devices help, after transfers at both ends of the window.
+With S_v in place of D, and the heads of the ops in place of a and a', the bound holds without x.
 
-That an op starts late enough for its predecessors' data to come from elsewhere, or after all of
-them on one device, is due to Papadimitriou and Yannakakis ("Towards an architecture-independent
-analysis of parallel algorithms", 1990). They have as many devices as they like; here devices are
-few, so what the others can do in the window counts as well.
+Papadimitriou and Yannakakis ("Towards an architecture-independent analysis of parallel algorithms",
+1990) show that an op starts either after transfers of its predecessors' data, or after all of its
+predecessors on one device. They assume any number of devices. Here devices are few, so the bound
+also counts the work that other devices can do in the window.
 """
 
 from itertools import permutations
@@ -41,7 +41,8 @@ from pesto_cli.data.canonical import RESOLUTION, canonical_order, canonical_plac
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 
-# So many joins and forks, spread over the step, have a window of all that comes before or after.
+# Number of joins and of forks, spread over the step, for which a window of all ops before or after
+# them is tried.
 NUM_PIVOTS = 256
 
 
@@ -49,8 +50,8 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Bound the time before each op's start and after its end.
 
     Returns:
-        No op starts before its head, and the step goes on for its tail after its end; in us,
-        `[num_ops]`, nowhere below `chains.heads` and `chains.tails`.
+        Heads and tails in us, `[num_ops]` each: no op starts before its head, and the step lasts at
+        least the op's tail after its end. They are at least `chains.heads` and `chains.tails`.
     """
     graph, time_us = problem.graph, problem.min_duration_us
     head_us, tail_us = heads(graph, time_us), tails(graph, time_us)
@@ -79,11 +80,11 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 
 def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """What passes at least between the end of an edge's tail and the start of its head.
+    """Return the least time between the end of an edge's tail and the start of its head.
 
     Returns:
-        Two arrays in us by edge, `[num_edges]`: always, wherever the two are; and if they are on
-        different devices, inf where they never are.
+        Two arrays in us, `[num_edges]` each: the least delay over all placements, and the least
+        delay if the two ops are on different devices, inf if they never are.
     """
     graph, allowed, signal_us = problem.graph, problem.allowed, problem.machine.signal_us
     producer, consumer = graph.tensor_producer[graph.consumer_tensor], graph.consumers
@@ -95,7 +96,7 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
         possible = may_send[src] & may_take[dst]
         sent_us = np.where(possible, np.minimum(sent_us, transfer_us), sent_us)
     sent_us[graph.consumer_on_host] = signal_us
-    # An edge may stand for several tensors and a control edge, and waits for all of them.
+    # An edge may stand for several tensors and a control edge; the largest delay counts.
     before, after = graph.control_edges.T
     delay_us = np.concatenate((sent_us, np.full(len(before), signal_us)))
     pairs = np.concatenate((producer, before)) * graph.num_ops + np.concatenate((consumer, after))
@@ -112,9 +113,10 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
 def _pivots(
     able: BoolArray, head_us: FloatArray, through_us: FloatArray, place: IntArray
 ) -> BoolArray:
-    """`[num_ops]`: for every part of the step, the op on the longest path of those that are able.
+    """Return a mask of pivots, `[num_ops]`: of each part of the step, the op on the longest path.
 
-    An op that is no join cannot do better than its only predecessor, and likewise with forks.
+    able: the ops that may be pivots: joins, or forks. For an op with one predecessor (or successor)
+        a window is no better than for that one.
     """
     progress = np.divide(head_us, through_us, out=np.zeros_like(head_us), where=through_us > 0)
     part = (progress * NUM_PIVOTS * (1 + RESOLUTION)).astype(np.int64)
@@ -126,5 +128,5 @@ def _pivots(
 
 
 def _sorted(order: IntArray, rank_us: FloatArray) -> IntArray:
-    """By rank, highest first; a topological order stays one, as no op ranks above those before."""
+    """Sort by decreasing rank; the order stays topological, because ranks decrease along edges."""
     return order[np.argsort(-rounded(rank_us)[order], kind="stable")]

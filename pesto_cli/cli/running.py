@@ -21,7 +21,7 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
-from pesto_cli.errors import BadInputError, NotAsPlannedError, about, likely
+from pesto_cli.errors import BadInputError, NotAsPlannedError, about, did_you_mean
 from pesto_cli.printable import printable
 
 SHOWN_DEPARTURES = 50
@@ -181,7 +181,7 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
         if name not in api.STRATEGIES and not Path(name).exists():
             raise BadInputError(
                 f"--compare {name!r}: neither a strategy nor a file; one of {strategies}, or a "
-                f"placement, was expected.{likely(name, api.STRATEGIES)}"
+                f"placement, was expected.{did_you_mean(name, api.STRATEGIES)}"
             )
         if name in api.STRATEGIES and profile is None:
             raise BadInputError(

@@ -131,7 +131,7 @@ def _compiled_before() -> Iterator[str]:
     from pesto_cli import kernels
     from pesto_cli.refine.moves import MOVES
 
-    if not kernels.are_kept():
+    if not kernels.are_cached():
         yield "compiling kernels, once after installation: about 40 s ..."
     if added := [name for name in MOVES if name not in MOVES.builtin]:
         yield f"compiling search moves of other packages: {', '.join(added)} ..."

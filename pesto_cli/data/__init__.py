@@ -1,1 +1,1 @@
-"""The data model: frozen values that everything else reads and makes."""
+"""The data model: frozen values that all other packages read and create."""

@@ -1,4 +1,4 @@
-"""Neighbours of every op, and the order that they imply."""
+"""Neighbours of every op, and a topological order computed from them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,7 @@ class Adjacency:
 
     @classmethod
     def from_edges(cls, num_ops: int, tails: IntArray, heads: IntArray) -> Self:
-        """Rows of heads by tail, from unique edges."""
+        """Build from unique edges `tails[k] -> heads[k]`; the row of an op has its heads."""
         order = np.lexsort((heads, tails))
         offsets = np.zeros(num_ops + 1, dtype=np.int64)
         np.cumsum(np.bincount(tails, minlength=num_ops), out=offsets[1:])
@@ -35,9 +35,9 @@ class Adjacency:
 
 
 def topological_order(successors: Adjacency) -> list[int]:
-    """Sort topologically; what is on a cycle or behind one is left out.
+    """Return the ops in topological order, without ops on a cycle or reachable from one.
 
-    Kahn's algorithm, first come first served, so that the order is deterministic.
+    This is Kahn's algorithm with a FIFO queue, so the order is deterministic.
     """
     offsets, heads = successors.offsets.tolist(), successors.indices.tolist()
     waiting = np.bincount(successors.indices, minlength=len(successors.degree)).tolist()

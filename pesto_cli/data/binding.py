@@ -1,10 +1,10 @@
-"""Colocation groups that keep much of a step on one device, and the op that binds each of them.
+"""Colocation groups that force much of a step onto one device, and the op that causes each.
 
-    bound work of some ops = their times together - the longest of their elementary ops
-    bound bytes of some ops = their variables together - the largest of these
+    bound work of a set of ops  = sum of their times - longest time of an elementary op of the set
+    bound bytes of a set of ops = sum of their variables' bytes - bytes of the largest variable
 
-so that neither a long op nor a large variable counts by itself, as no placement splits these. An op
-that stands for many (a loop, a conditional, a call) is not elementary.
+A single long op or a single large variable is not counted, because no placement can split it. An
+op that stands for many (a loop, a conditional, a call) is not elementary.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pesto_cli.data.problem import Problem
 
 LEAST_SHARE = 0.1
 MOST_TRIED = 20
-"""Ops of a group that are tried as what binds it, those with most neighbours there first."""
+"""How many ops of a group are tried as its binder; ops with most neighbours in it come first."""
 SHOWN = 2
 
 
@@ -27,9 +27,11 @@ SHOWN = 2
 class Binding:
     """A colocation group that binds more than `LEAST_SHARE` of the work or of the variables.
 
-    name, op_type, compound: of the op without which the rest would bind least. num_ops: of the
-        group.
-    work, variables: bound shares of the whole step's.
+    name, op_type, compound: of the binder. Without this op, the rest of the group falls into parts
+        that bind least.
+    num_ops: number of ops in the group.
+    work: bound work as a share of the step's work.
+    variables: bound bytes as a share of the bytes of all variables.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Binding:
 
     @property
     def text(self) -> str:
-        """All of it, without a full stop."""
+        """The group, its shares and a remedy as one sentence, without a full stop."""
         shares = [(self.work, "the work"), (self.variables, "the variables' bytes")]
         bound = " and ".join(f"{share:.0%} of {what}" for share, what in shares if share > 0.005)
         ops = "is one op" if self.num_ops == 1 else f"binds {self.num_ops} ops to one device"
@@ -52,25 +54,28 @@ class Binding:
         if self.compound is Compound.LOOP:
             return ": to spread a loop over devices, unroll it"
         if self.compound is Compound.CONDITIONAL and self.variables > 0:
-            return ": export the graph again (pesto export), which takes such conditionals apart"
-        return ": none of it can be spread over devices"
+            return ": export the graph again: pesto export splits conditionals of this form"
+        return ": these ops cannot be spread over devices"
 
 
 def binding_note(problem: Problem) -> str | None:
-    """Return in a sentence what binds most, and what else binds much; None where nothing does."""
+    """Return a sentence about the binding groups, or None if there is none.
+
+    It describes the group with most bound work and names the binders of a few others.
+    """
     found = bindings(problem)
     if not found:
         return None
     others = [repr(binding.name) for binding in found[1:]]
-    more = f"; so do {', '.join(others[:SHOWN])}" if others else ""
+    more = f"; the same holds for {', '.join(others[:SHOWN])}" if others else ""
     return f"{found[0].text}{more}{', ...' if len(others) > SHOWN else ''}."
 
 
 def bindings(problem: Problem) -> list[Binding]:
-    """Return the groups that bind much, those with most work first.
+    """Return the groups above `LEAST_SHARE`, by decreasing bound work.
 
-    An optimiser's update binds its slots to their variable; such groups are left out. The groups
-    of a coarse problem are the merging's own: none is returned.
+    Groups whose binder is an optimiser's update (of a variable and its slots) are left out. For a
+    coarse problem the result is empty, because merging made its groups.
     """
     graph, weights = problem.graph, _Weights.of(problem)
     if (graph.num_members > 1).any():
@@ -90,10 +95,11 @@ def bindings(problem: Problem) -> list[Binding]:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What each op is of the whole step, `[num_ops]`.
+    """The share of each op in the whole step, `[num_ops]`.
 
-    work: share of the op times, each on the kind of device where it is shortest. variables: share
-    of the bytes. is_elementary: whether no placement could split the op.
+    work: share of the sum of op times; each op counts with its shortest time over device kinds.
+    variables: share of the sum of resident bytes.
+    is_elementary: whether the op is no compound op, so that no placement could split it.
     """
 
     work: FloatArray
@@ -111,7 +117,7 @@ class _Weights:
         )
 
     def heavy_groups(self, graph: OpGraph) -> list[int]:
-        """The groups that bind enough, if they bind all that they have."""
+        """Return the groups whose total share of work or variables exceeds `LEAST_SHARE`."""
         sums = (
             np.bincount(graph.colocation_group, share, minlength=graph.num_groups)
             for share in (self.work, self.variables)
@@ -119,7 +125,7 @@ class _Weights:
         return np.flatnonzero(np.maximum(*sums) > LEAST_SHARE).tolist()
 
     def bound(self, ops: IntArray) -> tuple[float, float]:
-        """Bound work and bound bytes of some ops, as shares."""
+        """Return the bound work and the bound bytes of some ops, as shares of the step."""
         work, variables = self.work[ops], self.variables[ops]
         longest = work[self.is_elementary[ops]].max(initial=0.0)
         return float(work.sum() - longest), float(variables.sum() - variables.max(initial=0.0))
@@ -131,7 +137,7 @@ def _shares(values: FloatArray) -> FloatArray:
 
 
 def _binder(graph: OpGraph, members: IntArray, weights: _Weights) -> int:
-    """Return the op of a group without which the most that a part of the rest binds is least."""
+    """Return the op whose removal leaves connected parts with the smallest largest bound share."""
     tails, heads = graph.tensor_producer[graph.consumer_tensor], graph.consumers
     inner = np.isin(tails, members) & np.isin(heads, members)
     pairs = np.column_stack((tails[inner], heads[inner]))
@@ -146,7 +152,7 @@ def _binder(graph: OpGraph, members: IntArray, weights: _Weights) -> int:
 
 
 def _parts(members: IntArray, pairs: IntArray, left_out: int) -> list[IntArray]:
-    """Return what the pairs join of the members, without one of these."""
+    """Return the connected components of the members, joined by the pairs, without one op."""
     joined = nx.Graph(pairs[(pairs != left_out).all(axis=1)].tolist())
     joined.add_nodes_from(members[members != left_out].tolist())
     parts = [np.array(sorted(part)) for part in nx.connected_components(joined)]

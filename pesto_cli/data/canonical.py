@@ -1,11 +1,10 @@
-"""An order of ops that depends neither on how they are numbered nor on the unit of time.
+"""An order of ops that depends neither on their indices nor on the unit of time.
 
-Where an algorithm has to choose among equals, an index as tie-break makes the answer depend on the
-order of ops in a file. So every op gets a colour, a number made of what can be told of it: itself,
-what comes before it and after it, and what shares its colocation group. This is colour refinement
-(Weisfeiler and Leman, 1968), begun with one pass each way along all edges, as the graph has no
-cycles. Ops of one colour are nearly always images of each other, and then it does not matter which
-of them comes first.
+If an algorithm breaks ties by index, its result depends on the order of ops in a file. So every op
+gets a colour: a hash of its own properties, its predecessors, its successors and its colocation
+group. This is colour refinement (Weisfeiler and Leman, 1968). It begins with one pass in each
+direction along all edges, because the graph has no cycles. Ops of one colour are nearly always
+images of each other under an automorphism; then their order does not matter.
 """
 
 from itertools import groupby
@@ -18,14 +17,14 @@ from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
-# Times that differ by less than this share of the largest are equal: sums of doubles in another
-# order differ by rounding, and so do products with another unit of time.
+# Times that differ by less than this share of the largest time are equal. Sums of doubles in
+# another order differ by rounding, and so do products with another unit of time.
 RESOLUTION = 1e-10
 
-# Of colour refinement: neighbours of neighbours count.
+# Rounds of colour refinement: with two, neighbours of neighbours count.
 NUM_ROUNDS = 2
 
-# Of levels with fewer edges on average, single ops are faster than columns.
+# If the levels have fewer edges than this on average, a loop over ops is faster than numpy.
 FEW_EDGES = 20
 
 STEP, BITS = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -36,27 +35,27 @@ Colours = NDArray[np.uint64]  # `[num_ops]`
 
 @cached_per_problem
 def canonical_order(problem: Problem) -> IntArray:
-    """`[num_ops]`: the ops in a topological order, by height and then by colour."""
+    """Return the ops in a topological order, by height and then by colour, `[num_ops]`."""
     colour = _refined(problem.graph, _own(problem))
     return np.lexsort((colour, problem.graph.heights))
 
 
 @cached_per_problem
 def canonical_place(problem: Problem) -> IntArray:
-    """`[num_ops]`: the place of every op in `canonical_order`."""
+    """Return the place of every op in `canonical_order`, `[num_ops]`."""
     place = np.empty(problem.num_ops, dtype=np.int64)
     place[canonical_order(problem)] = np.arange(problem.num_ops)
     return place
 
 
 def rounded(time_us: FloatArray) -> FloatArray:
-    """Times in whole multiples of the `RESOLUTION` of the largest; inf stays."""
+    """Return times in whole multiples of `RESOLUTION * largest time`; inf stays inf."""
     largest = np.where(np.isfinite(time_us), np.abs(time_us), 0.0).max(initial=0.0)
     return np.round(time_us / (RESOLUTION * largest)) if largest > 0 else time_us
 
 
 def _own(problem: Problem) -> Colours:
-    """What tells ops apart before their neighbours are looked at."""
+    """Return first colours: hashes of each op's own properties, without its neighbours."""
     graph = problem.graph
     times = rounded(np.where(problem.allowed, problem.duration_us, np.inf))
     columns = np.column_stack(
@@ -78,7 +77,7 @@ def _own(problem: Problem) -> Colours:
 
 
 def _refined(graph: OpGraph, own: Colours) -> Colours:
-    """Colours that tell apart what has other ops before, after or beside it."""
+    """Refine colours by the predecessors, successors and colocation group of each op."""
     data = np.column_stack((graph.tensor_producer[graph.consumer_tensor], graph.consumers))
     before, after = np.concatenate((data, graph.control_edges)).T
     sizes = graph.tensor_bytes[graph.consumer_tensor].astype(np.uint64)
@@ -106,7 +105,7 @@ def _refined(graph: OpGraph, own: Colours) -> Colours:
 def _swept(
     own: Colours, tails: IntArray, heads: IntArray, kind: Colours, level: IntArray
 ) -> Colours:
-    """Colours made of all that reaches an op along the edges, from the lowest level on."""
+    """Return colours that include all ops from which an op is reachable, in order of `level`."""
     colour, reached = _mixed(own), np.zeros(len(own), dtype=np.uint64)
     order = np.argsort(level[heads], kind="stable")
     levels = level[heads[order]]
@@ -123,7 +122,7 @@ def _swept(
 def _swept_by_op(
     own: Colours, tails: IntArray, heads: IntArray, kind: Colours, level: IntArray
 ) -> Colours:
-    """The same, one op after the other."""
+    """Return the same as `_swept`, computed one op after the other."""
     order = np.lexsort((heads, level[heads]))
     rows = zip(tails[order].tolist(), heads[order].tolist(), kind[order].tolist(), strict=True)
     colour, alone = _mixed(own).tolist(), own.tolist()
@@ -134,7 +133,7 @@ def _swept_by_op(
 
 
 def _mixed_one(value: int) -> int:
-    """As `_mixed`, of one number; bits above the lowest 64 do not count."""
+    """Return `_mixed` of one number, modulo 2^64."""
     mixed = (value + STEP) & BITS
     mixed = ((mixed ^ (mixed >> 30)) * FIRST_FACTOR) & BITS
     mixed = ((mixed ^ (mixed >> 27)) * SECOND_FACTOR) & BITS

@@ -1,4 +1,4 @@
-"""Columns: numpy arrays with one entry for each row, and the checks that all of them share."""
+"""Columns: numpy arrays with one entry for each row, and checks for all of them."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,31 +11,31 @@ IntArray = NDArray[np.int64]
 
 
 def whole_numbers(column: str, values: ArrayLike) -> IntArray:
-    """Make a column of 64-bit numbers.
+    """Return a column of 64-bit whole numbers.
 
     Raises:
-        BadInputError: one has more bits.
+        BadInputError: a number does not fit into 64 bits.
     """
     try:
         return np.asarray(values, dtype=np.int64)
     except OverflowError:
         raise BadInputError(
-            f"{column} has a number that 64 bits cannot hold; whole numbers from -2^63 to 2^63 - 1 "
-            "were expected."
+            f"{column} has a number that does not fit into 64 bits; whole numbers from -2^63 to "
+            "2^63 - 1 were expected."
         ) from None
 
 
 def check_length(column: str, found: int, expected: int) -> None:
-    """Raise BadInputError for a column of another length."""
+    """Raise BadInputError if a column does not have the expected length."""
     if found != expected:
         raise BadInputError(
-            f"{column} has {found} entries where {expected} were expected; "
-            "every column lists one entry for each row."
+            f"{column} has {found} entries, {expected} were expected; "
+            "every column has one entry for each row."
         )
 
 
 def check_indices(column: str, values: IntArray, low: int, high: int, what: str = "op") -> None:
-    """Raise BadInputError for an index below `low`, or from `high` on."""
+    """Raise BadInputError if an index is not in `low <= index < high`."""
     outside = (values < low) | (values >= high)
     if outside.any():
         raise BadInputError(

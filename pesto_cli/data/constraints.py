@@ -1,4 +1,4 @@
-"""What a user may demand of a placement, applied to a problem before any strategy sees it."""
+"""A user's constraints on a placement; they are applied to a problem before a strategy runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pesto_cli.errors import BadInputError, InfeasibleError
 
 @dataclass(frozen=True)
 class Rule:
-    """Ops by name (shell patterns such as `encoder/layer_0/*`) and a device or kind of device."""
+    """A shell pattern of op names, such as `encoder/layer_0/*`, and a device or device kind."""
 
     ops: str
     device: str
@@ -23,8 +23,10 @@ class Rule:
 class Constraints:
     """A user's rules for a placement.
 
-    pin: only there. forbid: anywhere but there. together: on one device, by pattern.
-    headroom: the share of every device's memory that may be used.
+    pin: the ops run only on this device, or on devices of this kind.
+    forbid: the ops do not run on this device, or on devices of this kind.
+    together: patterns of op names; all ops that match one pattern run on one device.
+    headroom: the share of every device's memory that may be used; None leaves it unchanged.
     """
 
     pin: Sequence[Rule] = ()
@@ -33,11 +35,11 @@ class Constraints:
     headroom: float | None = None
 
     def apply(self, problem: Problem) -> Problem:
-        """The problem with these constraints.
+        """Return the problem with these constraints.
 
         Raises:
             BadInputError: a pattern matches no op, or a device is unknown.
-            InfeasibleError: they leave an op or colocation group without a device.
+            InfeasibleError: no device remains for an op or a colocation group.
         """
         permitted = np.ones_like(problem.permitted)
         for rule in self.pin:
@@ -57,13 +59,14 @@ class Constraints:
 
 
 def keep_devices(problem: Problem, program_device: Sequence[str]) -> Problem:
-    """The problem with every op where the program itself puts it.
+    """Return the problem in which every op stays on the device that the program assigned.
 
-    program_device: as of `Profile`. Several devices that fit a pattern are all permitted.
+    program_device: `[num_ops]`, patterns of device names as in `Profile`; "" is no assignment. All
+        devices that match a pattern are permitted.
 
     Raises:
-        BadInputError: the machine has no device of that name.
-        InfeasibleError: an op has no time on any of them, or a colocation group has no device.
+        BadInputError: the machine has no device that matches a pattern.
+        InfeasibleError: an op has no time on its devices, or a colocation group has no device.
     """
     permitted = np.ones_like(problem.permitted)
     able = np.isfinite(problem.duration_us)
@@ -76,8 +79,8 @@ def keep_devices(problem: Problem, program_device: Sequence[str]) -> Problem:
             name, kind = problem.graph.names[unable[0]], pattern.rpartition("/")[2]
             remedy = "profile with --cpu-offload" if kind.startswith("CPU") else "use others"
             raise InfeasibleError(
-                f"the program itself puts {len(unable)} ops on {pattern}, such as {name!r}, which "
-                f"has no time there; a time was expected: {remedy}, or leave out --keep-devices."
+                f"the program assigns {len(unable)} ops to {pattern}, such as {name!r}, which has "
+                f"no time there; a time was expected: {remedy}, or leave out --keep-devices."
             )
     return problem.constrained(permitted=permitted)
 
@@ -88,9 +91,9 @@ def _devices_like(problem: Problem, pattern: str, ops: Sequence[int]) -> BoolArr
     fits = [fnmatchcase(name if whole else name.rpartition("/")[2], pattern) for name in names]
     if not any(fits):
         raise BadInputError(
-            f"the program itself puts {len(ops)} ops on {pattern}, such as "
-            f"{problem.graph.names[ops[0]]!r}; one of the machine's devices was expected ("
-            f"{', '.join(names)}): leave out --keep-devices, and pin ops by --constraints."
+            f"the program assigns {len(ops)} ops to {pattern}, such as "
+            f"{problem.graph.names[ops[0]]!r}; one of the machine's devices was expected "
+            f"({', '.join(names)}): leave out --keep-devices, and pin ops by --constraints."
         )
     return np.array(fits, dtype=np.bool_)
 
@@ -99,7 +102,7 @@ def _matching(problem: Problem, pattern: str) -> list[int]:
     ops = [op for op, name in enumerate(problem.graph.names) if fnmatchcase(name, pattern)]
     if not ops:
         raise BadInputError(
-            f"constraint on ops {pattern!r} matches none of the {problem.num_ops} ops; "
+            f"a constraint on ops {pattern!r} matches none of the {problem.num_ops} ops; "
             "an op name or a shell pattern such as 'encoder/layer_0/*' was expected."
         )
     return ops
@@ -110,7 +113,7 @@ def _devices(problem: Problem, wanted: str) -> BoolArray:
     mask = np.array([wanted in (device.name, device.kind) for device in devices], dtype=np.bool_)
     if not mask.any():
         raise BadInputError(
-            f"constraint names device {wanted!r}; one of "
-            f"{', '.join(device.name for device in devices)}, or a kind, was expected."
+            f"a constraint names device {wanted!r}; one of "
+            f"{', '.join(device.name for device in devices)}, or a device kind, was expected."
         )
     return mask

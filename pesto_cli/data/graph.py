@@ -1,4 +1,4 @@
-"""OpGraph: the ops of one training step, what they exchange, and what must move together."""
+"""OpGraph: the ops of one training step, their tensors, control edges and colocation groups."""
 
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -34,16 +34,17 @@ __all__ = [
 ]
 
 Shape = tuple[int | None, ...]
-"""Sizes of the dimensions, None where one is open."""
+"""Sizes of the dimensions; None is an open dimension."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One output of an op, as `OpGraph.build` takes it.
+    """One output of an op, as an argument of `OpGraph.build`.
 
-    `consumers` are op indices; `consumer_on_host[k]` says that the data which consumer k takes lies
-    in host memory at both ends, so that it crosses devices as a signal and occupies no link.
-    `shape` and `dtype` (`float32`) are None where they are not known.
+    producer: op index. num_bytes: size of the data. consumers: op indices.
+    consumer_on_host: for each consumer, whether its data is in host memory at both endpoints. It
+        then crosses devices as a signal and occupies no link. Empty: all False.
+    shape, dtype: `(2, None)` and `float32`; None if unknown.
     """
 
     producer: int
@@ -62,19 +63,20 @@ class OpGraph:
         names: unique.
         types: op types (`MatMul`), for people to read.
         colocation_group: ops with the same number share a device; numbered densely from 0.
-        resident_bytes: what the op keeps in memory throughout the step (variables, slots).
-        alias_of: the op in whose memory the outputs live, itself if that is resident, or -1.
+        resident_bytes: bytes that the op holds throughout the step (variables, slots).
+        alias_of: index of the op whose memory holds this op's outputs, or -1. The op's own index
+            means that its outputs are in its resident bytes.
         num_members: how many ops of the full graph this op stands for.
-        labels: what each op is for, and where in the model it belongs; see `Labels`.
-        inputs: what each op takes, by slot; None where the order is not known.
+        labels: the role of each op and its place in the model; see `Labels`.
+        inputs: the input tensors of each op, by slot; None if the slots are unknown.
 
     Tensors, `[num_tensors]`, ordered by producer:
         tensor_producer: op index.
         tensor_bytes: size of the data.
-        consumer_offsets: `[num_tensors + 1]`, rows of `consumers` and `consumer_on_host`.
+        consumer_offsets: `[num_tensors + 1]`, row offsets of `consumers` and `consumer_on_host`.
         consumers: op indices, ascending and unique within a tensor.
         consumer_on_host: see `Tensor`.
-        tensor_shape, tensor_dtype: see `Tensor`; empty where none is known.
+        tensor_shape, tensor_dtype: see `Tensor`; empty if all are unknown.
 
     control_edges: `[num_control_edges, 2]`, (before, after).
     """
@@ -98,10 +100,10 @@ class OpGraph:
     topological_order: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check everything that later code relies on.
+        """Check names, lengths, indices, sizes and that the graph has no cycle.
 
         Raises:
-            BadInputError: naming the op or tensor that breaks a rule.
+            BadInputError: an op or a tensor breaks a rule.
         """
         self._check_names()
         self._check_ranges()
@@ -123,11 +125,12 @@ class OpGraph:
         labels: Labels | None = None,
         inputs: Inputs | None = None,
     ) -> Self:
-        """Build from rows; tensors and their consumers are put in order, repeats dropped.
+        """Build from rows; sort the tensors and their consumers, and drop repeated consumers.
 
-        A consumer that takes a tensor both on the host and on its device counts as taking the data.
-        `colocation_group[i]` may be None: the op moves alone. `inputs` number the tensors as they
-        are given. Without `labels`, all ops compute in the forward phase.
+        A consumer that takes a tensor both on the host and on its device counts as one that takes
+        it on its device. `colocation_group[i]` may be None: then op i is a group of one. `inputs`
+        refers to tensors by their position in `tensors`. Without `labels`, all ops have the role
+        compute and the phase forward.
 
         Raises:
             BadInputError: a number does not fit into 64 bits, or breaks a rule of the graph.
@@ -184,12 +187,12 @@ class OpGraph:
 
     @cached_property
     def num_groups(self) -> int:
-        """Number of colocation groups; an op that moves alone is a group of one."""
+        """Number of colocation groups, groups of one op included."""
         return int(self.colocation_group.max(initial=-1)) + 1
 
     @cached_property
     def groups(self) -> Adjacency:
-        """The ops of every colocation group, rows by group."""
+        """The ops of every colocation group; one row for each group."""
         return Adjacency.from_edges(
             self.num_groups, self.colocation_group, np.arange(self.num_ops, dtype=np.int64)
         )
@@ -225,7 +228,7 @@ class OpGraph:
 
     @cached_property
     def heights(self) -> IntArray:
-        """`[num_ops]`: ops on the longest path from a root to each, itself included."""
+        """`[num_ops]`: number of ops on the longest path from a root to the op, itself included."""
         height = np.ones(self.num_ops, dtype=np.int64)
         for op in self.topological_order:
             heads = self.successors[op]
@@ -245,30 +248,30 @@ class OpGraph:
         """
         source_of_op = np.full(self.num_ops, -1, dtype=np.int64)
         aliased = self.alias_of[self.consumers] == self.tensor_producer[self.consumer_tensor]
-        # Written backwards, so that the first tensor stays.
+        # In reverse order, so that the first tensor is written last.
         source_of_op[self.consumers[aliased][::-1]] = self.consumer_tensor[aliased][::-1]
         return source_of_op[self.tensor_producer]
 
     @cached_property
     def held_bytes(self) -> IntArray:
-        """`[num_tensors]`: what a tensor takes at home on top of its producer's resident bytes."""
+        """`[num_tensors]`: bytes that a tensor adds to its producer's resident bytes there."""
         resident = self.alias_of[self.tensor_producer] == self.tensor_producer
         return np.where(resident, 0, self.tensor_bytes)
 
     def labelled(self, labels: Labels) -> Self:
-        """The same graph with other labels.
+        """Return the same graph with other labels.
 
         Raises:
-            BadInputError: a column of theirs is of another length.
+            BadInputError: a column of the labels has another length than `num_ops`.
         """
         labels.check(self.num_ops)
-        # A copy keeps what has been derived of the graph, and is not checked again.
+        # A shallow copy keeps the cached properties and skips the checks.
         other = copy(self)
         object.__setattr__(other, "labels", labels)
         return other
 
     def consumers_of(self, tensor: int) -> IntArray:
-        """Op indices that take a tensor, ascending."""
+        """Return the ops that consume a tensor, ascending."""
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
 
     def _check_names(self) -> None:
@@ -310,7 +313,7 @@ class OpGraph:
                 producer = self.names[self.tensor_producer[self.tensor_shape.index(shape)]]
                 raise BadInputError(
                     f"an output of op {producer!r} has shape {list(shape)}; sizes of 0 or more, "
-                    "or null where one is open, were expected."
+                    "or null for an open dimension, were expected."
                 )
         if self.inputs is not None:
             self.inputs.check(self.names, self.consumers, self.consumer_tensor, self.num_tensors)
@@ -344,13 +347,13 @@ _Known = TypeVar("_Known")
 
 
 def _known(values: Iterable[_Known | None]) -> tuple[_Known | None, ...]:
-    """A column, empty where all of it is None."""
+    """Return a column, or an empty tuple if all its values are None."""
     column = tuple(values)
     return column if any(value is not None for value in column) else ()
 
 
 def _dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> IntArray:
-    """Number groups from 0 in order of appearance; None becomes a group of its own."""
+    """Number groups from 0 in order of appearance; every None is a group of one op."""
     if groups is None:
         return np.arange(num_ops, dtype=np.int64)
     number: dict[object, int] = {}

@@ -1,4 +1,4 @@
-"""What an op takes, in order: the input slots that a rewriter of the graph has to know."""
+"""The inputs of every op in order; strategies that rewrite graphs need these slots."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ NO_TENSOR = -1
 class Inputs:
     """The data inputs of every op, in compressed rows: `tensors[offsets[i]:offsets[i + 1]]`.
 
-    The place in its row is an input's slot. An op that takes a tensor twice has it there twice.
+    The position in a row is the slot of an input. A tensor that an op takes twice appears twice.
 
     offsets: `[num_ops + 1]`.
-    tensors: `[num_inputs]`, tensor indices; `NO_TENSOR` for an input that is no tensor of the
-        graph, such as a small constant that is copied to wherever it is taken.
+    tensors: `[num_inputs]`, tensor indices. `NO_TENSOR` is an input that is no tensor of the
+        graph, such as a small constant that is copied to the device of each consumer.
     """
 
     offsets: IntArray
@@ -30,7 +30,7 @@ class Inputs:
 
     @classmethod
     def build(cls, rows: Sequence[Sequence[int | None]]) -> Self:
-        """Build from one row for each op; None is `NO_TENSOR`.
+        """Build from one row of tensor indices for each op; None becomes `NO_TENSOR`.
 
         Raises:
             BadInputError: a number does not fit into 64 bits.
@@ -41,7 +41,7 @@ class Inputs:
         return cls(offsets, whole_numbers("ops.inputs", flat))
 
     def __getitem__(self, op: int) -> IntArray:
-        """The inputs of one op, by slot."""
+        """Return the inputs of one op, by slot."""
         return self.tensors[self.offsets[op] : self.offsets[op + 1]]
 
     @cached_property
@@ -55,16 +55,16 @@ class Inputs:
         return np.arange(len(self.tensors)) - self.offsets[self.op]
 
     def rows(self) -> Iterator[list[int | None]]:
-        """Yield what `build` takes."""
+        """Yield one row for each op, as `build` takes them."""
         flat = [None if tensor < 0 else tensor for tensor in self.tensors.tolist()]
         bounds = self.offsets.tolist()
         return (flat[first:last] for first, last in pairwise(bounds))
 
     def renumbered(self, number: IntArray) -> Self:
-        """The same where tensor i has become `number[i]`.
+        """Return the same inputs after tensor i was renumbered to `number[i]`.
 
         Raises:
-            BadInputError: an index is none of a tensor.
+            BadInputError: an index is not that of a tensor.
         """
         check_indices("ops.inputs", self.tensors, NO_TENSOR, len(number), "tensor")
         return type(self)(self.offsets, np.append(number, NO_TENSOR)[self.tensors])
@@ -72,16 +72,16 @@ class Inputs:
     def check(
         self, names: Sequence[str], consumers: IntArray, consumer_tensor: IntArray, num_tensors: int
     ) -> None:
-        """Check that ops take the tensors of which they are consumers, and no others.
+        """Check that the inputs and the consumers of tensors describe the same edges.
 
         Args:
-            names: of the ops.
-            consumers: ops, of each tensor ascending and unique.
-            consumer_tensor: the tensor that each of these takes, ascending.
-            num_tensors: of the graph.
+            names: `[num_ops]`, names of the ops.
+            consumers: op indices, ascending and unique within a tensor.
+            consumer_tensor: the tensor of each entry of `consumers`, ascending.
+            num_tensors: number of tensors of the graph.
 
         Raises:
-            BadInputError: naming the op and the tensor.
+            BadInputError: an op has a tensor in one of them only; or a length or index is wrong.
         """
         check_length("ops.inputs", len(self.offsets) - 1, len(names))
         check_indices("ops.inputs", self.tensors, NO_TENSOR, num_tensors, "tensor")
@@ -96,6 +96,6 @@ class Inputs:
             if differing[0] in listed:
                 one, other = other, one
             raise BadInputError(
-                f"op {names[op]!r} takes tensor {tensor} by {one}, but not by {other}; the same "
-                "tensors were expected in both: correct either, or leave out ops.inputs."
+                f"op {names[op]!r} takes tensor {tensor} in {one}, but not in {other}; the same "
+                "tensors were expected in both: correct one of them, or leave out ops.inputs."
             )

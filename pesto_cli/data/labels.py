@@ -1,7 +1,7 @@
-"""What each op of a training step is for, and where in the model it belongs.
+"""Labels: the role of each op in a training step, and its place in the model.
 
-A front end fills these columns from what it knows: the types and names of its ops, the layers of
-its program. Nothing else needs to know how its ops are called.
+A front end fills these columns from the types and names of its ops and the layers of its program.
+No other code interprets op types and names.
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from pesto_cli.data.columns import BoolArray, IntArray, check_length
 from pesto_cli.errors import BadInputError
 
 Path = tuple[str, ...]
-"""Scopes, outermost first, and then the op's own name among them."""
+"""Scopes, outermost first, followed by the op's own name within them."""
 
 TEXT_LABELS = ("role", "phase", "compound", "forward_op", "scope", "repetition")
-"""The columns of `Labels`, as `Labels.build` takes them."""
+"""The names of the columns of `Labels`; all are arguments of `Labels.build`."""
 USUAL = (None, "compute", "forward")
-"""The texts that stand for nothing unusual."""
+"""Values that need not be shown, because most ops have them."""
 
 
 class Role(IntEnum):
     """What an op does in the step."""
 
     COMPUTE = 0
-    FEED = 1  # hands in what the step is given
-    FETCH = 2  # returns to the host what the step is asked for
-    VARIABLE = 3  # holds what is kept from step to step
+    FEED = 1  # provides an input of the step
+    FETCH = 2  # returns a fetched tensor to the host
+    VARIABLE = 3  # holds a value that is kept from step to step
     UPDATE = 4  # changes a variable
 
 
 class Phase(IntEnum):
-    """In which part of the step an op runs."""
+    """The part of the step in which an op runs."""
 
     FORWARD = 0
     BACKWARD = 1  # computes gradients
@@ -43,7 +43,7 @@ class Phase(IntEnum):
 
 
 class Compound(IntEnum):
-    """What kind of body an op stands for."""
+    """The kind of body that an op stands for."""
 
     NONE = 0
     LOOP = 1
@@ -56,15 +56,16 @@ _Label = TypeVar("_Label", Role, Phase, Compound)
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Columns of `OpGraph` that say what its ops are for, `[num_ops]` each.
+    """Columns of `OpGraph` that describe the purpose of its ops, `[num_ops]` each.
 
-    role, phase, compound: numbers of `Role`, `Phase` and `Compound`.
+    role, phase, compound: values of `Role`, `Phase` and `Compound`.
     forward_op: name of the op whose gradient an op computes, or None. In a coarse problem that op
-        may be in a node of another name.
-    scope: the scopes of the model that an op belongs to, with `/` between them, where these are not
-        the scopes in its own name: `layer_0/step_3` for `gradients/layer_0/step_3/MatMul_1`.
-    repetition: the scopes among them, or in its own name, that tell repetitions of the same ops
-        apart, such as time steps: `step_3`. With `/` between them; None where there are none.
+        may be a member of a node with another name.
+    scope: the scopes of the model that an op belongs to, joined by `/`, if they differ from the
+        scopes in its own name: `layer_0/step_3` for `gradients/layer_0/step_3/MatMul_1`. Otherwise
+        None.
+    repetition: those of its scopes that distinguish repetitions of the same ops, such as the time
+        step `step_3`. Joined by `/`; None if there are none.
     """
 
     role: IntArray
@@ -86,10 +87,10 @@ class Labels:
         scope: Sequence[str | None] | None = None,
         repetition: Sequence[str | None] | None = None,
     ) -> Self:
-        """Build from texts (`"feed"`) for ops of these names; None is what is usual.
+        """Build from texts (`"feed"`) for ops of these names; None is the default of a column.
 
         Raises:
-            BadInputError: a text is none of a column's.
+            BadInputError: a text is not a value of its column, or a column has another length.
         """
         nothing: tuple[None, ...] = (None,) * len(names)
         return cls(
@@ -102,16 +103,16 @@ class Labels:
         )
 
     def check(self, num_ops: int) -> None:
-        """Check the columns' lengths.
+        """Check that every column has `num_ops` entries.
 
         Raises:
-            BadInputError: one is of another length.
+            BadInputError: a column has another length.
         """
         for column in fields(self):
             check_length(f"ops.{column.name}", len(getattr(self, column.name)), num_ops)
 
     def of(self, ops: Sequence[int]) -> Self:
-        """The labels of some ops."""
+        """Return the labels of some ops."""
         rows = np.asarray(ops, dtype=np.int64)
         return type(self)(
             role=self.role[rows],
@@ -123,7 +124,7 @@ class Labels:
         )
 
     def texts(self) -> dict[str, Sequence[str | None]]:
-        """The columns that `build` takes as texts."""
+        """Return all columns as texts, by name, as `build` takes them."""
         return {
             "role": _texts(Role, self.role),
             "phase": _texts(Phase, self.phase),
@@ -134,25 +135,28 @@ class Labels:
         }
 
     def has_role(self, *roles: Role) -> BoolArray:
-        """`[num_ops]`: whether an op has one of these roles."""
+        """Return whether each op has one of these roles, `[num_ops]`."""
         has: BoolArray = np.isin(self.role, roles)
         return has
 
     def has_own_scope(self) -> BoolArray:
-        """`[num_ops]`: forward, or in no other op's scope: its own name says where it belongs."""
+        """Return whether the name of each op has its scopes, `[num_ops]`.
+
+        This holds for forward ops, and for ops without an entry in `scope`.
+        """
         in_name = np.array([scope is None for scope in self.scope], dtype=np.bool_)
         own: BoolArray = in_name | (self.phase == Phase.FORWARD)
         return own
 
     def paths(self, names: Sequence[str]) -> list[Path]:
-        """`[num_ops]`: where in the model every op is."""
+        """Return the path of every op in the model, `[num_ops]`."""
         return [
             (*_parts(name.rpartition("/")[0] if scope is None else scope), name.rpartition("/")[2])
             for name, scope in zip(names, self.scope, strict=True)
         ]
 
     def layer_paths(self, names: Sequence[str]) -> list[Path]:
-        """`[num_ops]`: the same without the scopes that tell repetitions apart."""
+        """Return `paths` without the scopes that distinguish repetitions, `[num_ops]`."""
         return [
             path if repetition is None else _without(path, repetition)
             for path, repetition in zip(self.paths(names), self.repetition, strict=True)
@@ -182,7 +186,7 @@ def _numbers(
     return np.array([number_of[text] for text in values], dtype=np.int64)
 
 
-@lru_cache(maxsize=2**14)  # of scopes, which many ops share
+@lru_cache(maxsize=2**14)  # many ops share a scope
 def _parts(scope: str) -> Path:
     return tuple(scope.split("/")) if scope else ()
 

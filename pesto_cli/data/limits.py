@@ -1,4 +1,4 @@
-"""How long a search may run, and how it is asked to stop."""
+"""Limits of a search: time, seed, workers, and the event that stops it."""
 
 import math
 import threading
@@ -10,7 +10,7 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 
-# Field, type, the least that it may be, and the type in words.
+# Field, type, least value, and the type in words.
 RANGES: tuple[tuple[str, type[Any], int, str], ...] = (
     ("time_limit_s", Real, 0, "a finite number"),
     ("seed", Integral, 0, "a whole number"),
@@ -20,13 +20,14 @@ RANGES: tuple[tuple[str, type[Any], int, str], ...] = (
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on a search.
+    """Limits of a search.
 
-    time_limit_s: wall-clock seconds, 0 or more. In deterministic mode, units of work, each about a
-        second of an idle core of a server.
+    time_limit_s: wall-clock seconds, 0 or more. In deterministic mode, units of work; one unit
+        takes about a second on an idle core of a server.
     seed: 0 or more. workers: threads to use, 1 or more.
-    deterministic: the same input, seed and limits give the same answer, however busy the machine.
-    stop: set from outside (Ctrl-C) to end the search early with the best answer so far.
+    deterministic: the same input, seed and limits give the same result, whatever the load of the
+        machine.
+    stop: set by another thread (Ctrl-C) to end the search early; it returns its incumbent.
     """
 
     time_limit_s: float = 60.0
@@ -39,7 +40,7 @@ class Limits:
         """Check the numbers.
 
         Raises:
-            BadInputError: naming the field.
+            BadInputError: a field has another type or is out of range.
         """
         for name, kind, least, words in RANGES:
             value = getattr(self, name)
@@ -49,9 +50,9 @@ class Limits:
                 )
 
     def begin(self) -> Callable[[], bool]:
-        """Start the clock of a search that takes rounds; the answer tells whether it has to end.
+        """Start the clock; return a function that says whether the search has to end.
 
-        In deterministic mode only a request to stop ends it.
+        In deterministic mode it is True only after a request to stop.
         """
         began = time.monotonic()
 
@@ -62,5 +63,5 @@ class Limits:
         return is_over
 
     def __reduce__(self) -> tuple[type["Limits"], tuple[float, int, int, bool]]:
-        """To another process goes all but the event, which gets a new one there."""
+        """Pickle all fields but the event; the copy in another process has an event of its own."""
         return Limits, (self.time_limit_s, self.seed, self.workers, self.deterministic)

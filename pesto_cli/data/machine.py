@@ -1,4 +1,4 @@
-"""Devices, the links between them, and the machines that are known by name."""
+"""Machine: devices and the links between them; and the machine presets."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.errors import BadInputError
 
-# Of names in one line.
+# Names shown in one line.
 MOST_NAMES = 8
-# Eleven days, for one op or transfer: beyond it, sums lose their nanoseconds.
+# For one op or transfer: eleven days. Sums of longer times are not exact to a nanosecond.
 MAX_TIME_US = 1e12
 MAX_SPEED = 1e9
 MAX_MEMORY_BYTES = 2**60
@@ -21,13 +21,14 @@ MAX_MEMORY_BYTES = 2**60
 class CommModel:
     """A transfer takes `max(min_us, latency_us + us_per_byte * bytes)` (Pesto, Section 3.1).
 
-    A device that computes loses `sender_us + sender_us_per_byte * bytes` when it sends, and
-    `receiver_us + receiver_us_per_byte * bytes` when it receives. That is 0 where copy engines do
-    the work, as on GPUs; a CPU serialises and copies on the cores that compute.
+    Overhead: the op that runs on the sender ends later by `sender_us + sender_us_per_byte * bytes`,
+    and the op that runs on the receiver by `receiver_us + receiver_us_per_byte * bytes`. Both are 0
+    for GPUs, whose copy engines do the work; a CPU serialises and copies on the cores that compute.
 
-    wait_us: for how long an end that computes keeps a tensor waiting, before it goes out and again
-        when it has come in; no longer than it computes. An average, with 0 for copy engines: a CPU
-        has to find time for it between or within ops.
+    wait_us: longest delay of a tensor by an endpoint that computes: at the sender before it queues,
+        and again at the receiver after it has arrived. The delay ends when the endpoint is idle.
+        Measured as an average, because a CPU handles a transfer between ops or within them; 0 for
+        copy engines.
     """
 
     latency_us: float
@@ -42,7 +43,7 @@ class CommModel:
 
 @dataclass(frozen=True)
 class Device:
-    """One executor: an op takes `time_us / speed + op_overhead_us` on it."""
+    """An executor of ops: an op takes `time_us / speed + op_overhead_us` on it."""
 
     name: str
     kind: str
@@ -53,7 +54,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A one-way connection; links that name the same channel share one queue."""
+    """A one-way connection from `src` to `dst`; links of the same channel share one queue."""
 
     src: str
     dst: str
@@ -63,10 +64,11 @@ class Link:
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """What the analytic cost source knows of a kind of device.
+    """The data of a device kind that the analytic cost source uses.
 
-    An op that launches a GPU kernel takes at least `launch_us`, one that launches none takes
-    `no_launch_us`. `type` is TensorFlow's device type, by which kernels are registered.
+    type: TensorFlow's device type; kernels are registered by it.
+    launch_us: least time of an op that launches a kernel.
+    no_launch_us: time of an op that launches none.
     """
 
     type: str
@@ -82,7 +84,9 @@ class DeviceKind:
 class Machine:
     """Devices and links. A link is needed from every device to every other.
 
-    step_overhead_us: what a step takes beyond its makespan: the call, and word to every device.
+    signal_us: delay of a control edge between devices.
+    step_overhead_us: time of a step beyond its makespan: the call, and a message to every device.
+    kinds: data of device kinds, by name.
     """
 
     devices: tuple[Device, ...]
@@ -92,10 +96,10 @@ class Machine:
     kinds: Mapping[str, DeviceKind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check names, numbers and that every pair is linked.
+        """Check names, numbers, and that every pair of devices is linked.
 
         Raises:
-            BadInputError: naming the device or link.
+            BadInputError: a device, a link or a time breaks a rule.
         """
         if not self.devices:
             raise BadInputError("the machine has no device; at least one was expected.")
@@ -110,8 +114,9 @@ class Machine:
             _check_link(link, names)
             if (link.src, link.dst) in linked:
                 raise BadInputError(
-                    f"the machine has two links {link.src} -> {link.dst}; one from each device to "
-                    "each other was expected: remove one, or turn one round if it is the way back."
+                    f"the machine has two links {link.src} -> {link.dst}; one link from each "
+                    "device to each other was expected: remove one of the two, or swap src and dst "
+                    "of one."
                 )
             linked.add((link.src, link.dst))
         for src in names:
@@ -143,12 +148,12 @@ class Machine:
         return {device.name: index for index, device in enumerate(self.devices)}
 
     def device_type(self, kind: str) -> str:
-        """TensorFlow's device type of a kind; a kind without a description is its own type."""
+        """Return TensorFlow's device type of a kind: the kind itself if `kinds` lacks it."""
         return self.kinds[kind].type if kind in self.kinds else kind
 
     @cached_property
     def host(self) -> int | None:
-        """Index of the device that feeds come from and fetches return to: the first CPU."""
+        """Index of the device where feeds and fetches run: the first CPU, or None."""
         for index, device in enumerate(self.devices):
             if self.device_type(device.kind) == "CPU":
                 return index
@@ -171,9 +176,9 @@ class Machine:
 
     @cached_property
     def lost_us(self) -> FloatArray:
-        """`[2, 2, num_devices, num_devices]`: what computing devices lose to transfers.
+        """`[2, 2, num_devices, num_devices]`: overhead of transfers at their endpoints.
 
-        By sender or receiver; constant or per byte; src; dst.
+        The axes are: sender or receiver; constant (us) or per byte (us); src; dst.
         """
         names = ("sender_us", "sender_us_per_byte", "receiver_us", "receiver_us_per_byte")
         matrices = np.stack([self._matrix(name) for name in names])
@@ -197,7 +202,7 @@ class Machine:
 
     @cached_property
     def channel_names(self) -> tuple[str, ...]:
-        """A name for every channel: its own, or `src -> dst`."""
+        """The name of every channel; a channel without a name is called `src -> dst`."""
         names = [""] * (int(self.channel.max(initial=-1)) + 1)
         for link in self.links:
             number = self.channel[self.index_of[link.src], self.index_of[link.dst]]
@@ -205,15 +210,16 @@ class Machine:
         return tuple(names)
 
     def transfer_us(self, num_bytes: float | IntArray, src: int, dst: int) -> FloatArray:
-        """Duration of transfers of `num_bytes` between two different devices."""
+        """Return the duration in us of transfers of `num_bytes` between two different devices."""
         return next(self.transfers_us(num_bytes, [(src, dst)]))
 
     def transfers_us(
         self, num_bytes: float | IntArray, pairs: Iterable[tuple[int, int]]
     ) -> Iterator[FloatArray]:
-        """The same for many pairs (src, dst), one after the other; equal links are reckoned once.
+        """Yield `transfer_us` for each pair (src, dst).
 
-        Many devices have thousands of pairs, of which all tables together may not fit into memory.
+        Equal links share a cached table. All tables of a machine with thousands of pairs might not
+        fit into memory.
         """
 
         @lru_cache(maxsize=8)
@@ -264,7 +270,7 @@ def _check_link(link: Link, names: list[str]) -> None:
 
 
 # Tesla V100 SXM2: 80 SMs, 1530 MHz boost, 900 GB/s HBM2, 16 GB (NVIDIA's data sheet).
-# 5 us: a kernel launch; 1 us: an op that only moves a handle.
+# 5 us is a kernel launch; 1 us is an op that only passes on a handle.
 V100 = DeviceKind(
     type="GPU",
     frequency_mhz=1530,
@@ -288,7 +294,7 @@ HOST_MEMORY_BYTES = 64 * 2**30
 
 
 def two_gpu_server(host_to_gpu: CommModel, gpu_to_gpu: CommModel) -> Machine:
-    """One CPU and two V100s, each with its own link to the host (Pesto, Section 5.1)."""
+    """Return a machine of one CPU and two V100s, each with a link to the host (Pesto, 5.1)."""
     gpus = ("GPU:0", "GPU:1")
     devices = (
         Device("CPU:0", "CPU", HOST_MEMORY_BYTES),
@@ -300,7 +306,7 @@ def two_gpu_server(host_to_gpu: CommModel, gpu_to_gpu: CommModel) -> Machine:
     return Machine(devices, tuple(links), kinds={"CPU": XEON_4116, "GPU": V100})
 
 
-# The fits are the Pesto authors' own: TF-Pesto, `comm_nvlink02_pinned` and `speed_mat_pinned`.
+# The Pesto authors' own fits: TF-Pesto, `comm_nvlink02_pinned` and `speed_mat_pinned`.
 PRESETS: Mapping[str, Machine] = {
     "v100x2-nvlink": two_gpu_server(
         CommModel(latency_us=7.0, us_per_byte=7.7778e-5),
@@ -314,7 +320,7 @@ PRESETS: Mapping[str, Machine] = {
 
 
 def short_list(names: Iterable[str]) -> str:
-    """Names in one line, without those beyond the eighth."""
+    """Return the first `MOST_NAMES` names in one line, and how many more there are."""
     every = list(names)
     rest = len(every) - MOST_NAMES
     return ", ".join(every[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

@@ -16,12 +16,12 @@ from pesto_cli.errors import BadInputError, InfeasibleError
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a strategy is asked to place and to order.
+    """The input of a strategy: an op graph, op times, a machine and the user's constraints.
 
-    kinds: the device kinds that op times are known for.
+    kinds: the device kinds with op times, `[num_kinds]`.
     time_us: `[num_ops, num_kinds]`, time of an op on a device of speed 1; NaN where it cannot run.
-    permitted: `[num_ops, num_devices]`, what the user's constraints leave of the devices.
-    headroom: the share of every device's memory that a placement may use.
+    permitted: `[num_ops, num_devices]`, whether the user's constraints allow the op on the device.
+    headroom: the share of every device's memory that a placement may use, in (0, 1].
     """
 
     graph: OpGraph
@@ -58,13 +58,13 @@ class Problem:
     def build(
         cls, graph: OpGraph, time_us: Mapping[str, FloatArray | list[float]], machine: Machine
     ) -> Self:
-        """Build from times by kind of device, NaN where this kind cannot run the op."""
+        """Build from times in us by device kind; NaN where this kind cannot run the op."""
         kinds = tuple(time_us)
         columns = [np.asarray(time_us[kind], dtype=np.float64) for kind in kinds]
         for kind, column in zip(kinds, columns, strict=True):
             if column.shape != (graph.num_ops,):
                 raise BadInputError(
-                    f"ops.time_us.{kind} has {column.size} entries where {graph.num_ops} were "
+                    f"ops.time_us.{kind} has {column.size} entries, {graph.num_ops} were "
                     "expected: one for each op, null where this kind cannot run it."
                 )
         return cls(
@@ -90,17 +90,20 @@ class Problem:
 
     @cached_property
     def is_feed(self) -> BoolArray:
-        """`[num_ops]`: hands in what the step is given."""
+        """`[num_ops]`: whether the op has the role feed: it provides an input of the step."""
         return self.graph.labels.has_role(Role.FEED)
 
     @cached_property
     def is_fetch(self) -> BoolArray:
-        """`[num_ops]`: return of a fetched tensor to the host."""
+        """`[num_ops]`: whether the op has the role fetch: it returns a tensor to the host."""
         return self.graph.labels.has_role(Role.FETCH)
 
     @cached_property
     def is_hosted(self) -> BoolArray:
-        """`[num_ops]`: a feed or a fetch that the host can run: it alone does, in no time."""
+        """`[num_ops]`: whether the op is a feed or fetch with a time on the host's kind.
+
+        The host alone runs these ops, and their time there is 0.
+        """
         host = self.machine.host
         kind = None if host is None else self.machine.devices[host].kind
         if kind not in self.kinds:
@@ -111,13 +114,13 @@ class Problem:
 
     @cached_property
     def is_given(self) -> BoolArray:
-        """`[num_ops]`: a feed that the host has at time 0, as it waits for nothing."""
+        """`[num_ops]`: whether the op is a hosted feed without predecessors; it runs at time 0."""
         given: BoolArray = self.is_feed & self.is_hosted & (self.graph.predecessors.degree == 0)
         return given
 
     @cached_property
     def duration_us(self) -> FloatArray:
-        """`[num_ops, num_devices]`: time of an op on a device, inf where it cannot run."""
+        """`[num_ops, num_devices]`: time of an op on a device; inf where it cannot run."""
         duration = np.full((self.num_ops, self.num_devices), np.inf)
         for index, device in enumerate(self.machine.devices):
             if device.kind in self.kinds:
@@ -131,7 +134,7 @@ class Problem:
 
     @cached_property
     def allowed(self) -> BoolArray:
-        """`[num_ops, num_devices]`: where an op may go, with all of its colocation group."""
+        """`[num_ops, num_devices]`: whether the op's whole colocation group may use the device."""
         alone = np.isfinite(self.duration_us) & self.permitted
         group = np.ones((self.graph.num_groups, self.num_devices), dtype=np.bool_)
         np.logical_and.at(group, self.graph.colocation_group, alone)
@@ -139,23 +142,23 @@ class Problem:
 
     @cached_property
     def group_allowed(self) -> BoolArray:
-        """`[num_groups, num_devices]`: `allowed` by colocation group."""
+        """`[num_groups, num_devices]`: `allowed` for each colocation group."""
         return self.allowed[self.graph.groups.indices[self.graph.groups.offsets[:-1]]]
 
     @cached_property
     def min_duration_us(self) -> FloatArray:
-        """`[num_ops]`: time of an op on the fastest device that may run it."""
+        """`[num_ops]`: time of an op on the fastest device that is allowed for it."""
         fastest: FloatArray = np.where(self.allowed, self.duration_us, np.inf).min(axis=1)
         return fastest
 
     @cached_property
     def capacity_bytes(self) -> FloatArray:
-        """`[num_devices]`: memory that a placement may use."""
+        """`[num_devices]`: bytes of memory that a placement may use."""
         memory = [device.memory_bytes for device in self.machine.devices]
         return np.array(memory, dtype=np.float64) * self.headroom
 
     def transfer_table_us(self, src: int, dst: int) -> FloatArray:
-        """`[num_tensors]`: duration of every tensor's transfer between two different devices."""
+        """Return each tensor's transfer time between two different devices, `[num_tensors]`."""
         return self.machine.transfer_us(self.graph.tensor_bytes, src, dst)
 
     def constrained(
@@ -165,7 +168,10 @@ class Problem:
         colocation_group: IntArray | None = None,
         headroom: float | None = None,
     ) -> Self:
-        """The same problem with less freedom; what is None stays."""
+        """Return the same problem with more constraints; an argument of None changes nothing.
+
+        `permitted` is intersected with the present one; the other arguments replace theirs.
+        """
         graph = self.graph
         if colocation_group is not None:
             graph = replace(graph, colocation_group=colocation_group)
@@ -198,16 +204,16 @@ class Problem:
         together = self.allowed.any(axis=1)
         if not together.all():
             members = self.graph.groups[int(self.graph.colocation_group[np.argmin(together)])]
-            # The first member for each set of devices tells the conflict.
-            wishes_of: dict[bytes, int] = {}
+            # For the message, one op for each distinct set of devices is enough.
+            op_by_devices: dict[bytes, int] = {}
             for op in members:
-                wishes_of.setdefault(alone[op].tobytes(), op)
-            wishes = "; ".join(
-                f"{self.graph.names[op]!r}: {self._where(op)}" for op in wishes_of.values()
+                op_by_devices.setdefault(alone[op].tobytes(), op)
+            conflict = "; ".join(
+                f"{self.graph.names[op]!r}: {self._where(op)}" for op in op_by_devices.values()
             )
             raise InfeasibleError(
-                f"a colocation group of {len(members)} ops has no device that all can share: "
-                f"{wishes}; a device for all of them was expected: relax the constraints, or give "
+                f"a colocation group of {len(members)} ops has no device that can run all of them: "
+                f"{conflict}; a common device was expected: relax the constraints, or give "
                 "the ops a time on a common kind."
             )
 

@@ -1,4 +1,4 @@
-"""What depends on a problem alone is computed once for it, and kept as long as the problem is."""
+"""A cache of results that depend on a problem alone; an entry lives as long as its problem."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,16 +11,16 @@ Value = TypeVar("Value")
 
 
 def cached_per_problem(function: Callable[[Problem], Value]) -> Callable[[Problem], Value]:
-    """Keep what a function of a problem returns, by the problem's identity.
+    """Cache the results of a function of a problem, by the identity of the problem.
 
-    A problem is frozen, so the value stays right. Nobody may change a value that is an array.
+    A problem is frozen, so a cached result stays valid. Callers must not change a cached array.
     """
-    known: WeakKeyDictionary[Problem, Value] = WeakKeyDictionary()
+    cache: WeakKeyDictionary[Problem, Value] = WeakKeyDictionary()
 
     @wraps(function)
-    def kept(problem: Problem) -> Value:
-        if problem not in known:
-            known[problem] = function(problem)
-        return known[problem]
+    def cached(problem: Problem) -> Value:
+        if problem not in cache:
+            cache[problem] = function(problem)
+        return cache[problem]
 
-    return kept
+    return cached

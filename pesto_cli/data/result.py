@@ -1,4 +1,4 @@
-"""What a strategy answers, and what it tells on the way."""
+"""Results of strategies, and the progress of a search."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,27 +10,28 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 
-# Sums of doubles in another order differ by rounding, and solvers round more: CP-SAT's whole units
-# of time, HiGHS's gap and CBC's eight digits come to less than this share of the makespan.
+# An optimal makespan and its bound may differ by rounding: sums of doubles depend on their order,
+# CP-SAT has whole units of time, HiGHS stops at a gap, and CBC prints eight digits. These errors
+# together are below this share of the makespan.
 OPTIMALITY_TOLERANCE = 1e-6
 
 
 class SolveStatus(StrEnum):
-    """How a search ended. A time limit is never `OPTIMAL`."""
+    """How a search ended. A search that the time limit ended has no status `OPTIMAL`."""
 
-    OPTIMAL = "optimal"  # proved, within `OPTIMALITY_TOLERANCE`
-    FEASIBLE = "feasible"  # a schedule, nothing proved
-    INTERRUPTED = "interrupted"  # a schedule, cut short by the user
-    OUT_OF_MEMORY = "out of memory"  # a schedule that exceeds a device's memory
-    INFEASIBLE = "infeasible"  # proved that none exists
-    UNKNOWN = "unknown"  # the time limit passed without a schedule
+    OPTIMAL = "optimal"  # the schedule is proved optimal, within `OPTIMALITY_TOLERANCE`
+    FEASIBLE = "feasible"  # there is a schedule; it is not proved optimal
+    INTERRUPTED = "interrupted"  # there is a schedule; the user stopped the search
+    OUT_OF_MEMORY = "out of memory"  # the schedule exceeds a device's memory
+    INFEASIBLE = "infeasible"  # it is proved that no schedule exists
+    UNKNOWN = "unknown"  # no schedule was found within the time limit
 
 
 @dataclass(frozen=True)
 class Held:
-    """Something that lies in a device's memory: an op's variables, its output, or a copy of that.
+    """Data in a device's memory: the variables of an op, one of its outputs, or a received copy.
 
-    since_us: start of the op, or of the transfer that brings the copy; 0 for variables.
+    op: name of the op. since_us: start of the op, or of the transfer of the copy; 0 for variables.
     """
 
     op: str
@@ -41,9 +42,11 @@ class Held:
 
 @dataclass(frozen=True)
 class MemoryPeak:
-    """What a device holds when it holds most, and how much of its memory may be used.
+    """The memory of a device at its peak.
 
-    at_us: the first such instant. held: everything at that instant, largest first.
+    capacity_bytes: memory that may be used.
+    at_us: the first instant of the peak.
+    held: all data in the memory at that instant, largest first.
     """
 
     device: str
@@ -53,12 +56,12 @@ class MemoryPeak:
 
     @property
     def peak_bytes(self) -> int:
-        """Sum of everything held."""
+        """Sum of all data held."""
         return sum(each.num_bytes for each in self.held)
 
     @property
     def resident_bytes(self) -> int:
-        """What of the peak is variables, which stay throughout."""
+        """Bytes of variables in the peak; they are held throughout the step."""
         return sum(each.num_bytes for each in self.held if each.what == "variable")
 
     @property
@@ -69,12 +72,12 @@ class MemoryPeak:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A strategy's solution, with what is known of its quality.
+    """A strategy's solution, its status and its bound.
 
-    makespan_us and lower_bound_us are of the full graph: the first by the simulator, the second
-    holds for every plan that the strategy was allowed. A coarse model's own objective and bound
-    never stand here.
-    memory_peaks: of every device whose memory the schedule exceeds.
+    Both times are for the full graph: `makespan_us` is that of the simulator, and `lower_bound_us`
+    holds for every plan that the strategy was allowed. They are never the objective and bound of a
+    coarse model.
+    memory_peaks: one for every device whose memory the schedule exceeds.
     """
 
     strategy: str
@@ -90,33 +93,33 @@ class Result:
 
     @property
     def problem(self) -> Problem:
-        """What was solved: of the graph that was asked about, or of a rewritten one."""
+        """The problem that was solved: with the requested graph, or with a rewritten one."""
         return self.solution.problem
 
     @property
     def schedule(self) -> Schedule:
-        """Of `problem`."""
+        """The schedule of `problem`."""
         return self.solution.schedule
 
     @property
     def lower_bound_us(self) -> float:
-        """See `Solution`."""
+        """The lower bound in us; see `Solution`."""
         return self.solution.lower_bound_us
 
     @property
     def makespan_us(self) -> float:
-        """Predicted step time."""
+        """The predicted step time."""
         return self.schedule.makespan_us
 
     @property
     def gap(self) -> float:
-        """How far the optimum can be, as a share of the makespan."""
+        """The gap to the lower bound, as a share of the makespan."""
         return gap(self.makespan_us, self.lower_bound_us)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What several strategies answer to one problem."""
+    """The results of several strategies on one problem."""
 
     problem: Problem
     results: tuple[Result, ...]
@@ -139,10 +142,10 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """Where a search stands.
+    """The state of a search at one moment.
 
-    stage: what runs now. source: what found the incumbent.
-    shortfall_bytes: by how much the incumbent exceeds the memory, over all devices.
+    stage: the stage that runs now. source: the stage that found the incumbent.
+    shortfall_bytes: by how much the incumbent exceeds the memory, summed over devices.
     """
 
     stage: str
@@ -153,20 +156,20 @@ class Progress:
 
     @property
     def makespan_us(self) -> float:
-        """The incumbent's."""
+        """The makespan of the incumbent."""
         return self.incumbent.makespan_us
 
     @property
     def gap(self) -> float:
-        """How far the optimum can be, as a share of the makespan."""
+        """The gap to the lower bound, as a share of the makespan."""
         return gap(self.makespan_us, self.lower_bound_us)
 
 
 def gap(makespan_us: float, lower_bound_us: float) -> float:
-    """`1 - lower bound / makespan`, at least 0."""
+    """Return `1 - lower bound / makespan`, at least 0."""
     return max(0.0, 1 - lower_bound_us / makespan_us) if makespan_us > 0 else 0.0
 
 
 def optimal_up_to_us(lower_bound_us: float) -> float:
-    """The longest makespan that a lower bound proves optimal."""
+    """Return the longest makespan that a lower bound proves optimal."""
     return lower_bound_us * (1 + OPTIMALITY_TOLERANCE)

@@ -7,16 +7,16 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 
-# As a share of the makespan; a sum of a million terms is off by less.
+# As a share of the makespan; the rounding error of a sum of a million terms is smaller.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """A device for every op, and its place in that device's execution order.
+    """A device for every op, and the op's position in the execution order of that device.
 
     device: `[num_ops]`, device index.
-    rank: `[num_ops]`, counts from 0 on each device.
+    rank: `[num_ops]`, position from 0 on each device.
     """
 
     device: IntArray
@@ -28,7 +28,7 @@ class Transfers:
     """Every transfer of a schedule, as columns of length `num_transfers`.
 
     tensor: tensor index. dst: device index; the source is the device of the producer.
-    start_us, end_us: when the transfer holds its link.
+    start_us, end_us: the transfer occupies its link from start to end.
     """
 
     tensor: IntArray
@@ -42,10 +42,10 @@ class Transfers:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Where and when every op and every transfer runs.
+    """The device, start and end of every op and every transfer.
 
     device, rank: as in `Placement`. start_us, end_us: `[num_ops]`.
-    peak_bytes: `[num_devices]`, largest sum of what is held at one time.
+    peak_bytes: `[num_devices]`, the largest number of bytes held at one time.
     """
 
     device: IntArray
@@ -57,23 +57,23 @@ class Schedule:
 
     @property
     def makespan_us(self) -> float:
-        """End of the last op: the predicted step time."""
+        """The end of the last op, which is the predicted step time."""
         return float(self.end_us.max(initial=0.0))
 
     @property
     def placement(self) -> Placement:
-        """What of the schedule can be enforced."""
+        """The devices and ranks of the schedule."""
         return Placement(self.device, self.rank)
 
 
 def shortfall_bytes(problem: Problem, schedule: Schedule) -> IntArray:
-    """`[num_devices]`: by how much the peak exceeds the memory that may be used, at least 0."""
+    """Return by how much each peak exceeds the memory that may be used, `[num_devices]`, >= 0."""
     missing = np.ceil(schedule.peak_bytes - problem.capacity_bytes)
     return np.maximum(missing, 0).astype(np.int64)
 
 
 def sent_bytes(problem: Problem, schedule: Schedule) -> IntArray:
-    """`[num_devices, num_devices]`: what the transfers of a step carry, from row to column."""
+    """Return the bytes that transfers send from row to column, `[num_devices, num_devices]`."""
     graph, transfers = problem.graph, schedule.transfers
     sent = np.zeros((problem.num_devices, problem.num_devices), dtype=np.int64)
     src = schedule.device[graph.tensor_producer[transfers.tensor]]
@@ -82,7 +82,7 @@ def sent_bytes(problem: Problem, schedule: Schedule) -> IntArray:
 
 
 def transfer_channels(problem: Problem, schedule: Schedule) -> IntArray:
-    """`[num_transfers]`: the channel that each transfer queues for."""
+    """Return the channel in which each transfer queues, `[num_transfers]`."""
     transfers = schedule.transfers
     src = schedule.device[problem.graph.tensor_producer[transfers.tensor]]
     channels: IntArray = problem.machine.channel[src, transfers.dst]
@@ -90,10 +90,10 @@ def transfer_channels(problem: Problem, schedule: Schedule) -> IntArray:
 
 
 def rounding_us(schedule: Schedule) -> float:
-    """By how much two times may differ that are sums of the same doubles in another order."""
+    """Return the tolerance for two sums of the same doubles in different orders, in us."""
     return ROUNDING * schedule.makespan_us
 
 
 def objective(problem: Problem, schedule: Schedule) -> tuple[int, float]:
-    """Sort key, the lower the better: first what fits into memory, then the makespan."""
+    """Return a sort key, lower is better: the shortfall of memory in bytes, then the makespan."""
     return int(shortfall_bytes(problem, schedule).sum()), schedule.makespan_us

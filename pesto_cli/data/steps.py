@@ -1,4 +1,4 @@
-"""What real steps took: the measured counterpart of a makespan."""
+"""Measured times of real steps, and the speed-up of one graph over another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """Untraced steps of one graph, after the warm-up.
+    """Measured times of the steps of one graph.
 
-    us: `[num_rounds, num_steps]`. Graphs that are compared run by turns: in each round first all
-        steps of one, then all of the next.
-    losses: of every step, warm-up included; empty where the step fetches none.
-    busy_us: device -> for how long its ops ran in one more step, which was traced.
+    us: `[num_rounds, num_steps]`, times of untraced steps after the warm-up. Graphs that are
+        compared alternate: each round runs all steps of one graph, then all of the next.
+    losses: the loss of every step, warm-up included; empty if the step fetches no loss.
+    busy_us: device -> time in which it ran ops, in one additional step that was traced.
     """
 
     us: FloatArray
@@ -27,24 +27,24 @@ class StepTimes:
 
     @property
     def median_us(self) -> float:
-        """The step time."""
+        """The median over all steps: the step time."""
         return float(np.median(self.us))
 
     @property
     def quartiles_us(self) -> tuple[float, float]:
-        """Between them lie the middle half of the steps."""
+        """The first and the third quartile of the step times."""
         low, high = np.quantile(self.us, (0.25, 0.75))
         return float(low), float(high)
 
     @property
     def min_us(self) -> float:
-        """The fastest step."""
+        """The time of the fastest step."""
         return float(self.us.min())
 
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How many times faster, with its 95 % interval."""
+    """A ratio of step times, with its 95 % confidence interval."""
 
     times: float
     low: float
@@ -52,11 +52,12 @@ class SpeedUp:
 
 
 def speed_up(base: StepTimes, other: StepTimes) -> SpeedUp:
-    """By how much `other` is faster than `base`, which ran in the same rounds.
+    """Return how many times faster `other` is than `base`; both ran in the same rounds.
 
-    Each round gives a ratio, of the median step of `base` to that of `other`: what slowed the
-    machine down in this round did so for both. Their median is told, and its percentile interval
-    by bootstrap over the rounds (Efron and Tibshirani, An Introduction to the Bootstrap, 13.3).
+    Each round gives one ratio: the median step of `base` over the median step of `other`. A load
+    that slows down the machine in a round affects both. The result is the median of the ratios,
+    with the percentile interval of a bootstrap over the rounds (Efron and Tibshirani, An
+    Introduction to the Bootstrap, 13.3).
     """
     ratios = np.median(base.us, axis=1) / np.median(other.us, axis=1)
     random = np.random.default_rng(0)

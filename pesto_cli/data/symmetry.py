@@ -1,11 +1,11 @@
-"""Devices that may be exchanged without any change of the makespan."""
+"""Interchangeable devices: swapping two of them never changes a makespan."""
 
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 
 
 def interchangeable(problem: Problem) -> list[list[int]]:
-    """Classes of two or more devices of which any two can be exchanged."""
+    """Return the classes of interchangeable devices that have two or more members."""
     classes: list[list[int]] = []
     for device in range(problem.num_devices):
         for members in classes:
@@ -18,7 +18,7 @@ def interchangeable(problem: Problem) -> list[list[int]]:
 
 
 def _can_swap(problem: Problem, first: int, second: int) -> bool:
-    """Whether ops, memory, links and channels look the same after the two devices are exchanged."""
+    """Return whether ops, memory, links and channels are unchanged if two devices are swapped."""
     machine, swapped = problem.machine, list(range(problem.num_devices))
     swapped[first], swapped[second] = second, first
     return bool(

@@ -1,6 +1,6 @@
-"""What a step holds, sends and takes at most, whatever its placement.
+"""Upper limits on the bytes and times of a step, over all placements.
 
-Every figure of every schedule is below these sums, so none of them overflows.
+These sums are upper bounds of all numbers in any schedule, so no number overflows.
 """
 
 from collections.abc import Iterator
@@ -11,29 +11,29 @@ from pesto_cli.data.graph import FloatArray, OpGraph
 from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
 
-# A double counts every byte up to here, and copies on 512 devices are an int64 together.
+# A double is exact up to 2^53 bytes; the sum over 512 devices fits into an int64.
 MAX_TOTAL_BYTES = 2**53
 MAX_BYTES_ON_ALL_DEVICES = 2**62
-# 31 years: a double resolves an eighth of a us there, and HiGHS takes no larger coefficient.
+# 31 years. Doubles of this size are an eighth of a us apart; HiGHS allows no larger coefficient.
 MAX_TOTAL_US = 1e15
 
 
 def check_totals(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> None:
-    """Refuse sums that numbers of 64 bits have no room for.
+    """Refuse a problem whose sums could overflow numbers of 64 bits.
 
     Args:
-        graph: what is to be placed.
-        machine: where.
+        graph: the op graph.
+        machine: the machine.
         duration_us: `[num_ops, num_devices]`, inf where a device cannot run an op.
 
     Raises:
-        BadInputError: naming the total.
+        BadInputError: a total is too large; the message names it.
     """
     totals = (*_bytes(graph, machine.num_devices), *_times(graph, machine, duration_us))
     for what, found, most, unit, remedy in totals:
         if not found <= most:
             raise BadInputError(
-                f"{what} come to {found:.4g} {unit}; at most {most:.4g} {unit} were expected: "
+                f"{what} add up to {found:.4g} {unit}; at most {most:.4g} {unit} were expected: "
                 f"correct {remedy}."
             )
 
@@ -42,7 +42,7 @@ _Total = tuple[str, float, float, str, str]
 
 
 def _bytes(graph: OpGraph, num_devices: int) -> Iterator[_Total]:
-    """Of what a device may hold: all variables, and each tensor or a copy of it."""
+    """Yield the totals of bytes that one device may hold: variables, and tensors or copies."""
     most = min(MAX_TOTAL_BYTES, MAX_BYTES_ON_ALL_DEVICES / num_devices)
     for what, column, remedy in (
         ("the variables of all ops", graph.resident_bytes, "resident_bytes"),
@@ -52,7 +52,7 @@ def _bytes(graph: OpGraph, num_devices: int) -> Iterator[_Total]:
 
 
 def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterator[_Total]:
-    """Of ops, transfers and signals, one after the other, each where it takes longest."""
+    """Yield the total times of ops, of transfers and of signals, each at its longest duration."""
     ops_us = np.where(np.isfinite(duration_us), duration_us, 0.0).max(axis=1, initial=0.0)
     yield (
         *("all ops, each on its slowest device,", float(ops_us.sum()), MAX_TOTAL_US, "us"),
@@ -61,8 +61,8 @@ def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterato
     constant, per_byte = machine.lost_us.max(axis=(2, 3)).sum(axis=0)
     linear_us = machine.latency_us.max() + machine.us_per_byte.max() * graph.tensor_bytes
     sent_us = np.maximum(machine.min_us.max(), linear_us) + 2 * machine.wait_us.max()
-    lost_us = constant + per_byte * graph.tensor_bytes
-    transfers_us = float((sent_us + lost_us).sum()) * (machine.num_devices - 1)
+    overhead_us = constant + per_byte * graph.tensor_bytes
+    transfers_us = float((sent_us + overhead_us).sum()) * (machine.num_devices - 1)
     yield (
         *("transfers of all tensors to all devices", transfers_us, MAX_TOTAL_US, "us"),
         "the times of the links, or the bytes of tensors",

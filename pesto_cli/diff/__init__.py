@@ -1,4 +1,4 @@
-"""What has changed since a placement was made, and what that means for the step."""
+"""Differences between graphs and between placements, and their effect on the step time."""
 
 from pesto_cli.diff.freshness import Freshness, FreshnessCheck
 from pesto_cli.diff.graphs import GraphDiff, graph_diff
@@ -8,8 +8,8 @@ from pesto_cli.diff.prediction import (
     PlacementComparison,
     Prediction,
     predicted,
-    promised,
     slower_by,
+    stored_prediction,
 )
 
 __all__ = [
@@ -24,6 +24,6 @@ __all__ = [
     "graph_diff",
     "placement_diff",
     "predicted",
-    "promised",
     "slower_by",
+    "stored_prediction",
 ]

@@ -1,4 +1,4 @@
-"""Whether a placement is still the one to use."""
+"""Freshness: whether a placement is up to date for a graph and a profile."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,19 +8,22 @@ from pesto_cli.diff.prediction import Prediction, slower_by
 
 
 class Freshness(StrEnum):
-    """Whether a placement is still the one to use."""
+    """Whether a placement is up to date."""
 
-    FRESH = "fresh"
-    STALE = "stale"  # of another graph or profile
-    REGRESSED = "regressed"  # slower than promised by more than is accepted, or out of memory
+    FRESH = "fresh"  # made for this graph and profile
+    STALE = "stale"  # made for another graph or profile
+    REGRESSED = "regressed"  # slower than its prediction by more than allowed, or out of memory
 
 
 @dataclass(frozen=True)
 class FreshnessCheck:
-    """A placement beside the graph, and the profile if there is one, that it is to be used with.
+    """The comparison of a placement with a graph and, if there is one, with a profile of it.
 
-    now: None without a profile, or where nothing of the placement is left in it.
-    has_other_profile: None without a profile.
+    graph: differences between the placed graph and this graph.
+    has_other_profile: whether the placement was made from another profile; None without a profile.
+    before: the prediction stored in the placement file.
+    now: the prediction by the profile; None without a profile, or if it has no op of the placement.
+    max_regression: the allowed slowdown as a share of the step time; None without a limit.
     """
 
     graph: GraphDiff
@@ -31,12 +34,12 @@ class FreshnessCheck:
 
     @property
     def slower_by(self) -> float | None:
-        """See `slower_by`."""
+        """The slowdown since the stored prediction, as a share; see `prediction.slower_by`."""
         return None if self.now is None else slower_by(self.before, self.now)
 
     @property
     def freshness(self) -> Freshness:
-        """Regressed comes before stale."""
+        """The verdict; a placement that is both stale and regressed is regressed."""
         is_slower = (
             self.max_regression is not None
             and self.slower_by is not None

@@ -1,4 +1,4 @@
-"""What has changed in a graph since it was placed."""
+"""Differences between a graph and the graph that was placed."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,13 @@ from pesto_cli.files.placement import PlacementFile, fingerprints
 
 @dataclass(frozen=True)
 class GraphDiff:
-    """How a graph differs from the one that a placement is of, by names of ops.
+    """The differences between a graph and the placed graph, by names of ops.
 
-    has_other_hash: by the hashes of the two, or by the ops where a hash is not known. Attributes
-        are part of the hash, but of no op's fingerprint.
-    num_kept: ops in both. changed: of these, those of another type, or with other inputs, in number
-        of bytes or in what they come from.
+    has_other_hash: whether both hashes are known and differ. The hash includes attributes of ops,
+        fingerprints do not.
+    num_kept: number of ops in both graphs.
+    new, gone: ops only in this graph, and only in the placed graph.
+    changed: ops in both graphs with another type, or with inputs of other sizes or producers.
     """
 
     has_other_hash: bool
@@ -23,12 +24,12 @@ class GraphDiff:
     changed: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether anything has changed."""
+        """Return whether the graphs differ."""
         return self.has_other_hash or bool(self.new or self.gone or self.changed)
 
 
 def graph_diff(placed: PlacementFile, graph: OpGraph, graph_hash: str | None) -> GraphDiff:
-    """Compare a graph with the one that was placed."""
+    """Compare a graph with the graph that was placed."""
     before = set(placed.names)
     changed: tuple[str, ...] = ()
     are_known = placed.graph_hash is not None and graph_hash is not None

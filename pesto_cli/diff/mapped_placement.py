@@ -1,4 +1,4 @@
-"""What is left of a placement on a graph that has changed."""
+"""A placement mapped by op names to another graph."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,11 @@ from pesto_cli.data.schedule import Placement
 
 @dataclass(frozen=True, eq=False)
 class MappedPlacement:
-    """A placement of a problem's ops, and how many of them each rule has placed.
+    """A placement that was mapped to another problem, and how many ops each rule placed.
 
-    lost_devices: those of the old placement that have ops and that the machine lacks.
+    placement: the placement of the problem's ops.
+    num_by_name, num_by_scope, num_by_neighbours, num_by_default: number of ops by rule.
+    lost_devices: devices with ops in the old placement that the machine lacks.
     """
 
     placement: Placement
@@ -21,10 +23,10 @@ class MappedPlacement:
 
     @property
     def share_by_name(self) -> float:
-        """Of all ops."""
+        """The share of ops that were mapped by name."""
         return self.num_by_name / max(1, len(self.placement.device))
 
     @property
     def is_whole(self) -> bool:
-        """Whether every op is where the old placement has it."""
+        """Whether every op has its device of the old placement."""
         return self.num_by_name == len(self.placement.device)

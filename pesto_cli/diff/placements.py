@@ -1,4 +1,4 @@
-"""What one placement has otherwise than another."""
+"""Differences between two placements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from pesto_cli.files import PlacementFile
 
 @dataclass(frozen=True)
 class Move:
-    """An op on another device; both by their names in the second placement."""
+    """An op with different devices in the two placements; names are those of the second."""
 
     op: str
     src: str
@@ -22,12 +22,13 @@ class Move:
 
 @dataclass(frozen=True)
 class PlacementDiff:
-    """How a second placement differs from a first.
+    """The differences between a first and a second placement.
 
-    renamed: device of the first -> the one of the second that took its part, where names differ.
-    num_common: ops in both. moved: of these, those on another device, renaming aside.
-    reordered: device of the second -> of the ops on it in both, the fewest without which their
-        order is the same.
+    renamed: device of the first -> matched device of the second, if their names differ.
+    num_common: number of ops in both.
+    moved: ops in both that are not on the matched device.
+    reordered: device of the second -> least number of its common ops whose removal makes the two
+        orders equal.
     """
 
     renamed: Mapping[str, str]
@@ -43,12 +44,12 @@ def placement_diff(
 ) -> PlacementDiff:
     """Compare two placements op by op.
 
-    problem: tells which devices may have changed names; else those of one kind may, which is what
-        comes before the colon.
+    problem: its interchangeable devices may be renamed. Without it, devices whose names are equal
+        up to the colon may be renamed.
     """
     row_of = {name: row for row, name in enumerate(first.names)}
     pairs = [(row_of[name], row) for row, name in enumerate(second.names) if name in row_of]
-    named = _part_of(first, second, pairs, _kind_of(problem))
+    named = _matched_devices(first, second, pairs, _kind_of(problem))
     moved = tuple(
         Move(second.names[after], named[first.device[before]], second.devices[second.device[after]])
         for before, after in pairs
@@ -75,16 +76,16 @@ def placement_diff(
     )
 
 
-def _part_of(
+def _matched_devices(
     first: PlacementFile,
     second: PlacementFile,
     pairs: Sequence[tuple[int, int]],
     kind_of: Callable[[str], object],
 ) -> list[str]:
-    """For every device of the first placement, a name: of the one that took its part.
+    """Return the matched device of the second placement for every device of the first, by name.
 
-    Devices of one kind may change places where that leaves fewer ops moved: the assignment with
-    most ops in common; among equals, the one with most names kept.
+    Devices of one kind are matched such that most ops stay on their device; among equal
+    assignments, such that most devices keep their name.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -95,13 +96,13 @@ def _part_of(
     is_alike = np.array([[kind_of(a) == kind_of(b) for b in second.devices] for a in first.devices])
     tie = 1 / (1 + len(first.devices))
     worth = np.where(is_alike, shared + tie * is_same, -len(pairs) - 1.0)
-    part_of = {
+    match = {
         first.devices[before]: second.devices[after]
         for before, after in zip(*linear_sum_assignment(worth, maximize=True), strict=True)
         if is_alike[before, after]
     }
-    named = [part_of.get(name, name) for name in first.devices]
-    # Where a device is gone, another one would have its name.
+    named = [match.get(name, name) for name in first.devices]
+    # A device without a match keeps its name, which may be that of another device's match.
     return named if len(set(named)) == len(named) else list(first.devices)
 
 
@@ -115,7 +116,7 @@ def _kind_of(problem: Problem | None) -> Callable[[str], object]:
 
 
 def _longest_ascent(values: Sequence[int]) -> int:
-    """Length of the longest increasing subsequence (Schensted, 1961)."""
+    """Return the length of the longest increasing subsequence (Schensted, 1961)."""
     tails: list[int] = []
     for value in values:
         place = bisect_left(tails, value)

@@ -1,4 +1,4 @@
-"""What a placement promises of a step."""
+"""Predictions of a step: those stored in placement files, and those of schedules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from pesto_cli.files import PlacementFile
 
 @dataclass(frozen=True)
 class Prediction:
-    """Figures of a step; None or empty where a file does not have them.
+    """Predicted figures of a step; None or empty if a file does not have them.
 
-    peak_bytes: by device. sent_bytes: by link, as (src, dst), all links that carry something.
-    shortfall_bytes: by device whose memory is exceeded.
+    step_us: makespan plus the machine's `step_overhead_us`.
+    peak_bytes: by device.
+    sent_bytes: by link, as (src, dst); links without transfers are left out.
+    shortfall_bytes: by device, for devices whose memory is exceeded.
     """
 
     step_us: float | None
@@ -23,12 +25,12 @@ class Prediction:
     shortfall_bytes: Mapping[str, int]
 
 
-# Step times that differ by a smaller share are the same.
+# Step times that differ by a smaller share are equal.
 ROUNDING = 1e-6
 
 
-def promised(placed: PlacementFile) -> Prediction:
-    """The figures that stand in a placement's file."""
+def stored_prediction(placed: PlacementFile) -> Prediction:
+    """Return the prediction that is stored in a placement file."""
     names, predicted = placed.devices, placed.predicted
     return Prediction(
         step_us=predicted.get("step_us", predicted.get("makespan_us")),
@@ -39,7 +41,7 @@ def promised(placed: PlacementFile) -> Prediction:
 
 
 def predicted(problem: Problem, schedule: Schedule) -> Prediction:
-    """The figures of a schedule."""
+    """Return the prediction of a schedule."""
     names = [device.name for device in problem.machine.devices]
     short = zip(names, shortfall_bytes(problem, schedule).tolist(), strict=True)
     return Prediction(
@@ -60,7 +62,7 @@ def _by_link(names: list[str], sent: list[list[int]]) -> dict[tuple[str, str], i
 
 
 def slower_by(before: Prediction, after: Prediction) -> float | None:
-    """By what share of the step time the second is slower; negative if it is faster."""
+    """Return the slowdown as a share of the first step time; negative if the second is faster."""
     if before.step_us is None or after.step_us is None:
         return None
     if before.step_us == 0:
@@ -70,27 +72,27 @@ def slower_by(before: Prediction, after: Prediction) -> float | None:
 
 @dataclass(frozen=True)
 class PlacementComparison:
-    """Two placements side by side.
+    """The comparison of two placements.
 
-    promised: what stands in the first one's file. before, after: of both, by a profile if there is
-        one of their ops.
-    work_us: by op, where a profile tells it.
+    stored: the prediction in the first placement's file.
+    before, after: the predictions of the two, by a profile if there is one with their ops.
+    work_us: op -> time on its fastest device, from the profile; None without a profile.
     """
 
     changes: PlacementDiff
-    promised: Prediction
+    stored: Prediction
     before: Prediction
     after: Prediction
     work_us: Mapping[str, float] | None = None
 
     @property
-    def is_as_promised(self) -> bool:
-        """Whether the first one takes as long as its file says, if that says anything."""
-        change = slower_by(self.promised, self.before)
+    def is_as_stored(self) -> bool:
+        """Whether the first placement's step time equals its stored prediction, if there is one."""
+        change = slower_by(self.stored, self.before)
         return change is None or abs(change) < ROUNDING
 
     @property
     def slower_by(self) -> float | None:
-        """Than the first one promised, or is predicted where it promised nothing."""
-        since = self.before if self.promised.step_us is None else self.promised
+        """Slowdown relative to the first placement's stored prediction, or else to `before`."""
+        since = self.before if self.stored.step_us is None else self.stored
         return slower_by(since, self.after)

@@ -65,7 +65,7 @@ def kernel_cache() -> str:
             f"{folder} cannot be written to ({error.strerror}): every process compiles again"
         ) from None
     later = "not compiled yet: the first search takes 40 s longer"
-    kept = "compiled" if kernels.are_kept() else later
+    kept = "compiled" if kernels.are_cached() else later
     return f"{folder}; kernels are {kept}"
 
 

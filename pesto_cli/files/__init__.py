@@ -1,7 +1,7 @@
-"""The versioned file formats of the core types, one a module.
+"""The versioned file formats of the core types, one module for each.
 
-Files are deterministic (the same value gives the same bytes), written atomically, and refused with
-one clear message when their format, version or content does not fit.
+Files are deterministic: the same value gives the same bytes. They are written atomically. A file
+with another format, version or wrong content is refused with one clear message.
 """
 
 from pesto_cli.files.comm import CommFit, LinkKind, link_kinds, read_comm, with_comm, write_comm

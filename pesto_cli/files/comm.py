@@ -1,4 +1,4 @@
-"""Fitted communication models."""
+"""The file format of fitted communication models."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from pesto_cli.files.machine import Finite, NonNegative
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Schema, parse_json, write_json
 
-# Kinds of its two devices, and its channel where that tells it from others.
+# (kind of the source, kind of the destination, channel or ""); see `link_kinds`.
 LinkKind = tuple[str, str, str]
 
 
 class CommSchema(Schema):
-    """What transfers between kinds of device cost."""
+    """Fitted communication models of links between device kinds."""
 
     model_config = ConfigDict(title="pesto-comm")
 
@@ -50,13 +50,16 @@ class _CommLinkSchema(Schema):
 
 @dataclass(frozen=True)
 class CommFit:
-    """A communication model fitted for one kind of link, and what else was measured of it.
+    """A communication model fitted for one kind of link, and other measurements of that kind.
 
-    channel: of the link, where it is part of its kind: see `link_kinds`.
-    r_squared: share of the variance that the line explains. num_samples: transfers timed.
+    src_kind, dst_kind: device kinds of the endpoints.
+    channel: the link's channel if it is part of the link kind (see `link_kinds`), else "".
+    r_squared: share of the variance that the fitted line explains. num_samples: transfers timed.
     signal_us: delay of a control edge.
-    two_at_once: two transfers at once on one link, as a multiple of a single one; 2 in the model.
-    both_ways: a transfer in each direction at once; 1 in the model, and 2 on one channel.
+    two_at_once: time of two simultaneous transfers on one link, as a multiple of one transfer; the
+        model assumes 2.
+    both_ways: the same multiple for one transfer in each direction; the model assumes 1, or 2 if
+        both directions share a channel.
     """
 
     src_kind: str
@@ -71,24 +74,24 @@ class CommFit:
 
     @property
     def link_kind(self) -> "LinkKind":
-        """What it was fitted for."""
+        """The kind of link for which the model was fitted."""
         return self.src_kind, self.dst_kind, self.channel
 
     @property
-    def ends_lose(self) -> bool:
-        """Whether a device that computes is done later for a transfer at its end."""
+    def has_overhead(self) -> bool:
+        """Whether a transfer delays the op that runs on its sender or receiver."""
         comm = self.comm
         fixed_us = comm.sender_us + comm.receiver_us
         return fixed_us + comm.sender_us_per_byte + comm.receiver_us_per_byte > 0
 
     @property
-    def directions_wait(self) -> bool:
-        """Whether `both_ways` is nearer to 2, as on one channel, than to 1."""
+    def directions_share_channel(self) -> bool:
+        """Whether `both_ways` is closer to 2 (one shared channel) than to 1."""
         return self.both_ways is not None and self.both_ways >= (1 + 2) / 2
 
 
 def read_comm(path: Path | str) -> list[CommFit]:
-    """Fits written by `write_comm`."""
+    """Read the fits that `write_comm` wrote."""
     parsed = parse_json(
         path, read_bytes(path), "pesto-comm", "communication fit (pesto comm)", CommSchema
     )
@@ -109,7 +112,7 @@ def read_comm(path: Path | str) -> list[CommFit]:
 
 
 def write_comm(path: Path | str, fits: list[CommFit]) -> None:
-    """Write fits, one a kind of link."""
+    """Write fits, one for each kind of link."""
     links = [
         {
             "src_kind": fit.src_kind,
@@ -128,9 +131,9 @@ def write_comm(path: Path | str, fits: list[CommFit]) -> None:
 
 
 def link_kinds(machine: Machine) -> list[LinkKind]:
-    """The kind of every link: links of one kind are timed once, and have one model.
+    """Return the kind of every link; one link of each kind is timed, and all share its model.
 
-    A channel is part of it where several pairs of devices share it, such as a network card.
+    The channel is part of the kind if several pairs of devices share it, such as a network card.
     """
     kind = {device.name: device.kind for device in machine.devices}
     pairs = defaultdict(set)
@@ -143,21 +146,22 @@ def link_kinds(machine: Machine) -> list[LinkKind]:
 
 
 def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
-    """The machine with the fitted models on every link of a fitted kind.
+    """Return the machine with the fitted model on every link of a fitted kind.
 
-    Where transfers both ways were seen to wait for each other, the two directions get one channel,
-    and a channel each where they were not. Signals take the mean over the links.
+    Two opposite links share a channel if transfers in both directions were measured to wait for
+    each other; otherwise each has its own. `signal_us` is the mean over the fits of the links.
 
     Raises:
-        BadInputError: no link of the machine is of any fitted kind.
+        BadInputError: no link of the machine has a fitted kind.
     """
     by_kind = {fit.link_kind: fit for fit in fits}
     kinds = link_kinds(machine)
     found = [by_kind.get(kind) or by_kind.get((*kind[:2], "")) for kind in kinds]
     if not any(found):
         raise BadInputError(
-            f"the communication fit has links {_names(by_kind)}, the machine {_names(kinds)}; "
-            "at least one kind in common was expected: fit transfers between the machine's kinds."
+            f"the communication fit has links {_names(by_kind)}, the machine has links "
+            f"{_names(kinds)}; at least one common kind of link was expected: fit transfers "
+            "between the machine's device kinds."
         )
     links = tuple(
         link
@@ -171,10 +175,10 @@ def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
 
 
 def _channel(link: Link, fit: CommFit) -> str:
-    """Of a link that shares none with others than its opposite."""
+    """Return the channel of a link that shares a channel with its opposite at most."""
     if fit.both_ways is None:
         return link.channel
-    return " and ".join(sorted((link.src, link.dst))) if fit.directions_wait else ""
+    return " and ".join(sorted((link.src, link.dst))) if fit.directions_share_channel else ""
 
 
 def _names(kinds: Iterable[LinkKind]) -> str:

@@ -1,4 +1,4 @@
-"""The user's constraints in TOML."""
+"""The file format of a user's constraints, in TOML."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ class _TogetherSchema(Schema):
 
 
 class ConstraintsSchema(Schema):
-    """What a placement has to keep to; a TOML file."""
+    """A user's constraints on a placement; a TOML file."""
 
     model_config = ConfigDict(title="pesto-constraints")
 

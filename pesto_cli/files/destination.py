@@ -1,4 +1,4 @@
-"""Where an output goes: to a file, which is replaced whole, or to a pipe, device or descriptor."""
+"""The destination of an output: a file, a pipe, a device or a descriptor of the process."""
 
 import fcntl
 import os
@@ -9,21 +9,22 @@ from typing import IO
 
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
-# As many symbolic links as Linux follows in one path.
+# Linux follows at most 40 symbolic links in one path.
 MOST_LINKS = 40
-# Bits of a folder's mode: its group, or everybody, may write to it.
+# Mode bits of a folder to which its group or everybody may write.
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# Of a folder such as /tmp: everybody may write to it, and remove only files of their own.
+# Mode bits of a folder such as /tmp: everybody may write to it, but remove only their own files.
 SHARED_BY_ALL = stat.S_ISVTX | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where an output goes.
+    """The destination of an output.
 
-    path: of the file itself, with symbolic links followed. is_stream: it is a pipe, a device or a
-    descriptor, and is written to directly. descriptor: its number in this process, as 1 for
-    `/dev/stdout`.
+    path: of the file itself, with symbolic links followed.
+    is_stream: whether it is a pipe, a device or a descriptor; a stream is written to directly, a
+        file is replaced.
+    descriptor: number of the descriptor in this process, such as 1 for `/dev/stdout`; else None.
     """
 
     path: Path
@@ -31,15 +32,15 @@ class Destination:
     descriptor: int | None = None
 
     def opened(self, mode: str) -> IO[bytes]:
-        """Open for `wb` or `ab`."""
+        """Return the open file; `mode` is `wb` or `ab`."""
         if self.descriptor is not None:
             return os.fdopen(os.dup(self.descriptor), mode)
-        # Links are followed already; one that appears now is somebody else's.
+        # All links were followed before. A link that appears now was made by somebody else.
         more = 0 if self.is_stream else os.O_NOFOLLOW
         return open(self.path, mode, opener=lambda path, flags: os.open(path, flags | more, 0o666))
 
     def is_joined_to(self, descriptor: int) -> bool:
-        """Whether bytes written here and to a descriptor of this process arrive at one reader."""
+        """Return whether this destination and a descriptor of this process have the same reader."""
         try:
             here = self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
             there = os.fstat(descriptor)
@@ -50,13 +51,13 @@ class Destination:
 
 
 def destination(path: Path | str) -> Destination:
-    """Find where an output goes, without opening it.
+    """Find the destination of an output, without opening it.
 
     Raises:
-        BadInputError: its folder does not exist, it is a folder itself, its links lead in a circle,
-            a descriptor is not open for writing, or it is a link, pipe or file that another user
-            put into a folder to which others may write.
-        EnvironmentFailedError: the file system does not tell.
+        BadInputError: the folder does not exist; the path is a folder; its links form a circle; a
+            descriptor is not open for writing; or the path is a link, pipe or file of another user
+            in a folder to which others may write.
+        EnvironmentFailedError: the file system refuses the information.
     """
     try:
         return _destination(Path(path))
@@ -82,7 +83,7 @@ def _destination(path: Path) -> Destination:
 
 
 def _followed(path: Path) -> tuple[Path, int | None]:
-    """The file that a path leads to, or that it is the descriptor of this process."""
+    """Return the path with links followed, and its descriptor if it is one of this process."""
     whole = path
     for _ in range(MOST_LINKS):
         folder = Path(os.path.realpath(path.parent))
@@ -99,7 +100,7 @@ def _followed(path: Path) -> tuple[Path, int | None]:
 
 
 def _is_of_a_process(folder: Path) -> bool:
-    """Whether a folder has the descriptors of a process, which look like links and are none."""
+    """Return whether a folder has a process's descriptors; these look like links but are not."""
     return folder.parts[:2] == ("/", "proc") and folder.name == "fd"
 
 
@@ -118,10 +119,11 @@ def _check_descriptor(path: Path, descriptor: int) -> None:
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse what another user put where this user's output was to be expected.
+    """Refuse a link or file of another user in a folder that others may write to.
 
-    Linux has the same rules (`fs.protected_symlinks`, `fs.protected_fifos`, `fs.protected_regular`)
-    for opening a file, but not for replacing the file that a link leads to.
+    Another user might have put it there to receive or redirect the output. Linux has the same rules
+    for opening a file (`fs.protected_symlinks`, `fs.protected_fifos`, `fs.protected_regular`), but
+    not for replacing the target of a link.
     """
     folder, found = path.parent.stat(), path.lstat()
     if stat.S_ISREG(found.st_mode):
@@ -132,5 +134,5 @@ def _check_owner(path: Path) -> None:
         kind = "link" if stat.S_ISLNK(found.st_mode) else "file"
         raise BadInputError(
             f"{path} is a {kind} of another user (number {found.st_uid}) in a folder that others "
-            "may write to, and is not written to; choose another path."
+            "may write to, so pesto does not write to it; choose another path."
         )

@@ -1,20 +1,22 @@
-"""Markdown appended to the summary of a CI job, such as the file that GITHUB_STEP_SUMMARY names."""
+"""Appends Markdown to the summary file of a CI job, such as that of GITHUB_STEP_SUMMARY."""
 
 from pathlib import Path
 
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.files.destination import destination
 
-# GitHub refuses a step's summary above 1 MiB; others may write to it as well.
+# GitHub refuses a step's summary above 1 MiB, and other programs may write to the same file.
 MAX_BYTES = 512 * 1024
 
 
 def append_summary(path: Path | str, markdown: str) -> None:
-    """Append; whole lines that would make the file too long are left out, and it says how many.
+    """Append Markdown, with a limit on the size of the file.
+
+    Lines beyond `MAX_BYTES` are left out; a last line says how many.
 
     Raises:
-        BadInputError: as of `destination`.
-        EnvironmentFailedError: the file system refused.
+        BadInputError: see `destination`.
+        EnvironmentFailedError: the file system refused to write.
     """
     try:
         with destination(path).opened("ab") as file:
@@ -40,6 +42,6 @@ def _shortened(markdown: str, max_bytes: int) -> str:
     unclosed = "\n</details>\n" * (text.count("<details>") - text.count("</details>"))
     size = len("".join(lines[kept:]).encode())
     return (
-        f"{text}{unclosed}\n*{len(lines) - kept:,} lines more ({size:,} bytes) were left out: the "
+        f"{text}{unclosed}\n*{len(lines) - kept:,} more lines ({size:,} bytes) were left out: the "
         f"summary of a job is kept below {MAX_BYTES // 1024} KiB.*\n"
     )

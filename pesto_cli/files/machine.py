@@ -1,4 +1,4 @@
-"""Machines in TOML and within a profile."""
+"""The file format of machines, in TOML and within a profile."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from pesto_cli.data.machine import (
     Link,
     Machine,
 )
-from pesto_cli.errors import BadInputError, about, likely
+from pesto_cli.errors import BadInputError, about, did_you_mean
 from pesto_cli.files.storage import Schema, read_toml, validate
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -55,7 +55,7 @@ class _KindSchema(Schema):
 
 
 class MachineSchema(Schema):
-    """A machine as a TOML file and a profile state it."""
+    """A machine, in a TOML file or in a profile."""
 
     model_config = ConfigDict(title="pesto-machine")
 
@@ -66,7 +66,7 @@ class MachineSchema(Schema):
     kinds: dict[str, _KindSchema] = {}
 
     def value(self) -> Machine:
-        """The machine; its own rules are checked as it is made."""
+        """Return the machine; `Machine` checks its own rules."""
         return Machine(
             devices=tuple(Device(**device.model_dump()) for device in self.devices),
             links=tuple(
@@ -85,7 +85,7 @@ class MachineSchema(Schema):
 
 
 def machine_json(machine: Machine) -> dict[str, Any]:
-    """What `MachineSchema` reads."""
+    """Return a machine in the form that `MachineSchema` reads."""
     return {
         "signal_us": machine.signal_us,
         "step_overhead_us": machine.step_overhead_us,
@@ -104,14 +104,14 @@ def machine_json(machine: Machine) -> dict[str, Any]:
 
 
 def read_machine(name: str, *others: str) -> Machine:
-    """A preset by name, or a machine file (TOML with the fields of a profile's `machine`).
+    """Return a preset, or read a machine file (TOML with the fields of a profile's `machine`).
 
     Args:
-        name: of either.
-        others: what a user could name beside these, for the message.
+        name: name of a preset, or path of a file.
+        others: other names that the caller accepts, for the error message.
 
     Raises:
-        BadInputError: neither a preset nor a readable machine file.
+        BadInputError: the name is neither a preset nor a readable machine file.
     """
     if name in PRESETS:
         return PRESETS[name]
@@ -119,7 +119,7 @@ def read_machine(name: str, *others: str) -> Machine:
     if not path.exists():
         raise BadInputError(
             f"machine {name!r} is no preset and no file; one of {', '.join([*PRESETS, *others])}, "
-            f"or the path of a TOML file, was expected.{likely(name, [*PRESETS, *others])}"
+            f"or the path of a TOML file, was expected.{did_you_mean(name, [*PRESETS, *others])}"
         )
     parsed = validate(path, read_toml(path), MachineSchema)
     with about(path):

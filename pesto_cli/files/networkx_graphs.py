@@ -1,27 +1,27 @@
-"""Op graphs and problems as networkx graphs, and back.
+"""Conversion of op graphs and problems to networkx graphs and back.
 
-An op is a node under its name, a tensor an edge to each of its consumers:
+An op is a node with the op's name. A tensor is one edge to each of its consumers. The attributes:
 
     node  type          op type
-          role, phase, compound, forward_op, scope, repetition: as in a profile; by default an op
-                        computes in the forward phase, in the scopes of its own name, and what is
-                        usual is left out
-          time_us       {kind of device: us}, without the kinds that cannot run it; of a problem
-          devices       names of the devices that constraints leave it; absent if they leave all
-          device, rank  where and when it runs; if a placement is given
-          group         number of its colocation group; absent if it moves alone
+          role, phase, compound, forward_op, scope, repetition: as in a profile; absent for the
+                        default: role compute, phase forward, the scopes of the op's own name
+          time_us       {device kind: us}, without the kinds that cannot run the op; of a problem
+          devices       names of the devices that constraints permit; absent if all are permitted
+          device, rank  the op's device and its position there; only with a placement
+          group         number of its colocation group; absent for a group of one op
           resident_bytes, alias_of (a name or None), num_members
-          members       names of the ops that it stands for; of a coarse profile
-          output_bytes  sizes of its outputs; output_shapes, output_dtypes: what is known of them
-          num_inputs    how many slots it has; absent if the order of inputs is not known
+          members       names of the ops that the node stands for; only of a coarse profile
+          output_bytes  sizes of its outputs; output_shapes, output_dtypes: those that are known
+          num_inputs    number of its input slots; absent if the order of inputs is unknown
     edge  bytes         size of the data
-          output          which of the producer's outputs it is
-          slots           which of the consumer's inputs it is, more than one if that takes it again
-          on_host       whether it lies in host memory at both ends
-          control       True for an order without data, which has no other attribute
+          output        index of the tensor among the producer's outputs
+          slots         input slots of the consumer that take the tensor
+          on_host       whether the data is in host memory at both endpoints
+          control       True for a control edge, which has no other attribute
     graph machine, headroom, kinds; of a problem
 
-All but `time_us` and `bytes` may be missing: an edge without `output` is an output of its own.
+All attributes but `time_us` and `bytes` may be absent. Each edge without `output` is a separate
+output of its producer.
 """
 
 from collections import defaultdict
@@ -41,11 +41,11 @@ from pesto_cli.files import MAX_TENSOR_BYTES
 
 _Value = TypeVar("_Value")
 Output = tuple[int, object]
-"""(index of the producer, which of its outputs)"""
+"""(index of the producer, key of the output)"""
 
 
 def to_networkx(what: OpGraph | Problem, placed: Placement | Schedule | None = None) -> Any:
-    """A `networkx.MultiDiGraph`; with a placement, of a problem, nodes say where they run.
+    """Return a `networkx.MultiDiGraph`; of a problem with a placement, nodes have device and rank.
 
     Example:
         >>> nx.dag_longest_path_length(to_networkx(problem))
@@ -64,22 +64,22 @@ def to_networkx(what: OpGraph | Problem, placed: Placement | Schedule | None = N
             _add_placement(result, what, placed)
     elif placed is not None:
         raise BadInputError(
-            "a placement was given with an OpGraph, which knows no devices; give the problem."
+            "a placement was given with an OpGraph, which has no devices; give the problem instead."
         )
     return result
 
 
 def from_networkx(graph: Any) -> OpGraph:
-    """The op graph of a `networkx.MultiDiGraph` or `DiGraph` with the attributes above.
+    """Return the op graph of a `networkx.MultiDiGraph` or `DiGraph` with the attributes above.
 
     Raises:
-        BadInputError: the graph is undirected or has a cycle, or an attribute is missing or does
-            not fit; it names the node or edge.
+        BadInputError: the graph is undirected or has a cycle, or an attribute is missing or wrong.
+            The message names the node or edge.
     """
     if not graph.is_directed():
         raise BadInputError(
-            "the networkx graph is undirected; a DiGraph or MultiDiGraph was expected: its edges "
-            "run from an op to those that wait for it."
+            "the networkx graph is undirected; a DiGraph or MultiDiGraph was expected, with edges "
+            "from an op to the ops that wait for it."
         )
     names = [str(node) for node in graph.nodes]
     index_of = {node: index for index, node in enumerate(graph.nodes)}
@@ -117,20 +117,21 @@ def from_networkx(graph: Any) -> OpGraph:
 
 
 def problem_from_networkx(graph: Any, machine: Machine | None = None) -> Problem:
-    """The problem of a networkx graph whose nodes have `time_us`, a number or one for each kind.
+    """Return the problem of a networkx graph; `time_us` of a node is a number or {device kind: us}.
 
-    machine: in place of the one that the graph carries. A single number is the time on its GPUs,
-        or where it has none on all of its kinds.
+    A single number is the time on GPUs, or on all kinds if the machine has no GPU.
+
+    machine: replaces the attribute `machine` of the graph.
 
     Raises:
-        BadInputError: as `from_networkx`; or a time or the machine is missing.
+        BadInputError: see `from_networkx`; or a time or the machine is missing.
         InfeasibleError: an op or colocation group has no device.
     """
     machine = machine or graph.graph.get("machine")
     if machine is None:
         raise BadInputError(
-            "the networkx graph carries no machine and none was given; give machine=..., such as "
-            "load('v100x2-nvlink')."
+            "the networkx graph has no attribute machine and none was given; give machine=..., "
+            "such as load('v100x2-nvlink')."
         )
     ops = from_networkx(graph)
     present = list(dict.fromkeys(device.kind for device in machine.devices))
@@ -165,7 +166,7 @@ def _nodes(graph: OpGraph) -> list[dict[str, Any]]:
 
 
 def _outputs(graph: OpGraph, op: int) -> dict[str, Any]:
-    """Shapes and types of elements, where any are known."""
+    """Return the attributes for shapes and element types that the graph has."""
     own = slice(graph.op_tensors[op], graph.op_tensors[op + 1])
     known = {"output_shapes": graph.tensor_shape, "output_dtypes": graph.tensor_dtype}
     return {name: column[own] for name, column in known.items() if column}
@@ -191,7 +192,7 @@ def _add_tensors(result: Any, graph: OpGraph) -> None:
 
 
 def _slots(graph: OpGraph) -> Mapping[tuple[int, int], list[int]]:
-    """(tensor, op) -> where the op takes it; empty if the order of inputs is not known."""
+    """Return (tensor, op) -> input slots of the op; empty if the order of inputs is unknown."""
     slots: dict[tuple[int, int], list[int]] = defaultdict(list)
     if graph.inputs is not None:
         rows = (graph.inputs.tensors, graph.inputs.op, graph.inputs.slot)
@@ -224,7 +225,7 @@ def _add_placement(result: Any, problem: Problem, placed: Placement | Schedule) 
 def _tensors(
     graph: Any, index_of: Mapping[Any, int]
 ) -> tuple[dict[Output, int], list[Tensor], list[tuple[int, int]]]:
-    """The number of every output, the tensors by producer and output, and control edges."""
+    """Return the tensor index of every output, the tensors, and the control edges."""
     sizes = _of_outputs(graph, "output_bytes", _size)
     shapes = _of_outputs(graph, "output_shapes", _shape)
     dtypes = _of_outputs(graph, "output_dtypes", _text)
@@ -240,7 +241,8 @@ def _tensors(
         if size != edge.get("bytes", size):
             raise BadInputError(
                 f"edge {tail!r} -> {head!r} has {edge['bytes']} bytes of output {key[1]}; {size} "
-                f"were expected, as elsewhere: give the outputs of {tail!r} one size each."
+                f"were expected, as given elsewhere for this output: give each output of {tail!r} "
+                "one size."
             )
         takers = consumers.setdefault(key, {})
         takers[consumer] = takers.get(consumer, True) and bool(edge.get("on_host", False))
@@ -269,14 +271,14 @@ def _of_outputs(
 
 
 def _output(producer: int, edge_number: int, edge: Mapping[str, Any]) -> Output:
-    """An edge that does not say which output it is, is one of its own."""
+    """Return the output of an edge; an edge without `output` is a separate output."""
     return producer, edge.get("output", ("edge", edge_number))
 
 
 def _inputs(
     graph: Any, index_of: Mapping[Any, int], tensor_of: Mapping[Output, int]
 ) -> Inputs | None:
-    """What every op takes, by slot; None unless all nodes and edges of data tell."""
+    """Return the inputs by slot; None if a node has no `num_inputs` or a data edge no `slots`."""
     edges = list(graph.edges(data=True))
     data = [edge for _, _, edge in edges if not edge.get("control")]
     if not all("num_inputs" in node for node in graph.nodes.values()) or not all(
@@ -292,8 +294,8 @@ def _inputs(
         for slot in () if edge.get("control") else edge["slots"]:
             if slot not in range(len(row)) or row[slot] is not None:
                 raise BadInputError(
-                    f"edge {tail!r} -> {head!r} has slot {slot!r}; a number below {len(row)}, the "
-                    f"num_inputs of {head!r}, that no other edge has was expected."
+                    f"edge {tail!r} -> {head!r} has slot {slot!r}; a number below {len(row)} (the "
+                    f"num_inputs of {head!r}) that no other edge uses was expected."
                 )
             row[slot] = tensor_of[_output(index_of[tail], number, edge)]
     return Inputs.build(rows)
@@ -303,7 +305,7 @@ def _edge_bytes(tail: Any, head: Any, edge: Mapping[str, Any]) -> int:
     if "bytes" not in edge:
         raise BadInputError(
             f"edge {tail!r} -> {head!r} has no attribute bytes; the size of the data was expected, "
-            "or control=True if it carries none."
+            "or control=True for an edge without data."
         )
     return _size(f"edge {tail!r} -> {head!r}", "bytes", edge["bytes"])
 
@@ -311,8 +313,8 @@ def _edge_bytes(tail: Any, head: Any, edge: Mapping[str, Any]) -> int:
 def _times(name: Any, node: Mapping[str, Any], default: list[str]) -> Mapping[str, float]:
     if "time_us" not in node:
         raise BadInputError(
-            f"node {name!r} has no attribute time_us; how long it runs was expected, as a number "
-            "or as {kind of device: us}."
+            f"node {name!r} has no attribute time_us; its duration in us was expected, as a number "
+            "or as {device kind: us}."
         )
     given = node["time_us"]
     by_kind = given if isinstance(given, Mapping) else dict.fromkeys(default, given)
@@ -355,8 +357,8 @@ def _shape(where: str, attribute: str, value: object) -> Shape | None:
         return None
     if not isinstance(value, Sequence) or not all(isinstance(d, int | None) for d in value):
         raise BadInputError(
-            f"{where} has {attribute} {value!r}; sizes of dimensions, None where one is open, were "
-            "expected."
+            f"{where} has {attribute} {value!r}; sizes of dimensions were expected, None for an "
+            "open dimension."
         )
     return tuple(value)
 
@@ -369,8 +371,8 @@ def _permitted(graph: Any, machine: Machine) -> np.ndarray[Any, np.dtype[np.bool
             unknown = [device for device in node["devices"] if device not in names]
             if unknown:
                 raise BadInputError(
-                    f"node {name!r} may run on {unknown[0]!r}; one of {', '.join(names)} was "
-                    "expected."
+                    f"node {name!r} has {unknown[0]!r} in its attribute devices; one of "
+                    f"{', '.join(names)} was expected."
                 )
             permitted[op] = [device in node["devices"] for device in names]
     return permitted

@@ -1,4 +1,4 @@
-"""Placements: a device and a rank for every op, by name."""
+"""The file format of placements: a device and a rank for every op, by name."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ class _PlacedOpsSchema(Schema):
     device: list[int]
     """Index into `devices`."""
     rank: list[int]
-    """Place in the order of its device, each from 0 without a gap."""
+    """Position in the execution order of the device: from 0, without a gap."""
 
 
 _Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -38,7 +38,7 @@ _Bytes = Annotated[int, Field(ge=0)]
 
 
 class _PredictedSchema(BaseModel):
-    """What the schedule promises. Other figures are kept as they are."""
+    """Figures of the predicted schedule. Other keys are kept unchanged."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -61,24 +61,27 @@ class PlacementSchema(Extensible):
     """Names of the machine's devices."""
     ops: _PlacedOpsSchema
     plan: dict[str, Any] = {}
-    """How ops are rewritten before they are placed; empty where they are not."""
+    """How ops are rewritten before they are placed; empty if they are not rewritten."""
     parts: dict[str, Any] = {}
-    """Of ops that a plan makes: what they are parts of."""
+    """For ops that the plan adds: the ops of which they are parts."""
     fingerprint: list[str] = []
-    """For each op, a digest of its type and inputs, to tell later which ops changed."""
+    """For each op, a digest of its type and inputs, to find changed ops later."""
     predicted: _PredictedSchema = _PredictedSchema()
 
 
 NEWEST = 2
-OF_A_COARSE_PROFILE = "expand it (pesto_cli.api.expand) if it is of a coarse profile"
+OF_A_COARSE_PROFILE = "expand it (pesto_cli.api.expand) if it was made from a coarse profile"
 
 
 @dataclass(frozen=True)
 class PlacementFile:
-    """A placement by name, as it stands in a file; `match` gives it op by op of a problem.
+    """A placement by op names, as in a file; `match` maps it to the ops of a problem.
 
-    names, device, rank: one entry an op; device indexes `devices`.
-    plan, parts: how ops are rewritten before they are placed; empty where they are not.
+    names, device, rank: one entry for each op; `device` has indices into `devices`.
+    fingerprint: see `fingerprints`; may be empty.
+    provenance: hashes of the profile and the graph, the strategy and its parameters.
+    predicted: figures of the predicted schedule.
+    plan, parts: how ops are rewritten before they are placed; empty if they are not rewritten.
     file_hash: SHA-256 of the unpacked file, empty unless it was read from one.
     """
 
@@ -101,25 +104,25 @@ class PlacementFile:
 
     @property
     def graph_hash(self) -> str | None:
-        """Hash of the graph that was placed, if it is known."""
+        """The hash of the placed graph, or None if it is unknown."""
         return self.provenance.get("graph_hash")
 
     def match(self, problem: Problem) -> Placement:
-        """The placement in the problem's order of ops and devices.
+        """Return the placement in the problem's order of ops and devices.
 
         Raises:
-            BadInputError: it places other ops, or on devices that the machine lacks or that may
-                not run them, or splits a colocation group.
+            BadInputError: the ops are others; the machine lacks a device; a device may not run its
+                ops; or a colocation group is split.
         """
         placed = self.on_machine(problem.graph, problem.machine)
         _check_devices(problem, placed.device)
         return placed
 
     def on_machine(self, graph: OpGraph, machine: Machine) -> Placement:
-        """The placement in the order of a graph's ops, with devices as indices into a machine's.
+        """Return the placement in a graph's order of ops, with device indices of a machine.
 
         Raises:
-            BadInputError: it places other ops, or uses a device that the machine lacks.
+            BadInputError: the ops are others, or the machine lacks a device.
         """
         known = machine.index_of
         for name in self.devices:
@@ -132,10 +135,10 @@ class PlacementFile:
         return Placement(index[placed.device], placed.rank)
 
     def of_graph(self, graph: OpGraph) -> Placement:
-        """The placement in the order of a graph's ops, with devices as indices into `devices`.
+        """Return the placement in a graph's order of ops, with indices into `devices`.
 
         Raises:
-            BadInputError: it places other ops.
+            BadInputError: the placement has other ops than the graph.
         """
         row_of = {name: row for row, name in enumerate(self.names)}
         missing = sorted(set(graph.names) - row_of.keys())
@@ -145,8 +148,8 @@ class PlacementFile:
                 "the placement is of another graph: "
                 + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
                 + ("; " if missing and unknown else "")
-                + (f"it has {len(unknown)} others such as {unknown[0]!r}" if unknown else "")
-                + "; profile and solve this graph to get its own"
+                + (f"it has {len(unknown)} other ops such as {unknown[0]!r}" if unknown else "")
+                + "; profile and solve this graph to get a placement for it"
                 + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
             )
         rows = np.array([row_of[name] for name in graph.names], dtype=np.int64)
@@ -162,8 +165,8 @@ def _check_devices(problem: Problem, device: IntArray) -> None:
         op = int(np.argmax(forbidden))
         able = [names[index] for index in np.flatnonzero(problem.allowed[op])]
         raise BadInputError(
-            f"the placement puts op {graph.names[op]!r} on {names[device[op]]}, where it or its "
-            f"colocation group may not run; one of {', '.join(able)} was expected: solve this "
+            f"the placement puts op {graph.names[op]!r} on {names[device[op]]}, where the op or "
+            f"its colocation group may not run; one of {', '.join(able)} was expected: solve this "
             "profile with these constraints."
         )
     leader = graph.groups.indices[graph.groups.offsets[:-1]][graph.colocation_group]
@@ -181,7 +184,7 @@ def read_placement(path: Path | str) -> PlacementFile:
     """Read a placement.
 
     Raises:
-        BadInputError: the file is missing or damaged, or its columns do not fit each other.
+        BadInputError: the file is missing or damaged, or its columns do not match each other.
     """
     data = read_bytes(path)
     parsed = parse_json(
@@ -196,11 +199,12 @@ def read_placement(path: Path | str) -> PlacementFile:
     if not len(ops.name) == len(ops.device) == len(ops.rank) == len(set(ops.name)):
         raise BadInputError(
             f"{path}: ops.name, device and rank have {len(ops.name)}, {len(ops.device)} and "
-            f"{len(ops.rank)} entries; one of each for every op, names unique, was expected."
+            f"{len(ops.rank)} entries; one entry for each op in all three, and unique names, were "
+            "expected."
         )
     if len(set(parsed.devices)) < len(parsed.devices):
         raise BadInputError(
-            f"{path}: devices are {', '.join(parsed.devices)}; each once was expected."
+            f"{path}: devices are {', '.join(parsed.devices)}; unique names were expected."
         )
     _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
@@ -214,7 +218,8 @@ def read_placement(path: Path | str) -> PlacementFile:
     for device, row in ranks.items():
         if sorted(row) != list(range(len(row))):
             raise BadInputError(
-                f"{path}: ranks on {parsed.devices[device]} are not 0 to {len(row) - 1}, each once."
+                f"{path}: the ranks on {parsed.devices[device]} are not 0 to {len(row) - 1}, each "
+                "once, as expected."
             )
     return PlacementFile(
         devices=parsed.devices,
@@ -254,15 +259,15 @@ def _check_lengths(path: Path | str, parsed: PlacementSchema) -> None:
 def placement(
     profile: Profile, result: Result, parameters: Mapping[str, Any] | None = None
 ) -> PlacementFile:
-    """A result as it stands in a file; `parameters` are those that made it, for the record.
+    """Return the placement file of a result; `parameters` of the strategy go into `provenance`.
 
     Raises:
-        BadInputError: the result is of a rewritten graph.
+        BadInputError: the result is for a rewritten graph.
     """
     if result.solution.is_rewritten:
         raise BadInputError(
-            f"{result.strategy} has {result.problem.num_ops:,} ops of a rewritten graph, which "
-            "cannot be written to a placement; a result of the graph as it is was expected: take "
+            f"{result.strategy} has placed {result.problem.num_ops:,} ops of a rewritten graph, "
+            "which a placement file cannot hold; a result for the original graph was expected: use "
             "another strategy."
         )
     graph, schedule = profile.problem.graph, result.schedule
@@ -306,7 +311,7 @@ def write_placement(path: Path | str, placed: PlacementFile) -> None:
 
 
 def fingerprints(graph: OpGraph) -> list[str]:
-    """A short digest of every op: its type, and what it takes from which op."""
+    """Return a short digest of every op: of its type, its inputs' producers and their bytes."""
     inputs: list[list[str]] = [[] for _ in range(graph.num_ops)]
     for tensor, consumer in zip(
         graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True

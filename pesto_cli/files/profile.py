@@ -1,4 +1,4 @@
-"""Profiles: a problem in one self-contained file."""
+"""The file format of profiles: a problem in one self-contained file."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ from pesto_cli.files.tensorflow_names import labelled
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How measured op times scatter.
+    """The spread of measured op times.
 
-    runs: `[num_ops]`, in how many of the measured steps an op ran.
-    min_us, mean_us, std_us: kind of device -> `[num_ops]` over these steps, NaN where it was not
-        measured on this kind. std_us is that of the population.
+    runs: `[num_ops]`, the number of measured steps in which an op ran.
+    min_us, mean_us, std_us: device kind -> `[num_ops]`, statistics over these steps; NaN where the
+        op was not measured on this kind. `std_us` is the standard deviation of the population.
     """
 
     runs: IntArray
@@ -40,13 +40,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Profile:
-    """A problem and where it comes from.
+    """A problem and its origin.
 
     provenance: graph hash, versions, source of the op times.
-    members: of a coarse problem, the names of the ops in every node.
-    spread: of measured op times.
-    program_device: where the program itself puts each op, as a shell pattern of names of devices,
-        such as `GPU:0` or `worker:1/CPU:*`; empty where it does not say.
+    members: of a coarse problem, the names of the ops in every node; else None.
+    spread: the spread of measured op times; None if they were not measured.
+    program_device: `[num_ops]`, the device that the program assigned, as a shell pattern of device
+        names, such as `GPU:0` or `worker:1/CPU:*`; "" if it assigned none.
     file_hash: SHA-256 of the unpacked file, empty until it is written or read.
     """
 
@@ -66,7 +66,7 @@ class Profile:
 
     @property
     def graph_hash(self) -> str | None:
-        """Hash of the graph that was profiled, if it is known."""
+        """The hash of the profiled graph, or None if it is unknown."""
         return self.provenance.get("graph_hash")
 
 
@@ -77,7 +77,7 @@ def read_profile(path: Path | str) -> Profile:
     """Read a profile.
 
     Raises:
-        BadInputError: the file is missing, damaged, or breaks a rule of graph, costs or machine.
+        BadInputError: the file is missing or damaged, or the graph, times or machine break a rule.
         InfeasibleError: an op or colocation group has no device.
     """
     data = read_bytes(path)
@@ -125,9 +125,9 @@ def _tensors(tensors: TensorsSchema) -> list[Tensor]:
         raise BadInputError(
             "tensors.producer, bytes, consumers and consumer_on_host have "
             f"{', '.join(str(len(column)) for column in columns)} entries; one entry for each "
-            "tensor, and one flag for each consumer, was expected."
+            "tensor in all four, and one flag for each consumer, were expected."
         )
-    # Tensors of one shape share it.
+    # Tensors of equal shape share one tuple.
     shapes = entries("tensors.shape", tensors.shape, num_tensors)
     shape_of = {id(sizes): None if sizes is None else tuple(sizes) for sizes in shapes}
     shape = [shape_of[id(sizes)] for sizes in shapes]
@@ -147,7 +147,8 @@ def _spread(ops: OpsSchema) -> Spread | None:
         for name, table in tables.items():
             if table:
                 raise BadInputError(
-                    f"ops.{name} without ops.runs; how often each op ran was expected with it."
+                    f"there is ops.{name} without ops.runs; ops.runs, the number of runs of each "
+                    "op, was expected with it."
                 )
         return None
     columns = {
@@ -156,8 +157,8 @@ def _spread(ops: OpsSchema) -> Spread | None:
     for name, column in {"runs": ops.runs, **columns}.items():
         if len(column) != len(ops.name):
             raise BadInputError(
-                f"ops.{name} has {len(column)} entries where {len(ops.name)} were expected: one "
-                "for each op."
+                f"ops.{name} has {len(column)} entries, {len(ops.name)} were expected: one for "
+                "each op."
             )
     runs = np.array(ops.runs, dtype=np.int64)
     return Spread(runs, **{name: _columns(table) for name, table in tables.items()})
@@ -168,7 +169,7 @@ def _program_device(ops: OpsSchema) -> list[str] | None:
         return None
     if len(ops.program_device) != len(ops.name):
         raise BadInputError(
-            f"ops.program_device has {len(ops.program_device)} entries where {len(ops.name)} were "
+            f"ops.program_device has {len(ops.program_device)} entries, {len(ops.name)} were "
             "expected: one for each op."
         )
     return [name or "" for name in ops.program_device]
@@ -182,7 +183,7 @@ def _columns(table: Mapping[str, Sequence[Cost]]) -> dict[str, FloatArray]:
 
 
 def write_profile(path: Path | str, profile: Profile) -> None:
-    """Write a profile; `.gz` packs it."""
+    """Write a profile; it is packed if the path ends in `.gz`."""
     problem, graph = profile.problem, profile.problem.graph
     offsets = graph.consumer_offsets.tolist()
     consumers, on_host = graph.consumers.tolist(), graph.consumer_on_host.tolist()
@@ -225,7 +226,7 @@ def write_profile(path: Path | str, profile: Profile) -> None:
 
 
 def _labels_json(labels: Labels) -> dict[str, Any]:
-    """Columns that say something."""
+    """Return the columns that have a value other than a default."""
     return {
         name: repeated_json(column)
         for name, column in labels.texts().items()

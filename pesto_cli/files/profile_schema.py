@@ -1,4 +1,4 @@
-"""The columns of a profile as they stand in its file; docs/schemas has them as JSON Schema."""
+"""The columns of a profile in its file; docs/schemas has them as JSON Schema."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,13 +9,13 @@ from pesto_cli.files.repeated import ShapeColumn, TextColumn
 from pesto_cli.files.storage import Extensible
 
 NEWEST = 2
-# Far above any tensor, and low enough that the sum over a graph stays an int64.
+# Far above any tensor, and low enough that the sum over a graph fits into an int64.
 MAX_TENSOR_BYTES = 2**45
 
 Cost = float | None
 _NonNegativeCost = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 _Bytes = Annotated[int, Field(ge=0, le=MAX_TENSOR_BYTES)]
-_Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph says what is wrong with -1
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]  # OpGraph refuses -1 with a better message
 
 
 class OpsSchema(Extensible):
@@ -24,7 +24,7 @@ class OpsSchema(Extensible):
     name: list[str]
     """Unique; a path of scopes with `/` between them."""
     time_us: dict[str, list[Cost]]
-    """By kind of device, at speed 1; null where this kind cannot run the op."""
+    """By device kind, at speed 1; null where this kind cannot run the op."""
     type: list[str] | None = None
     """Op types, for people to read."""
     role: TextColumn | None = None
@@ -32,33 +32,33 @@ class OpsSchema(Extensible):
     phase: TextColumn | None = None
     """`forward`, `backward` or `update`."""
     compound: TextColumn | None = None
-    """What stands for a body of ops: `loop`, `conditional`, `call`; else null."""
+    """For an op that stands for a body of ops: `loop`, `conditional` or `call`; else null."""
     scope: TextColumn | None = None
-    """The scopes of the model that an op belongs to; null where these are the ones in its name."""
+    """The scopes of the model that an op belongs to; null if they are the scopes in its name."""
     repetition: TextColumn | None = None
-    """The scopes that tell repetitions of the same ops apart (`step_3`), or null."""
+    """The scopes that distinguish repetitions of the same ops (`step_3`), or null."""
     forward_op: TextColumn | None = None
     """Name of the op whose gradient an op computes, or null."""
     inputs: list[list[_Index | None]] | None = None
-    """By slot, the tensors that an op takes; null for what is no tensor of the profile."""
+    """The input tensors of an op by slot; null for an input that is no tensor of the profile."""
     colocation_group: list[int | str | None] | None = None
-    """Ops of one group share a device; null is alone."""
+    """Ops of one group share a device; null for a group of one op."""
     resident_bytes: list[_Bytes] | None = None
-    """Kept throughout the step: variables and slots."""
+    """Bytes held throughout the step: variables and slots."""
     alias_of: list[_Index | None] | None = None
-    """The op in whose memory the outputs lie, or null."""
+    """The op whose memory holds the outputs, or null."""
     members: list[list[str]] | None = None
     """Of a coarse profile: the ops in each node."""
     program_device: list[str | None] | None = None
-    """Where the program itself puts an op, as a shell pattern of names of devices, or null."""
+    """The device that the program assigned to the op: a shell pattern of device names, or null."""
     runs: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
-    """Measured: in how many steps the op ran."""
+    """Measured: the number of steps in which the op ran."""
     min_us: dict[str, list[_NonNegativeCost]] = {}
-    """Measured, by kind of device: the least time."""
+    """Measured, by device kind: the least time."""
     mean_us: dict[str, list[_NonNegativeCost]] = {}
-    """Measured, by kind of device: the mean."""
+    """Measured, by device kind: the mean."""
     std_us: dict[str, list[_NonNegativeCost]] = {}
-    """Measured, by kind of device: the standard deviation of the population."""
+    """Measured, by device kind: the standard deviation of the population."""
 
 
 class TensorsSchema(Extensible):
@@ -69,11 +69,11 @@ class TensorsSchema(Extensible):
     bytes: list[_Bytes]
     """Size of the data."""
     consumers: list[list[_Index]]
-    """The ops that take the tensor."""
+    """The ops that consume the tensor."""
     consumer_on_host: list[list[bool]] | None = None
-    """Whether the data that a consumer takes is in host memory at both ends: it is a signal."""
+    """For each consumer, whether the data is in host memory at both endpoints (a signal)."""
     shape: ShapeColumn | None = None
-    """Sizes of the dimensions, null where one is open; null where their number is not known."""
+    """Sizes of the dimensions, null for an open one; null if their number is unknown."""
     dtype: TextColumn | None = None
     """Type of the elements, such as `float32`, or null."""
 
@@ -85,7 +85,7 @@ class ProfileSchema(Extensible):
 
     format: Literal["pesto-profile"]
     version: Literal[1, 2]
-    """Of version 1, `role` to `forward_op` are derived from TensorFlow's op types and names."""
+    """For version 1, `role` to `forward_op` are derived from TensorFlow's op types and names."""
     provenance: dict[str, Any] = {}
     """For the record: hash of the graph, versions, source of the op times."""
     machine: MachineSchema

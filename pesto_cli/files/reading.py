@@ -1,4 +1,4 @@
-"""Files and pipes, read whole: unpacked, and up to a limit."""
+"""Reads whole files and pipes: unpacks gzip, and refuses inputs above a limit."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ _limit: ContextVar[int] = ContextVar("max_input_bytes", default=MAX_INPUT_BYTES)
 
 @contextmanager
 def input_limit(num_bytes: int) -> Iterator[None]:
-    """Refuse, as long as the context lasts, to read inputs of more bytes; else of more than 4 GB.
+    """Set the largest input that is read, in bytes, within this context; the default is 4 GB.
 
     Example:
         >>> with input_limit(8 * 10**9):
@@ -33,28 +33,28 @@ def input_limit(num_bytes: int) -> Iterator[None]:
 
 
 def max_input_bytes() -> int:
-    """The limit that holds here."""
+    """Return the limit on inputs in this context, in bytes."""
     return _limit.get()
 
 
 def check_input_size(path: Path | str, num_bytes: int, has: str = "has") -> None:
-    """Refuse an input above the limit; `has` joins the path with the size.
+    """Refuse an input above the limit; `has` is the verb of the message.
 
     Raises:
-        BadInputError: it is larger.
+        BadInputError: the input has more bytes than the limit.
     """
     if num_bytes > max_input_bytes():
         raise BadInputError(
-            f"{path} {has} more than the {max_input_bytes():,} bytes that are read at most; give a "
+            f"{path} {has} more than {max_input_bytes():,} bytes, the limit for inputs; give a "
             "smaller input, or a higher limit: pesto --max-input SIZE COMMAND ..."
         )
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """The content of a file or pipe, unpacked if it is gzip.
+    """Return the content of a file or pipe, unpacked if it is gzip.
 
     Raises:
-        BadInputError: the file is missing, unreadable, above the limit or a truncated gzip.
+        BadInputError: the file is missing, unreadable, above the limit or damaged gzip.
     """
     try:
         data = content(path)
@@ -71,10 +71,10 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def content(path: Path | str) -> bytes:
-    """The content of a file or pipe as it is.
+    """Return the content of a file or pipe, without unpacking.
 
     Raises:
-        BadInputError: it is a device, which may have no end, or above the limit.
+        BadInputError: it is a device, whose data may be endless, or above the limit.
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
@@ -82,7 +82,7 @@ def content(path: Path | str) -> bytes:
         if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
             raise BadInputError(f"{path} is a device; a file or a pipe was expected.")
         check_input_size(path, found.st_size)
-        data = io.BytesIO()  # of which getvalue() makes no copy
+        data = io.BytesIO()  # its getvalue() makes no copy
         while chunk := file.read(CHUNK_BYTES):
             data.write(chunk)
             check_input_size(path, data.tell())
@@ -90,7 +90,7 @@ def content(path: Path | str) -> bytes:
 
 
 def _unpacked(path: Path | str, data: bytes) -> bytes:
-    """What gzip data unpacks to, which is measured first, so that too much takes no memory."""
+    """Return unpacked gzip data; its size is checked first, without keeping the data in memory."""
     num_bytes = 0
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -100,5 +100,5 @@ def _unpacked(path: Path | str, data: bytes) -> bytes:
 
 
 def of_a_graph(path: Path | str) -> str:
-    """What to do with a graph that was given for something else."""
+    """Return the remedy for a graph that was given in place of another input."""
     return f"Profile the graph first: pesto profile {path} -m MACHINE -o PROFILE"

@@ -1,4 +1,4 @@
-"""Columns whose entries repeat: a list of the distinct values, and for each row which one it is."""
+"""Columns with repeated entries: a list of distinct values, and an index into it for each row."""
 
 from collections.abc import Hashable, Sequence
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ class RepeatedTexts(Schema):
 
 
 class RepeatedShapes(Schema):
-    """The same of shapes."""
+    """A column of shapes as distinct values and, for each row, the index of its value."""
 
     values: list[Sizes | None]
     index: list[_Place]
@@ -42,10 +42,10 @@ ShapeColumn = Annotated[
 
 
 def entries(name: str, column: TextColumn | ShapeColumn | None, num_rows: int) -> list[Any]:
-    """The entries of a column, one for each row; None throughout if there is no column.
+    """Return the entries of a column, one for each row; all None if there is no column.
 
     Raises:
-        BadInputError: there are not as many, or an index is none of a value.
+        BadInputError: the number of entries is not `num_rows`, or an index is out of range.
     """
     if column is None:
         return [None] * num_rows
@@ -56,14 +56,14 @@ def entries(name: str, column: TextColumn | ShapeColumn | None, num_rows: int) -
     values, last = column.values, max(column.index, default=-1)
     if last >= len(values):
         raise BadInputError(
-            f"{name}.index has {last}; an index below {len(values)}, the number of values, "
+            f"{name}.index has {last}; an index below the number of values, {len(values)}, "
             "was expected."
         )
     return [values[place] for place in column.index]
 
 
 def repeated_json(column: Sequence[Hashable]) -> dict[str, Any]:
-    """A column as it stands in a file, values in order of appearance."""
+    """Return a column in its form for files, with values in order of appearance."""
     place: dict[Hashable, int] = {}
     index = [place.setdefault(value, len(place)) for value in column]
     return {"values": list(place), "index": index}

@@ -1,6 +1,6 @@
 """JSON Schemas of the formats, for programs that write or check these files.
 
-`python -m pesto_cli.files.schemas docs/schemas` makes them again.
+`python -m pesto_cli.files.schemas docs/schemas` writes them.
 """
 
 import json
@@ -25,12 +25,12 @@ SCHEMAS: Mapping[str, type[BaseModel]] = {
     "constraints": ConstraintsSchema,
     "comm": CommSchema,
 }
-# Of names of classes, what makes the names of definitions longer than needed.
+# Names of schema classes; only the captured part is used as the name of a definition.
 CLASS_NAME = re.compile(r"\b_?([A-Z][A-Za-z]*)Schema\b")
 
 
 def schema_files() -> dict[str, str]:
-    """Name and content of every file."""
+    """Return name -> content of every schema file."""
     return {f"{name}.schema.json": _text(schema) for name, schema in SCHEMAS.items()}
 
 

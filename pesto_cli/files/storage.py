@@ -1,4 +1,4 @@
-"""Writing JSON, and parsing JSON and TOML with one clear message for a bad one."""
+"""Writes JSON, and parses JSON and TOML with one clear message for a malformed file."""
 
 import gzip
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pesto_cli.errors import BadInputError, likely
+from pesto_cli.errors import BadInputError, did_you_mean
 from pesto_cli.files.reading import of_a_graph, read_bytes
 from pesto_cli.files.writing import atomic_write
 
@@ -20,15 +20,15 @@ GRAPH_SUFFIXES = (".meta", ".pb", ".pbtxt")
 
 
 def sha256(data: bytes) -> str:
-    """Hex digest."""
+    """Return the SHA-256 of some data as a hex digest."""
     return hashlib.sha256(data).hexdigest()
 
 
 def dumps(value: dict[str, Any]) -> bytes:
-    """JSON with one top-level entry a line, so that files diff by part.
+    """Return JSON with one line for each top-level entry, so that a diff shows which part changed.
 
-    A path that is no UTF-8 has halves of surrogate pairs in Python. `loads` refuses these, so each
-    becomes a `?`.
+    In Python, a path that is not UTF-8 has lone surrogates. `loads` refuses them, so each is
+    written as `?`.
     """
     text = _entry_by_entry(value)
     if SURROGATE.search(text):
@@ -50,18 +50,18 @@ def write_json(path: Path | str, value: dict[str, Any]) -> None:
     atomic_write(path, data)
 
 
-# How git marks where one side of a merge begins.
+# Git's marker at the start of a merge conflict.
 CONFLICT = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
 class Schema(BaseModel):
-    """Unknown keys are errors: a misspelt option must not be ignored in silence."""
+    """A table in which unknown keys are errors: a misspelt key must not be ignored silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class Extensible(BaseModel):
-    """A table that may carry columns that this version does not read."""
+    """A table that may have more columns than this version reads."""
 
     model_config = ConfigDict(extra="ignore", strict=True, use_attribute_docstrings=True)
 
@@ -72,7 +72,13 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def parse_json(
     path: Path | str, data: bytes, form: str, what: str, schema: type[_Model], newest: int = 1
 ) -> _Model:
-    """Parse a JSON format up to version `newest`; `what`: what was expected, and how to make it."""
+    """Parse a JSON file of the format `form`, in version 1 to `newest`.
+
+    what: the expected file and the command that makes it, for error messages.
+
+    Raises:
+        BadInputError: the file has another format or version, or breaks the schema.
+    """
     try:
         value = loads(data)
     except ValueError as error:
@@ -82,17 +88,17 @@ def parse_json(
             ) from None
         if CONFLICT.search(data):
             raise BadInputError(
-                f"{path} has the conflict marks of a merge; a {what} was expected: take either "
-                "side whole (git checkout --ours or --theirs), or make it again."
+                f"{path} has the conflict markers of a merge; a {what} was expected: take one "
+                "side completely (git checkout --ours or --theirs), or make the file again."
             ) from None
-        kind = "cut short or damaged" if data[:1] == b"{" else "not JSON"
+        kind = "truncated or damaged" if data[:1] == b"{" else "not JSON"
         raise BadInputError(
             f"{path} is {kind} ({error}); a {what} was expected: make it again."
         ) from None
     named = value.get("format") if isinstance(value, dict) else None
     if named != form:
         found = "no format" if named is None else f"format {named!r}"
-        raise BadInputError(f"{path} has {found} where {form!r} was expected: give a {what}.")
+        raise BadInputError(f"{path} has {found}, {form!r} was expected: give a {what}.")
     if value.get("version") not in range(1, newest + 1):
         versions = "version 1" if newest == 1 else f"versions 1 to {newest}"
         raise BadInputError(
@@ -103,23 +109,23 @@ def parse_json(
 
 
 def _is_graph(path: Path, data: bytes) -> bool:
-    """By its name, or by how it begins: as a protocol buffer does with nodes in it, or as text."""
+    """Return whether a file is a graph, by its name or by its first bytes, binary or text."""
     if path.suffix in GRAPH_SUFFIXES or data.lstrip().startswith((b"node {", b"meta_info_def {")):
         return True
     return data[:1] == b"\n" and any(op in data for op in (b"NoOp", b"Const", b"Placeholder"))
 
 
-# Deeper than any format, and far from where recursion ends.
+# Deeper than any of the formats, and far below Python's recursion limit.
 MAX_DEPTH = 100
-# Half of a surrogate pair, if none of the other half stands beside it.
+# One half of a surrogate pair; a lone one cannot be encoded.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON whose texts and nesting can also be written and printed.
+    """Parse JSON; refuse values that could not be written or printed again.
 
     Raises:
-        ValueError: it is damaged, or nested too deeply, or a text has half of a surrogate pair.
+        ValueError: the JSON is damaged or nested too deeply, or a text has a lone surrogate.
     """
     try:
         text = data.decode(json.detect_encoding(data))
@@ -138,11 +144,11 @@ def loads(data: bytes) -> Any:
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number in JSON; null was expected where there is none")
+    raise ValueError(f"{word} is not a number in JSON; null was expected for a missing number")
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the lists and tables within a value, level by level, itself first."""
+    """Yield the lists and tables of each nesting level of a value, beginning with the value."""
     level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
         if not level:
@@ -162,9 +168,13 @@ def _too_deep() -> ValueError:
 
 
 def validate(
-    path: Path | str, value: Any, schema: type[_Model], remedy: str = "mend this entry"
+    path: Path | str, value: Any, schema: type[_Model], remedy: str = "correct this entry"
 ) -> _Model:
-    """Check a parsed file against its schema; the message names the first entry that breaks it."""
+    """Return a parsed file as its schema.
+
+    Raises:
+        BadInputError: an entry breaks the schema; the message names the first one.
+    """
     try:
         return schema.model_validate(value)
     except ValidationError as error:
@@ -175,14 +185,14 @@ def validate(
             known = _keys(schema, table)
             raise BadInputError(
                 f"{path}: {where} is an unknown key; one of {', '.join(known)} was expected."
-                f"{likely(key, known)}"
+                f"{did_you_mean(key, known)}"
             ) from None
         found = "" if first["type"] == "missing" else f" (found {str(first['input'])[:60]})"
         raise BadInputError(f"{path}: {where}: {first['msg']}{found}; {remedy}.") from None
 
 
 def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
-    """The keys that a table may have; `table` is the way to it, through keys, indices and names."""
+    """Return the keys that a table may have; `table` is the path to it, of keys and indices."""
     for part in table:
         field = schema.model_fields.get(part)
         for inner in () if field is None else (field.annotation, *get_args(field.annotation)):
@@ -191,7 +201,7 @@ def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
     return tuple(schema.model_fields)
 
 
-# A key of many parts, for which `tomllib` takes the square of their number.
+# A dotted key of many parts; the time of `tomllib` is quadratic in their number.
 LONG_KEY = re.compile(
     r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)"""
     f"{{{MAX_DEPTH}}}",
@@ -205,14 +215,14 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         return _parsed_toml(read_bytes(path).decode())
     except UnicodeDecodeError:
         raise BadInputError(
-            f"{path} is not TOML but binary data; a text file was expected: give another one."
+            f"{path} is binary data, not TOML; a text file was expected: give another file."
         ) from None
     except ValueError as error:
-        raise BadInputError(f"{path} is not TOML: {error}; mend it there.") from None
+        raise BadInputError(f"{path} is not TOML: {error}; correct it there.") from None
 
 
 def _parsed_toml(text: str) -> dict[str, Any]:
-    """Raise ValueError for what TOML has no room for: numbers beyond 64 bits, and deep nesting."""
+    """Parse TOML; raise ValueError for numbers of more than 64 bits and for deep nesting."""
     if LONG_KEY.search(text):
         raise _too_deep()
     try:

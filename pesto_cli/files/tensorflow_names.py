@@ -1,13 +1,12 @@
-"""What the types and names of TensorFlow's ops say of them, for graphs and for old profiles.
+"""Labels derived from the types and names of TensorFlow's ops, for graphs and for old profiles.
 
-TensorFlow puts the name of an op into those of its gradients and updates:
+TensorFlow's names of gradients and updates contain the name of the forward op:
 
     layer_0/step_3/MatMul                           a forward op
     gradients/layer_0/step_3/MatMul_grad/MatMul_1   its gradient; `gradient_tape/...` in eager code
     train/update_layer_0/kernel/ResourceApplyAdam   the update of a variable of `layer_0`
 
-Profiles of version 1 have no labels, so reading one derives them by the same rules as reading a
-GraphDef does.
+Profiles of version 1 have no labels. They are derived by the same rules as for a GraphDef.
 """
 
 import re
@@ -42,12 +41,12 @@ _UPDATES = re.compile(
 )
 _GRADIENTS = re.compile(r"gradient(s|_tape)(_\d+)?")
 _GRADIENT_OF = re.compile(r"_grad(_\d+)?$")
-_UPDATE_OF = "update_"  # what v1 optimisers put before a variable's name
+_UPDATE_OF = "update_"  # prefix that v1 optimisers put before a variable's name
 _TIME = re.compile(r"(time_?step|step|time|t)_?\d+")
 
 
 def labelled(graph: OpGraph) -> OpGraph:
-    """The graph with the labels that types and names give; others are not kept."""
+    """Return the graph with the labels that follow from its types and names, and no others."""
     scopes = _scopes_of(graph.names)
     phase = _behind_gradients(graph, [scope.phase for scope in scopes])
     return graph.labelled(
@@ -73,7 +72,7 @@ def _by_type(types: Sequence[str], number: Mapping[str, int]) -> IntArray:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What the scopes in a name say of the op; see `Labels`."""
+    """The labels that follow from the scopes in an op's name; see `Labels`."""
 
     phase: Phase
     scope: str | None
@@ -88,9 +87,10 @@ def _scopes_of(names: Sequence[str]) -> list[_Scope]:
 
 
 def _scope(scopes: Sequence[str], roots: Set[str]) -> _Scope:
-    """What follows the last scope of gradients or of an update is the model's.
+    """Return the labels of an op with these scopes.
 
-    `layer_0/update_gate` is no update for want of a scope `gate`.
+    The scopes after the last scope of gradients or of an update are scopes of the model.
+    `layer_0/update_gate` is no update if the model has no outermost scope `gate`.
     """
     phase, inner = Phase.FORWARD, None
     for place, scope in enumerate(scopes):
@@ -106,7 +106,7 @@ def _scope(scopes: Sequence[str], roots: Set[str]) -> _Scope:
 
 
 def _behind_gradients(graph: OpGraph, by_name: Sequence[Phase]) -> IntArray:
-    """`[num_ops]`: the phase; what comes after a gradient and is none belongs to the updates."""
+    """Return the phase of each op, `[num_ops]`; other ops after a gradient belong to the update."""
     phase = np.array(by_name, dtype=np.int64)
     waiting = np.flatnonzero(phase == Phase.BACKWARD).tolist()
     offsets, heads = graph.successors.offsets.tolist(), graph.successors.indices.tolist()
@@ -122,7 +122,7 @@ def _behind_gradients(graph: OpGraph, by_name: Sequence[Phase]) -> IntArray:
 
 
 def _forward_ops(graph: OpGraph, phase: IntArray) -> tuple[str | None, ...]:
-    """`[num_ops]`: the forward op that a gradient is named after, or None."""
+    """Return the forward op in the name of each gradient, or None, `[num_ops]`."""
     found: list[str | None] = [None] * graph.num_ops
     is_forward = phase == Phase.FORWARD
     for op in np.flatnonzero(phase == Phase.BACKWARD).tolist():
@@ -133,7 +133,7 @@ def _forward_ops(graph: OpGraph, phase: IntArray) -> tuple[str | None, ...]:
 
 
 def _named_after(graph: OpGraph, is_forward: BoolArray, path: Sequence[str]) -> str | None:
-    """The forward op of the longest name that the path of a gradient begins with, or None."""
+    """Return the forward op whose name is the longest prefix of a gradient's path, or None."""
     for end in range(len(path), 0, -1):
         name = "/".join(path[:end])
         for candidate in (name, _GRADIENT_OF.sub("", name)):

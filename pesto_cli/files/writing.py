@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, with the mode and owner that they had."""
+"""Atomic writes of files; a replaced file keeps its mode and owner."""
 
 import contextlib
 import errno
@@ -14,27 +14,28 @@ from pathlib import Path
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.files.destination import Destination, destination
 
-# Of a name of up to 255 bytes, as many characters as leave room for the rest of a temporary one.
+# Characters of the file name and of the host name in the name of a temporary file, which may have
+# 255 bytes.
 NAMED_CHARACTERS = 25
-# How the name of a temporary file ends.
+# The end of the name of a temporary file.
 ENDING = re.compile(r"[0-9a-f]{16}\.tmp")
 ATTEMPTS = 100
-# Extended attributes that are kept: the access control list, the label of SELinux, the user's own.
+# Extended attributes that are kept: access control list, SELinux label, the user's own attributes.
 ACCESS_LIST = "system.posix_acl_access"
 KEPT_ATTRIBUTES = (ACCESS_LIST, "security.selinux", "user.")
 
 
 def atomic_write(path: Path | str, data: bytes) -> None:
-    """Write a file whole or not at all; a link is followed, a pipe or device is written to.
+    """Write a file completely or not at all; follow links; write to pipes and devices directly.
 
-    A file that is replaced keeps its mode without the set-user-ID and set-group-ID bits and, where
-    the system permits it, its owner, group, access control list and extended attributes. A new one
-    has what the umask leaves.
+    A replaced file keeps its mode (without the set-user-ID and set-group-ID bits) and, if the
+    system permits it, its owner, group, access control list and extended attributes. The mode of a
+    new file follows from the umask.
 
     Raises:
-        BadInputError: as of `destination`.
-        BrokenPipeError: the reader of a pipe has left.
-        EnvironmentFailedError: the file system refused.
+        BadInputError: see `destination`.
+        BrokenPipeError: the reader of a pipe has closed it.
+        EnvironmentFailedError: the file system refused to write.
     """
     place = destination(path)
     try:
@@ -55,7 +56,7 @@ def _replace(place: Destination, data: bytes) -> None:
     _sweep(place.path)
     temporary, handle = _temporary(place.path)
     try:
-        # A file system may refuse the data only as it is closed. The handle keeps the lock.
+        # Some file systems report an error only at close. The original handle keeps the lock.
         with os.fdopen(os.dup(handle), "wb") as file:
             file.write(data)
         with contextlib.suppress(FileNotFoundError):
@@ -70,9 +71,9 @@ def _replace(place: Destination, data: bytes) -> None:
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """A new file beside a path, open and locked for as long as its writer lives.
+    """Create a file next to a path, open and locked until its writer ends.
 
-    Others may not read it before its mode is that of the file in whose place it is written.
+    If it replaces a file, only its owner may read it until it has the mode of that file.
     """
     mode = 0o600 if path.exists() else 0o666
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -81,17 +82,17 @@ def _temporary(path: Path) -> tuple[Path, int]:
         handle = os.open(temporary, flags, mode)
         if _locked(handle) is not False and os.fstat(handle).st_nlink:
             return temporary, handle
-        os.close(handle)  # another process had swept it away before it was locked
-    raise BlockingIOError(errno.EAGAIN, "other processes remove the file before it is whole")
+        os.close(handle)  # another process removed it before it was locked
+    raise BlockingIOError(errno.EAGAIN, "other processes remove the file before it is complete")
 
 
 def _beginning(path: Path) -> str:
-    """Of the names of files that this host writes in place of one, until they are whole."""
+    """Return the first part of the names of this host's temporary files for a path."""
     return f".{path.name[:NAMED_CHARACTERS]}.{platform.node()[:NAMED_CHARACTERS]}."
 
 
 def _locked(handle: int) -> bool | None:
-    """Lock a file; False if another process holds the lock, None if there are no locks here."""
+    """Lock a file; return False if another process holds the lock, None if locks do not exist."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -102,14 +103,15 @@ def _locked(handle: int) -> bool | None:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what processes left behind that were killed as they wrote this file.
+    """Remove temporary files of processes that were killed while they wrote this file.
 
-    Their locks went with them. Process numbers would not tell: a container has its own.
+    Such a file is not locked any more. Process numbers in the name would not help, because each
+    container has its own.
     """
     beginning = _beginning(path)
     for left in path.parent.glob(f"{glob.escape(beginning)}*"):
         if ENDING.fullmatch(left.name.removeprefix(beginning)):
-            with contextlib.suppress(OSError):  # somebody else's, or gone
+            with contextlib.suppress(OSError):  # it is somebody else's, or does not exist any more
                 _remove_unless_locked(left)
 
 
@@ -123,10 +125,10 @@ def _remove_unless_locked(left: Path) -> None:
 
 
 def _keep_access(path: Path, handle: int) -> None:
-    """Give a file the mode, owner and attributes of the one that it replaces.
+    """Give a new file the mode, owner and attributes of the file that it replaces.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no file to replace.
     """
     before = path.stat()
     mode = stat.S_IMODE(before.st_mode) & 0o777
@@ -136,17 +138,17 @@ def _keep_access(path: Path, handle: int) -> None:
             break
     if os.fstat(handle).st_gid == before.st_gid:
         _keep_attributes(path, handle)
-    else:  # another group: it may do what everybody may
+    else:  # the group is another one: it gets the rights of everybody
         mode &= 0o707 | (mode & 0o007) << 3
     os.fchmod(handle, mode)
 
 
 def _keep_attributes(path: Path, handle: int) -> None:
-    if not hasattr(os, "listxattr"):  # only Linux has it
+    if not hasattr(os, "listxattr"):  # only Linux has this function
         return
-    with contextlib.suppress(OSError):  # a folder may give new files an access list
+    with contextlib.suppress(OSError):  # the folder may have given the new file an access list
         os.removexattr(handle, ACCESS_LIST)
-    with contextlib.suppress(OSError):  # a file system without attributes
+    with contextlib.suppress(OSError):  # the file system may have no attributes
         for name in os.listxattr(path):
             if name.startswith(KEPT_ATTRIBUTES):
                 with contextlib.suppress(OSError):

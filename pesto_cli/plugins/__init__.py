@@ -1,9 +1,9 @@
-"""What installed packages add to pesto, by entry points of their metadata.
+"""Plug-ins: objects that installed packages add to pesto by entry points in their metadata.
 
     [project.entry-points."pesto.strategies"]
     least-loaded = "my_package.strategies:least_loaded"
 
-To add a group: a line in `GROUPS`, and the `Registry` that it names.
+To add a group, add a line to `GROUPS` and create the `Registry` that it names.
 """
 
 from pesto_cli.plugins.installed import GROUPS as GROUPS

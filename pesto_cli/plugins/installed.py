@@ -1,6 +1,6 @@
-"""The plug-ins that are installed, as the metadata of their packages names them.
+"""The installed plug-ins, found in the metadata of their packages.
 
-Finding them imports no code of theirs. The format is that of
+Finding them imports no code of the packages. The format is that of
 https://packaging.python.org/en/latest/specifications/entry-points/.
 """
 
@@ -21,14 +21,14 @@ NAME = re.compile(r"\w[\w.-]*")
 
 
 class UnusableError(Exception):
-    """Why a plug-in cannot be used, in words that follow its name."""
+    """A plug-in cannot be used; the message continues a sentence that begins with its name."""
 
 
 @dataclass(frozen=True)
 class Group:
     """A group of entry points.
 
-    what: one of them, in words. registry: where they are collected, as `module:object`.
+    what: the noun for one plug-in of the group. registry: the group's registry, `module:object`.
     """
 
     what: str
@@ -47,8 +47,8 @@ GROUPS: Mapping[str, Group] = {
 class PlugIn:
     """An entry point of an installed package.
 
-    reference: `module:object`. package: its name and version. trouble: why it cannot be used, as
-    far as metadata tells; else empty.
+    reference: `module:object`. package: its name and version.
+    trouble: why it cannot be used, as found in metadata alone; "" if nothing was found.
     """
 
     group: str
@@ -59,18 +59,18 @@ class PlugIn:
 
     @property
     def what(self) -> str:
-        """What it adds, in words."""
+        """The noun for its kind, such as "strategy"."""
         return GROUPS[self.group].what if self.group in GROUPS else "plug-in"
 
     def __str__(self) -> str:
-        """In words."""
+        """Return its kind, name and package."""
         return f"{self.what} {self.name!r} of {self.package}"
 
     def load(self) -> object:
-        """Import what it refers to.
+        """Import the object of the entry point.
 
         Raises:
-            UnusableError: that failed, or there is trouble with its metadata.
+            UnusableError: the import failed, or its metadata are wrong.
         """
         if self.trouble:
             raise UnusableError(self.trouble)
@@ -80,14 +80,14 @@ class PlugIn:
             raise UnusableError(f"cannot be loaded: {in_words(error)}") from error
 
     def failed(self, why: str) -> EnvironmentFailedError:
-        """The error for the user of one that cannot be used."""
+        """Return the error that reports to the user why this plug-in cannot be used."""
         return EnvironmentFailedError(
             f"{self} ({self.reference}) {why}; update the package, or uninstall it."
         )
 
 
 def in_words(error: BaseException) -> str:
-    """Its type, the first line of its message, and where it was raised."""
+    """Return the type of an error, the first line of its message, and its file and line."""
     words = [type(error).__name__, *str(error).splitlines()[:1]]
     frames = extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
@@ -95,12 +95,12 @@ def in_words(error: BaseException) -> str:
 
 
 def plug_ins() -> tuple[PlugIn, ...]:
-    """All that are installed, in the order of `sys.path`."""
+    """Return all installed plug-ins, in the order of `sys.path`."""
     return _plug_ins(tuple(sys.path))
 
 
 def offered(group: str, taken: Container[str] = ()) -> tuple[PlugIn, ...]:
-    """Those of a group without trouble, whose names are not taken."""
+    """Return the plug-ins of a group without `trouble` whose names are not in `taken`."""
     return tuple(
         each
         for each in plug_ins()
@@ -110,7 +110,7 @@ def offered(group: str, taken: Container[str] = ()) -> tuple[PlugIn, ...]:
 
 @lru_cache(maxsize=4)
 def _plug_ins(path: tuple[str, ...]) -> tuple[PlugIn, ...]:
-    """Those of packages on a path; of two versions of a package the first one counts."""
+    """Return the plug-ins of the packages on a path; of two versions of a package, the first."""
     found: dict[str, tuple[PlugIn, ...]] = {}
     for distribution in metadata.distributions(path=list(path)):
         if entries := tuple(_of(distribution)):
@@ -125,11 +125,11 @@ def _plug_ins(path: tuple[str, ...]) -> tuple[PlugIn, ...]:
 
 
 def _of(distribution: metadata.Distribution) -> Iterator[PlugIn]:
-    """The plug-ins of a package; most packages have none."""
+    """Yield the plug-ins of a package; most packages have none."""
     try:
         text = distribution.read_text("entry_points.txt") or ""
         points = [*distribution.entry_points] if "pesto." in text else []
-    except Exception as error:  # whatever a package has in there
+    except Exception as error:  # metadata of a package can be malformed in any way
         why = f"cannot be read: {in_words(error)}"
         yield PlugIn("", "entry_points.txt", "its metadata", _package(distribution), why)
         return
@@ -154,7 +154,7 @@ def _trouble(point: metadata.EntryPoint) -> str:
 
 
 def _ambiguous(plug_in: PlugIn, entries: tuple[PlugIn, ...]) -> PlugIn:
-    """It, with the trouble that others have its name, too."""
+    """Return the plug-in, with the trouble that other packages use the same name."""
     same = [e for e in entries if (e.group, e.name) == (plug_in.group, plug_in.name)]
     others = " and ".join(each.package for each in same if each is not plug_in)
     return replace(plug_in, trouble=f"has the same name as that of {others}")

@@ -1,4 +1,4 @@
-"""Named objects of one kind: pesto's own, and those of installed packages."""
+"""Registries of named objects of one kind: built-in objects, and those of installed packages."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -21,29 +21,30 @@ from pesto_cli.printable import logger
 _log = logger(__name__)
 Kind = TypeVar("Kind")
 
-# What an object lacks to be of a kind, in words; nothing if it is.
+# Returns why an object is not of the expected kind; "" if it is.
 Misfit = Callable[[object], str]
 
 
 class Registry(Mapping[str, Kind]):
-    """Objects by name: built-in ones first, then those of an entry-point group.
+    """Objects by name: built-in objects first, then those of an entry-point group.
 
-    Names are read from metadata; a plug-in is imported, and checked, when it is first looked up.
-    A built-in object keeps its name. Of two packages that add the same name, neither is used.
+    Names are read from metadata; a plug-in is imported and checked at its first lookup. A built-in
+    object takes precedence over a plug-in of its name. If two packages add one name, neither is
+    used.
     """
 
     def __init__(self, group: str, builtin: Mapping[str, Kind], misfit: Misfit) -> None:
-        """group: a name in `GROUPS`. misfit: tells what a plug-in's object lacks."""
+        """group: a name in `GROUPS`. misfit: the check of a plug-in's object."""
         self.group, self.what = group, GROUPS[group].what
         self.builtin = MappingProxyType(dict(builtin))
         self._misfit, self._loaded = misfit, dict[PlugIn, Kind]()
 
     def __getitem__(self, name: str) -> Kind:
-        """The object of a name.
+        """Return the object with a name.
 
         Raises:
-            KeyError: there is none.
-            EnvironmentFailedError: it is a plug-in's that cannot be used.
+            KeyError: no object has this name.
+            EnvironmentFailedError: it comes from a plug-in that cannot be used.
         """
         if name in self.builtin:
             return self.builtin[name]
@@ -56,15 +57,15 @@ class Registry(Mapping[str, Kind]):
             raise plug_in.failed(str(error)) from error.__cause__
 
     def __iter__(self) -> Iterator[str]:
-        """Names; those of plug-ins may yet turn out to be of no use."""
+        """Iterate over the names, including plug-ins that may turn out to be unusable."""
         return iter(self._names())
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """Return the number of names."""
         return len(self._names())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a name; nothing is loaded."""
+        """Return whether a name exists, without loading its object."""
         return name in self._names()
 
     def _names(self) -> dict[str, None]:
@@ -72,42 +73,42 @@ class Registry(Mapping[str, Kind]):
         return dict.fromkeys((*self.builtin, *added))
 
     def plug_in(self, name: str) -> PlugIn | None:
-        """Where an object comes from, if it is not built in."""
+        """Return the plug-in that adds a name; None if the name is built in or unknown."""
         same = self._of_name(name)
         return same[0] if same and name not in self.builtin else None
 
     def find(self, name: str) -> Kind:
-        """The object of a name that a user gave.
+        """Return the object with a name that a user gave.
 
         Raises:
-            BadInputError: there is none.
-            EnvironmentFailedError: it is a plug-in's that cannot be used.
+            BadInputError: no object has this name.
+            EnvironmentFailedError: it comes from a plug-in that cannot be used.
         """
         if name in self.builtin:
             for plug_in in self._of_name(name):
-                _tell(f"{plug_in} is not used, as pesto has a {self.what} of this name.")
+                _warn_once(f"{plug_in} is not used, because pesto has a {self.what} of this name.")
         elif self.plug_in(name) is None:
             raise unknown_name(self.what, name, self)
         return self[name]
 
     def usable(self) -> Mapping[str, Kind]:
-        """All that can be used; each plug-in that cannot be is told in a warning."""
+        """Return all usable objects by name; warn about each plug-in that cannot be used."""
         found = dict(self.builtin)
         for name in [name for name in self if name not in found]:
             try:
                 found[name] = self[name]
             except EnvironmentFailedError as error:
-                _tell(f"left out: {error}")
+                _warn_once(f"left out: {error}")
         return found
 
     @contextmanager
     def at_work(self, name: str) -> Iterator[Kind]:
-        """The object of a name, where errors within are told as those of its package.
+        """Provide the object with a name; errors in this context name its package.
 
         Raises:
-            BadInputError: there is none.
-            EnvironmentFailedError: it is a plug-in's that cannot be used, or that raised an error
-                other than PestoError.
+            BadInputError: no object has this name.
+            EnvironmentFailedError: it comes from a plug-in that cannot be used, or that raised an
+                error other than PestoError.
         """
         found, plug_in = self.find(name), self.plug_in(name)
         if plug_in is None:
@@ -136,7 +137,7 @@ class Registry(Mapping[str, Kind]):
             thing = plug_in.load()
             try:
                 lacking = self._misfit(thing)
-            except Exception as error:  # whatever its attributes do
+            except Exception as error:  # access to its attributes can raise anything
                 lacking = in_words(error)
             if lacking:
                 raise UnusableError(f"cannot be used: {lacking}")
@@ -148,16 +149,16 @@ class Registry(Mapping[str, Kind]):
 
 
 @cache
-def _tell(what: str) -> None:
-    """Warn, once for a process."""
+def _warn_once(what: str) -> None:
+    """Log a warning, once in a process."""
     _log.warning("%s", what)
 
 
 def registry_of(plug_in: PlugIn) -> Registry[Any]:
-    """The registry of a plug-in's group, whose modules are imported now.
+    """Return the registry of a plug-in's group; its modules are imported by this call.
 
     Raises:
-        UnusableError: there is no such group.
+        UnusableError: the group does not exist.
     """
     if plug_in.group not in GROUPS:
         raise UnusableError(plug_in.trouble)
@@ -166,7 +167,10 @@ def registry_of(plug_in: PlugIn) -> Registry[Any]:
 
 
 def called_with(*arguments: str) -> Misfit:
-    """The kind of what is called with so many positional arguments; their names are for errors."""
+    """Return a check that an object can be called with these positional arguments.
+
+    The names of the arguments are used in messages only.
+    """
     expected = f"an object that is called with ({', '.join(arguments)}) was expected"
 
     def misfit(thing: object) -> str:
@@ -177,7 +181,7 @@ def called_with(*arguments: str) -> Misfit:
             inspect.signature(thing).bind(*arguments)
         except TypeError as error:
             return f"{error}; {expected}"
-        except ValueError:  # some functions in C tell no signature
+        except ValueError:  # some functions in C have no signature
             return ""
         return ""
 
@@ -185,11 +189,11 @@ def called_with(*arguments: str) -> Misfit:
 
 
 def answered(kind: type[Kind], answer: object) -> Kind:
-    """An answer, if it is of the kind that was expected.
+    """Return the result of a plug-in if it has the expected type.
 
     Raises:
-        TypeError: it is not.
+        TypeError: the result has another type.
     """
     if not isinstance(answer, kind):
-        raise TypeError(f"it answered a {type(answer).__name__}; a {kind.__name__} was expected")
+        raise TypeError(f"it returned a {type(answer).__name__}; a {kind.__name__} was expected")
     return answer

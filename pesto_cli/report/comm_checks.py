@@ -20,7 +20,7 @@ def _lines(fit: CommFit) -> Iterator[str]:
     link = f"{fit.src_kind} -> {fit.dst_kind}" + (f" ({fit.channel})" if fit.channel else "")
     if fit.signal_us is not None:
         yield f"{link}: a control edge takes {fit.signal_us:.1f} us"
-    if fit.ends_lose:
+    if fit.has_overhead:
         sender, receiver = (f"{lost_us:.0f} us" for lost_us in _lost_us(fit))
         yield (
             f"{link}: a transfer of {LOSS_AT_BYTES // 1000} kB costs a sender that computes "
@@ -40,7 +40,7 @@ def _lines(fit: CommFit) -> Iterator[str]:
         both = f"{link}: one each way at once {fit.both_ways:.2f} times"
         if fit.channel:
             yield f"{both}; {_verdict(fit.both_ways, 1)}"
-        elif fit.directions_wait:
+        elif fit.directions_share_channel:
             yield f"{both}, so the two directions share one channel; {_verdict(fit.both_ways, 2)}"
         else:
             yield f"{both}, so each direction has its own channel; {_verdict(fit.both_ways, 1)}"

@@ -75,8 +75,8 @@ def difference_sections(difference: PlacementComparison, names: tuple[str, str])
     """Figures of two placements, then what was moved, added and reordered."""
     changes = difference.changes
     figures = {names[0]: difference.before, names[1]: difference.after}
-    if not difference.is_as_promised:
-        figures = {f"{names[0]}, promised": difference.promised, **figures}
+    if not difference.is_as_stored:
+        figures = {f"{names[0]}, promised": difference.stored, **figures}
     *old, new = figures
     figures = {name: _renamed(figures[name], changes.renamed) for name in old} | {new: figures[new]}
     only = zip(names, (changes.only_in_first, changes.only_in_second), strict=True)
@@ -93,7 +93,7 @@ def _difference_remarks(difference: PlacementComparison) -> Iterator[str]:
     if not changes.num_common:
         yield f"{OTHER_MODEL}: none is in both"
     if share is not None:
-        yield f"the step is {slower_text(share)}" + ("" if difference.is_as_promised else PROMISED)
+        yield f"the step is {slower_text(share)}" + ("" if difference.is_as_stored else PROMISED)
     if changes.renamed:
         names = ", ".join(f"{old} is now {new}" for old, new in changes.renamed.items())
         yield f"devices have changed names, which counts as no move: {names}"
@@ -210,7 +210,7 @@ def difference_json(difference: PlacementComparison) -> dict[str, Any]:
         "only_in_second": list(changes.only_in_second),
         "reordered": dict(changes.reordered),
         "slower_by": _finite(difference.slower_by),
-        "promised": _prediction_json(difference.promised),
+        "promised": _prediction_json(difference.stored),
         "before": _prediction_json(difference.before),
         "after": _prediction_json(difference.after),
     }

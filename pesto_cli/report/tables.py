@@ -115,7 +115,7 @@ def profile_table(title: str, summary: Summary) -> Layouts:
 def comm_table(title: str, fits: Sequence[CommFit]) -> Layouts:
     """One row a kind of link, with what computing devices at its ends lose, where any does."""
     columns = ["link", "latency us", "us per MB", "R²", "samples"]
-    have_losses = any(fit.ends_lose for fit in fits)
+    have_losses = any(fit.has_overhead for fit in fits)
     if have_losses:
         columns += ["sender loses us", "and per MB", "receiver loses us", "and per MB"]
     rows = [_comm_row(fit, have_losses) for fit in fits]
