@@ -8,7 +8,7 @@ from conftest import Pesto, on_gpus, two_gpus
 
 from pesto_cli.bench import EXPERIMENTS, runs
 from pesto_cli.bench.comparison import ModelComparison, num_settings, tuned_names
-from pesto_cli.bench.contenders import BAECHI, CONTENDERS, FROM_SINGLE, PESTO, RIVALS, TUNED
+from pesto_cli.bench.contenders import BAECHI, BASELINES, CONTENDERS, FROM_SINGLE, PESTO, TUNED
 from pesto_cli.bench.experiment import ExperimentRequest, ms_or_oom
 from pesto_cli.bench.figure7 import FIGURE7, matrix
 from pesto_cli.bench.machine_variant import GIB, MachineVariant
@@ -165,11 +165,11 @@ def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> 
 
 
 def test_every_strategy_takes_part_and_every_placer_in_all_settings() -> None:
-    assert {*RIVALS, PESTO} == STRATEGIES.keys()
-    assert set(BAECHI) == TUNED.keys() < set(RIVALS)
+    assert {*BASELINES, PESTO} == STRATEGIES.keys()
+    assert set(BAECHI) == TUNED.keys() < set(BASELINES)
     assert len(tuned_names()) == len(BAECHI) * len(SETTINGS)
     # Settings take the place of the three recipes, which are not counted twice.
-    assert num_settings() == len(RIVALS) - 3 + 36
+    assert num_settings() == len(BASELINES) - 3 + 36
 
 
 # Machines
@@ -220,7 +220,7 @@ def record(step_us: float, *, bound_us: float = 40, short: int = 0, took_s: floa
 
 
 def standing(**steps: Record) -> ModelComparison:
-    others = dict.fromkeys((*RIVALS, *tuned_names()), record(200))
+    others = dict.fromkeys((*BASELINES, *tuned_names()), record(200))
     return ModelComparison(
         {**others, **{name.replace("_", "-"): each for name, each in steps.items()}}
     )
@@ -228,34 +228,34 @@ def standing(**steps: Record) -> ModelComparison:
 
 def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
     found = standing(pesto=record(60, bound_us=50), expert=record(80), m_etf=record(100))
-    assert found.rival is not None
-    assert found.rival.contender == "expert"
+    assert found.baseline is not None
+    assert found.baseline.contender == "expert"
     assert found.bound_us == 50
-    assert found.reduction(found.rival) == 1 - 60 / 80
+    assert found.reduction(found.baseline) == 1 - 60 / 80
     assert found.reduction(found.baechi) == 1 - 60 / 100
     # 20 of the 30 us between the expert and the bound.
-    assert found.share_closed(found.rival) == pytest.approx(20 / 30)
+    assert found.share_closed(found.baseline) == pytest.approx(20 / 30)
     tuned = TUNED["m-sct"][3]
     better = ModelComparison({**found.records, tuned: record(64)})
-    assert better.tuned_rival is not None
-    assert better.tuned_rival.contender == tuned
-    assert better.reduction(better.tuned_rival) == 1 - 60 / 64
-    assert better.rival == found.rival
+    assert better.tuned_baseline is not None
+    assert better.tuned_baseline.contender == tuned
+    assert better.reduction(better.tuned_baseline) == 1 - 60 / 64
+    assert better.baseline == found.baseline
 
 
 def test_a_rival_that_does_not_fit_is_no_rival() -> None:
     found = standing(pesto=record(60), expert=record(50, short=1), metis=record(75))
-    assert found.rival is not None
-    assert found.rival.contender == "metis"
+    assert found.baseline is not None
+    assert found.baseline.contender == "metis"
     assert found.reduction(found.best(["expert"])) is None
     short = standing(pesto=record(60, short=1))
-    assert short.reduction(short.rival) is None
-    assert short.share_closed(short.rival) is None
+    assert short.reduction(short.baseline) is None
+    assert short.share_closed(short.baseline) is None
 
 
 def test_there_is_no_gap_to_close_where_the_bound_is_met() -> None:
     found = standing(pesto=record(40), expert=record(40))
-    assert found.share_closed(found.rival) is None
+    assert found.share_closed(found.baseline) is None
 
 
 def test_the_effort_of_a_training() -> None:

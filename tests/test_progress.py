@@ -26,7 +26,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_placement, read_profile
 from pesto_cli.report.progress import activity_on_stderr, progress_on_stderr
 from pesto_cli.strategies import Context
-from pesto_cli.strategies.pesto import RIVALS
+from pesto_cli.strategies.pesto import BASELINES
 from pesto_cli.strategies.run import run
 
 QUICK = Context(Limits(time_limit_s=0.2, deterministic=True))
@@ -43,7 +43,7 @@ def test_stages_come_in_order_and_each_finds_what_it_tells(diamond: Problem) -> 
     assert list(dict.fromkeys(each.stage for each in told)) == [
         "single",
         "expert",
-        *RIVALS,
+        *BASELINES,
         "coarse ILP",
         "refinement",
     ]

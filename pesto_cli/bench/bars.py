@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from pesto_cli.bench.comparison import ModelComparison, ModelComparisons, tuned_names
-from pesto_cli.bench.contenders import BAECHI, FROM_SINGLE, PESTO, RIVALS
+from pesto_cli.bench.contenders import BAECHI, BASELINES, FROM_SINGLE, PESTO
 from pesto_cli.bench.experiment import ms
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def _panel(name: str, standing: ModelComparison) -> "alt.LayerChart | alt.FacetC
 
     records = dict(standing.records)
     tuned = standing.best(tuned_names())
-    shown = [*RIVALS, PESTO, FROM_SINGLE]
+    shown = [*BASELINES, PESTO, FROM_SINGLE]
     if tuned is not None:
         records[BEST_OF_N] = records[tuned.contender]
-        shown.insert(len(RIVALS), BEST_OF_N)
+        shown.insert(len(BASELINES), BEST_OF_N)
     there = [title for title in shown if not records[title].refused]
     shortest_ms = sorted(records[title].step_us / 1e3 for title in there)
     reach = REACH * shortest_ms[min(NUM_LEADING, len(there)) - 1]

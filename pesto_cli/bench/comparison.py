@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS, TUNED
+from pesto_cli.bench.contenders import BAECHI, BASELINES, PESTO, TUNED
 from pesto_cli.bench.record import Record
 
 
@@ -40,14 +40,14 @@ class ModelComparison:
         return self.best(BAECHI)
 
     @property
-    def rival(self) -> Best | None:
+    def baseline(self) -> Best | None:
         """The best rival, each by its recipe."""
-        return self.best(RIVALS)
+        return self.best(BASELINES)
 
     @property
-    def tuned_rival(self) -> Best | None:
+    def tuned_baseline(self) -> Best | None:
         """The best rival in any setting, picked by what is compared: `num_settings()` of them."""
-        return self.best((*RIVALS, *tuned_names()))
+        return self.best((*BASELINES, *tuned_names()))
 
     def reduction(self, other: Best | None, ours: str = PESTO) -> float | None:
         """By which share of the other's step time ours is shorter; none if one does not fit."""
@@ -76,7 +76,7 @@ def tuned_names() -> list[str]:
 
 def num_settings() -> int:
     """How many settings of rivals the best is picked of."""
-    return len(RIVALS) - len(TUNED) + len(tuned_names())
+    return len(BASELINES) - len(TUNED) + len(tuned_names())
 
 
 def mean(values: Iterable[float | None]) -> float | None:

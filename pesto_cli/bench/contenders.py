@@ -19,7 +19,7 @@ PESTO = "pesto"
 FROM_SINGLE = "pesto from single"
 ILP_ALONE = "ILP alone"
 
-RIVALS = tuple(name for name in STRATEGIES.builtin if name != PESTO)
+BASELINES = tuple(name for name in STRATEGIES.builtin if name != PESTO)
 _BAECHI: Mapping[str, type[MTopo | MEtf | MSct]] = {"m-topo": MTopo, "m-etf": MEtf, "m-sct": MSct}
 BAECHI = tuple(_BAECHI)
 
@@ -73,7 +73,7 @@ class IlpAlone(Pesto):
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    **{name: Contender(STRATEGIES[name]) for name in RIVALS},
+    **{name: Contender(STRATEGIES[name]) for name in BASELINES},
     **{
         f"{placer}, {setting}": Contender(placer_type(settings))
         for placer, placer_type in _BAECHI.items()

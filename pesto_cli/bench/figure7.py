@@ -12,7 +12,7 @@ from pesto_cli.bench.comparison import (
     num_settings,
     tuned_names,
 )
-from pesto_cli.bench.contenders import FROM_SINGLE, PESTO, RIVALS
+from pesto_cli.bench.contenders import BASELINES, FROM_SINGLE, PESTO
 from pesto_cli.bench.experiment import (
     Experiment,
     ExperimentRequest,
@@ -29,7 +29,7 @@ from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
 # Those that are shown one by one; of settings, the best is shown.
-SHOWN = (*RIVALS, PESTO, FROM_SINGLE)
+SHOWN = (*BASELINES, PESTO, FROM_SINGLE)
 
 
 def matrix(asked: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
@@ -80,7 +80,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
 
 def _times(found: ModelComparisons) -> str:
     """Step times in ms."""
-    columns = ["model", "ops", "bound", *RIVALS, "Baechi, best of N", PESTO, FROM_SINGLE]
+    columns = ["model", "ops", "bound", *BASELINES, "Baechi, best of N", PESTO, FROM_SINGLE]
     rows = []
     for name, standing in found.items():
         records = standing.records
@@ -89,7 +89,7 @@ def _times(found: ModelComparisons) -> str:
                 name,
                 f"{records[PESTO].num_ops:,}",
                 ms(standing.bound_us),
-                *(ms_or_oom(records[rival]) for rival in RIVALS),
+                *(ms_or_oom(records[baseline]) for baseline in BASELINES),
                 _named(standing.best(tuned_names())),
                 ms_or_oom(records[PESTO]),
                 ms_or_oom(records[FROM_SINGLE]),
@@ -110,11 +110,11 @@ def _gains(standing: ModelComparison) -> dict[str, float | None]:
         "over expert": standing.reduction(standing.best(["expert"])),
         "over Baechi's recipes": standing.reduction(standing.baechi),
         "over Baechi, best of N": standing.reduction(standing.best(tuned_names())),
-        "over rivals' recipes": standing.reduction(standing.rival),
-        "over rivals, best of N": standing.reduction(standing.tuned_rival),
-        "gap to bound closed": standing.share_closed(standing.rival),
+        "over rivals' recipes": standing.reduction(standing.baseline),
+        "over rivals, best of N": standing.reduction(standing.tuned_baseline),
+        "gap to bound closed": standing.share_closed(standing.baseline),
         "from single, over rivals, best of N": standing.reduction(
-            standing.tuned_rival, FROM_SINGLE
+            standing.tuned_baseline, FROM_SINGLE
         ),
         "order is worth": None if own is None or not order_us else 1 - own.step_us / order_us,
     }
@@ -151,11 +151,11 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
 
     rows = []
     for name, row in gains.items():
-        rival = found[name].rival
+        baseline = found[name].baseline
         of_model = dict(paper["model"].get(name, {}))
         if memory_gib == paper["out_of_memory_gib"] and name in paper["expert_out_of_memory"]:
             of_model.pop("expert", None)
-        rows.append(line(name, row, of_model, "none" if rival is None else rival.contender))
+        rows.append(line(name, row, of_model, "none" if baseline is None else baseline.contender))
     for kind in dict.fromkeys(map(family, found)):
         own = [row for name, row in gains.items() if family(name) == kind]
         means = {name: mean(row[name] for row in own) for name in names}
@@ -171,14 +171,14 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
 
 
 def _data(standing: ModelComparison) -> dict[str, Any]:
-    rival, tuned = standing.rival, standing.tuned_rival
+    baseline, tuned = standing.baseline, standing.tuned_baseline
     return {
         "bound_us": standing.bound_us,
         "contenders": {
             name: record.model_dump(exclude={"key", "timeline"})
             for name, record in standing.records.items()
         },
-        "best_rival": None if rival is None else rival.contender,
+        "best_rival": None if baseline is None else baseline.contender,
         "best_rival_of_n": None if tuned is None else tuned.contender,
         "n": num_settings(),
         **_gains(standing),

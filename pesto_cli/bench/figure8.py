@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pesto_cli.bench.bars import KINDS
 from pesto_cli.bench.comparison import ModelComparison
-from pesto_cli.bench.contenders import PESTO, RIVALS
+from pesto_cli.bench.contenders import BASELINES, PESTO
 from pesto_cli.bench.experiment import (
     Experiment,
     ExperimentRequest,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMPUTE_SPEEDS = (0.5, 1.0, 2.0, 4.0)
 INTERCONNECT_SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0)
-NAMES = (*RIVALS, PESTO)
+NAMES = (*BASELINES, PESTO)
 # The lines of the chart.
 COLOURS = {
     "expert": "#9aa5b1",
@@ -94,7 +94,7 @@ def _report(
             best = {
                 "expert": standing.best(["expert"]),
                 "Baechi's best recipe": standing.baechi,
-                "best rival": standing.rival,
+                "best rival": standing.baseline,
                 PESTO: standing.best([PESTO]),
             }
             over = [standing.reduction(best[name]) for name in DRAWN[:-1]]

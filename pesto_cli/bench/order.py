@@ -1,6 +1,6 @@
 """What order alone is worth: FastT's Figure 2 and HeteroG's Table 7, on the same placements."""
 
-from pesto_cli.bench.contenders import PESTO, RIVALS
+from pesto_cli.bench.contenders import BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib, ms, percent
 from pesto_cli.bench.figure7 import matrix
 from pesto_cli.bench.published import paper_models, published
@@ -9,7 +9,7 @@ from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 from pesto_cli.strategies.order import ORDERS
 
-NAMES = (*RIVALS, PESTO)
+NAMES = (*BASELINES, PESTO)
 
 
 def _jobs(asked: ExperimentRequest) -> list[Job]:

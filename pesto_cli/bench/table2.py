@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pesto_cli.bench.comparison import ModelComparisons
-from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
+from pesto_cli.bench.contenders import BAECHI, BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import paper_models, published
@@ -12,7 +12,7 @@ from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
-NAMES = (*RIVALS, PESTO)
+NAMES = (*BASELINES, PESTO)
 
 
 def _jobs(asked: ExperimentRequest) -> list[Job]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pesto_cli.bench.comparison import ModelComparisons
-from pesto_cli.bench.contenders import BAECHI, PESTO, RIVALS
+from pesto_cli.bench.contenders import BAECHI, BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, figure, gib
 from pesto_cli.bench.figure7 import matrix, standings
 from pesto_cli.bench.published import family, paper_models, published
@@ -11,7 +11,7 @@ from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
-NAMES = (*RIVALS, PESTO)
+NAMES = (*BASELINES, PESTO)
 
 
 def effort_s(record: Record, num_steps: int, *, placement_is_known: bool = False) -> float | None:

@@ -38,9 +38,9 @@ COARSE_ILP_SHARE = 0.05
 
 # Rivals in the order of their worth as starts. Each may take so long for an op, by which it is told
 # how many of them fit into this share of the time limit: the same in every run.
-RIVALS: Mapping[str, Strategy] = {"metis": Metis(), "m-etf": MEtf(), "fastt": FastT()}
-RIVAL_US_PER_OP = 150.0
-RIVALS_SHARE = 0.15
+BASELINES: Mapping[str, Strategy] = {"metis": Metis(), "m-etf": MEtf(), "fastt": FastT()}
+BASELINE_US_PER_OP = 150.0
+BASELINES_SHARE = 0.15
 # On many devices these and the expert take longer: by the clock, all starts end at this share.
 STARTS_SHARE = 0.3
 
@@ -151,14 +151,16 @@ class Pesto:
             if not self.cheap_starts:
                 return starts
         starts["single"] = Single()(problem, context).schedule
-        in_time = replace(context, limits=share(RIVALS_SHARE))
+        in_time = replace(context, limits=share(BASELINES_SHARE))
         starts["expert"] = Expert()(problem, in_time).schedule
-        rivals_us = RIVAL_US_PER_OP * problem.num_ops
-        num_rivals = int(RIVALS_SHARE * context.limits.time_limit_s * 1e6 // max(rivals_us, 1.0))
-        for name, rival in list(RIVALS.items())[:num_rivals]:
+        baselines_us = BASELINE_US_PER_OP * problem.num_ops
+        num_baselines = int(
+            BASELINES_SHARE * context.limits.time_limit_s * 1e6 // max(baselines_us, 1.0)
+        )
+        for name, baseline in list(BASELINES.items())[:num_baselines]:
             if not context.limits.stop.is_set():
                 in_time = replace(context, limits=share(STARTS_SHARE))
-                starts[name] = rival(problem, in_time).schedule
+                starts[name] = baseline(problem, in_time).schedule
         return starts
 
 

@@ -27,7 +27,7 @@ from pesto_cli.strategies.metis import SETTINGS, Metis, targets
 from pesto_cli.strategies.order import NUM_RANDOM_ORDERS, ORDERS
 from pesto_cli.strategies.run import run
 
-RIVALS = ("heft", "fastt", "metis", "random")
+BASELINES = ("heft", "fastt", "metis", "random")
 GPU0, GPU1 = 1, 2
 
 
@@ -44,7 +44,7 @@ def server(num_gpus: int, comm: CommModel, speeds: tuple[float, ...] = (1.0,)) -
     )
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("num_devices", [2, 4, 8])
 def test_every_rule_is_kept_on_any_number_of_devices(
     name: str, num_devices: int, capfd: pytest.CaptureFixture[str]
@@ -61,7 +61,7 @@ def test_every_rule_is_kept_on_any_number_of_devices(
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_variables_are_spread_where_one_device_is_too_small(name: str) -> None:
     graph = OpGraph.build(
         list("abcd"), [Tensor(k, 100, [k + 1]) for k in range(3)], resident_bytes=[300] * 4
