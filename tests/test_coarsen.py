@@ -82,7 +82,7 @@ def test_a_batch_closes_no_cycle(graph: tuple[int, list[Edge]], seed: int) -> No
     assert is_acyclic_once_merged(*graph, batch)
 
 
-def test_no_batch_of_thousands_closes_a_cycle_but_some_would_without_condition_iii() -> None:
+def test_condition_iii_is_needed_and_prevents_cycles_in_random_graphs() -> None:
     cycles_without = 0
     for seed in range(3000):
         num_ops, edges = random_dag(seed)
@@ -101,7 +101,7 @@ def test_no_batch_of_thousands_closes_a_cycle_but_some_would_without_condition_i
 def test_no_batch_of_leftovers_closes_a_cycle() -> None:
     for seed in range(3000):
         num_ops, edges = random_dag(seed)
-        on_cpu = np.random.default_rng(seed).random(num_ops) < 0.5  # keeps nodes in time apart
+        on_cpu = np.random.default_rng(seed).random(num_ops) < 0.5  # some nodes share no device
         times = {"CPU": np.where(on_cpu, 1.0, np.nan), "GPU": np.where(on_cpu, np.nan, 1.0)}
         problem = Problem.build(dag(num_ops, edges).graph, times, two_gpus())
         quotient, height, _ = candidates(problem)
@@ -137,13 +137,13 @@ def test_condition_ii_by_hand(edges: list[Edge], mergeable: set[Edge]) -> None:
 
 def test_plain_merging_by_hand() -> None:
     # a -> c (1000 bytes), b -> d (999), a -> d (998), b -> c (997): Figure 6 of the paper. Once
-    # (a, c) is taken, b is barred. Then b -> ac -> d is a second path beside b -> d.
+    # (a, c) is merged, b is barred. Then b -> ac -> d is a second path in addition to b -> d.
     problem = dag(4, [(0, 2), (1, 3), (0, 3), (1, 2)])
     assert coarsen(problem, 3, merging="plain").node_of_op.tolist() == [0, 1, 0, 2]
     assert coarsen(problem, 2, merging="plain").node_of_op.tolist() == [0, 1, 0, 0]
 
 
-def test_plain_merging_holds_nodes_to_the_cap_on_work_while_it_can() -> None:
+def test_plain_merging_keeps_the_cap_on_work_while_a_pair_fits() -> None:
     problem = dag(4, [(0, 1), (1, 2), (2, 3)], [7000.0, 7000.0, 4000.0, 1000.0])
     assert coarsen(problem, 2, merging="plain").node_of_op.tolist() == [0, 1, 1, 1]
 
@@ -157,7 +157,7 @@ def coarsened(seed: int, merging: str) -> tuple[Problem, int, Coarsening]:
 
 @pytest.mark.parametrize("merging", MERGINGS)
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_is_lost(merging: str, seed: int) -> None:
+def test_nodes_contain_all_ops_with_their_times_and_bytes(merging: str, seed: int) -> None:
     problem, num_nodes, coarse = coarsened(seed, merging)
     fine_graph, graph = problem.graph, coarse.problem.graph
     assert sorted(coarse.members.indices.tolist()) == list(range(problem.num_ops))
@@ -194,7 +194,9 @@ def test_every_edge_stays_within_a_node_or_between_its_nodes(merging: str, seed:
 
 @pytest.mark.parametrize("merging", MERGINGS)
 @pytest.mark.parametrize("seed", range(60))
-def test_no_bound_of_the_coarse_problem_is_below_that_of_the_ops(merging: str, seed: int) -> None:
+def test_bounds_of_the_coarse_problem_are_at_least_those_of_the_ops(
+    merging: str, seed: int
+) -> None:
     problem, _, coarse = coarsened(seed, merging)
     assert critical_path_us(coarse.problem) >= critical_path_us(problem) - 1e-9
     assert load_us(coarse.problem) >= load_us(problem) - 1e-9
@@ -202,7 +204,7 @@ def test_no_bound_of_the_coarse_problem_is_below_that_of_the_ops(merging: str, s
 
 @pytest.mark.parametrize("merging", MERGINGS)
 @pytest.mark.parametrize("seed", range(60))
-def test_coarse_schedules_and_what_they_expand_to_break_no_rule(merging: str, seed: int) -> None:
+def test_coarse_and_expanded_schedules_violate_no_rule_but_memory(merging: str, seed: int) -> None:
     problem, _, coarse = coarsened(seed, merging)
     device = random_placement(coarse.problem, seed)
     for which, where in ((coarse.problem, device), (problem, coarse.expand(device))):
@@ -212,7 +214,7 @@ def test_coarse_schedules_and_what_they_expand_to_break_no_rule(merging: str, se
 
 
 def could_still_merge(coarse: Coarsening) -> list[Edge]:
-    """Pairs that may share a device and have no third node between them."""
+    """Return the pairs that may share a device and have no third node between them."""
     problem = coarse.problem
     graph = nx.DiGraph(problem.graph.edges.tolist())
     graph.add_nodes_from(range(coarse.num_nodes))
@@ -233,7 +235,7 @@ def could_still_merge(coarse: Coarsening) -> list[Edge]:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_target_is_reached_or_nothing_could_be_merged(seed: int) -> None:
+def test_the_target_is_reached_or_no_pair_can_be_merged(seed: int) -> None:
     _, num_nodes, coarse = coarsened(seed, "parallel")
     assert coarse.num_nodes <= num_nodes or could_still_merge(coarse) == []
 
@@ -265,8 +267,8 @@ def test_ops_that_share_no_device_never_merge() -> None:
     assert coarsen(Problem.build(apart, times, two_gpus()), 1).node_of_op.tolist() == [0, 1, 0, 1]
 
 
-def test_merging_reaches_two_chains_that_alternate_out_of_step() -> None:
-    # a (CPU) -> b (GPU) -> c (CPU) beside d (GPU): b and d are at different heights.
+def test_nodes_of_different_heights_without_a_path_between_them_merge() -> None:
+    # a (CPU) -> b (GPU) -> c (CPU), and d (GPU) alone: b and d are at different heights.
     graph = OpGraph.build(list("abcd"), [Tensor(0, 10, [1]), Tensor(1, 10, [2])])
     nan = np.nan
     times = {"CPU": [1.0, nan, 1.0, nan], "GPU": [nan, 1.0, nan, 1.0]}
@@ -282,7 +284,7 @@ def test_the_same_problem_gives_the_same_nodes(merging: str) -> None:
 
 
 def recurrent_layers(layers: int, steps: int) -> Problem:
-    """A grid of cells of 100 us; each layer's weights are the largest tensor and feed all steps."""
+    """A grid of 100 us cells; each layer's weights are its largest tensor and go to all steps."""
     cell = np.arange(layers * steps).reshape(layers, steps) + layers
     tensors = [Tensor(layer, 10**8, cell[layer].tolist()) for layer in range(layers)]
     for layer, step in np.ndindex(layers, steps):
@@ -300,7 +302,7 @@ def test_layers_stay_parallel_unless_merged_plainly() -> None:
 
 
 def test_tensors_for_the_same_nodes_become_one() -> None:
-    # op0 -> op1 is one node; both send to op2 and op3, op1 to op3 alone as well.
+    # op0 and op1 become one node. Both send to op2 and op3; op1 also sends a tensor to op3 alone.
     graph = OpGraph.build(
         ["a", "b", "c", "d"],
         [
@@ -324,7 +326,7 @@ def test_tensors_for_the_same_nodes_become_one() -> None:
     ("latency_us", "expected"),
     [(1.0, [[0, 2]]), (0.1, [[0, 1], [0, 2]])],  # a signal takes 0.5 us
 )
-def test_data_in_host_memory_is_a_signal_unless_a_slower_tensor_says_as_much(
+def test_data_in_host_memory_is_a_signal_unless_a_slower_tensor_makes_it_redundant(
     latency_us: float, expected: list[list[int]]
 ) -> None:
     graph = OpGraph.build(
@@ -348,7 +350,7 @@ def test_a_node_has_the_name_and_type_of_its_heaviest_member() -> None:
     assert coarse.problem.graph.types == ("MatMul",)
 
 
-def test_a_node_lives_in_another_where_all_its_outputs_do() -> None:
+def test_a_node_is_an_alias_if_all_its_outputs_live_in_another_node() -> None:
     # b and c are views of a's output; d takes c's.
     graph = OpGraph.build(
         list("abcd"),
@@ -360,7 +362,7 @@ def test_a_node_lives_in_another_where_all_its_outputs_do() -> None:
     assert coarse.problem.graph.alias_of.tolist() == [-1, 0, -1]
 
 
-def test_feeds_merge_with_feeds_alone() -> None:
+def test_feeds_merge_only_with_feeds() -> None:
     graph = OpGraph.build(
         list("abc"), [Tensor(0, 10, [2]), Tensor(1, 10, [2])], types=["Placeholder"] * 2 + ["Mul"]
     )
@@ -371,7 +373,7 @@ def test_feeds_merge_with_feeds_alone() -> None:
     assert coarse.problem.graph.types == ("Placeholder", "Mul")
 
 
-def test_what_is_small_enough_stays_as_it_is(diamond: Problem) -> None:
+def test_a_problem_with_no_more_ops_than_the_target_is_returned_unchanged(diamond: Problem) -> None:
     coarse = coarsen(diamond, 4)
     assert coarse.problem is diamond
     assert coarse.node_of_op.tolist() == [0, 1, 2, 3]
@@ -395,8 +397,8 @@ def rounds_of(problem: Problem, num_nodes: int, merging: str) -> tuple[list[Roun
     return rounds, coarsen(problem, num_nodes, merging=merging, on_round=rounds.append)
 
 
-def test_a_round_says_by_hand_why_and_what() -> None:
-    # Figure 6 of the paper, as above: 0 -> 2 is taken first.
+def test_the_merge_log_of_two_small_graphs() -> None:
+    # Figure 6 of the paper, as above: 0 -> 2 is merged first.
     problem = dag(4, [(0, 2), (1, 3), (0, 3), (1, 2)])
     (only,), _ = rounds_of(problem, 3, "plain")
     found = {(pair.first, pair.second): pair for pair in merge_log(problem, only)}
@@ -407,7 +409,7 @@ def test_a_round_says_by_hand_why_and_what() -> None:
         ("op1", "op2"): "taken",
     }
     assert {pair.why for pair in found.values()} == {("next height",)}
-    # A second path 0 -> 1 -> 2 beside 0 -> 2.
+    # A second path 0 -> 1 -> 2 in addition to 0 -> 2.
     problem = dag(3, [(0, 1), (1, 2), (0, 2)])
     (only,), _ = rounds_of(problem, 2, "plain")
     found = {(pair.first, pair.second): pair for pair in merge_log(problem, only)}
@@ -432,7 +434,7 @@ def test_rounds_lead_from_the_ops_to_the_nodes(merging: str) -> None:
 
 
 @pytest.mark.parametrize("merging", MERGINGS)
-def test_what_is_considered_is_every_edge_once_and_safe_where_it_says_why(merging: str) -> None:
+def test_the_merge_log_has_each_edge_once_and_its_reasons_are_right(merging: str) -> None:
     for seed in range(60):
         num_ops, edges = random_dag(seed)
         problem = dag(num_ops, edges)

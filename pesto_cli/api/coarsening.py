@@ -9,7 +9,7 @@ from pesto_cli.api.placing import Placed, solution_of, strategy_of
 from pesto_cli.coarsen import Coarsening, LoggedMerge, Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.coarsen import merge_log as logged_merges
-from pesto_cli.coarsen.rounds import OnRound, unheard
+from pesto_cli.coarsen.rounds import OnRound, ignore_round
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import objective
@@ -27,7 +27,7 @@ def coarsen(
     num_nodes: int = 200,
     *,
     merging: str = "parallel",
-    on_round: OnRound = unheard,
+    on_round: OnRound = ignore_round,
 ) -> Profile:
     """Coarsen to a profile whose ops are nodes, with the names of their members.
 

@@ -1,4 +1,4 @@
-"""Which pairs of nodes may be merged in one batch without closing a cycle (Theorem 3.5)."""
+"""Pairs of nodes that can be merged in one batch without closing a cycle (Theorem 3.5)."""
 
 from enum import IntFlag
 from typing import Any
@@ -12,7 +12,7 @@ from pesto_cli.kernels import kernel
 
 
 class NoCycle(IntFlag):
-    """Why merging u and v, and nothing else, closes no cycle: any one of these is enough."""
+    """Reasons why merging u and v alone closes no cycle. One reason is enough."""
 
     ONLY_SUCCESSOR = 1
     ONLY_PREDECESSOR = 2
@@ -22,7 +22,9 @@ class NoCycle(IntFlag):
 
 
 def condition_ii(quotient: Quotient, height: IntArray, edges: Pairs) -> IntArray:
-    """`[num_pairs]`: why an edge (u, v) meets condition (ii) of Theorem 3.5, in `NoCycle`, or 0.
+    """Return the `NoCycle` flags for which each edge (u, v) meets condition (ii) of Theorem 3.5.
+
+    The result is `[num_pairs]`; 0 means that an edge does not meet the condition, which is
 
     |succ(u)| = 1  or  |prec(v)| = 1  or  H(v) = H(u) + 1
     or  H(w) > H(v) for every other successor w of u
@@ -40,20 +42,20 @@ def condition_ii(quotient: Quotient, height: IntArray, edges: Pairs) -> IntArray
 
 
 def mergeable_edges(quotient: Quotient, height: IntArray) -> Pairs:
-    """Edges (u, v) that meet condition (ii) of Theorem 3.5 and whose ends can share a device."""
+    """Return the edges (u, v) that meet condition (ii) and whose nodes can share a device."""
     edges = Pairs(*quotient.edges, quotient.weight_bytes)
     return _compatible(quotient, edges[condition_ii(quotient, height, edges) != 0])
 
 
 def siblings(quotient: Quotient, height: IntArray) -> Pairs:
-    """Pairs of one height that may share a device, from rows of nodes that are likely to.
+    """Return pairs of nodes of the same height that can share a device.
 
-    Two nodes of one height never close a cycle, in a batch or beside pairs along edges. The rows:
-    the successors of each node, the predecessors of each node, and all nodes; neighbours in a row
-    become a pair.
+    Two nodes of the same height never close a cycle, also in a batch with pairs along edges.
+    Candidates come from sorted rows of nodes: the successors of each node, the predecessors of each
+    node, and all nodes. Two nodes that are next to each other in a row become a pair.
     """
     tails, heads = quotient.edges
-    # Only the same set of devices makes neighbours; beyond 53 devices some sets look the same.
+    # One number for a set of devices. Beyond 53 devices, different sets may have the same number.
     devices = (quotient.group_allowed @ 0.5 ** np.arange(quotient.group_allowed.shape[1]))[
         quotient.group
     ]
@@ -77,7 +79,7 @@ def siblings(quotient: Quotient, height: IntArray) -> Pairs:
 
 
 def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
-    """Pairs of one role whose groups have a common device."""
+    """Return the pairs of the same role whose colocation groups have a common device."""
     allowed = quotient.group_allowed
     one, other = quotient.group[pairs.first], quotient.group[pairs.second]
     same_role = quotient.role[pairs.first] == quotient.role[pairs.second]
@@ -87,11 +89,12 @@ def _compatible(quotient: Quotient, pairs: Pairs) -> Pairs:
 def verdicts(
     quotient: Quotient, height: IntArray, pairs: Pairs, cap_us: float = np.inf
 ) -> IntArray:
-    """`[num_pairs]`: the `MergeVerdict` on each, taken greedily from pairs in order of preference.
+    """Return the `MergeVerdict` of each pair, `[num_pairs]`.
 
-    The batch meets conditions (i) and (iii) of Theorem 3.5: no node twice; and once (u, v) is
-    taken, no other predecessor of v at u's height starts a pair along an edge. Groups that it joins
-    keep a common device and have at most `cap_us` of work.
+    Pairs are merged greedily in the given order, the most preferred first. The batch meets
+    conditions (i) and (iii) of Theorem 3.5: no node is in two pairs, and once (u, v) is merged, no
+    other predecessor of v at the height of u is the first node of a pair along an edge. Groups that
+    the batch joins have a common device and at most `cap_us` of work.
     """
     verdict: IntArray = _matching(
         pairs.first,
@@ -109,7 +112,7 @@ def verdicts(
 
 @kernel
 def _second_lowest(out_offsets: Any, heads: Any, height: Any) -> Any:
-    """`[num_nodes]`: second lowest height among a node's successors, inf where there is none."""
+    """Return the second lowest height among each node's successors, `[num_nodes]`, or inf."""
     num_nodes = len(height)
     second = np.full(num_nodes, np.inf)
     for node in range(num_nodes):
@@ -135,7 +138,7 @@ def _matching(
     cap: float,
 ) -> Any:
     taken = np.zeros(len(height), dtype=np.bool_)
-    barred = np.zeros(len(height), dtype=np.bool_)  # from being the u of an edge (u, v)
+    barred = np.zeros(len(height), dtype=np.bool_)  # may not be the u of an edge (u, v)
     parent = np.arange(len(group_work))
     work = group_work.copy()
     allowed = group_allowed.copy()

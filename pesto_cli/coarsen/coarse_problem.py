@@ -10,10 +10,12 @@ from pesto_cli.data.problem import Problem
 
 
 def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
-    """A node runs its members back to back: it starts when all their inputs are there.
+    """Return the problem in which each node is one op that runs its members back to back.
 
-    Its time is the sum of theirs on each kind, NaN where one cannot run, and its outputs are sent
-    when all of it ends. That and the merging of tensors (`_tensors`) is what a coarse model loses.
+    A node starts when the inputs of all members have arrived, and sends its outputs when its last
+    member ends. Its time on a device kind is the sum over its members, or NaN where a member cannot
+    run. The coarse problem is less precise than the original in these times and in the merged
+    tensors (`_tensors`).
     """
     graph, node_of_op = problem.graph, quotient.node_of_op
     named_after = heaviest(problem, quotient)
@@ -46,28 +48,35 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
 
 
 def heaviest(problem: Problem, quotient: Quotient) -> list[int]:
-    """The member of most work of every node, the first of equals: it names the node."""
+    """Return the member with the most work of each node, `[num_nodes]`; it names the node.
+
+    Of members with equal work, the first is returned.
+    """
     order = np.lexsort((-problem.min_duration_us, quotient.node_of_op))
     _, first = np.unique(quotient.node_of_op[order], return_index=True)
     return [int(op) for op in order[first]]
 
 
 def _sums(node_of_op: IntArray, values: IntArray, num_nodes: int) -> IntArray:
-    """Sums by node, exact in integers."""
+    """Return the sum of integer values of each node's members, `[num_nodes]`."""
     sums = np.zeros(num_nodes, dtype=np.int64)
     np.add.at(sums, node_of_op, values)
     return sums
 
 
 def _alias_of(graph: OpGraph, node_of_op: IntArray, num_nodes: int) -> IntArray:
-    """The node in whose memory the outputs live, where those of all members live in that one."""
+    """Return the node that each node is an alias of, `[num_nodes]`, or -1.
+
+    A node is an alias if the outputs of all its members live in the memory of one other node.
+    """
     has_output = np.diff(graph.op_tensors) > 0
     target = np.where(graph.alias_of >= 0, node_of_op[graph.alias_of], -1)
-    speaks = has_output & (target != node_of_op)  # an alias of a fellow member is no root
+    # An alias of an op of the same node says nothing about other nodes.
+    is_counted = has_output & (target != node_of_op)
     low = np.full(num_nodes, num_nodes, dtype=np.int64)
     high = np.full(num_nodes, -1, dtype=np.int64)
-    np.minimum.at(low, node_of_op[speaks], target[speaks])
-    np.maximum.at(high, node_of_op[speaks], target[speaks])
+    np.minimum.at(low, node_of_op[is_counted], target[is_counted])
+    np.maximum.at(high, node_of_op[is_counted], target[is_counted])
     return np.where(low == high, high, -1)
 
 
@@ -82,10 +91,11 @@ class _Tensors:
 
 
 def _tensors(graph: OpGraph, node_of_op: IntArray) -> _Tensors:
-    """Tensors of one node that the same other nodes take become one, of summed bytes.
+    """Return the tensors between nodes.
 
-    They would go to the same devices. What is lost: each would pay its own latency and could leave
-    when its own producer ends.
+    Tensors of one node with the same set of consumer nodes become one tensor of summed bytes, as
+    they go to the same devices. This is an approximation: in the original problem each tensor has
+    its own latency and can be sent when its own producer ends.
     """
     producer = node_of_op[graph.tensor_producer]
     consumers = node_of_op[graph.consumers]
@@ -108,9 +118,10 @@ def _tensors(graph: OpGraph, node_of_op: IntArray) -> _Tensors:
 
 
 def _signals(problem: Problem, node_of_op: IntArray, tensors: _Tensors) -> IntArray:
-    """`[num_signals, 2]`: control edges, and data in host memory, between different nodes.
+    """Return the control edges between nodes, `[num_signals, 2]`; data in host memory is one too.
 
-    Beside a tensor between the same nodes a signal says nothing where no link is faster than it.
+    If no link is faster than a signal, an edge between two nodes that also have a tensor is
+    redundant and is left out.
     """
     graph = problem.graph
     tail = graph.tensor_producer[graph.consumer_tensor[graph.consumer_on_host]]

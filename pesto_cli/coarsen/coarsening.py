@@ -12,7 +12,7 @@ from pesto_cli.coarsen.coarse_problem import coarse_problem
 from pesto_cli.coarsen.parallel import merge_keeping_parallel
 from pesto_cli.coarsen.plain import merge_plainly
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.coarsen.rounds import OnRound, unheard
+from pesto_cli.coarsen.rounds import OnRound, ignore_round
 from pesto_cli.data.graph import Adjacency, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
@@ -20,9 +20,9 @@ from pesto_cli.errors import BadInputError
 
 @dataclass(frozen=True, eq=False)
 class Coarsening:
-    """A coarse problem whose ops, the nodes, stand for disjoint sets of another problem's ops.
+    """A coarse problem: each of its ops, called nodes, stands for a set of the original ops.
 
-    node_of_op: `[num_ops]`, index into the ops of `problem`.
+    node_of_op: the node of each original op, `[num_ops]`, as index into the ops of `problem`.
     """
 
     problem: Problem
@@ -35,27 +35,30 @@ class Coarsening:
 
     @cached_property
     def members(self) -> Adjacency:
-        """The ops of every node, ascending."""
+        """The original ops of each node, in ascending order."""
         ops = np.arange(len(self.node_of_op), dtype=np.int64)
         return Adjacency.from_edges(self.num_nodes, self.node_of_op, ops)
 
     def expand(self, node_values: NDArray[Any]) -> NDArray[Any]:
-        """A value for every op, that of its node: `[num_nodes, ...]` to `[num_ops, ...]`."""
+        """Give each op the value of its node: `[num_nodes, ...]` to `[num_ops, ...]`."""
         return node_values[self.node_of_op]
 
     def project(self, ops: Problem, device: IntArray) -> IntArray:
-        """A device for every node: where most of its group's work is, as far as that may go.
+        """Return a device for each node, from a placement of the original ops.
+
+        A colocation group of nodes gets the device on which most of its work is, among the devices
+        that are allowed for the whole group.
 
         Args:
             ops: the problem that was coarsened.
-            device: of its ops, `[num_ops]`.
+            device: the device of each of its ops, `[num_ops]`.
 
         Returns:
-            `[num_nodes]`.
+            The device of each node, `[num_nodes]`.
         """
         nodes = self.problem
         votes = np.zeros((nodes.graph.num_groups, nodes.num_devices))
-        # Equal votes for ops of no time, too small to outweigh any work.
+        # Each op of zero time gets the same small vote, which cannot outweigh real work.
         group = self.expand(nodes.graph.colocation_group)
         np.add.at(votes, (group, device), 1e-9 + ops.min_duration_us)
         votes[~nodes.group_allowed] = -1.0
@@ -63,7 +66,14 @@ class Coarsening:
         return chosen
 
     def priority(self, start_us: FloatArray, rank_us: FloatArray) -> FloatArray:
-        """Of ops, `[num_ops]`: node by node in the order of their starts, then by the ops' rank."""
+        """Return a priority for each op, `[num_ops]`; the highest runs first.
+
+        Ops are ordered by the start of their node, then by their upward rank.
+
+        Args:
+            start_us: the start of each node, `[num_nodes]`.
+            rank_us: the upward rank of each op, `[num_ops]`.
+        """
         place = np.lexsort((-rank_us, self.expand(start_us)))
         priority = np.empty(len(place))
         priority[place] = -np.arange(len(place))
@@ -83,13 +93,15 @@ def coarsen(
     num_nodes: int = 200,
     *,
     merging: str = "parallel",
-    on_round: OnRound = unheard,
+    on_round: OnRound = ignore_round,
 ) -> Coarsening:
-    """Merge ops into nodes until `num_nodes` are left; a problem that is no larger stays as it is.
+    """Merge ops into nodes until `num_nodes` are left.
 
-    merging: a name in `MERGINGS`. "parallel" gives more nodes than asked for only where no two can
-    be merged: every two that may share a device have a third one between them.
-    on_round: told of every batch of merges.
+    A problem with no more than `num_nodes` ops is returned unchanged.
+
+    merging: a name in `MERGINGS`. "parallel" returns more than `num_nodes` nodes only if no two
+    nodes can be merged: any two that may share a device have a third node on a path between them.
+    on_round: called after each batch of merges.
 
     Raises:
         BadInputError: `num_nodes` is below 1, or the merging is unknown.

@@ -1,4 +1,4 @@
-"""Merges that heights cannot see: any two nodes that no third one lies between."""
+"""Merges that heights do not find: any two nodes without a third node on a path between them."""
 
 from typing import Any
 
@@ -13,10 +13,11 @@ MAX_NODES = 8192  # reachability takes num_nodes² bytes
 
 
 def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
-    """A batch of pairs of any heights and one role, exact by reachability (Theorem 3.2).
+    """Return a batch of pairs of any heights and equal role that closes no cycle (Theorem 3.2).
 
-    Empty only if every two nodes that may share a device have a third one between them, or if there
-    are more than `MAX_NODES` nodes. Pairs are close in time: nodes are tried by `paths.before`.
+    The test is exact, by reachability. The batch is empty only if any two nodes that may share a
+    device have a third one between them, or if there are more than `MAX_NODES` nodes. Nodes are
+    tried in the order of `paths.before`, so the two nodes of a pair are close in time.
     """
     if quotient.num_nodes > MAX_NODES:
         none = np.zeros(0, dtype=np.int64)
@@ -37,7 +38,7 @@ def leftover_pairs(quotient: Quotient, height: IntArray, paths: Paths) -> Pairs:
 def _unrelated(
     order: Any, out_offsets: Any, heads: Any, role: Any, group: Any, group_allowed: Any
 ) -> Any:
-    """Greedy matching in which `reach[u, v]` always tells the paths of the merged graph."""
+    """Match nodes greedily; after each match `reach[u, v]` is updated to the merged graph."""
     num_nodes = len(order)
     reach = np.zeros((num_nodes, num_nodes), dtype=np.bool_)
     for node in order[::-1]:
@@ -56,7 +57,7 @@ def _unrelated(
             one, other = root(parent, group[u]), root(parent, group[v])
             if taken[v] or role[u] != role[v] or not (allowed[one] & allowed[other]).any():
                 continue
-            between = reach[v, u]  # by a merge of this batch
+            between = reach[v, u]  # possible through an earlier merge of this batch
             for edge in range(out_offsets[u], out_offsets[u + 1]):
                 between = between or reach[heads[edge], v]
             if between:

@@ -1,4 +1,4 @@
-"""A round of merging pair by pair, in names: which could merge and why, and which did."""
+"""A log of one round of merging: each pair by name, why it could be merged, and whether it was."""
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -17,14 +17,15 @@ from pesto_cli.data.problem import Problem
 
 @dataclass(frozen=True)
 class LoggedMerge:
-    """Two nodes that have an edge, or that could be merged without one.
+    """A pair of nodes that have an edge, or that could be merged without one.
 
-    first, second: each node's op of most work. first_height, second_height: theirs in this round.
-    num_bytes: of the data on the edge, as the merging weighs it.
-    path_us: the longest path through the pair as one node, or the work of its group: the pressure.
-    why: what keeps the merge from closing a cycle, as in `NoCycle`; empty if nothing is known to.
-    verdict: as in `MergeVerdict`, or "may close a cycle", or "no device" where they cannot share
-        one.
+    first, second: name of the op with the most work in each node.
+    first_height, second_height: the heights of the nodes in this round.
+    num_bytes: weight of the data on the edge, as the merging counts it.
+    path_us: the pressure: the longest path through the merged node, or the work of its group if
+        that is longer.
+    why: reasons, as in `NoCycle`, why the merge closes no cycle; empty if none is known.
+    verdict: as in `MergeVerdict`; "may close a cycle"; or "no device" if the two cannot share one.
     """
 
     first: str
@@ -38,9 +39,9 @@ class LoggedMerge:
 
 
 def merge_log(problem: Problem, round_: Round) -> list[LoggedMerge]:
-    """Every pair that a round could merge, and every edge that it could not.
+    """Return all pairs that a round could merge, and all edges that it could not merge.
 
-    problem: the one that was coarsened.
+    problem: the problem that was coarsened.
     """
     quotient, height = round_.quotient, round_.height
     edges = Pairs(*quotient.edges, quotient.weight_bytes)
@@ -79,7 +80,7 @@ def merge_log(problem: Problem, round_: Round) -> list[LoggedMerge]:
 
 
 def _in(pairs: Pairs, others: Pairs, round_: Round) -> BoolArray:
-    """`[num_pairs]`: which of the pairs are among the others."""
+    """Return for each of the pairs whether it is among the others, `[num_pairs]`."""
     width = round_.quotient.num_nodes
     return np.isin(pairs.first * width + pairs.second, others.first * width + others.second)
 

@@ -1,4 +1,4 @@
-"""Merging that keeps parallelism: what would lengthen the makespan is put off."""
+"""Merging that keeps parallelism: merges that would lengthen the makespan are postponed."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from pesto_cli.coarsen.leftover import leftover_pairs
 from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.pressure import joint_work_us, pressure_us, within
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, unheard
+from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, ignore_round
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.problem import Problem
 
@@ -16,22 +16,23 @@ from pesto_cli.data.problem import Problem
 FIRST_CAP = 4.0  # times the mean work of a node
 CAP_GROWTH = 1.5
 LIMIT_GROWTH = 1.04
-MAX_ROUNDS_LEFT = 25  # a round that merges less than this share of what is missing is too slow
-ROUNDING = 1e-9  # sums of doubles in another order differ
+MAX_ROUNDS_LEFT = 25  # a round that merges fewer than 1/25 of the remaining merges is too slow
+ROUNDING = 1e-9  # sums of doubles depend on the order of the terms
 
 
 def merge_keeping_parallel(
-    problem: Problem, num_nodes: int, on_round: OnRound = unheard
+    problem: Problem, num_nodes: int, on_round: OnRound = ignore_round
 ) -> Quotient:
     """Merge batches by Theorem 3.5 until `num_nodes` are left, larger tensors first.
 
-    What may be merged at a time are
+    The candidates of a round are
 
         { (u, v) : pressure(u, v) <= limit  and  joint_work(u, v) <= cap }
 
-    The limit starts halfway from the critical path to the lower bound: nodes whose critical path
-    fills the bound leave no order to choose. The cap keeps nodes even. When few pairs are left,
-    first the cap rises to the limit, then the limit itself.
+    The limit starts halfway between the critical path and the lower bound. If the critical path of
+    the nodes reached the lower bound, their order would leave no freedom. The cap keeps the work of
+    nodes similar. When few candidates are left, first the cap rises up to the limit, then the limit
+    rises.
     """
     quotient = Quotient.of(problem, _shares_bytes(problem))
     path_us = critical_path_us(problem)
@@ -74,7 +75,10 @@ def merge_keeping_parallel(
 
 
 def _relaxed(limit_us: float, cap_us: float, least_us: float = 0.0) -> tuple[float, float]:
-    """A higher cap, or where it is as high as the limit, a higher limit of at least `least_us`."""
+    """Return (limit, cap) with a higher cap, or with a higher limit if the cap has reached it.
+
+    A new limit is at least `least_us`.
+    """
     if cap_us < limit_us:
         return limit_us, min(CAP_GROWTH * cap_us, limit_us)
     limit_us = max(LIMIT_GROWTH * limit_us, least_us)
@@ -82,9 +86,10 @@ def _relaxed(limit_us: float, cap_us: float, least_us: float = 0.0) -> tuple[flo
 
 
 def _shares_bytes(problem: Problem) -> FloatArray:
-    """`[num_consumers]`: a tensor's bytes, shared by its consumers.
+    """Return each tensor's bytes divided by its number of consumers, `[num_consumers]`.
 
-    It is sent once to a device however many wait there, so one consumer less saves only a share.
+    A tensor is sent once to a device, however many consumers run there. So one remote consumer less
+    saves only a share of the bytes.
     """
     graph = problem.graph
     num_consumers = np.diff(graph.consumer_offsets)[graph.consumer_tensor]

@@ -1,4 +1,4 @@
-"""Heights and longest paths of a quotient, also with pairs of nodes merged."""
+"""Heights and longest paths of a quotient graph, optionally with pairs of nodes merged."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from pesto_cli.kernels import kernel
 
 
 def heights(quotient: Quotient) -> IntArray:
-    """`[num_nodes]`: nodes on the longest path from a root, which has height 1 (Definition 3.4)."""
+    """Return the height of each node, `[num_nodes]`; roots have height 1 (Definition 3.4)."""
     ones = np.ones(quotient.num_nodes)
     before, _ = _longest(*_rows(quotient), ones, np.full(quotient.num_nodes, -1))
     height: IntArray = before.astype(np.int64) + 1
@@ -20,9 +20,11 @@ def heights(quotient: Quotient) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Longest paths, in us of work without transfers, `[num_nodes]` each.
+    """Longest paths in microseconds of work, without transfers, `[num_nodes]` each.
 
-    before: up to the node, without it. after: from its end on. through: both, and the node.
+    before: up to the start of the node.
+    after: from the end of the node.
+    through: the sum of both and the work of the node.
     """
 
     before: FloatArray
@@ -31,7 +33,10 @@ class Paths:
 
 
 def longest_paths(quotient: Quotient, pairs: Pairs | None = None) -> Paths:
-    """Longest paths, or those once every pair is one node, for pairs that close no cycle."""
+    """Return the longest paths of a quotient in which the given pairs are merged.
+
+    The pairs must close no cycle.
+    """
     mate = np.full(quotient.num_nodes, -1) if pairs is None else pairs.mates(quotient.num_nodes)
     work = quotient.work_us + np.where(mate >= 0, quotient.work_us[mate], 0.0)
     before, after = _longest(*_rows(quotient), work, mate)
@@ -46,9 +51,10 @@ def _rows(quotient: Quotient) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 def _longest(
     out_offsets: Any, heads: Any, in_offsets: Any, tails: Any, work: Any, mate: Any
 ) -> Any:
-    """Longest paths before and after every node, both members of a pair alike.
+    """Return the longest paths before and after each node; both nodes of a pair have the same.
 
-    `work[i]` is that of the pair for a node in one. Kahn's algorithm, then its order backwards.
+    `work[i]` of a node in a pair is the work of the pair. The order is from Kahn's algorithm; paths
+    after nodes are computed in reverse order.
     """
     num_nodes = len(work)
     leader = np.arange(num_nodes)

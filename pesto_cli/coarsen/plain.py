@@ -1,23 +1,23 @@
-"""Merging as the paper does it: larger tensors first, whatever the critical path."""
+"""Merging as in the paper: larger tensors first, whatever the effect on the critical path."""
 
 import numpy as np
 
 from pesto_cli.coarsen.batch import mergeable_edges, verdicts
 from pesto_cli.coarsen.paths import heights
 from pesto_cli.coarsen.quotient import Quotient
-from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, unheard
+from pesto_cli.coarsen.rounds import MergeVerdict, OnRound, Round, ignore_round
 from pesto_cli.data.problem import Problem
 
-# What a node may grow to, and by how much that is raised when nothing fits: the authors' program.
+# Caps on a node, and how much they rise when no pair fits, as in the authors' program.
 MAX_WORK_US, MAX_MEMBERS = 12_000.0, 80
 WORK_STEP_US, MEMBERS_STEP = 1_000.0, 1
 
 
-def merge_plainly(problem: Problem, num_nodes: int, on_round: OnRound = unheard) -> Quotient:
+def merge_plainly(problem: Problem, num_nodes: int, on_round: OnRound = ignore_round) -> Quotient:
     """Merge batches of edges by Theorem 3.5 until `num_nodes` are left (Pesto, Section 3.3).
 
-    Stops early where no edge meets the theorem's conditions or joins ops that may share a device.
-    Departure from the authors' program, which overshoots: the last batch is cut to size.
+    Stop early if no edge meets the conditions of the theorem between nodes that can share a device.
+    Unlike the authors' program, which may merge below `num_nodes`, cut the last batch to size.
     """
     graph = problem.graph
     quotient = Quotient.of(problem, graph.tensor_bytes[graph.consumer_tensor])

@@ -1,4 +1,4 @@
-"""What a merge costs in parallelism."""
+"""The pressure of a merge: how much parallelism it costs."""
 
 from typing import Any
 
@@ -11,15 +11,17 @@ from pesto_cli.kernels import kernel
 
 
 def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
-    """`[num_pairs]`: the longest path through each pair merged alone, or the work of its group.
+    """Return the pressure of each pair, `[num_pairs]`.
 
-    The merged node of u and v starts when all other predecessors of both are done:
+    It is the longest path through the merged node if only this pair is merged, or the work of the
+    joint group if that is longer. The merged node of u and v starts when all other predecessors of
+    both have ended:
 
         before = max(before(u), before(v) without u)
         after  = max(after(u) without v, after(v))
         path   = before + work(u) + work(v) + after
 
-    The groups of u and v become one, which runs on one device: its work counts too.
+    The groups of u and v become one group on one device, so its work is a lower bound too.
     """
     into = _two_longest(quotient.in_offsets, quotient.tails, paths.before + quotient.work_us)
     out = _two_longest(quotient.out_offsets, quotient.heads, paths.after + quotient.work_us)
@@ -38,9 +40,10 @@ TIE = 4.0
 
 
 def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
-    """`[num_pairs]`: work of the merged node, or of the group that the merge makes of two.
+    """Return the work of the merged node, or of the group that two groups become, `[num_pairs]`.
 
-    Where both groups have further nodes, the merge ties those together too: it counts `TIE` times.
+    If both groups have further nodes, the merge puts these on one device too. Then the work counts
+    `TIE` times.
     """
     u, v = pairs.first, pairs.second
     one, other = quotient.group[u], quotient.group[v]
@@ -54,12 +57,13 @@ def joint_work_us(quotient: Quotient, pairs: Pairs) -> FloatArray:
 def within(
     quotient: Quotient, batch: Pairs, lengthening_us: FloatArray, limit_us: float
 ) -> IntArray:
-    """Rows of a batch that together leave no path longer than `limit_us`.
+    """Return the rows of a batch that, merged together, make no path longer than `limit_us`.
 
-    Pairs that each stay within the limit can exceed it together. While they do, of those on too
-    long a path the half that lengthens most is put off. A single one is within the limit.
+    Pairs that each keep the limit can exceed it together. While a path is too long, drop half of
+    the pairs on such paths, those with the greatest lengthening. One pair alone keeps the limit.
 
-    lengthening_us: `[num_pairs]`, by how much each exceeds the longest path through its nodes.
+    lengthening_us: how much longer the path through each merged pair is than the longest path
+        through its nodes, `[num_pairs]`.
     """
     rows = np.arange(len(batch))
     while True:
@@ -81,7 +85,7 @@ def _without(
 
 @kernel
 def _two_longest(offsets: Any, neighbours: Any, length: Any) -> Any:
-    """The neighbour of greatest length of every node, its length, and the second greatest."""
+    """Return for each node its neighbour of greatest length, that length, and the second one."""
     num_nodes = len(offsets) - 1
     argument = np.full(num_nodes, -1, dtype=np.int64)
     best, second = np.zeros(num_nodes), np.zeros(num_nodes)

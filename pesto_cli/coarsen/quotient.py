@@ -1,4 +1,4 @@
-"""Quotient: a graph whose nodes are disjoint sets of ops, while it is being coarsened."""
+"""The quotient graph, whose nodes are disjoint sets of ops, during coarsening."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,10 +12,10 @@ from pesto_cli.kernels import kernel
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of nodes that could become one, `[num_pairs]` each.
+    """Pairs of nodes that are candidates for a merge, `[num_pairs]` each.
 
-    first, second: nodes; tail and head where they have an edge.
-    weight_bytes: of the data on the edge; 0 if it does not count.
+    first, second: the nodes; tail and head if they have an edge.
+    weight_bytes: weight of the data on the edge, or 0 if the weight does not matter.
     """
 
     first: IntArray
@@ -30,11 +30,11 @@ class Pairs:
 
     @classmethod
     def of_no_weight(cls, first: IntArray, second: IntArray) -> Self:
-        """Pairs that are merged for their number alone."""
+        """Return pairs of weight zero."""
         return cls(first, second, np.zeros(len(first)))
 
     def and_then(self, other: Self) -> Self:
-        """These pairs, followed by others."""
+        """Return these pairs, followed by others."""
         return type(self)(
             np.concatenate((self.first, other.first)),
             np.concatenate((self.second, other.second)),
@@ -42,7 +42,7 @@ class Pairs:
         )
 
     def mates(self, num_nodes: int) -> IntArray:
-        """`[num_nodes]`: the other node of the pair that a node is in, or -1."""
+        """Return the other node of the pair of each node, or -1, `[num_nodes]`."""
         mate = np.full(num_nodes, -1, dtype=np.int64)
         mate[self.first], mate[self.second] = self.second, self.first
         return mate
@@ -50,23 +50,23 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Quotient:
-    """Nodes, the edges between them, and which of them share a device.
+    """The nodes, the edges between them, and their colocation groups.
 
     Ops, `[num_ops]`:
-        node_of_op: the node that an op is in.
+        node_of_op: the node of each op.
 
     Nodes, `[num_nodes]`:
         work_us: sum of the members' times, each on the fastest device that may run it.
-        num_members: how many ops.
-        role: 0 computes, 1 is fed, 2 returns a fetch; nodes of different roles never merge.
+        num_members: number of ops.
+        role: 0 computes, 1 is a feed, 2 is a fetch; nodes of different roles never merge.
         group: nodes with the same number share a device.
 
     Groups:
         group_work_us: `[num_groups]`, sum over the group's nodes.
-        group_allowed: `[num_groups, num_devices]`, where the whole group may go.
+        group_allowed: `[num_groups, num_devices]`, devices on which the whole group can run.
 
     Edges, unique and without loops, in compressed rows:
-        out_offsets, heads, weight_bytes: by tail; the weight is that of the data on the edge.
+        out_offsets, heads, weight_bytes: by tail, with the weight of the data on the edge.
         in_offsets, tails: by head.
     """
 
@@ -85,9 +85,10 @@ class Quotient:
 
     @classmethod
     def of(cls, problem: Problem, weight_bytes: FloatArray | IntArray) -> Self:
-        """Every op a node.
+        """Return the quotient in which each op is a node of its own.
 
-        weight_bytes: `[num_consumers]`, of each entry of `graph.consumers`; host memory weighs 0.
+        weight_bytes: weight of each entry of `graph.consumers`, `[num_consumers]`. Consumers that
+        take the data in host memory get weight 0.
         """
         graph = problem.graph
         tails = graph.tensor_producer[graph.consumer_tensor]
@@ -132,7 +133,7 @@ class Quotient:
         return np.repeat(np.arange(self.num_nodes), self.out_degree), self.heads
 
     def merged(self, pairs: Pairs) -> Self:
-        """The quotient in which the nodes of every pair are one; no node is in two pairs."""
+        """Return the quotient in which each pair is one node; no node may be in two pairs."""
         mate = pairs.mates(self.num_nodes)
         index = np.arange(self.num_nodes)
         kept = np.flatnonzero((mate < 0) | (index < mate))
@@ -166,13 +167,13 @@ class Quotient:
 
 
 def _sums(labels: IntArray, values: FloatArray | IntArray, num_labels: int) -> FloatArray:
-    """`[num_labels]`: sum of the values under each label."""
+    """Return the sum of the values of each label, `[num_labels]`."""
     return np.bincount(labels, values, num_labels).astype(np.float64)
 
 
 @kernel
 def root(parent: Any, item: int) -> int:
-    """Representative of an item's set; halves the path on the way."""
+    """Return the representative of an item's set in a union-find forest, with path halving."""
     while parent[item] != item:
         parent[item] = parent[parent[item]]
         item = parent[item]
@@ -181,7 +182,10 @@ def root(parent: Any, item: int) -> int:
 
 @kernel
 def _joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
-    """`[num_groups]`: dense number of a group once every pair shares a device."""
+    """Return the new number of each group, from 0, after the groups of each pair are joined.
+
+    The result is `[num_groups]`.
+    """
     parent = np.arange(num_groups)
     for pair in range(len(first)):
         one, other = root(parent, group[first[pair]]), root(parent, group[second[pair]])
@@ -199,7 +203,10 @@ def _joined_groups(group: Any, num_groups: int, first: Any, second: Any) -> Any:
 
 @kernel
 def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, mate: Any) -> Any:
-    """Rows of the merged graph: parallel edges become one of summed weight, loops go."""
+    """Return the rows of the merged graph.
+
+    Parallel edges become one edge of summed weight. Loops are removed.
+    """
     new_offsets = np.zeros(len(kept) + 1, dtype=np.int64)
     new_heads = np.empty(len(heads), dtype=np.int64)
     new_weight = np.empty(len(heads))
@@ -226,7 +233,7 @@ def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, m
 
 @kernel
 def _reversed_rows(offsets: Any, heads: Any) -> Any:
-    """Rows of tails by head, tails ascending."""
+    """Return the rows of tails by head, with tails in ascending order."""
     num_nodes = len(offsets) - 1
     in_offsets = np.zeros(num_nodes + 1, dtype=np.int64)
     for head in heads:

@@ -1,4 +1,4 @@
-"""What one round of merging looked at, and what became of every pair."""
+"""One round of merging: the candidate pairs, and the verdict on each pair."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,27 +9,29 @@ from pesto_cli.data.graph import IntArray
 
 
 class MergeVerdict(IntEnum):
-    """What became of a pair that closes no cycle by itself."""
+    """The verdict on a pair that closes no cycle if it alone is merged."""
 
     MERGED = 0
     TAKEN = 1  # one of its nodes is in another pair: condition (i) of Theorem 3.5
     BARRED = 2  # could close a cycle with another pair: condition (iii)
-    NO_DEVICE = 3  # with the groups that others join, no device is left for all of it
+    NO_DEVICE = 3  # its groups, as joined by other pairs, have no common device
     CAPPED = 4  # the node or group would have too much work, or too many ops
-    TOO_LONG = 5  # lengthens a path beyond the limit
-    TOO_LONG_TOGETHER = 6  # does so with others of the batch
-    NOT_NEEDED = 7  # few enough nodes are left without it
+    TOO_LONG = 5  # makes a path longer than the limit
+    TOO_LONG_TOGETHER = 6  # makes a path longer than the limit together with other pairs
+    NOT_NEEDED = 7  # the target number of nodes is reached without it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Round:
     """One batch of merges.
 
-    quotient: before it. height: of its nodes, `[num_nodes]`.
-    pairs: those that close no cycle by themselves, in no order.
+    quotient: the quotient before the batch.
+    height: height of each of its nodes, `[num_nodes]`.
+    pairs: the candidates, each of which alone closes no cycle, in no particular order.
     verdict: `[num_pairs]`, values of `MergeVerdict`.
-    limit_us, cap_us: the longest path, and the most work of a node, that were allowed.
-    merged: the quotient after it.
+    limit_us: the longest path that was allowed.
+    cap_us: the most work that was allowed in one node.
+    merged: the quotient after the batch.
     """
 
     quotient: Quotient
@@ -52,5 +54,5 @@ class Round:
 OnRound = Callable[[Round], None]
 
 
-def unheard(_: Round) -> None:
-    """An `OnRound` for who needs none."""
+def ignore_round(_: Round) -> None:
+    """No-op callback."""
