@@ -1,4 +1,4 @@
-"""The integer programs against a search over all placements and orders, and against each other."""
+"""The integer programs agree with a search of all placements and orders, and with each other."""
 
 import inspect
 import threading
@@ -35,9 +35,10 @@ def start_of(problem: Problem, seed: int = 0) -> Schedule:
 
 
 def broken_rules(problem: Problem, schedule: Schedule) -> list[str]:
-    """Violations of what an integer program answers for.
+    """Return the violations of constraints that an integer program has.
 
-    Links take transfers, and a host its feeds, in any order; only variables are within the memory.
+    In the integer program links serve transfers, and the host its feeds, in any order, and only the
+    resident bytes count as memory.
     """
     found = violations(problem, schedule)
     return [v.message for v in found if v.rule not in ("queue", "feed", "memory")]
@@ -89,8 +90,8 @@ def test_cbc_solves_a_chain_whose_optimum_is_the_sum_of_all_times():
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_variable_that_no_constraint_needs_is_solved_too(solver):
-    """With an optimal start of 0 us, nothing is left of the order of two transfers."""
+def test_a_variable_in_no_constraint_is_accepted(solver):
+    """With an optimal start of 0 us, the constraints on the order of two transfers are empty."""
     if solver == "highs":
         pytest.importorskip("highspy")
     graph = OpGraph.build(list("abcd"), [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
@@ -103,16 +104,16 @@ def test_a_variable_that_no_constraint_needs_is_solved_too(solver):
     assert found.times is not None
 
 
-def test_a_model_that_cbc_cannot_read_is_no_unknown_answer(tmp_path):
+def test_a_model_that_cbc_cannot_read_is_an_error(tmp_path):
     model = tmp_path / "model.mps"
     model.write_text("NAME\nROWS\n L R0\nCOLUMNS\n y R1 1.0\nENDATA\n")
     with pytest.raises(EnvironmentFailedError, match="CBC failed with exit status 0"):
-        cbc.run(milp.MipQuestion(model, None, Limits(time_limit_s=20), None))
+        cbc.run(milp.MipRequest(model, None, Limits(time_limit_s=20), None))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_bounds_of_a_start_do_not_cross_by_rounding(solver):
-    """The tail of the first op is the whole horizon, added up in another order."""
+    """The tail of the first op equals the horizon, up to the rounding of sums in another order."""
     if solver == "highs":
         pytest.importorskip("highspy")
     for seed in range(6):
@@ -125,7 +126,7 @@ def test_bounds_of_a_start_do_not_cross_by_rounding(solver):
         assert_is_optimum(one_gpu(graph, times.tolist()), solver, times.sum())
 
 
-def test_random_problems_have_all_that_the_formulation_knows():
+def test_random_problems_have_all_features_of_the_formulation():
     problems = [random_problem(seed) for seed in range(300)]
     infeasible = sum(optimum_us(problem) == np.inf for problem in problems)
     assert 20 < infeasible < 100
@@ -169,7 +170,7 @@ def test_cbc_and_cpsat_agree_on_nine_ops(seeds):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cbc_and_its_bound_enclose_the_optimum_of_fifteen_ops(seed):
+def test_the_optimum_of_fifteen_ops_is_between_the_bound_and_the_best_of_cbc(seed):
     problem = random_problem(seed, 15, memory=False)
     best = solve_ilp(problem, Limits(time_limit_s=20))
     assert best.status == SolveStatus.OPTIMAL
@@ -194,7 +195,7 @@ def test_backends_have_the_same_families_in_the_same_order():
 
 
 @pytest.mark.parametrize("scale", [1e-4 / 3, 1e5 * np.pi])
-def test_rounding_to_whole_units_does_not_show(scale):
+def test_rounding_to_whole_units_does_not_change_the_optimum(scale):
     for seed in range(30):
         problem = random_problem(seed, memory=False)
         links = tuple(
@@ -216,7 +217,7 @@ def test_rounding_to_whole_units_does_not_show(scale):
         assert_is_optimum(scaled, "cpsat", optimum_us(scaled))
 
 
-# Two equal GPUs, joined by a slow link in either direction.
+# Two equal GPUs with a slow link in each direction.
 def two_gpus(memory_bytes: int = 100, latency_us: float = 4.0) -> Machine:
     devices = tuple(Device(name, "GPU", memory_bytes) for name in ("GPU:0", "GPU:1"))
     comm = CommModel(latency_us=latency_us, us_per_byte=0.0)
@@ -224,7 +225,7 @@ def two_gpus(memory_bytes: int = 100, latency_us: float = 4.0) -> Machine:
 
 
 def fan(machine: Machine) -> Problem:
-    """Two zero-time ops on GPU:0, each followed by one of 1 us on GPU:1; they may not move."""
+    """Two zero-time ops on GPU:0, each followed by an op of 1 us on GPU:1, all pinned."""
     graph = OpGraph.build(["a", "b", "c", "d"], [Tensor(0, 8, [2]), Tensor(1, 8, [3])])
     problem = Problem.build(graph, {"GPU": [0.0, 0.0, 1.0, 1.0]}, machine)
     return problem.constrained(permitted=np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool))
@@ -240,7 +241,7 @@ def test_transfers_queue_unless_congestion_is_off(solver):
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_zero_time_op_does_not_start_within_another(solver):
-    """`z` is ready at 3, `b` runs from 0 to 5, `d` needs z: with z within b, all were done by 6."""
+    """Op z is ready at 3, b runs from 0 to 5, d needs z. With z inside b, all would end by 6."""
     graph = OpGraph.build(["a", "b", "z", "d"], control_edges=[(0, 2), (2, 3)])
     machine = replace(two_gpus(), signal_us=2.0)
     problem = Problem.build(graph, {"GPU": [1.0, 5.0, 0.0, 1.0]}, machine).constrained(
@@ -250,7 +251,7 @@ def test_zero_time_op_does_not_start_within_another(solver):
     assert_is_optimum(problem, solver, 8)
 
 
-def test_symmetry_leaves_the_largest_op_where_the_start_has_it():
+def test_symmetry_keeps_the_largest_op_on_its_device_in_the_start():
     graph = OpGraph.build(["a", "b"])
     formulation = Formulation.build(Problem.build(graph, {"GPU": [1.0, 5.0]}, two_gpus()))
     assert excluded_by_symmetry(formulation, None) == [(1, 1)]
@@ -259,7 +260,7 @@ def test_symmetry_leaves_the_largest_op_where_the_start_has_it():
 
 
 @pytest.mark.parametrize(("bus", "excluded"), [("", [(0, 1), (0, 2)]), ("bus", [(0, 1)])])
-def test_devices_on_a_bus_differ_from_those_beside_it(bus, excluded):
+def test_devices_on_a_bus_are_not_interchangeable_with_others(bus, excluded):
     names = ["GPU:0", "GPU:1", "GPU:2"]
     links = tuple(
         Link(src, dst, CommModel(4.0, 0.0), "" if "GPU:2" in (src, dst) else bus)
@@ -282,7 +283,7 @@ def test_variables_that_fit_nowhere_are_infeasible(solver):
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
 def test_balance_bounds_the_difference_of_outputs(solver):
-    """Outputs of 60 and 40 beside each other take 2 us; within 10 % of each other nothing fits."""
+    """Outputs of 60 and 40 on two GPUs take 2 us and differ by 20 %; 10 % is infeasible."""
     graph = OpGraph.build(["a", "b"], [Tensor(0, 60), Tensor(1, 40)])
     problem = Problem.build(graph, {"GPU": [2.0, 2.0]}, two_gpus())
     within = solve_ilp(problem, Limits(), solver=solver, balance=0.2)
@@ -320,7 +321,7 @@ def test_answer_is_never_longer_than_the_warm_start(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_warm_start_reaches_the_solver(solver):
-    """Little work does not find the optimum; from the optimum it does not get lost."""
+    """Little work does not find the optimum. From the optimum as a start, the result is optimal."""
     if solver == "highs":
         pytest.importorskip("highspy")
     problem = random_problem(3, 22, memory=False)
@@ -329,9 +330,9 @@ def test_warm_start_reaches_the_solver(solver):
     formulation = Formulation.build(problem)
     start = left_shift(formulation, timetable_of(formulation, best), congestion=True)
     little = 0.03 if solver == "cpsat" else 0.01
-    asked = SolverRequest(formulation, Limits(time_limit_s=little, deterministic=True))
-    cold = SOLVERS[solver](asked)
-    warm = SOLVERS[solver](replace(asked, start=start, start_fits=True))
+    request = SolverRequest(formulation, Limits(time_limit_s=little, deterministic=True))
+    cold = SOLVERS[solver](request)
+    warm = SOLVERS[solver](replace(request, start=start, start_fits=True))
     assert cold.times is None or left_shift(
         formulation, cold.times, congestion=True
     ).makespan > best.makespan_us * (1 + 1e-6)
@@ -366,10 +367,10 @@ def test_warm_start_that_exceeds_memory_is_only_a_hint(solver):
     assert found.objective_us == pytest.approx(6)
 
 
-def test_warm_start_of_another_problem_is_refused():
+def test_warm_start_of_another_problem_is_an_error():
     problem = fan(two_gpus())
     other = random_problem(1, 9, memory=False)
-    with pytest.raises(BadInputError, match="places 9 ops, the problem has 4"):
+    with pytest.raises(BadInputError, match="places 9 ops, but the problem has 4"):
         solve_ilp(problem, Limits(), warm_start=start_of(other))
     schedule = solve_ilp(problem, Limits()).schedule
     assert schedule is not None
@@ -380,7 +381,7 @@ def test_warm_start_of_another_problem_is_refused():
 
 @pytest.mark.parametrize("time_limit_s", [0.0, 0.05, 1.0])
 @pytest.mark.parametrize("solver", MILP_SOLVERS)
-def test_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
+def test_a_search_that_hits_its_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
     if solver == "highs":
         pytest.importorskip("highspy")
     problem = random_problem(3, 22, memory=False)
@@ -392,7 +393,7 @@ def test_time_limit_is_neither_optimal_nor_infeasible(solver, time_limit_s):
 
 
 def hard_problem(solver: str) -> Problem:
-    """More than the solver can prove in some minutes."""
+    """A problem whose optimum the solver cannot prove in several minutes."""
     return random_problem(6, 120 if solver == "cpsat" else 22, memory=False, num_devices=3)
 
 
@@ -410,12 +411,12 @@ def test_stop_ends_the_search_with_the_best_so_far(solver):
 
 
 def large_problem() -> Problem:
-    """420,000 constraints as a MILP, which take half a minute to build."""
+    """A problem with 420,000 MILP constraints, which take half a minute to build."""
     return random_problem(6, 300, memory=False, num_devices=3)
 
 
 @pytest.mark.parametrize("limits", [Limits(0.5), Limits(1, deterministic=True)], ids=["s", "units"])
-def test_a_model_that_is_not_built_in_time_is_given_up_with_a_note(limits, caplog):
+def test_a_model_that_is_not_built_in_time_is_skipped_with_a_note(limits, caplog):
     problem = large_problem()
     start, began = start_of(problem), time.monotonic()
     found = solve_ilp(problem, limits, solver="cbc", warm_start=start)
@@ -424,7 +425,7 @@ def test_a_model_that_is_not_built_in_time_is_given_up_with_a_note(limits, caplo
     assert found.objective_us <= start.makespan_us * (1 + 1e-9)
     (note,) = caplog.messages
     assert note == found.left_out
-    assert "300 nodes on 3 devices is left out: it was not built in" in note
+    assert "300 nodes on 3 devices is skipped: the model was not built in" in note
 
 
 def test_stop_ends_the_building_of_a_model_without_a_note(caplog):
@@ -437,7 +438,7 @@ def test_stop_ends_the_building_of_a_model_without_a_note(caplog):
     assert not caplog.messages
 
 
-def test_stop_before_the_search_leaves_the_start():
+def test_stop_before_the_search_returns_the_start():
     problem, limits = hard_problem("cpsat"), Limits(time_limit_s=500)
     limits.stop.set()
     start = start_of(problem)
@@ -463,23 +464,23 @@ def test_deterministic_mode_gives_the_same_answer_twice(solver):
     assert first.start_us.tolist() == second.start_us.tolist()
 
 
-def test_solutions_are_told_as_they_improve():
-    told = []
+def test_each_better_solution_is_reported():
+    reported = []
     problem = random_problem(3, 22, memory=False)
     found = solve_ilp(
         problem,
         Limits(),
         warm_start=start_of(problem),
-        on_solution=lambda objective_us, bound_us: told.append((objective_us, bound_us)),
+        on_solution=lambda objective_us, bound_us: reported.append((objective_us, bound_us)),
     )
-    objectives = [objective_us for objective_us, _ in told]
+    objectives = [objective_us for objective_us, _ in reported]
     assert objectives == sorted(objectives, reverse=True)
     assert objectives[-1] == pytest.approx(found.objective_us)
-    assert all(bound_us <= found.objective_us + 1e-6 for _, bound_us in told)
+    assert all(bound_us <= found.objective_us + 1e-6 for _, bound_us in reported)
 
 
-def test_cbc_verdicts_are_read_truthfully():
-    """Its words at the end of a search, as CBC 2.10 writes them."""
+def test_cbc_verdicts_are_parsed():
+    """The texts are those that CBC 2.10 writes at the end of a search."""
     node = "Cbc0010I After 9 nodes, 1 on tree, 5 best solution, best possible 3.25 (1.0 seconds)\n"
     stopped = "Stopped on time - objective value 5.00000000\n      0 Cmax  5  0\n** 2 S_1 1.5 0\n"
     answer = cbc.read_answer(stopped, node, in_time=False)
@@ -494,7 +495,7 @@ def test_cbc_verdicts_are_read_truthfully():
     assert not cbc.read_answer(infeasible, "", in_time=False).infeasible
 
 
-def test_unknown_solver_and_balance_are_refused():
+def test_unknown_solver_and_balance_are_errors():
     with pytest.raises(BadInputError, match="'gurobi' is unknown; one of cpsat, cbc, highs was"):
         solve_ilp(fan(two_gpus()), Limits(), solver="gurobi")
     with pytest.raises(BadInputError, match=r"balance is 1\.5"):

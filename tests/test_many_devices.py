@@ -1,4 +1,4 @@
-"""Machines of tens of devices: what grows with their square is told beforehand, and left out."""
+"""Machines with tens of devices: a model that is too large is recognised and skipped."""
 
 import importlib
 import json
@@ -36,10 +36,10 @@ LONG = Limits(1e3)
 def cpsat_model(
     problem: Problem, balance: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int]:
-    """Variables and constraints of the model that CP-SAT is given."""
+    """Return the numbers of variables and constraints of the CP-SAT model."""
     built: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(cpsat, "_search", lambda model, asked: built.append(model.cp.proto))
+        patched.setattr(cpsat, "_search", lambda model, request: built.append(model.cp.proto))
         cpsat.search(SolverRequest(Formulation.build(problem), LONG, balance=balance))
     return len(built[0].variables), len(built[0].constraints)
 
@@ -47,11 +47,11 @@ def cpsat_model(
 def milp_model(
     problem: Problem, balance: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int]:
-    """Variables and constraints of the MILP, without its pairs."""
+    """Return the numbers of variables and constraints of the MILP, without those for pairs."""
     files: list[str] = []
 
-    def run(question: milp.MipQuestion) -> milp.MipAnswer:
-        files.append(question.model.read_text())
+    def run(request: milp.MipRequest) -> milp.MipAnswer:
+        files.append(request.model.read_text())
         return milp.MipAnswer()
 
     with monkeypatch.context() as patched:
@@ -60,31 +60,31 @@ def milp_model(
         milp.search(SolverRequest(Formulation.build(problem), LONG, balance=balance), run)
     (text,) = files
     rows = text[text.index("ROWS") : text.index("COLUMNS")].splitlines()
-    return text.count("\n LO BND"), len(rows) - 2  # beside the heading and the objective
+    return text.count("\n LO BND"), len(rows) - 2  # without the heading and the objective
 
 
 @pytest.mark.parametrize("balance", [None, 0.2])
 @pytest.mark.parametrize("model", [cpsat_model, milp_model])
-def test_the_size_of_a_random_model_is_bounded_before_it_is_built(
+def test_the_computed_size_bounds_the_size_of_the_built_model(
     model: Any, balance: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(60):
         problem = random_problem(seed, 4 + seed % 9, num_devices=2 + seed % 4)
-        told = Size.of(problem, balance=balance is not None)
+        size = Size.of(problem, balance=balance is not None)
         variables, constraints = model(problem, balance, monkeypatch)
-        assert variables == told.variables
-        assert constraints <= told.constraints
+        assert variables == size.variables
+        assert constraints <= size.constraints
 
 
-def test_the_size_of_a_large_model_is_hardly_overrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_computed_size_of_a_large_model_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = coarsen(layered(400, machine=many_gpus(12)), 60).problem
-    told = Size.of(problem)
+    size = Size.of(problem)
     variables, constraints = cpsat_model(problem, None, monkeypatch)
-    assert variables == told.variables
-    assert constraints <= told.constraints < 1.05 * constraints
+    assert variables == size.variables
+    assert constraints <= size.constraints < 1.05 * constraints
 
 
-def test_what_a_limit_has_room_for_grows_with_it_up_to_the_memory() -> None:
+def test_the_largest_model_depends_on_the_time_limit_and_on_memory() -> None:
     def is_built(num_constraints: int, limits: Limits) -> bool:
         return not Size(1, num_constraints, 1).excess(limits)
 
@@ -108,21 +108,21 @@ def test_a_model_that_is_too_large_is_not_built(
     assert found.bound_us == lower_bound_us(problem) > 0
     (note,) = caplog.messages
     assert note == found.left_out
-    assert "200 nodes on 64 devices is left out: it would have 6,2" in note
+    assert "200 nodes on 64 devices is skipped: it would have 6,2" in note
 
 
-def test_a_milp_of_many_pairs_ends_by_its_number_of_constraints(
+def test_a_milp_with_too_many_constraints_is_skipped(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MOST_STEPS", 2000)
     problem = random_problem(6, 60, memory=False, num_devices=3)
     found = ilp.solve_ilp(problem, LONG, solver="cbc")
     assert found.status is SolveStatus.UNKNOWN
-    assert "left out: it has more than 2,000 constraints" in found.left_out
+    assert "is skipped: the model has more than 2,000 constraints" in found.left_out
     assert caplog.messages == [found.left_out]
 
 
-def test_pairs_are_looked_at_within_the_limit_also_where_none_is_open() -> None:
+def test_limits_are_checked_also_while_no_open_pair_is_found() -> None:
     calls: list[int] = []
     problem = layered(80, machine=many_gpus(3))
     pairs = Formulation.build(problem).open_transfer_pairs(lambda: calls.append(1))
@@ -139,13 +139,13 @@ try:
     main()
 except SystemExit as exit_:
     assert not exit_.code, exit_.code
-# Not `ru_maxrss`, which a process has from the one that started it.
+# Not `ru_maxrss`, which a process inherits from its parent.
 peak_gib = int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**20
 print(json.dumps({"peak_gib": peak_gib}), file=sys.stderr)
 """
 
 
-def test_64_devices_are_solved_in_little_memory_and_the_answer_tells_what_was_left_out(
+def test_64_devices_are_solved_in_little_memory_with_a_note_on_the_skipped_model(
     tmp_path: Path,
 ) -> None:
     profile = tmp_path / "64.profile.json"
@@ -157,14 +157,14 @@ def test_64_devices_are_solved_in_little_memory_and_the_answer_tells_what_was_le
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    *told, peak = done.stderr.splitlines()
+    *messages, peak = done.stderr.splitlines()
     assert json.loads(peak)["peak_gib"] < 1.0
     (note,) = json.loads(done.stdout)["notes"]
-    assert "the integer program of 200 nodes on 64 devices is left out" in note
-    assert told == [note]
+    assert "the integer program of 200 nodes on 64 devices is skipped" in note
+    assert messages == [note]
 
 
-def test_other_strategies_leave_nothing_out(pesto: Pesto, tmp_path: Path) -> None:
+def test_other_strategies_skip_nothing(pesto: Pesto, tmp_path: Path) -> None:
     profile = tmp_path / "64.profile.json"
     write_profile(profile, Profile(layered(200, machine=many_gpus(64))))
     names = [name for name in STRATEGIES if name != "pesto"]
@@ -181,7 +181,7 @@ expert_module = importlib.import_module("pesto_cli.strategies.expert")
     [(Limits(0.0), 1000, 1), (Limits(1.0, deterministic=True), 7, 7)],
     ids=["time", "number"],
 )
-def test_the_expert_tries_cuts_for_as_long_as_is_given(
+def test_the_expert_tries_cuts_within_its_limits(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, most_cuts: int, num_tried: int
 ) -> None:
     tried: list[None] = []
@@ -201,7 +201,7 @@ def table_us(machine: Machine, num_bytes: Any, src: int, dst: int) -> FloatArray
     return np.asarray(np.maximum(machine.min_us[src, dst], linear))
 
 
-def test_transfers_between_many_pairs_are_those_of_each_pair() -> None:
+def test_transfer_times_of_all_pairs_equal_those_of_each_pair() -> None:
     num_bytes = np.random.default_rng(0).integers(0, 2**30, 50)
     machines = [random_problem(seed, num_devices=3).machine for seed in range(20)]
     for machine in [*machines, many_gpus(20)]:
@@ -209,6 +209,6 @@ def test_transfers_between_many_pairs_are_those_of_each_pair() -> None:
         pairs = [(src, dst) for src in every for dst in every if src != dst]
         tables = [table_us(machine, num_bytes, *pair) for pair in pairs]
         assert np.array_equal(list(machine.transfers_us(num_bytes, pairs)), tables)
-        # To the last bit, as one more or less can turn a tie of ranks.
+        # Equal to the last bit, as one bit can change which op wins a tie of ranks.
         assert np.array_equal(mean(iter(tables)), np.mean(tables, axis=0))
         assert np.array_equal(largest(iter(tables)), np.max(tables, axis=0))

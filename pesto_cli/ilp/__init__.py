@@ -1,8 +1,8 @@
 """Joint placement and ordering as an integer program (Pesto, Section 3.2).
 
-The formulation stands twice, as mathematics that reads the same: `cpsat` for OR-Tools CP-SAT, and
-`milp` for CBC and HiGHS. Links take transfers in any order here, so the optimum is a lower bound
-for links that serve first come first, as in the simulator.
+There are two models of the same formulation: `cpsat` for OR-Tools CP-SAT, and `milp` for CBC and
+HiGHS. Here links serve transfers in any order. So the optimum is a lower bound for the simulator,
+whose links serve transfers first come, first served.
 """
 
 import math
@@ -31,12 +31,14 @@ _log = logger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class IlpSolution:
-    """What an integer program found, about its own problem: not a full graph, if that was coarse.
+    """The result of an integer program, for the problem that it was built from, coarse or not.
 
-    schedule: None if status is INFEASIBLE or UNKNOWN. Its link order is free, and its peak memory
-    may exceed a device's: only the variables are held within it.
-    objective_us: its makespan, or inf. bound_us: no schedule is shorter.
-    left_out: why there was no search, as the model is too large; else empty.
+    schedule: the best schedule, or None if the status is INFEASIBLE or UNKNOWN. Its transfers may
+        be in any order on a link. Its peak memory may exceed a device's memory, as only the
+        resident bytes are constrained.
+    objective_us: the makespan of the schedule, or inf.
+    bound_us: a lower bound on the makespan of all schedules.
+    left_out: why the search was skipped, if the model is too large; else empty.
     """
 
     status: SolveStatus
@@ -46,26 +48,26 @@ class IlpSolution:
     left_out: str = ""
 
 
-def _cpsat(asked: SolverRequest) -> SolverAnswer:
+def _cpsat(request: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import cpsat_process
 
     if cpsat_process.is_needed():
-        return cpsat_process.search(asked)
+        return cpsat_process.search(request)
     from pesto_cli.ilp import cpsat
 
-    return cpsat.search(asked)
+    return cpsat.search(request)
 
 
-def _cbc(asked: SolverRequest) -> SolverAnswer:
+def _cbc(request: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import cbc, milp
 
-    return milp.search(asked, cbc.run)
+    return milp.search(request, cbc.run)
 
 
-def _highs(asked: SolverRequest) -> SolverAnswer:
+def _highs(request: SolverRequest) -> SolverAnswer:
     from pesto_cli.ilp import highs, milp
 
-    return milp.search(asked, highs.run)
+    return milp.search(request, highs.run)
 
 
 Solver = Callable[[SolverRequest], SolverAnswer]
@@ -84,23 +86,25 @@ def solve_ilp(
     warm_start: Schedule | None = None,
     on_solution: OnSolution | None = None,
 ) -> IlpSolution:
-    """Place and order the ops of a problem as well as the limits allow.
+    """Find the best placement and order of a problem's ops within the limits.
 
     Args:
         problem: a few hundred ops at most; coarsen larger ones.
-        limits: bounds on the search, building the model included.
+        limits: limits of the search; building the model counts too.
         solver: a name in `SOLVERS`.
         congestion: whether transfers on one channel queue.
-        balance: by how much the outputs on two GPUs may differ, as a share of their sum.
-        warm_start: a schedule to begin with; the answer is never longer than this one, unless it
-            breaks a memory constraint: then it is a hint only. Where the model is too large to be
-            built at all, there is no schedule in the answer.
-        on_solution: called with objective and bound in us whenever a better schedule is found,
-            maybe on another thread.
+        balance: the largest difference between the output bytes of two GPUs, as a share of their
+            sum.
+        warm_start: a schedule to begin with. The result is never longer, unless the warm start
+            violates a memory constraint; then it is only a hint. If the model is too large to be
+            built, the result has no schedule.
+        on_solution: called with objective and bound in microseconds when a better schedule is
+            found, possibly on another thread.
 
     Raises:
         BadInputError: the solver is unknown, or the warm start does not fit the problem.
-        EnvironmentFailedError: the solver is not installed, or died; that of a plug-in failed.
+        EnvironmentFailedError: the solver is not installed, its process ended with an error, or a
+            plug-in's solver failed.
     """
     began = time.monotonic()
     SOLVERS.find(solver)
@@ -119,49 +123,49 @@ def solve_ilp(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
         start_fits = _keeps_memory(formulation, start, balance)
-    asked = SolverRequest(
+    request = SolverRequest(
         formulation, limits, congestion, balance, start, start_fits, on_solution, began
     )
     if limits.stop.is_set():
-        return _solution(asked, SolverAnswer())
+        return _solution(request, SolverAnswer())
     with SOLVERS.at_work(solver) as search:
-        found = answered(SolverAnswer, search(asked))
+        found = answered(SolverAnswer, search(request))
         if found.times and (wrong := _misplaced(problem, found.times.device)):
             raise ValueError(f"it {wrong}")
-        return _solution(asked, found)
+        return _solution(request, found)
 
 
 def _left_out(problem: Problem, why: str) -> str:
-    """Say that there is no search, and why."""
-    told = (
+    """Log and return a message that the integer program is skipped, and why."""
+    message = (
         f"the integer program of {problem.num_ops:,} nodes on {problem.num_devices} devices is "
-        f"left out: {why}; use fewer nodes (-n) or more time."
+        f"skipped: {why}; use fewer nodes (-n) or a longer time limit."
     )
-    _log.warning("%s", told)
-    return told
+    _log.warning("%s", message)
+    return message
 
 
-def _solution(asked: SolverRequest, found: SolverAnswer) -> IlpSolution:
-    """The better of what was found and the start, with a status that the numbers bear out."""
-    candidates = [asked.start] if asked.start and asked.start_fits else []
-    # Within the tolerances of a MILP solver, variables may exceed the memory by some bytes.
-    if found.times and _keeps_memory(asked.formulation, found.times, asked.balance):
-        shifted = left_shift(asked.formulation, found.times, congestion=asked.congestion)
+def _solution(request: SolverRequest, found: SolverAnswer) -> IlpSolution:
+    """Return the better of the schedule found and the start, with a status from exact times."""
+    candidates = [request.start] if request.start and request.start_fits else []
+    # With the tolerances of a MILP solver, the resident bytes may exceed the memory by a few bytes.
+    if found.times and _keeps_memory(request.formulation, found.times, request.balance):
+        shifted = left_shift(request.formulation, found.times, congestion=request.congestion)
         candidates.insert(0, shifted)
-    bound_us = max(found.bound_us, asked.formulation.lower_bound)
+    bound_us = max(found.bound_us, request.formulation.lower_bound)
     left_out = ""
-    if found.left_out and not asked.limits.stop.is_set():
-        left_out = _left_out(asked.formulation.problem, found.left_out)
+    if found.left_out and not request.limits.stop.is_set():
+        left_out = _left_out(request.formulation.problem, found.left_out)
     if not candidates and found.infeasible:
         return IlpSolution(SolveStatus.INFEASIBLE, None, math.inf, math.inf)
     if not candidates:
         return IlpSolution(SolveStatus.UNKNOWN, None, math.inf, bound_us, left_out)
     best = min(candidates, key=lambda times: times.makespan)
-    schedule = schedule_of(asked.formulation, best)
+    schedule = schedule_of(request.formulation, best)
     objective_us = schedule.makespan_us
     if objective_us <= optimal_up_to_us(bound_us):
         status = SolveStatus.OPTIMAL
-    elif asked.limits.stop.is_set():
+    elif request.limits.stop.is_set():
         status = SolveStatus.INTERRUPTED
     else:
         status = SolveStatus.FEASIBLE
@@ -171,22 +175,25 @@ def _solution(asked: SolverRequest, found: SolverAnswer) -> IlpSolution:
 def _check_start(problem: Problem, start: Schedule) -> None:
     if wrong := _misplaced(problem, start.device):
         raise BadInputError(
-            f"the warm start {wrong}; a schedule of the same problem that keeps the constraints "
-            "was expected: leave it out, or solve again."
+            f"the warm start {wrong}; a schedule of the same problem that meets its constraints "
+            "was expected: omit the warm start, or solve again."
         )
 
 
 def _misplaced(problem: Problem, devices: Sequence[int] | IntArray) -> str:
-    """What is wrong with the devices of ops, `[num_ops]`, or nothing."""
+    """Return what is wrong with the devices of the ops, `[num_ops]`; empty if nothing is."""
     device = np.asarray(devices, dtype=np.int64)
     if device.shape != (problem.num_ops,):
-        return f"places {len(device)} ops, the problem has {problem.num_ops}"
+        return f"places {len(device)} ops, but the problem has {problem.num_ops}"
     known = (device >= 0) & (device < problem.num_devices)
     allowed = known & problem.allowed[np.arange(problem.num_ops), np.where(known, device, 0)]
     group = problem.graph.colocation_group
     leader = problem.graph.groups.indices[problem.graph.groups.offsets[:-1]]
     together = device == device[leader[group]]
-    for fits, wrong in ((allowed, "may not run there"), (together, "is cut off from its group")):
+    for fits, wrong in (
+        (allowed, "may not run there"),
+        (together, "is separated from its colocation group"),
+    ):
         if not fits.all():
             op = int(np.argmin(fits))
             return f"puts op {problem.graph.names[op]!r} on device {device[op]}, where it {wrong}"
@@ -194,7 +201,7 @@ def _misplaced(problem: Problem, devices: Sequence[int] | IntArray) -> str:
 
 
 def _keeps_memory(formulation: Formulation, times: Timetable, balance: float | None) -> bool:
-    """Whether a placement keeps (8) and (8')."""
+    """Return whether a placement meets the memory constraints (8) and (8')."""
     problem, device = formulation.problem, np.array(times.device, dtype=np.int64)
     resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
     if (resident > np.floor(problem.capacity_bytes)).any():

@@ -1,7 +1,7 @@
-"""CBC, as PuLP brings it, on a file.
+"""Run the CBC binary that comes with PuLP, on a file.
 
-PuLP's own call says Optimal at a time limit, has no bound, and cannot be stopped; so only the
-binary is PuLP's.
+PuLP's own interface is not used: it reports Optimal at a time limit, returns no bound, and cannot
+be stopped.
 """
 
 import math
@@ -15,14 +15,14 @@ import time
 import pulp
 
 from pesto_cli.errors import EnvironmentFailedError
-from pesto_cli.ilp.milp import MipAnswer, MipQuestion
+from pesto_cli.ilp.milp import MipAnswer, MipRequest
 from pesto_cli.ilp.search import POLL_S
 
 # In deterministic mode, branch-and-bound nodes for each unit of work.
 NODES_PER_UNIT = 100
-# Reading and preprocessing heed no limit: so long after it CBC is interrupted.
+# CBC ignores the time limit while it reads and preprocesses. It is interrupted this long after it.
 OVERDUE_S = 1.0
-# After an interrupt CBC finishes what it is at and writes its solution; not if this takes longer.
+# After an interrupt CBC writes its solution. It is killed if this takes longer.
 GRACE_S = 2.0
 # The log gives bounds with eight digits.
 LOG_PRECISION = 1e-7
@@ -31,19 +31,19 @@ _SOLVED = re.compile(r"(?:Optimal|Stopped on \w+) - objective value (\S+)")
 _BOUND = re.compile(r"best possible ([-+.\de]+)")
 
 
-def run(question: MipQuestion) -> MipAnswer:
-    """Search until the limits; progress is reported only at the end.
+def run(request: MipRequest) -> MipAnswer:
+    """Search until the limits; no progress is reported during the search.
 
     Raises:
-        EnvironmentFailedError: there is no CBC for this platform, or it failed.
+        EnvironmentFailedError: there is no CBC for this platform, or CBC failed.
     """
-    folder = question.model.parent
+    folder = request.model.parent
     solution, log = folder / "solution.txt", folder / "log.txt"
     began = time.monotonic()
     with log.open("w") as output:
-        # Its own session: Ctrl-C in the terminal must reach it through us.
+        # In a session of its own, as Ctrl-C in the terminal must not reach CBC directly.
         process = subprocess.Popen(
-            [_binary(), question.model.name, *_options(question), "-solution", solution.name],
+            [_binary(), request.model.name, *_options(request), "-solution", solution.name],
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -51,17 +51,18 @@ def run(question: MipQuestion) -> MipAnswer:
             start_new_session=True,
         )
         try:
-            stopped = _wait(process, question)
+            stopped = _wait(process, request)
         finally:
             process.kill()
             process.wait()
-    in_time = time.monotonic() < began + _time_limit_s(question) and not stopped
+    in_time = time.monotonic() < began + _time_limit_s(request) and not stopped
     text = log.read_text(errors="replace")
-    # Out of time while it reads a start, it may crash; what it cannot read it leaves without one.
+    # CBC may crash at a time limit while it reads a start. If it cannot read the model, it writes
+    # no solution file.
     if in_time and (process.returncode != 0 or not solution.exists()):
         raise EnvironmentFailedError(
             f"CBC failed with exit status {process.returncode}: {text.strip()[-200:]!r}; "
-            "free memory, or use --solver cpsat."
+            "free some memory, or use --solver cpsat."
         )
     return read_answer(solution.read_text() if solution.exists() else "", text, in_time=in_time)
 
@@ -71,18 +72,18 @@ def _binary() -> str:
     found = bundled if os.access(bundled, os.X_OK) else shutil.which("cbc")
     if found is None:
         raise EnvironmentFailedError(
-            "PuLP brings no CBC for this platform and there is no `cbc` on the path; "
-            "install it, or use --solver cpsat."
+            "PuLP includes no CBC for this platform, and no `cbc` was found on the PATH; "
+            "install CBC, or use --solver cpsat."
         )
     return os.path.realpath(found)
 
 
-def _options(question: MipQuestion) -> list[str]:
-    limits = question.limits
+def _options(request: MipRequest) -> list[str]:
+    limits = request.limits
     options = ["-randomCbcSeed", str(limits.seed % 10**6), "-ratioGap", "0"]
-    if question.start is not None:
-        start = question.model.parent / "start.txt"
-        rows = (f"{row} {name} {x!r} 0" for row, (name, x) in enumerate(question.start.items()))
+    if request.start is not None:
+        start = request.model.parent / "start.txt"
+        rows = (f"{row} {name} {x!r} 0" for row, (name, x) in enumerate(request.start.items()))
         start.write_text("Stopped on time - objective value 0\n" + "\n".join(rows) + "\n")
         options += ["-mips", start.name]
     if limits.deterministic:
@@ -93,17 +94,17 @@ def _options(question: MipQuestion) -> list[str]:
     return [*options, "-solve"]
 
 
-def _time_limit_s(question: MipQuestion) -> float:
-    return math.inf if question.limits.deterministic else question.limits.time_limit_s
+def _time_limit_s(request: MipRequest) -> float:
+    return math.inf if request.limits.deterministic else request.limits.time_limit_s
 
 
-def _wait(process: subprocess.Popen[bytes], question: MipQuestion) -> bool:
-    """Wait for the end; whether it had to be stopped, as was asked or as it is overdue."""
-    overdue_at = time.monotonic() + _time_limit_s(question) + OVERDUE_S
+def _wait(process: subprocess.Popen[bytes], request: MipRequest) -> bool:
+    """Wait for the end of CBC; return whether it was stopped, on request or because overdue."""
+    overdue_at = time.monotonic() + _time_limit_s(request) + OVERDUE_S
     kill_at = math.inf
     while process.poll() is None:
         now = time.monotonic()
-        if kill_at == math.inf and (question.limits.stop.is_set() or now > overdue_at):
+        if kill_at == math.inf and (request.limits.stop.is_set() or now > overdue_at):
             process.send_signal(signal.SIGINT)
             kill_at = now + GRACE_S
         if now > kill_at:
@@ -113,9 +114,12 @@ def _wait(process: subprocess.Popen[bytes], question: MipQuestion) -> bool:
 
 
 def read_answer(solution: str, log: str, *, in_time: bool) -> MipAnswer:
-    """The answer in a solution file and a log; `in_time` if neither limit nor stop ended it."""
+    """Read the answer from the text of a solution file and a log.
+
+    in_time: whether CBC ended by itself, before the time limit and without a stop.
+    """
     verdict, _, rows = solution.partition("\n")
-    # Out of time in preprocessing, it says infeasible as well.
+    # CBC also reports infeasible when the time ends during preprocessing.
     if "infeasible" in verdict.lower() and in_time:
         return MipAnswer(infeasible=True)
     bounds = [float(bound) for bound in _BOUND.findall(log)]
@@ -128,5 +132,5 @@ def read_answer(solution: str, log: str, *, in_time: bool) -> MipAnswer:
         bound = objective
     columns = (row.split() for row in rows.splitlines())
     values = {name: float(x) for *_, name, x, _ in columns}
-    # Before it has solved a relaxation it may print anything.
+    # Before CBC has solved a relaxation, the bound that it prints may be wrong.
     return MipAnswer(values=values, bound=bound if bound <= objective else 0.0)

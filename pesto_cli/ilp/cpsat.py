@@ -1,8 +1,8 @@
-"""The formulation for OR-Tools CP-SAT. Families, their names and their order are those of `milp`.
+"""The model for OR-Tools CP-SAT. Constraint families have the names and the order of `milp`.
 
-CP-SAT reckons in whole numbers. Durations are rounded down to a unit of about a billionth of the
-makespan: what it proves is then a bound for the exact durations as well, and the orders that it
-finds are timed again with these.
+CP-SAT computes with integers. Durations are rounded down to a unit of about a billionth of the
+makespan, so a bound that CP-SAT proves holds for the exact durations too. The orders that it finds
+are timed again with the exact durations.
 """
 
 import math
@@ -15,17 +15,17 @@ from pesto_cli.ilp.search import OnSolution, SolverAnswer, SolverRequest, run_un
 from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, left_shift
 
-# A bound on the makespan has this many decimal digits before the unit of time.
+# The lower bound on the makespan has about this many decimal digits in units of time.
 SIGNIFICANT_DIGITS = 9
-# Where all ops take no time or transfers outweigh them, the unit comes from the horizon, as sums of
-# times have to fit 64 bits.
+# If all ops take no time, or if transfers take much longer than ops, the unit comes from the
+# horizon: sums of times have to fit 64 bits.
 SMALLEST_SHARE = 1e-5
-# So that a unit of work takes about a second on models of 200 ops.
+# A unit of work then takes about a second on models of 200 ops.
 DETERMINISTIC_TIME_PER_S = 0.25
 
 
 class CpSatModel:
-    """Variables S, C, x of ops, S, C, z of transfers, and C_max; in whole units of time."""
+    """The model: variables S, C, x of ops, S, C, z of transfers, and C_max; times are integers."""
 
     def __init__(self, formulation: Formulation, horizon: int) -> None:
         cp, f = cp_model.CpModel(), formulation
@@ -167,17 +167,17 @@ def colocation_and_affinity(model: CpSatModel) -> None:
 
 
 def symmetry(model: CpSatModel, start_device: list[int] | None) -> None:
-    """Of placements that differ in the names of equal devices only, keep one."""
+    """Keep one of all placements that differ only by an exchange of identical devices."""
     for i, d in excluded_by_symmetry(model.formulation, start_device):
         model.cp.add(model.x[i][d] == 0)
 
 
-def search(asked: SolverRequest) -> SolverAnswer:
-    """Build the model, hint the start, and search until the limits."""
-    start = asked.start
-    formulation = asked.formulation.in_units(_unit_us(asked.formulation), whole=True)
-    hint = left_shift(formulation, start, congestion=asked.congestion) if start else None
-    horizon = hint.makespan if hint and asked.start_fits else formulation.horizon
+def search(request: SolverRequest) -> SolverAnswer:
+    """Build the model, add the start as a hint, and search until the limits."""
+    start = request.start
+    formulation = request.formulation.in_units(_unit_us(request.formulation), whole=True)
+    hint = left_shift(formulation, start, congestion=request.congestion) if start else None
+    horizon = hint.makespan if hint and request.start_fits else formulation.horizon
     model = CpSatModel(formulation, max(int(horizon), int(formulation.lower_bound)))
     precedence(model)
     op_durations(model)
@@ -185,16 +185,16 @@ def search(asked: SolverRequest) -> SolverAnswer:
     no_overlap_on_devices(model)
     sent_transfers(model)
     transfer_durations(model)
-    if asked.congestion:
+    if request.congestion:
         congestion(model)
     memory(model)
-    if asked.balance is not None:
-        memory_balance(model, asked.balance)
+    if request.balance is not None:
+        memory_balance(model, request.balance)
     colocation_and_affinity(model)
     symmetry(model, start.device if start else None)
     if hint:
         _add_hint(model, hint)
-    return _search(model, asked)
+    return _search(model, request)
 
 
 def _bytes_on(model: CpSatModel, sizes: list[int], device: int) -> cp_model.LinearExpr:
@@ -203,13 +203,13 @@ def _bytes_on(model: CpSatModel, sizes: list[int], device: int) -> cp_model.Line
 
 
 def _unit_us(formulation: Formulation) -> float:
-    """A power of ten, so that decimal durations stay exact."""
+    """Return the unit of time: a power of ten, for which decimal durations stay exact."""
     shortest = max(formulation.lower_bound, formulation.horizon * SMALLEST_SHARE) or 1.0
     return float(10.0 ** (math.floor(math.log10(shortest)) - SIGNIFICANT_DIGITS))
 
 
 def _add_hint(model: CpSatModel, hint: Timetable) -> None:
-    """A value for every variable, as a partial hint has to be completed by search."""
+    """Add a hint for each variable, as CP-SAT would have to complete a partial hint by search."""
     f, cp = model.formulation, model.cp
     values = [
         *zip(model.S, hint.op_start, strict=True),
@@ -229,12 +229,12 @@ def _add_hint(model: CpSatModel, hint: Timetable) -> None:
     cp.add_hint(model.C_max, max(int(hint.makespan), int(f.lower_bound)))
 
 
-def _search(model: CpSatModel, asked: SolverRequest) -> SolverAnswer:
-    solver, limits, unit_us = cp_model.CpSolver(), asked.remaining(), model.formulation.unit_us
+def _search(model: CpSatModel, request: SolverRequest) -> SolverAnswer:
+    solver, limits, unit_us = cp_model.CpSolver(), request.remaining(), model.formulation.unit_us
     parameters = solver.parameters
     parameters.random_seed = limits.seed % 2**31
     parameters.catch_sigint_signal = False
-    # The linear relaxation of disjunctions is weak, and costs more than it tells.
+    # The linear relaxation of disjunctions is weak: it costs more time than its bounds save.
     parameters.linearization_level = 0
     if limits.deterministic:
         parameters.num_workers = 1
@@ -242,7 +242,7 @@ def _search(model: CpSatModel, asked: SolverRequest) -> SolverAnswer:
     else:
         parameters.num_workers = limits.workers
         parameters.max_time_in_seconds = limits.time_limit_s
-    callback = _Callback(asked.on_solution, unit_us) if asked.on_solution else None
+    callback = _Callback(request.on_solution, unit_us) if request.on_solution else None
     status = run_until_stopped(lambda: solver.solve(model.cp, callback), solver.stop_search, limits)
     if status == cp_model.MODEL_INVALID:
         raise ValueError(model.cp.validate())
@@ -264,9 +264,10 @@ def _values(model: CpSatModel, solver: cp_model.CpSolver) -> Timetable:
 
 
 class _Callback(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
-    def __init__(self, tell: OnSolution, unit_us: float) -> None:
+    def __init__(self, report: OnSolution, unit_us: float) -> None:
         super().__init__()
-        self._tell, self._unit_us = tell, unit_us
+        self._report, self._unit_us = report, unit_us
 
     def on_solution_callback(self) -> None:
-        self._tell(self.objective_value * self._unit_us, self.best_objective_bound * self._unit_us)
+        unit_us = self._unit_us
+        self._report(self.objective_value * unit_us, self.best_objective_bound * unit_us)

@@ -1,7 +1,7 @@
 """CP-SAT in a process of its own.
 
-OR-Tools 9.15 crashes as it solves in a process where TensorFlow 2.21 was imported before it: both
-bring a protobuf library, and some of its symbols hold for the whole process.
+OR-Tools 9.15 crashes when it solves in a process that imported TensorFlow 2.21 first: both contain
+a protobuf library, and some of its symbols are shared in the whole process.
 """
 
 import pickle
@@ -19,38 +19,38 @@ COMMAND = "from pesto_cli.ilp.cpsat_process import main; main()"
 
 
 def is_needed() -> bool:
-    """Whether TensorFlow was imported before OR-Tools; modules are listed in order of import."""
-    names = list(sys.modules)
+    """Return whether TensorFlow was imported before OR-Tools."""
+    names = list(sys.modules)  # in the order of import
     if "tensorflow" not in names:
         return False
     return CP_MODEL not in names or names.index("tensorflow") < names.index(CP_MODEL)
 
 
-def search(asked: SolverRequest) -> SolverAnswer:
-    """Ask `cpsat.search`; progress is not reported.
+def search(request: SolverRequest) -> SolverAnswer:
+    """Call `cpsat.search` in a new process; progress is not reported.
 
     Raises:
-        EnvironmentFailedError: the process died.
+        EnvironmentFailedError: the process ended with an error.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # a Ctrl-C of the terminal is for the parent alone
+        start_new_session=True,  # Ctrl-C in the terminal must reach only the parent
     )
-    question = pickle.dumps(replace(asked, on_solution=None))
-    answer, words = run_until_stopped(
-        lambda: process.communicate(question),
+    pickled = pickle.dumps(replace(request, on_solution=None))
+    answer, errors = run_until_stopped(
+        lambda: process.communicate(pickled),
         lambda: process.send_signal(signal.SIGINT),
-        asked.limits,
+        request.limits,
     )
-    if process.returncode != 0 and asked.limits.stop.is_set():
-        return SolverAnswer()  # it was asked to stop before it could listen
+    if process.returncode != 0 and request.limits.stop.is_set():
+        return SolverAnswer()  # the stop came before the process handled signals
     if process.returncode != 0:
-        last = words.decode(errors="replace").strip().splitlines()[-1:] or ["no last words"]
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise EnvironmentFailedError(
-            f"the process of CP-SAT ended with {process.returncode}: {last[0]}; "
+            f"the process of CP-SAT ended with exit status {process.returncode}: {last[0]}; "
             "use another solver (--solver cbc), or import pesto before TensorFlow."
         )
     found: SolverAnswer = pickle.loads(answer)
@@ -58,13 +58,13 @@ def search(asked: SolverRequest) -> SolverAnswer:
 
 
 def main() -> None:
-    """Answer one question from stdin on stdout; SIGINT asks for the best so far."""
-    asked: SolverRequest = pickle.load(sys.stdin.buffer)
+    """Read a request from stdin and write the answer to stdout; on SIGINT, the best so far."""
+    request: SolverRequest = pickle.load(sys.stdin.buffer)
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        asked.limits.stop.set()
+        request.limits.stop.set()
 
     signal.signal(signal.SIGINT, stop)
     from pesto_cli.ilp import cpsat
 
-    pickle.dump(cpsat.search(asked), sys.stdout.buffer)
+    pickle.dump(cpsat.search(request), sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""The sets and numbers of the formulation that both backends build from.
+"""The sets and numbers of the formulation, from which both backends build their models.
 
 Ops i are in V, devices d in D, transfers k in K: one for each tensor and device to which it may
 have to be sent. Times are in units of `unit_us`.
@@ -17,9 +17,9 @@ from pesto_cli.bounds import heads, lower_bound_us, tails
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.problem import Problem
 
-# Quotients of decimal durations, such as 2.3 us / 0.001 us, miss their integer by rounding.
+# Quotients of decimal durations, such as 2.3 us / 0.001 us, differ from an integer by rounding.
 WHOLE_TOLERANCE = 1e-6
-# The tolerance of the memory balance has four digits, for CP-SAT has whole coefficients only.
+# The tolerance of the memory balance has four digits, as CP-SAT's coefficients are integers.
 BALANCE_STEPS = 10_000
 
 
@@ -27,8 +27,8 @@ BALANCE_STEPS = 10_000
 class Transfer:
     """A tensor and a device that it may be sent to.
 
-    consumers: the ops that may take it there while its producer is elsewhere.
-    time: duration by source device.
+    consumers: the ops that may consume the tensor there.
+    time: duration by source device, in the units of the formulation.
     """
 
     tensor: int
@@ -40,13 +40,14 @@ class Transfer:
 
 @dataclass(frozen=True, eq=False)
 class Formulation:
-    """What an integer program needs to know of a problem.
+    """The data of a problem for an integer program. Times are in units of `unit_us`.
 
-    op_time: duration of every op by device that it may run on.
+    op_time: duration of each op, by device on which it may run.
     transfers: the set K.
-    signals: pairs (i, j) where j waits for `signal_time` after i if they are on different devices.
-    horizon: some optimal schedule ends by then.
-    lower_bound: no schedule ends before.
+    signals: pairs (i, j): j starts at least `signal_time` after the end of i if they are on
+        different devices.
+    horizon: at least one optimal schedule ends by this time.
+    lower_bound: a lower bound on the makespan of all schedules.
     """
 
     problem: Problem
@@ -60,14 +61,14 @@ class Formulation:
 
     @classmethod
     def build(cls, problem: Problem) -> Self:
-        """The formulation of a problem, in microseconds."""
+        """Return the formulation of a problem, in microseconds."""
         op_time = [
             {int(d): float(problem.duration_us[op, d]) for d in np.flatnonzero(allowed)}
             for op, allowed in enumerate(problem.allowed)
         ]
         transfers, signals = list(_transfers(problem)), sorted(_signals(problem))
-        # A schedule in which nothing waits without cause ends with a chain of ops, transfers and
-        # signals, each of which occurs once.
+        # In a schedule without needless waits, the critical path of the schedule contains each op,
+        # transfer and signal at most once.
         horizon = sum(max(times.values()) for times in op_time)
         horizon += sum(max(transfer.time.values()) for transfer in transfers)
         horizon += len(signals) * problem.machine.signal_us
@@ -83,9 +84,10 @@ class Formulation:
         )
 
     def in_units(self, unit_us: float, *, whole: bool) -> Self:
-        """The same with times in another unit, by choice rounded down to whole units.
+        """Return the formulation in another unit of time.
 
-        Rounding down keeps a bound valid: whatever is feasible stays so, and ends no later.
+        whole: round times down to whole units. A bound stays valid, because all feasible schedules
+            stay feasible and become no longer.
         """
 
         def convert(time: float) -> float:
@@ -106,12 +108,12 @@ class Formulation:
 
     @cached_property
     def head(self) -> FloatArray:
-        """`[num_ops]`: no op starts before its head."""
+        """Lower bound on the start of each op, `[num_ops]`."""
         return heads(self.problem.graph, self._min_time)
 
     @cached_property
     def tail(self) -> FloatArray:
-        """`[num_ops]`: at least this much follows an op's end."""
+        """Lower bound on the time from each op's end to the makespan, `[num_ops]`."""
         return tails(self.problem.graph, self._min_time)
 
     @cached_property
@@ -120,7 +122,7 @@ class Formulation:
 
     @cached_property
     def transfers_of_op(self) -> list[list[int]]:
-        """Indices into `transfers` by producer."""
+        """Indices into `transfers`, by producer."""
         rows: list[list[int]] = [[] for _ in self.op_time]
         for k, transfer in enumerate(self.transfers):
             rows[transfer.producer].append(k)
@@ -128,7 +130,7 @@ class Formulation:
 
     @cached_property
     def signals_of_op(self) -> list[list[int]]:
-        """The ops that an op sends signals to."""
+        """The ops to which each op may send a signal."""
         rows: list[list[int]] = [[] for _ in self.op_time]
         for before, after in self.signals:
             rows[before].append(after)
@@ -136,7 +138,7 @@ class Formulation:
 
     @cached_property
     def senders(self) -> dict[int, list[tuple[int, int]]]:
-        """By channel: the (k, s) such that transfer k uses it when sent from s."""
+        """By channel, the pairs (k, s): transfer k uses the channel when it is sent from s."""
         senders = defaultdict(list)
         for k, transfer in enumerate(self.transfers):
             for src in transfer.time:
@@ -145,7 +147,7 @@ class Formulation:
 
     @cached_property
     def descendants(self) -> list[int]:
-        """Ops that precedence puts after an op, and itself, as bit sets."""
+        """For each op, the bit set of the op and all ops that come after it by precedence."""
         graph = self.problem.graph
         reach = [0] * graph.num_ops
         for op in graph.topological_order[::-1].tolist():
@@ -157,10 +159,10 @@ class Formulation:
     def open_op_pairs(
         self, check: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, int, list[int]]]:
-        """(i, j, devices): what precedence leaves unordered and could overlap on these devices.
+        """Yield (i, j, devices) for ops without precedence that could overlap on these devices.
 
-        Two zero-time ops cannot overlap, but one must not start in the middle of another op.
-        `check` is called now and then, also while no pair is open.
+        Two zero-time ops cannot overlap. But a zero-time op must not start in the middle of another
+        op. `check` is called once for each i, also if no pair is found.
         """
         for i, j in _pairs(self.problem.num_ops, check):
             ordered = self.descendants[i] >> j & 1 or self.descendants[j] >> i & 1
@@ -172,9 +174,9 @@ class Formulation:
     def open_transfer_pairs(
         self, check: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, int, list[int]]]:
-        """(k, l, channels): the same for transfers.
+        """Yield (k, l, channels) for transfers without precedence that could overlap on these.
 
-        Transfer k precedes l if all that wait for k precede the producer of l, or are it.
+        Transfer k precedes l if each consumer of k precedes the producer of l, or is the producer.
         """
         longest: list[dict[int, float]] = [{} for _ in self.transfers]  # by channel
         for channel, senders in self.senders.items():
@@ -192,7 +194,7 @@ class Formulation:
 
     @cached_property
     def gpu_pairs(self) -> list[tuple[int, int]]:
-        """Ordered pairs of devices of one kind, other than CPUs, whose memory may be balanced."""
+        """Ordered pairs of devices of the same kind, other than CPUs, for the memory balance."""
         devices, machine = self.problem.machine.devices, self.problem.machine
         return [
             (d, e)
@@ -203,7 +205,7 @@ class Formulation:
 
     @cached_property
     def output_bytes(self) -> list[int]:
-        """`[num_ops]`: sizes of all outputs of an op."""
+        """Total output bytes of each op, `[num_ops]`."""
         graph = self.problem.graph
         sums = np.zeros(graph.num_ops, dtype=np.int64)
         np.add.at(sums, graph.tensor_producer, graph.tensor_bytes)

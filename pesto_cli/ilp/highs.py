@@ -1,9 +1,9 @@
-"""HiGHS, on a file; an optional dependency."""
+"""Run HiGHS, an optional dependency, on a file."""
 
 import math
 
 from pesto_cli.errors import EnvironmentFailedError
-from pesto_cli.ilp.milp import MipAnswer, MipQuestion
+from pesto_cli.ilp.milp import MipAnswer, MipRequest
 from pesto_cli.ilp.search import run_until_stopped
 
 # In deterministic mode, branch-and-bound nodes for each unit of work.
@@ -11,7 +11,7 @@ NODES_PER_UNIT = 100
 RELATIVE_GAP = 1e-7
 
 
-def run(question: MipQuestion) -> MipAnswer:
+def run(request: MipRequest) -> MipAnswer:
     """Search until the limits.
 
     Raises:
@@ -23,9 +23,9 @@ def run(question: MipQuestion) -> MipAnswer:
         raise EnvironmentFailedError(
             f"HiGHS cannot be loaded ({error}); install pesto-cli[highs], or use --solver cpsat."
         ) from error
-    limits = question.limits
+    limits = request.limits
     solver = highspy.Highs()
-    solver.resetGlobalScheduler(True)  # else the number of threads of the first run stays
+    solver.resetGlobalScheduler(True)  # otherwise the first run's number of threads remains
     options = {
         "output_flag": False,
         "random_seed": limits.seed % 2**31,
@@ -38,15 +38,15 @@ def run(question: MipQuestion) -> MipAnswer:
         options["time_limit"] = limits.time_limit_s
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.readModel(str(question.model))
+    solver.readModel(str(request.model))
     names = solver.getLp().col_names_
-    if question.start is not None:
+    if request.start is not None:
         start = highspy.HighsSolution()
-        start.col_value = [question.start[name] for name in names]
+        start.col_value = [request.start[name] for name in names]
         solver.setSolution(start)
-    if question.on_solution is not None:
-        tell = question.on_solution
-        solver.cbMipImprovingSolution += lambda event: tell(
+    if request.on_solution is not None:
+        report = request.on_solution
+        solver.cbMipImprovingSolution += lambda event: report(
             event.data_out.objective_function_value, event.data_out.mip_dual_bound
         )
     solver.HandleUserInterrupt = True

@@ -1,7 +1,8 @@
-"""The formulation in PuLP, for CBC and HiGHS. Families, names and order are those of `cpsat`.
+"""The model in PuLP, for CBC and HiGHS. Constraint families are as in `cpsat`.
 
-Times are scaled so that the horizon is `SCALE`: M is then of that size, and an integer variable
-that is off by the solvers' tolerance of 1e-6 shifts a time by a millionth of the horizon at most.
+Times are scaled so that the horizon is `SCALE`. Then M is at most about `SCALE`, and an integer
+variable with an error of 1e-6, the solvers' tolerance, changes a time by at most about a millionth
+of the horizon.
 """
 
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from pesto_cli.ilp.symmetry import excluded_by_symmetry
 from pesto_cli.ilp.timetable import Timetable, is_sent, left_shift
 
 SCALE = 1000.0
-# Where the optimum is the horizon, CBC's preprocessing calls some programs infeasible that are not,
-# and bounds of times cross by rounding. With less slack its simplex method stalls on more programs.
+# If the optimum equals the horizon, CBC's preprocessing finds some feasible programs infeasible,
+# and rounding can put a variable's lower bound above its upper bound. With less slack, CBC's
+# simplex method stalls on more programs.
 HORIZON_SLACK = 1 / 16
 
 Variable: TypeAlias = Any  # PuLP has no type information
@@ -32,7 +34,7 @@ Span: TypeAlias = tuple[Variable, Variable]  # start, end
 
 
 class MilpModel:
-    """Variables S, C, x of ops, S, C, z of transfers, and C_max; δ are made with their pairs."""
+    """The model: variables S, C, x of ops, S, C, z of transfers, C_max, and a δ for each pair."""
 
     def __init__(self, formulation: Formulation, pace: Pace) -> None:
         f, horizon = formulation, formulation.horizon
@@ -56,12 +58,12 @@ class MilpModel:
         self.orders: list[tuple[Variable, Span, Span]] = []
 
     def binary(self, name: str) -> Variable:
-        """A new variable that is 0 or 1."""
+        """Add and return a variable that is 0 or 1."""
         self.variables.append(self._lp.add_variable(name, cat=pulp.LpBinary))
         return self.variables[-1]
 
     def time(self, name: str, first: float, last: float) -> Variable:
-        """A new variable for a time within bounds."""
+        """Add and return a variable for a time with a lower and an upper bound."""
         self.variables.append(self._lp.add_variable(name, first, last))
         return self.variables[-1]
 
@@ -71,7 +73,7 @@ class MilpModel:
         self.constraints.append(constraint)
 
     def check(self) -> None:
-        """Go on building, or not: see `Pace`."""
+        """Raise an error if building takes too long; see `Pace.check`."""
         self._pace.check()
 
 
@@ -197,16 +199,17 @@ def colocation_and_affinity(model: MilpModel) -> None:
 
 
 def symmetry(model: MilpModel, start_device: list[int] | None) -> None:
-    """Of placements that differ in the names of equal devices only, keep one."""
+    """Keep one of all placements that differ only by an exchange of identical devices."""
     for i, d in excluded_by_symmetry(model.formulation, start_device):
         model.add(model.x[i][d] == 0)
 
 
 @dataclass(frozen=True)
-class MipQuestion:
-    """A mixed integer program in a file, and how to search it.
+class MipRequest:
+    """A request to a MILP solver: a mixed integer program in a file, and how to search it.
 
-    model: path of the MPS file. start: values by name of all variables, or None.
+    model: path of the MPS file.
+    start: values of all variables by name, or None.
     on_solution: called with objective and bound in the units of the model.
     """
 
@@ -218,10 +221,11 @@ class MipQuestion:
 
 @dataclass(frozen=True)
 class MipAnswer:
-    """What a solver said of a file.
+    """The answer of a MILP solver.
 
-    infeasible: proved. values: by name, zeros may be missing; None without a solution.
-    bound: no solution has a lower objective.
+    infeasible: whether infeasibility is proved.
+    values: values of variables by name, in which zeros may be missing; None without a solution.
+    bound: lower bound on the objective of all solutions.
     """
 
     infeasible: bool = False
@@ -229,24 +233,24 @@ class MipAnswer:
     bound: float = 0.0
 
 
-def search(asked: SolverRequest, run: Callable[[MipQuestion], MipAnswer]) -> SolverAnswer:
-    """Build the model, and let a solver search it from the start until the limits."""
-    start = asked.start
-    horizon_us = start.makespan if start and asked.start_fits else asked.formulation.horizon
-    on_solution = asked.on_solution
+def search(request: SolverRequest, run: Callable[[MipRequest], MipAnswer]) -> SolverAnswer:
+    """Build the model, and run a solver on it from the start until the limits."""
+    start = request.start
+    horizon_us = start.makespan if start and request.start_fits else request.formulation.horizon
+    on_solution = request.on_solution
     with TemporaryDirectory(prefix="pesto-") as folder:
-        path, pace = Path(folder) / "model.mps", Pace(asked)
+        path, pace = Path(folder) / "model.mps", Pace(request)
         try:
-            model = _model(asked, horizon_us, pace)
+            model = _model(request, horizon_us, pace)
             write_mps(path, model.variables, model.constraints, model.C_max, pace)
         except TooLargeError as error:
-            return SolverAnswer(left_out=f"{error}; --solver cpsat takes more")
+            return SolverAnswer(left_out=f"{error}; --solver cpsat can solve larger models")
         unit_us = model.formulation.unit_us
         answer = run(
-            MipQuestion(
+            MipRequest(
                 model=path,
-                start=_values(model, start, asked.congestion) if start else None,
-                limits=asked.remaining(),
+                start=_values(model, start, request.congestion) if start else None,
+                limits=request.remaining(),
                 on_solution=on_solution
                 and (lambda objective, bound: on_solution(objective * unit_us, bound * unit_us)),
             )
@@ -255,8 +259,8 @@ def search(asked: SolverRequest, run: Callable[[MipQuestion], MipAnswer]) -> Sol
     return SolverAnswer(answer.infeasible, times, answer.bound * unit_us)
 
 
-def _model(asked: SolverRequest, horizon_us: float, pace: Pace) -> MilpModel:
-    formulation = replace(asked.formulation, horizon=horizon_us * (1 + HORIZON_SLACK))
+def _model(request: SolverRequest, horizon_us: float, pace: Pace) -> MilpModel:
+    formulation = replace(request.formulation, horizon=horizon_us * (1 + HORIZON_SLACK))
     model = MilpModel(formulation.in_units((horizon_us or 1.0) / SCALE, whole=False), pace)
     precedence(model)
     op_durations(model)
@@ -264,24 +268,24 @@ def _model(asked: SolverRequest, horizon_us: float, pace: Pace) -> MilpModel:
     no_overlap_on_devices(model)
     sent_transfers(model)
     transfer_durations(model)
-    if asked.congestion:
+    if request.congestion:
         congestion(model)
     memory(model)
-    if asked.balance is not None:
-        memory_balance(model, asked.balance)
+    if request.balance is not None:
+        memory_balance(model, request.balance)
     colocation_and_affinity(model)
-    symmetry(model, asked.start.device if asked.start else None)
+    symmetry(model, request.start.device if request.start else None)
     return model
 
 
 def _either_or(model: MilpModel, delta: Variable, apart: Expression, i: Span, j: Span) -> None:
-    """If δ = 1 j starts after the end of i, if δ = 0 the reverse, unless the two are apart."""
+    """Add: if δ = 1, j starts after the end of i; if δ = 0, the reverse; unless `apart` >= 1."""
     for (_, end), (start, _), other in ((i, j, 1 - delta), (j, i, delta)):
         model.add(start >= end - _big_m(end, start) * (other + apart))
 
 
 def _big_m(end: Variable, start: Variable) -> float:
-    """Enough to switch `start >= end` off."""
+    """Return a number large enough to relax `start >= end`."""
     return max(0.0, float(end.upBound - start.lowBound))
 
 
@@ -291,7 +295,7 @@ def _bytes_on(model: MilpModel, sizes: list[int], device: int) -> Expression:
 
 
 def _values(model: MilpModel, start: Timetable, congestion: bool) -> dict[str, float]:
-    """A value for every variable, from a timetable in microseconds."""
+    """Return a value for each variable, by name, from a timetable in microseconds."""
     f = model.formulation
     times = left_shift(f, start, congestion=congestion)
     values = {model.C_max.name: max(times.makespan, f.lower_bound)}

@@ -1,6 +1,6 @@
-"""A mixed integer program as a file in MPS format, which CBC and HiGHS read.
+"""Write a mixed integer program as a file in MPS format, which CBC and HiGHS read.
 
-PuLP has a writer too, but nothing can stop that before its end.
+PuLP has a writer too, but it cannot be stopped before its end.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pesto_cli.ilp.search import Pace
 
 OBJECTIVE = "OBJ"
 SENSES = {pulp.LpConstraintLE: "L", pulp.LpConstraintEQ: "E", pulp.LpConstraintGE: "G"}
-_MARKER = "    MARKER    'MARKER'                 '{}'\n"  # whole numbers begin or end
+_MARKER = "    MARKER    'MARKER'                 '{}'\n"  # begin or end of integer variables
 
 
 def write_mps(
@@ -23,14 +23,14 @@ def write_mps(
     """Write a program that minimises one of its variables.
 
     Args:
-        path: of the file.
-        variables: PuLP's, all with bounds.
-        constraints: PuLP's: `expression + constant <= 0` and the like.
-        objective: one of the variables.
-        pace: of building the model, of which this is the last part.
+        path: path of the file.
+        variables: PuLP variables, all with lower and upper bounds.
+        constraints: PuLP constraints, such as `expression + constant <= 0`.
+        objective: the variable to minimise.
+        pace: checks the limits while the file is written.
 
     Raises:
-        TooLargeError: the time is over, or a stop was asked for.
+        TooLargeError: the time is over, or a stop was requested.
     """
     entries: dict[str, list[str]] = {variable.name: [] for variable in variables}
     entries[objective.name].append(_entry(objective.name, OBJECTIVE, 1.0))
@@ -49,7 +49,7 @@ def write_mps(
                 file.write(_MARKER.format("INTORG"))
             for variable in alike:
                 pace.check()
-                # A variable that is in no constraint is a column, too.
+                # A variable in no constraint needs a column too.
                 file.writelines(entries[variable.name] or [_entry(variable.name, OBJECTIVE, 0.0)])
             if category == pulp.LpInteger:
                 file.write(_MARKER.format("INTEND"))

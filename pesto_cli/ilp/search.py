@@ -1,4 +1,4 @@
-"""What a backend is asked and what it answers, and how its search is stopped from outside."""
+"""The request to a backend and its answer, and how its search is stopped from outside."""
 
 import time
 from collections.abc import Callable
@@ -10,24 +10,27 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.timetable import Timetable
 
-# Called with objective and bound in us when a better schedule is found; maybe on another thread.
+# Called with objective and bound in microseconds when a better schedule is found, possibly on
+# another thread.
 OnSolution = Callable[[float, float], None]
 
 POLL_S = 0.05
-# In deterministic mode, the constraints of a model that a unit of work is enough for.
+# In deterministic mode, the number of constraints that may be built for each unit of work.
 STEPS_PER_UNIT = 15_000
-# However much time there is: PuLP takes 3 kB of memory for a constraint.
+# Limit on the number of constraints, as PuLP takes 3 kB of memory for each.
 MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True)
 class SolverRequest:
-    """A question to a backend.
+    """A request to a backend.
 
-    formulation: in microseconds. start: a left-shifted timetable to begin with, in microseconds.
-    start_fits: whether it keeps within the memory constraints, so that nothing longer is wanted.
-    congestion: whether transfers queue. balance: tolerance of the memory balance, or None.
-    began: when the time of the limits began to run, by `time.monotonic()`.
+    formulation: the formulation in microseconds.
+    start: a left-shifted timetable to begin with, in microseconds, or None.
+    start_fits: whether the start meets the memory constraints, so its makespan is an upper bound.
+    congestion: whether transfers on one channel queue.
+    balance: tolerance of the memory balance, or None.
+    began: start of the time limit, by `time.monotonic()`.
     """
 
     formulation: Formulation
@@ -40,7 +43,10 @@ class SolverRequest:
     began: float = field(default_factory=time.monotonic)
 
     def remaining(self) -> Limits:
-        """The limits less the time that has passed; a deterministic search has its units yet."""
+        """Return the limits minus the time that has passed.
+
+        In deterministic mode the limits are unchanged, as no unit of work has been used.
+        """
         if self.limits.deterministic:
             return self.limits
         spent = time.monotonic() - self.began
@@ -48,32 +54,32 @@ class SolverRequest:
 
 
 class TooLargeError(Exception):
-    """A model was not built in time, or before a stop was asked for; says how far it came."""
+    """A model was not built because of its size, the time limit or a requested stop."""
 
 
 class Pace:
-    """Sees to it that building a model heeds the limits.
+    """Check the limits while a model is built.
 
-    In deterministic mode steps are counted, not seconds, and there are enough for a small model.
+    Deterministic mode counts constraints instead of seconds, with enough for a small model.
     """
 
-    def __init__(self, asked: SolverRequest) -> None:
-        self._limits, self._began, self._num_steps = asked.limits, asked.began, 0
+    def __init__(self, request: SolverRequest) -> None:
+        self._limits, self._began, self._num_steps = request.limits, request.began, 0
 
     def step(self) -> None:
-        """Count another constraint.
+        """Count one more constraint, and check the limits.
 
         Raises:
-            TooLargeError: as `check`.
+            TooLargeError: see `check`.
         """
         self._num_steps += 1
         self.check()
 
     def check(self) -> None:
-        """Go on, or not.
+        """Check the limits.
 
         Raises:
-            TooLargeError: the time is over, a stop was asked for, or the model has no end.
+            TooLargeError: the time is over, a stop was requested, or the model is too large.
         """
         limit_s = self._limits.time_limit_s
         if self._limits.deterministic:
@@ -82,18 +88,20 @@ class Pace:
             spent_s = time.monotonic() - self._began
         if spent_s > limit_s or self._limits.stop.is_set():
             raise TooLargeError(
-                f"it was not built in {limit_s:.1f} s, with {self._num_steps:,} constraints so far"
+                f"the model was not built in {limit_s:.1f} s, after {self._num_steps:,} constraints"
             )
         if self._num_steps > MOST_STEPS:
-            raise TooLargeError(f"it has more than {MOST_STEPS:,} constraints")
+            raise TooLargeError(f"the model has more than {MOST_STEPS:,} constraints")
 
 
 @dataclass(frozen=True)
 class SolverAnswer:
-    """A backend's answer.
+    """The answer of a backend.
 
-    infeasible: proved. times: the best, in any unit, as it is left-shifted later; or None.
-    bound_us: no schedule is shorter. left_out: why no model was searched, if none was.
+    infeasible: whether infeasibility is proved.
+    times: the best timetable, or None. It may be in any unit, as it is left-shifted later.
+    bound_us: a lower bound on the makespan.
+    left_out: why the search was skipped; empty if it was not.
     """
 
     infeasible: bool = False
@@ -108,16 +116,17 @@ _Answer = TypeVar("_Answer")
 def run_until_stopped(
     run: Callable[[], _Answer], stop: Callable[[], None], limits: Limits
 ) -> _Answer:
-    """Run on another thread, and call `stop` when the limits' event is set.
+    """Call `run` on another thread, call `stop` when `limits.stop` is set, and return the result.
 
-    This thread only waits, so that Python's signal handlers, which set the event on Ctrl-C, run.
+    The calling thread only waits. So Python's signal handlers can run in it; on Ctrl-C they set
+    `limits.stop`.
     """
     with ThreadPoolExecutor(max_workers=1) as executor:
         future = executor.submit(run)
         try:
             while not wait([future], POLL_S).done:
                 if limits.stop.is_set():
-                    stop()  # again and again: before the search has begun it has no effect
+                    stop()  # repeatedly, as a stop before the search begins has no effect
         finally:
             while not wait([future], POLL_S).done:
                 stop()

@@ -1,7 +1,7 @@
-"""How large a model becomes, told from a problem before anything is built.
+"""The size of a model, computed from a problem before the model is built.
 
-A tensor may go from each of its producer's devices to each of its consumers': the square of the
-number of devices. Beyond a few devices that is what a model consists of.
+A tensor may be sent from any device of its producer to any device of its consumers. So the size of
+a model grows with the square of the number of devices.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ import numpy as np
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 
-# CP-SAT takes 0.8 kB of memory for a constraint: 0.8 GB in all.
+# CP-SAT takes 0.8 kB of memory for a constraint, so 0.8 GB at this limit.
 MOST_CONSTRAINTS = 1_000_000
-# A constraint takes 5 us to build, so that half of the time is left for the search.
+# A constraint takes 5 us to build, so half of the time remains for the search.
 CONSTRAINTS_PER_S = 100_000
-# So many are built in half a second, however short the time: 200 nodes on five devices are fewer.
+# Allowed for any time limit, as they take only half a second. 200 nodes on five devices have fewer.
 LEAST_CONSTRAINTS = 100_000
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a model holds at most, without the pairs of `milp`.
+    """Upper bounds on the size of a model, without the constraints for pairs in `milp`.
 
-    variables: S, C and x of ops, S, C and z of transfers, and C_max.
-    constraints: those of all families, and the intervals of CP-SAT.
-    transfers: the number of elements of the set K.
+    variables: number of variables S, C and x of ops, S, C and z of transfers, and C_max.
+    constraints: number of constraints of all families and of intervals of CP-SAT.
+    transfers: size of the set K.
     """
 
     variables: int
@@ -35,7 +35,7 @@ class Size:
 
     @classmethod
     def of(cls, problem: Problem, *, balance: bool = False) -> Self:
-        """Count the families (1) to (9) of `cpsat`; those of `milp` are no more.
+        """Count the constraints (1) to (9) of `cpsat`; `milp` has no more of them.
 
         With a_i devices of op i, s_k sources and c_k consumers of transfer k:
 
@@ -76,9 +76,9 @@ class Size:
         return cls(int(variables), int(constraints), num_transfers)
 
     def excess(self, limits: Limits) -> str:
-        """Why the model is not worth building, in words; empty if it is.
+        """Return why the model is too large to be built; empty if it is not too large.
 
-        In deterministic mode, in which building takes no time, memory alone counts.
+        In deterministic mode only memory counts, as time is not measured.
         """
         most = MOST_CONSTRAINTS
         if not limits.deterministic:
@@ -87,6 +87,6 @@ class Size:
         if self.constraints <= most:
             return ""
         return (
-            f"it would have {self.constraints:,} constraints, and there is time and memory for "
-            f"{most:,}"
+            f"it would have {self.constraints:,} constraints, and the limit for this time and "
+            f"memory is {most:,}"
         )

@@ -1,15 +1,15 @@
-"""What a program can exclude because devices may be exchanged."""
+"""Symmetry breaking: placements that can be excluded because devices are interchangeable."""
 
 from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.ilp.formulation import Formulation
 
 
 def excluded_by_symmetry(f: Formulation, start: list[int] | None) -> list[tuple[int, int]]:
-    """(op, device) pairs that can be excluded, one op for each class of interchangeable devices.
+    """Return (op, device) pairs that can be excluded.
 
-    If the op with the most work runs in the class at all, it may as well run on a device of our
-    choice: the one where the start has it (`start[i]`, device of every op), so that the start
-    remains feasible, or else the first.
+    For each class of interchangeable devices, the op with the longest time there may use only one
+    device of the class. It is the op's device in the start, so that the start remains feasible, or
+    else the first device. `start` is the device of each op, or None.
     """
     excluded = []
     for devices in interchangeable(f.problem):

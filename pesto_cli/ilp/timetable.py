@@ -1,4 +1,4 @@
-"""Between a schedule and the variables of an integer program: orders kept, times left-shifted."""
+"""Convert between a schedule and the variables of an integer program, with left-shifted times."""
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -13,8 +13,9 @@ from pesto_cli.ilp.formulation import Formulation
 class Timetable:
     """Values of an integer program's variables, in the units of its formulation.
 
-    device, op_start, op_end: by op. sent, transfer_start, transfer_end: by transfer; where one is
-    not sent, it starts and ends with its producer.
+    device, op_start, op_end: one value for each op.
+    sent, transfer_start, transfer_end: one value for each transfer. A transfer that is not sent
+        starts and ends at the end of its producer.
     """
 
     device: list[int]
@@ -31,7 +32,7 @@ class Timetable:
 
 
 def is_sent(formulation: Formulation, device: list[int]) -> list[bool]:
-    """Which transfers a placement needs."""
+    """Return for each transfer whether a placement needs it."""
     return [
         device[k.producer] != k.dst and any(device[c] == k.dst for c in k.consumers)
         for k in formulation.transfers
@@ -39,7 +40,7 @@ def is_sent(formulation: Formulation, device: list[int]) -> list[bool]:
 
 
 def timetable_of(formulation: Formulation, schedule: Schedule) -> Timetable:
-    """The variables' values in a schedule; of a formulation in microseconds."""
+    """Return the values of the variables in a schedule, for a formulation in microseconds."""
     transfers = schedule.transfers
     span_us = {
         (tensor, dst): (start, end)
@@ -67,18 +68,19 @@ def timetable_of(formulation: Formulation, schedule: Schedule) -> Timetable:
 
 
 def left_shift(formulation: Formulation, times: Timetable, *, congestion: bool) -> Timetable:
-    """Everything as early as precedence and the given orders allow, with this formulation's times.
+    """Return a timetable in which all starts are as early as precedence and the orders allow.
 
-    The given times, in any unit, serve for the orders on devices and channels only: so integer
-    times become exact ones and exact ones feasible integers, and neither gets longer by more than
-    the durations did. Ops and transfers are taken by the middle of their given times, as a solver's
-    rounding may shift a start past that of a zero-time op; predecessors come first.
+    Only the orders on devices and channels are taken from the given times, which may be in any
+    unit. Durations come from the formulation. So integer times become exact times, or the reverse,
+    and the makespan changes only by the differences in duration. Ops and transfers are ordered by
+    the middle of their given times, as the rounding of a solver may put a start after the start of
+    a zero-time op. Predecessors come first in any case.
     """
     num_ops, device = len(times.device), times.device
     given_start = times.op_start + times.transfer_start
     given_end = times.op_end + times.transfer_end
     middle = [start + end for start, end in zip(given_start, given_end, strict=True)]
-    successors = _waits(formulation, times)
+    successors = _successors(formulation, times)
     missing = [0] * len(middle)
     for rows in successors:
         for after, _ in rows:
@@ -107,28 +109,28 @@ def left_shift(formulation: Formulation, times: Timetable, *, congestion: bool) 
     )
 
 
-def _waits(formulation: Formulation, times: Timetable) -> list[list[tuple[int, float]]]:
-    """Of every op, and every transfer behind them: (what waits for its end, delay)."""
+def _successors(formulation: Formulation, times: Timetable) -> list[list[tuple[int, float]]]:
+    """Return the successors of each op, then of each transfer, as pairs (successor, delay)."""
     device, num_ops = times.device, len(times.device)
     graph = formulation.problem.graph
-    waits: list[list[tuple[int, float]]] = [
+    successors: list[list[tuple[int, float]]] = [
         [(after, 0.0) for after in graph.successors[op].tolist()] for op in range(num_ops)
     ]
     for before, after in formulation.signals:
         if device[before] != device[after]:
-            waits[before].append((after, formulation.signal_time))
+            successors[before].append((after, formulation.signal_time))
     for k, transfer in enumerate(formulation.transfers):
-        waits[transfer.producer].append((num_ops + k, 0.0))
-        waits.append(
+        successors[transfer.producer].append((num_ops + k, 0.0))
+        successors.append(
             [(c, 0.0) for c in transfer.consumers if times.sent[k] and device[c] == transfer.dst]
         )
-    return waits
+    return successors
 
 
 def _demand(
     formulation: Formulation, times: Timetable, node: int
 ) -> tuple[tuple[str, int] | None, float]:
-    """The device or channel that a node occupies, and for how long."""
+    """Return the device or channel that an op or transfer occupies, and for how long."""
     num_ops = len(times.device)
     if node < num_ops:
         device = times.device[node]
@@ -142,8 +144,8 @@ def _demand(
 
 
 def schedule_of(formulation: Formulation, times: Timetable) -> Schedule:
-    """The schedule of left-shifted times in microseconds."""
-    # The simulator compiles when it is imported.
+    """Return the schedule of a left-shifted timetable in microseconds."""
+    # Imported here, as importing the simulator compiles it.
     from pesto_cli.evaluation.memory import peak_bytes
 
     problem = formulation.problem
