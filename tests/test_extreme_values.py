@@ -64,7 +64,9 @@ def test_a_number_beyond_64_bits_is_named(
 
 def test_a_graph_built_of_numbers_beyond_64_bits_is_refused() -> None:
     for column in ("resident_bytes", "alias_of", "num_members"):
-        with pytest.raises(BadInputError, match=f"ops.{column} has a number that does not fit into 64 bits"):
+        with pytest.raises(
+            BadInputError, match=f"ops.{column} has a number that does not fit into 64 bits"
+        ):
             OpGraph.build(["a"], **{column: [-(10**30)]})  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match=r"tensors\.bytes has a number"):
         OpGraph.build(["a"], [Tensor(0, 10**30)])

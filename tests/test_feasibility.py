@@ -68,7 +68,7 @@ def test_what_is_proved_to_fit_nowhere_fits_nowhere() -> None:
         if reason is None:
             continue
         kind = next(
-            kind for kind in ("inputs and", "alone take", "of variables, and") if kind in reason
+            kind for kind in ("inputs and", "may only be on", "of variables, and") if kind in reason
         )
         kinds[kind] += 1
         if kinds[kind] <= 15:
@@ -94,7 +94,7 @@ def test_a_variable_that_is_larger_than_every_device_is_named() -> None:
     reason = unavoidable_shortfall(variables([10, 2000], [0, 1], 1500))
     assert reason == (
         "op 'v1' keeps 2,000 bytes of variables, and GPU:0, the largest device that may run it, "
-        "has 1,500 to use"
+        "has 1,500 bytes to use"
     )
 
 
@@ -102,14 +102,14 @@ def test_a_colocation_group_that_is_larger_than_every_device_is_named() -> None:
     reason = unavoidable_shortfall(variables([700, 900, 10], [0, 0, 1], 1500))
     assert reason == (
         "op 'v1' (900 bytes) and others that share its device keep 1,600 bytes of variables, and "
-        "GPU:0, the largest device that may run it, has 1,500 to use"
+        "GPU:0, the largest device that may run it, has 1,500 bytes to use"
     )
 
 
 def test_variables_that_do_not_fit_together_are_counted() -> None:
     reason = unavoidable_shortfall(variables([900, 1100, 1200], [0, 1, 2], 1500))
     assert reason == (
-        "variables that may lie on GPU:0, GPU:1 alone take 3,200 bytes, 3,000 may be used there; "
+        "variables that may only be on GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used there; "
         "the largest are those of op 'v2' (1,200 bytes)"
     )
 
@@ -123,7 +123,7 @@ def test_sets_of_devices_count_together_too() -> None:
     permitted = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]], dtype=bool)
     reason = unavoidable_shortfall(problem.constrained(permitted=permitted))
     assert reason is not None
-    assert "CPU:0, GPU:0, GPU:1 alone take 3,200 bytes, 3,000 may be used" in reason
+    assert "CPU:0, GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used" in reason
 
 
 def test_an_op_counts_beside_the_variables_that_lie_where_it_runs() -> None:
@@ -133,8 +133,8 @@ def test_an_op_counts_beside_the_variables_that_lie_where_it_runs() -> None:
     pinned = np.array([[0, 1, 0]] * 3, dtype=bool)
     reason = unavoidable_shortfall(problem.constrained(permitted=pinned))
     assert reason == (
-        "op 'a' needs 600 bytes for its inputs and outputs beside 500 bytes of variables, and "
-        "GPU:0, the largest device that may run it, has 1,000 to use"
+        "op 'a' needs 600 bytes for its inputs and outputs, in addition to 500 bytes of variables, and "
+        "GPU:0, the largest device that may run it, has 1,000 bytes to use"
     )
 
 
@@ -164,8 +164,8 @@ def test_solve_refuses_at_once_what_fits_nowhere(
     assert refused.code == 3
     assert refused.err.splitlines()[-1] == (
         "Error: no placement can fit into memory: op 'product' needs 1,500 bytes for its inputs "
-        "and outputs beside 0 bytes of variables, and GPU:0, the largest device that may run it, "
-        "has 1,000 to use; reduce the batch size, use devices with more memory, or relax the "
+        "and outputs, in addition to 0 bytes of variables, and GPU:0, the largest device that may run it, "
+        "has 1,000 bytes to use; reduce the batch size, use devices with more memory, or relax the "
         "headroom."
     )
     assert not output.exists()

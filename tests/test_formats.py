@@ -251,7 +251,10 @@ def test_types_alone_make_no_feed_in_version_2(tmp_path: Path) -> None:
         ("ops['role']['values'][0] = 'food'", "op 'x' has role 'food'; one of compute, feed"),
         ("ops['phase'] = ['forward'] * 4", "ops.phase has 4 entries, 5"),
         ("ops['phase'] = ['sideways'] * 5", "op 'x' has phase 'sideways'; one of forward"),
-        ("ops['scope']['index'][2] = 9", "ops.scope.index has 9; an index below the number of values, 4"),
+        (
+            "ops['scope']['index'][2] = 9",
+            "ops.scope.index has 9; an index below the number of values, 4",
+        ),
         ("ops['scope']['values'][0] = [1]", "ops.scope.repeated.values.0: Input should be a valid"),
         ("ops['inputs'].pop()", "ops.inputs has 4 entries, 5"),
         ("ops['inputs'][4] = [3]", "op 'out' takes tensor 0 in tensors.consumers, but not in"),

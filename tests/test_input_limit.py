@@ -57,9 +57,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     sparse(path)
-    with pytest.raises(
-        BadInputError, match="file has more than 4,000,000,000 bytes"
-    ) as refused:
+    with pytest.raises(BadInputError, match="file has more than 4,000,000,000 bytes") as refused:
         READERS[kind](path)
     assert "--max-input" in str(refused.value)
 

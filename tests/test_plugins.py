@@ -317,7 +317,7 @@ def refusing(request: SolverRequest) -> SolverAnswer:
     ("solve", "kind", "words"),
     [
         (lambda request: 1 / 0, EnvironmentFailedError, "failed: ZeroDivisionError: division by z"),
-        (lambda request: None, EnvironmentFailedError, "answered a NoneType; a SolverAnswer was"),
+        (lambda request: None, EnvironmentFailedError, "returned a NoneType; a SolverAnswer was"),
         (misplaced, EnvironmentFailedError, "it puts op 'a' on device 7, where it may not run"),
         (refusing, InfeasibleError, "solver 'x' of by-x 1: no solution for the licence"),
     ],

@@ -1,1 +1,1 @@
-"""What a schedule is worth: the simulator, its memory, its causes, and an independent check."""
+"""Evaluation of schedules: simulator, memory, critical path, and an independent check."""

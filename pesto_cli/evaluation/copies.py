@@ -1,4 +1,4 @@
-"""Copies of tensors that devices hold during a schedule, and what they come to: kernels."""
+"""Kernels for the copies of tensors that devices hold during a schedule, and their peak."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.evaluation.times import Times
 from pesto_cli.kernels import kernel, step
 
-SPANS = 64  # of time, all equally long, in `surely_fits`
+SPANS = 64  # number of equal time spans in `surely_fits`
 
 
 class MemoryColumns(NamedTuple):
-    """What the kernels have to know of a graph.
+    """The columns of a graph that the kernels read.
 
     producer, num_bytes, held_bytes: `[num_tensors]`, as in `OpGraph`.
-    consumer_tensor, consumers: `[num_entries]`, likewise.
-    alias_source: `[num_tensors]`, likewise.
-    last_first: `[num_tensors]`, tensors, those of later producers first.
+    consumer_tensor, consumers: `[num_entries]`, as in `OpGraph`.
+    alias_source: `[num_tensors]`, as in `OpGraph`.
+    last_first: `[num_tensors]`, tensors in reverse topological order of their producers.
     """
 
     producer: IntArray
@@ -30,7 +30,7 @@ class MemoryColumns(NamedTuple):
 
     @classmethod
     def of(cls, graph: OpGraph) -> "MemoryColumns":
-        """The columns of a graph."""
+        """Return the columns of a graph."""
         position = np.empty(graph.num_ops, dtype=np.int64)
         position[graph.topological_order] = np.arange(graph.num_ops)
         return cls(
@@ -45,12 +45,12 @@ class MemoryColumns(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Every copy of a tensor, `[num_tensors + num_transfers]`.
+    """All copies of tensors, `[num_tensors + num_transfers]`.
 
-    Tensor t at home is copy t, transfer r makes copy num_tensors + r.
+    Copy t is tensor t on its producer's device; copy `num_tensors + r` is made by transfer r.
 
-    num_bytes: 0 where an alias takes nothing.
-    device: where it is held, from `begin_us` to `until_us`.
+    num_bytes: size of the copy; 0 for an alias that uses no memory of its own.
+    device: the device that holds the copy from `begin_us` to `until_us`.
     next: the next copy of the same tensor, or -1.
     """
 
@@ -63,7 +63,7 @@ class Copies(NamedTuple):
 
 @kernel
 def held_copies(memory: MemoryColumns, device: IntArray, times: Times) -> Copies:
-    """All copies of a schedule."""
+    """Return all copies of a schedule."""
     num_copies = len(memory.producer) + len(times.tensor)
     copies = Copies(
         np.empty(num_copies, np.int64),
@@ -81,7 +81,7 @@ def held_copies(memory: MemoryColumns, device: IntArray, times: Times) -> Copies
 
 @step
 def _hold_outputs(copies: Copies, memory: MemoryColumns, device: IntArray, times: Times) -> None:
-    """On the producer's device, from its start to its end at least."""
+    """Add the outputs: each is held on its producer's device, at least while the producer runs."""
     for tensor in range(len(memory.producer)):
         op = memory.producer[tensor]
         copies.num_bytes[tensor], copies.device[tensor] = memory.held_bytes[tensor], device[op]
@@ -90,7 +90,7 @@ def _hold_outputs(copies: Copies, memory: MemoryColumns, device: IntArray, times
 
 @step
 def _hold_received(copies: Copies, memory: MemoryColumns, times: Times) -> None:
-    """At both ends of every transfer."""
+    """Add the received copies; the sender holds its copy until the transfer has ended."""
     following, until_us, num_tensors = copies.next, copies.until_us, len(memory.producer)
     for row in range(len(times.tensor)):
         copy, tensor = num_tensors + row, times.tensor[row]
@@ -104,7 +104,7 @@ def _hold_received(copies: Copies, memory: MemoryColumns, times: Times) -> None:
 def _hold_for_consumers(
     copies: Copies, memory: MemoryColumns, device: IntArray, times: Times
 ) -> None:
-    """A consumer holds the copy on its device until it ends."""
+    """Extend copies until the end of the consumers on their device."""
     until_us = copies.until_us
     for entry in range(len(memory.consumers)):
         copy, op = memory.consumer_tensor[entry], memory.consumers[entry]
@@ -116,7 +116,7 @@ def _hold_for_consumers(
 
 @step
 def _hold_for_aliases(copies: Copies, memory: MemoryColumns) -> None:
-    """An alias holds the copy of what it aliases on its device, and takes nothing itself."""
+    """Extend copies until the end of their aliases on the device; such an alias has 0 bytes."""
     until_us = copies.until_us
     for tensor in memory.last_first:
         copy = memory.alias_source[tensor]
@@ -131,11 +131,11 @@ def _hold_for_aliases(copies: Copies, memory: MemoryColumns) -> None:
 def peak_held_bytes(
     memory: MemoryColumns, device: IntArray, times: Times, resident: IntArray
 ) -> IntArray:
-    """`[num_devices]`: see `memory.peak_bytes`."""
+    """Return the peak memory of each device in bytes, `[num_devices]`; see `memory.peak_bytes`."""
     copies = held_copies(memory, device, times)
     num_bytes, where = copies.num_bytes, copies.device
     held = np.flatnonzero((copies.until_us > copies.begin_us) & (num_bytes > 0))
-    # Frees first, so that the stable sort leaves them before allocations of the same instant.
+    # Frees come first, so that the stable sort puts them before allocations of the same instant.
     instants = np.concatenate((copies.until_us[held], copies.begin_us[held]))
     now, peak = resident.copy(), resident.copy()
     for event in np.argsort(instants, kind="mergesort"):
@@ -157,9 +157,10 @@ def surely_fits(
     resident: IntArray,
     capacity: FloatArray,
 ) -> bool:
-    """Whether no device would be full if it held each copy throughout all spans that it touches.
+    """Return whether all devices fit an upper bound of their peak.
 
-    Several times as fast as the peak, which this is never below, as nothing has to be sorted.
+    Time is divided into spans, and each copy counts in all spans that it touches. This is several
+    times faster than the exact peak, because it needs no sort.
     """
     copies = held_copies(memory, device, times)
     num_bytes, where = copies.num_bytes, copies.device

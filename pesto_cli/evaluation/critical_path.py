@@ -1,11 +1,12 @@
-"""Why every op and transfer starts when it does, and what the makespan is made of.
+"""The cause of every op's and transfer's start, and the critical path of a schedule.
 
-An op starts when the last of its inputs is there or when the op before it on its device ends; a
-transfer when its tensor is made, when the transfer before it on the link ends, or when a computing
-sender lets it go. In a schedule of the simulator nothing starts later than that. So whatever ends
-last was held up by something that ended, or was on its way, until it started, and this by another,
-back to the start of the step: the critical chain, which has no holes and is as long as the
-makespan. Unlike the critical path of the graph, it passes through busy devices and links, too.
+An op starts when its last input arrives, or when the previous op on its device ends. A transfer
+starts when its tensor is produced, when the previous transfer on its link ends, or when the delay
+by a computing sender ends. In a schedule of the simulator nothing starts later. So the op that ends
+last was delayed by something that ended just before it started, that in turn by something else, and
+so on back to the start of the step. This is the critical path of the schedule: it has no gaps and
+is as long as the makespan. Unlike the critical path of the graph, it includes busy devices and
+links.
 """
 
 from dataclasses import dataclass
@@ -22,10 +23,15 @@ from pesto_cli.data.schedule import Schedule, rounding_us, transfer_channels
 class Reason(StrEnum):
     """What an op or a transfer waited for.
 
-    START: for nothing, it begins the step. PREDECESSOR: the end of an op on the same device; of a
-    transfer, the end of its producer. TRANSFER: the arrival of a tensor. SIGNAL: word from an op on
-    another device. DEVICE: its device ran another op. ORDER: so it did, but was idle before, as
-    the order has that op first. LINK: another transfer had the link. SENDER: the sender computed.
+    START: nothing; it begins the step.
+    PREDECESSOR: the end of a predecessor on the same device; for a transfer, of its producer.
+    TRANSFER: the arrival of a tensor.
+    SIGNAL: the arrival of a signal from an op on another device.
+    DEVICE: the end of another op on its device.
+    ORDER: the end of another op on its device, which was idle in between, because that op comes
+        first in the execution order.
+    LINK: the end of another transfer on the link.
+    SENDER: the delay by a sender that computed.
     """
 
     START = "start"
@@ -40,11 +46,13 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that an op or a transfer waited for.
+    """The event that an op or a transfer waited for.
 
-    op: what ended, or sent the signal; the producer of a transfer. -1 for START.
-    transfer: the row of `Transfers` that ended; -1 where it was an op.
-    since_us: when that ended. until_us: when the wait was over, later only for SIGNAL and SENDER.
+    why: the kind of event.
+    op: the op that ended or sent the signal; for a transfer, its producer; -1 for START.
+    transfer: the row of `Transfers` that ended; -1 if an op ended.
+    since_us: when the op or transfer ended. until_us: when the wait ended, which is later than
+        `since_us` only for SIGNAL and SENDER.
     """
 
     why: Reason
@@ -55,7 +63,7 @@ class Cause:
 
 
 class SegmentKind(StrEnum):
-    """What a piece of the critical chain is: an op, a transfer, or a wait between the two."""
+    """The kind of a segment of the critical path: an op, a transfer, or a wait between them."""
 
     OP = "op"
     TRANSFER = "transfer"
@@ -65,10 +73,11 @@ class SegmentKind(StrEnum):
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the critical chain, from `start_us` to `end_us`.
+    """A segment of the critical path of a schedule, from `start_us` to `end_us`.
 
-    op: which one runs, sends the signal, or made what is sent. transfer: row, or -1.
-    cause: why an op or a transfer starts then; what it names is before it in the chain.
+    op: the op that runs or sends the signal; for a transfer, the producer of its tensor.
+    transfer: row of `Transfers`, or -1.
+    cause: why the op or transfer starts then; it refers to the previous segment.
     """
 
     kind: SegmentKind
@@ -80,12 +89,12 @@ class Segment:
 
     @property
     def duration_us(self) -> float:
-        """How much of the makespan it is."""
+        """The length of the segment; all lengths add up to the makespan."""
         return self.end_us - self.start_us
 
 
 class CauseFinder:
-    """A schedule of the simulator, asked why."""
+    """Finds the causes of starts in a schedule of the simulator."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self.problem, self.schedule = problem, schedule
@@ -101,7 +110,7 @@ class CauseFinder:
         self._producer: list[int] = problem.graph.tensor_producer.tolist()
 
     def of_op(self, op: int) -> Cause:
-        """What an op waited for last; of what was over together, an input."""
+        """Return what an op waited for last; an input if several waits ended together."""
         last = max(
             self.inputs_of(op), key=lambda cause: cause.until_us, default=Cause(Reason.START)
         )
@@ -112,7 +121,7 @@ class CauseFinder:
         return self._ended(Reason.ORDER if is_idle else Reason.DEVICE, before)
 
     def of_transfer(self, row: int) -> Cause:
-        """What a transfer waited for last."""
+        """Return what a transfer waited for last."""
         transfers = self.schedule.transfers
         producer, start_us = self.producer_of(row), float(transfers.start_us[row])
         made = self._ended(Reason.PREDECESSOR, producer)
@@ -124,22 +133,23 @@ class CauseFinder:
         return Cause(Reason.SENDER, producer, since_us=made.until_us, until_us=start_us)
 
     def inputs_of(self, op: int) -> list[Cause]:
-        """Everything that an op takes from others, and when it was there."""
+        """Return a cause for every input of an op: tensors and control edges."""
         device, found = self._device[op], []
         for tensor, on_host in self._taken_by(op):
             row = self.row_of.get((tensor, device))
             if row is None or on_host:
-                found.append(self._word(self._producer[tensor], op))
+                found.append(self._end_or_signal(self._producer[tensor], op))
             else:
                 found.append(self._arrived(Reason.TRANSFER, row))
-        return found + [self._word(before, op) for before in self._control_before.get(op, ())]
+        control = self._control_before.get(op, ())
+        return found + [self._end_or_signal(before, op) for before in control]
 
     def ready_us(self, op: int) -> float:
-        """When the last input of an op was there."""
+        """Return when the last input of an op arrived."""
         return max((cause.until_us for cause in self.inputs_of(op)), default=0.0)
 
     def idle_us(self, op: int) -> float:
-        """For how long a ready op's device did nothing, as its order has others first."""
+        """Return how long the device was idle while an op was ready, due to the execution order."""
         return self._idle_since_us(op, self.ready_us(op))
 
     def _idle_since_us(self, op: int, ready_us: float) -> float:
@@ -150,11 +160,11 @@ class CauseFinder:
         return float(schedule.start_us[op]) - ready_us - float(ran_us.sum())
 
     def producer_of(self, row: int) -> int:
-        """The op that made what a transfer sends."""
+        """Return the op that produced the tensor of a transfer."""
         return self._producer[int(self.schedule.transfers.tensor[row])]
 
-    def _word(self, before: int, op: int) -> Cause:
-        """Of the end of an op, on the same device or by a signal."""
+    def _end_or_signal(self, before: int, op: int) -> Cause:
+        """Return the end of an op on the same device, or the signal of an op on another device."""
         if self._device[before] == self._device[op]:
             return self._ended(Reason.PREDECESSOR, before)
         since_us = self._end_us[before]
@@ -171,14 +181,14 @@ class CauseFinder:
 
     @cached_property
     def row_of(self) -> dict[tuple[int, int], int]:
-        """The transfer of a tensor to a device."""
+        """(tensor, device) -> row of the transfer."""
         transfers = self.schedule.transfers
         made = zip(transfers.tensor.tolist(), transfers.dst.tolist(), strict=True)
         return {key: row for row, key in enumerate(made)}
 
     @cached_property
     def channel(self) -> IntArray:
-        """`[num_transfers]`: the queue that each transfer takes."""
+        """`[num_transfers]`: the channel in which each transfer queues."""
         return transfer_channels(self.problem, self.schedule)
 
     @cached_property
@@ -188,13 +198,13 @@ class CauseFinder:
         return _before(queue, self.channel)
 
     def _taken_by(self, op: int) -> list[tuple[int, bool]]:
-        """(tensor, whether on the host) that an op takes."""
+        """Return (tensor, whether in host memory) for each tensor that an op takes."""
         offsets, taken = self._taken
         return taken[offsets[op] : offsets[op + 1]]
 
     @cached_property
     def _taken(self) -> tuple[list[int], list[tuple[int, bool]]]:
-        """What `_taken_by` gives of all ops, and `[num_ops + 1]`, where it begins for each."""
+        """Row offsets, `[num_ops + 1]`, and the results of `_taken_by` for all ops."""
         graph = self.problem.graph
         by_op = np.argsort(graph.consumers, kind="stable")
         offsets = np.searchsorted(graph.consumers[by_op], np.arange(graph.num_ops + 1))
@@ -210,14 +220,14 @@ class CauseFinder:
 
 
 def cause_of(problem: Problem, schedule: Schedule, op: int) -> Cause:
-    """What one op waited for last; for several, ask `CauseFinder`."""
+    """Return what one op waited for last; for several ops, use one `CauseFinder`."""
     return CauseFinder(problem, schedule).of_op(op)
 
 
 def schedule_critical_path(problem: Problem, schedule: Schedule) -> tuple[Segment, ...]:
-    """What the makespan is made of, first to last: each piece begins where the one before ends."""
+    """Return the segments of the critical path in order; each begins at the end of the last."""
     causes, transfers = CauseFinder(problem, schedule), schedule.transfers
-    pieces: list[Segment] = []
+    segments: list[Segment] = []
     op, row = (int(schedule.end_us.argmax()), -1) if problem.num_ops else (-1, -1)
     while op >= 0:
         if row < 0:
@@ -226,16 +236,19 @@ def schedule_critical_path(problem: Problem, schedule: Schedule) -> tuple[Segmen
         else:
             kind, cause = SegmentKind.TRANSFER, causes.of_transfer(row)
             start_us, end_us = float(transfers.start_us[row]), float(transfers.end_us[row])
-        pieces.append(Segment(kind, op, row, start_us, end_us, cause))
+        segments.append(Segment(kind, op, row, start_us, end_us, cause))
         if cause.why in (Reason.SIGNAL, Reason.SENDER):
             waiting = SegmentKind(cause.why.value)
-            pieces.append(Segment(waiting, cause.op, row, cause.since_us, cause.until_us, cause))
+            segments.append(Segment(waiting, cause.op, row, cause.since_us, cause.until_us, cause))
         op, row = cause.op, cause.transfer
-    return tuple(reversed(pieces))
+    return tuple(reversed(segments))
 
 
 def _before(queue: IntArray, owner: IntArray) -> IntArray:
-    """What is before each entry in the queue of its owner, or -1; queues follow each other."""
+    """Return the entry before each entry in the queue of its owner, or -1.
+
+    `queue` has the entries of all owners, one owner after the other.
+    """
     before = np.full(len(queue), -1, dtype=np.int64)
     same = owner[queue[1:]] == owner[queue[:-1]]
     before[queue[1:][same]] = queue[:-1][same]

@@ -1,7 +1,7 @@
-"""Proofs that no placement at all fits into memory, found without a search.
+"""Proofs, found without a search, that no placement fits into memory.
 
-Each proof is a lower bound on what has to lie somewhere, by the execution model, against the memory
-that may be used there. What none of them refutes may still fit nowhere.
+Each proof compares a lower bound on the memory that is needed on some devices with the memory that
+may be used there. If no proof is found, it may still be that no placement fits.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 
-# Sets of devices that variables are confined to. A machine has few kinds; pins could add many.
+# Limit on the sets of devices to which variables are confined; pins could add many of them.
 MOST_DEVICE_SETS = 256
 
 
 def unavoidable_shortfall(problem: Problem) -> str | None:
-    """Why no placement can fit into memory, with op and bytes; None if nothing proves it."""
+    """Return why no placement fits into memory, with an op and bytes; None without a proof."""
     for proof in (_large_group, _crowded_devices, _large_op):
         reason = proof(problem)
         if reason is not None:
@@ -23,7 +23,7 @@ def unavoidable_shortfall(problem: Problem) -> str | None:
 
 
 def _large_group(problem: Problem) -> str | None:
-    """The variables of a colocation group lie together on one device that may run all of it."""
+    """Compare each colocation group's variables with the largest device that may run the group."""
     graph, kept = problem.graph, _kept_bytes(problem)
     largest = np.where(problem.group_allowed, problem.capacity_bytes, -1.0).argmax(axis=1)
     short = kept - problem.capacity_bytes[largest]
@@ -39,10 +39,10 @@ def _large_group(problem: Problem) -> str | None:
 
 
 def _crowded_devices(problem: Problem) -> str | None:
-    """Variables that may lie on some devices alone have to fit there together.
+    """Compare the variables that are confined to a set of devices with the memory of the set.
 
-    These are Hall's conditions, as if variables could be divided among devices, for the sets of
-    devices that groups may run on and unions of these.
+    These are Hall's conditions for variables that could be divided among devices. They are checked
+    for the sets of devices on which groups may run, and for unions of these sets.
     """
     patterns, pattern = np.unique(problem.group_allowed, axis=0, return_inverse=True)
     kept = np.bincount(pattern.reshape(-1), _kept_bytes(problem), minlength=len(patterns))
@@ -53,18 +53,19 @@ def _crowded_devices(problem: Problem) -> str | None:
             inside = confined[pattern.reshape(-1)][problem.graph.colocation_group]
             names = [problem.machine.devices[index].name for index in np.flatnonzero(devices)]
             return (
-                f"variables that may lie on {', '.join(names)} alone take {int(needed):,} bytes, "
-                f"{int(room):,} may be used there; the largest are those of op "
+                f"variables that may only be on {', '.join(names)} take {int(needed):,} bytes, "
+                f"but {int(room):,} bytes may be used there; the largest are those of op "
                 f"{_with_bytes(problem, _largest(problem, np.flatnonzero(inside)))}"
             )
     return None
 
 
 def _large_op(problem: Problem) -> str | None:
-    """While an op runs, its device holds its inputs and outputs beside variables.
+    """Compare the memory that is needed while an op runs with the memory of its device.
 
-    These are the variables of its colocation group, and those that may lie on no other device. An
-    alias counts nothing, nor does a tensor that may lie in a variable.
+    The device holds the op's inputs and outputs, the variables of its colocation group, and the
+    variables that no other device may hold. Aliases do not count, nor do tensors that may be stored
+    in a variable.
     """
     group = problem.graph.colocation_group
     passing, kept = _passing_bytes(problem), _kept_bytes(problem)
@@ -82,12 +83,12 @@ def _large_op(problem: Problem) -> str | None:
     variables = int(needed[op, where] - passing[op])
     return (
         f"op {problem.graph.names[op]!r} needs {int(passing[op]):,} bytes for its inputs and "
-        f"outputs beside {variables:,} bytes of variables, and {_room(problem, where)}"
+        f"outputs, in addition to {variables:,} bytes of variables, and {_room(problem, where)}"
     )
 
 
 def _kept_bytes(problem: Problem) -> FloatArray:
-    """`[num_groups]`: what a colocation group keeps throughout the step."""
+    """Return the bytes that each colocation group holds throughout the step, `[num_groups]`."""
     graph = problem.graph
     return np.bincount(
         graph.colocation_group, graph.resident_bytes, minlength=graph.num_groups
@@ -95,7 +96,7 @@ def _kept_bytes(problem: Problem) -> FloatArray:
 
 
 def _passing_bytes(problem: Problem) -> FloatArray:
-    """`[num_ops]`: the least that the inputs and outputs of an op take while it runs."""
+    """Return the least bytes of each op's inputs and outputs while it runs, `[num_ops]`."""
     graph = problem.graph
     is_alias = graph.alias_source >= 0
     made = np.where(is_alias, 0, graph.held_bytes)
@@ -108,7 +109,7 @@ def _passing_bytes(problem: Problem) -> FloatArray:
 
 
 def _unions(patterns: BoolArray) -> list[BoolArray]:
-    """Sets of devices and unions of these, `MOST_DEVICE_SETS` at most; small ones first."""
+    """Return sets of devices and unions of them, about `MOST_DEVICE_SETS` at most, small first."""
     found = {tuple(row) for row in patterns.tolist()}
     for row in sorted(found, key=sum):
         found |= {tuple(np.logical_or(row, other).tolist()) for other in found}
@@ -118,7 +119,7 @@ def _unions(patterns: BoolArray) -> list[BoolArray]:
 
 
 def _largest(problem: Problem, ops: IntArray) -> int:
-    """Of some ops, the one that keeps most."""
+    """Return the op with most resident bytes."""
     return int(ops[problem.graph.resident_bytes[ops].argmax()])
 
 
@@ -128,4 +129,4 @@ def _with_bytes(problem: Problem, op: int) -> str:
 
 def _room(problem: Problem, device: int) -> str:
     name, room = problem.machine.devices[device].name, int(problem.capacity_bytes[device])
-    return f"{name}, the largest device that may run it, has {room:,} to use"
+    return f"{name}, the largest device that may run it, has {room:,} bytes to use"

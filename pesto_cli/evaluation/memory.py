@@ -1,4 +1,4 @@
-"""Memory over time: the largest sum of what a device holds during a schedule."""
+"""The memory of devices over time during a schedule, and its peak."""
 
 import numpy as np
 
@@ -17,11 +17,11 @@ def peak_bytes(
     end_us: FloatArray,
     transfers: Transfers,
 ) -> IntArray:
-    """`[num_devices]`: the largest sum over time of what a device holds.
+    """Return the peak memory of each device in bytes, `[num_devices]`.
 
-    Variables throughout; an output from its op's start, a received copy from its transfer's start,
-    each to the end of its last local consumer and outgoing transfer. An alias holds nothing of its
-    own, but keeps what it aliases for as long as it is used.
+    Variables are held throughout. An output is held from its op's start, a received copy from its
+    transfer's start, each until its last local consumer and outgoing transfer have ended. An alias
+    uses no memory, but the tensor that it aliases is held as long as the alias is used.
     """
     resident = np.zeros(problem.num_devices, dtype=np.int64)
     np.add.at(resident, device, problem.graph.resident_bytes)
@@ -33,7 +33,7 @@ def peak_bytes(
 
 
 def memory_peak(problem: Problem, schedule: Schedule, device: int) -> MemoryPeak:
-    """What a device holds at the first instant at which it holds most."""
+    """Return the data that a device holds at the first instant of its peak."""
     graph, transfers = problem.graph, schedule.transfers
     copies = _copies(problem, schedule)
     since_us, num_bytes = _held(problem, schedule, device, copies)
@@ -65,9 +65,9 @@ def memory_peak(problem: Problem, schedule: Schedule, device: int) -> MemoryPeak
 
 
 def held_over_time(problem: Problem, schedule: Schedule) -> list[tuple[FloatArray, IntArray]]:
-    """Of every device: since when, ascending from 0, it holds how many bytes.
+    """Return (times in us, bytes held from each time on) for every device.
 
-    The most of it is the schedule's `peak_bytes`.
+    Times are ascending and begin with 0. The maximum of the bytes is the schedule's `peak_bytes`.
     """
     copies = _copies(problem, schedule)
     return [_held(problem, schedule, device, copies) for device in range(problem.num_devices)]
@@ -85,7 +85,7 @@ def _copies(problem: Problem, schedule: Schedule) -> Copies:
 def _held(
     problem: Problem, schedule: Schedule, device: int, copies: Copies
 ) -> tuple[FloatArray, IntArray]:
-    """What a device holds over time; what ends at an instant is held no more then."""
+    """Return the bytes that a device holds over time; data is freed at the instant of its end."""
     is_held = (copies.device == device) & (copies.num_bytes > 0)
     here = np.flatnonzero(is_held & (copies.until_us > copies.begin_us))
     since_us, instant = np.unique(

@@ -1,4 +1,4 @@
-"""When ops run and tensors are sent, as kernels take it."""
+"""Times of ops and transfers, as arguments of kernels."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from pesto_cli.data.schedule import Transfers
 
 
 class Times(NamedTuple):
-    """In us; ops by number, transfers in any order.
+    """Times in us; transfers are in any order.
 
     start_us, end_us: `[num_ops]`.
-    tensor, dst: `[num_transfers]`, what is sent to which device.
-    sent_us, arrived_us: `[num_transfers]`, when a transfer holds its link.
+    tensor, dst: `[num_transfers]`, the tensor and its destination device.
+    sent_us, arrived_us: `[num_transfers]`, a transfer occupies its link from the one to the other.
     """
 
     start_us: FloatArray
@@ -23,6 +23,6 @@ class Times(NamedTuple):
 
     @classmethod
     def of(cls, start_us: FloatArray, end_us: FloatArray, transfers: Transfers) -> "Times":
-        """Of the columns of a schedule."""
+        """Return the times of a schedule's columns."""
         sent = (transfers.tensor, transfers.dst, transfers.start_us, transfers.end_us)
         return cls(start_us, end_us, *sent)

@@ -1,13 +1,14 @@
-"""The event-driven simulator: what a placement and an order take, by the execution model.
+"""The event-driven simulator: schedules of a placement and an order, by the execution model.
 
-At each instant all ends and arrivals are handled first. Then devices are served in index order: an
-idle device starts its ready op of highest priority, ties to the lowest op index. Zero-time ops end
-at the instant at which they start, so this repeats until nothing more happens; only then the
-tensors produced at this instant queue on their links, by (producer, tensor, destination). As a
-link is first come first served, a transfer's times are known when it queues. The op that runs on
-the sender by then, and the one on the receiver when it arrives, ends later by what its device
-loses (`CommModel`). Where the link says that computing ends keep transfers waiting, a tensor queues
-on the link once its device is idle or the wait is over, and is there for its consumers likewise.
+At each instant all ends and arrivals are handled first. Then each idle device, in index order,
+starts its ready op of highest priority; ties go to the lowest op index. Ops of zero time end at the
+instant at which they start, so this repeats until nothing more happens. Only then the tensors that
+were produced at this instant queue on their links, by (producer, tensor, destination). Links are
+first come, first served, so a transfer's times are known when it queues. The op that runs on the
+sender at that time, and the op that runs on the receiver at the arrival, end later by the transfer
+overhead (`CommModel`). If the link has a `wait_us`, an endpoint that computes delays the transfer
+until it is idle, for `wait_us` at most: the sender delays the queueing, and the receiver delays the
+moment from which consumers can take the tensor.
 """
 
 import numpy as np
@@ -33,7 +34,7 @@ __all__ = [
 
 
 class Simulator:
-    """A problem laid out for the kernel; use one for many simulations of the same problem."""
+    """A problem in the form of kernel arguments; use one for many simulations of a problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -43,7 +44,7 @@ class Simulator:
         self.kernel_first = problem.is_given
 
     def list_schedule(self, device: IntArray, priority: FloatArray) -> Schedule:
-        """Dispatch ready ops by priority, highest first.
+        """Return the list schedule: idle devices start the ready op of highest priority.
 
         Args:
             device: `[num_ops]`, a device that may run each op.
@@ -52,24 +53,25 @@ class Simulator:
         return self._schedule(device, -priority, strict=False)
 
     def makespan_us(self, device: IntArray, priority: FloatArray) -> float:
-        """Makespan of `list_schedule`, without the rest of the schedule."""
+        """Return the makespan of `list_schedule` in us, without building the schedule."""
         times = self._run(device, -priority, strict=False).times
         return float(times.end_us.max(initial=0.0))
 
     def replay(self, placement: Placement) -> Schedule:
-        """Run every device strictly in rank order.
+        """Return the schedule in which every device runs its ops strictly in rank order.
 
         Raises:
-            BadInputError: the order contradicts precedence, so that some device waits for ever.
+            BadInputError: the order contradicts precedence, which is a deadlock.
         """
         rank = placement.rank.astype(np.float64)
         return self._schedule(placement.device, rank, strict=True)
 
     def upward_rank(self, device: IntArray | None = None) -> FloatArray:
-        """`[num_ops]`: longest path in us from an op's start to the end of the graph.
+        """Return the longest path in us from each op's start to the end of the graph, `[num_ops]`.
 
-        With a placement, durations on its devices and transfers without queueing count; without,
-        durations on the fastest device alone (HEFT's upward rank: Topcuoglu et al., 2002).
+        With a placement (`device`), paths have the durations on its devices, and transfers without
+        queueing. Without, they have the durations on the fastest device and no transfers. This is
+        the upward rank of HEFT (Topcuoglu et al., 2002).
         """
         duration_us, order = self.problem.min_duration_us, self.problem.graph.topological_order
         if device is None:
@@ -82,10 +84,10 @@ class Simulator:
         return rank
 
     def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> Simulated:
-        """Ops of lower key first, but those of `kernel_first` before all."""
+        """Simulate; ops of lower key run first, and those of `kernel_first` before all others."""
         device = np.ascontiguousarray(device, dtype=np.int64)
         key = np.where(self.kernel_first, -np.inf, key)
-        # Every device's ops in rank order, one device after the other.
+        # The ops of every device in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: Simulated = simulate(
             self.kernel_graph,
@@ -108,7 +110,7 @@ class Simulator:
         return Schedule(np.asarray(device), rank, times.start_us, times.end_us, transfers, peak)
 
     def _deadlock(self, device: IntArray, key: FloatArray, rank: IntArray) -> str:
-        """Name a pair of ops on one device that the order puts the wrong way round."""
+        """Return a message that names an op which can never start."""
         graph = self.problem.graph
         ahead: dict[int, int] = {}
         for op in np.lexsort((key, device)).tolist():
@@ -117,21 +119,21 @@ class Simulator:
         blocked = graph.names[next(iter(ahead.values()))]
         return (
             f"the placement's order contradicts the graph: op {blocked!r} is next on its device, "
-            "but what it needs is ordered behind it or waits for it in turn; every op must come "
-            "after its predecessors: solve the profile again."
+            "but a predecessor comes after it in the order, or waits for such an op; every op must "
+            "come after its predecessors: solve the profile again."
         )
 
 
 def list_schedule(problem: Problem, device: IntArray, priority: FloatArray) -> Schedule:
-    """`Simulator.list_schedule` for a single use."""
+    """Return `Simulator.list_schedule`, for a single use."""
     return Simulator(problem).list_schedule(device, priority)
 
 
 def replay(problem: Problem, placement: Placement) -> Schedule:
-    """`Simulator.replay` for a single use."""
+    """Return `Simulator.replay`, for a single use."""
     return Simulator(problem).replay(placement)
 
 
 def upward_rank(problem: Problem, device: IntArray | None = None) -> FloatArray:
-    """`Simulator.upward_rank` for a single use."""
+    """Return `Simulator.upward_rank`, for a single use."""
     return Simulator(problem).upward_rank(device)

@@ -1,9 +1,9 @@
-"""Step 1 of an instant, second part: signals and transfers arrive, and waits end."""
+"""Step 1 of an instant, second part: signals and transfers arrive, and delays end."""
 
 from pesto_cli.evaluation.simulator.ends import release
 from pesto_cli.evaluation.simulator.heaps import (
-    RECEIVER_HAS_WAITED,
-    SENDER_HAS_WAITED,
+    RECEIVER_DELAY_ENDS,
+    SENDER_DELAY_ENDS,
     SIGNAL_ARRIVES,
     TRANSFER_ARRIVES,
     is_due,
@@ -22,26 +22,26 @@ from pesto_cli.kernels import step
 
 
 @step
-def take_arrivals(given: Given, state: SimulationState, now: float) -> None:
-    """Signals and transfers arrive, and ends have kept tensors waiting for long enough."""
-    kept_by, num_devices = state.sendings.kept_by, len(state.devices.running)
+def handle_arrivals(given: Given, state: SimulationState, now: float) -> None:
+    """Handle all due events: arrivals of signals and transfers, and ends of delays."""
+    delayed_by, num_devices = state.transfers.delayed_by, len(state.devices.running)
     while is_due(state.events, now):
         kind, item = pop_event(state.events)
         if kind == SIGNAL_ARRIVES:
-            take_signal(given, state, item // num_devices, item % num_devices)
+            receive_signal(given, state, item // num_devices, item % num_devices)
         elif kind == TRANSFER_ARRIVES:
-            if not keep_at_receiver(given, state, item, now):
-                take_tensor(given, state, item)
-        elif kind == RECEIVER_HAS_WAITED and kept_by[item] == RECEIVER:
-            take_tensor(given, state, item)
-        elif kind == SENDER_HAS_WAITED and kept_by[item] == SENDER:
-            kept_by[item] = NOBODY
+            if not delay_at_receiver(given, state, item, now):
+                receive_tensor(given, state, item)
+        elif kind == RECEIVER_DELAY_ENDS and delayed_by[item] == RECEIVER:
+            receive_tensor(given, state, item)
+        elif kind == SENDER_DELAY_ENDS and delayed_by[item] == SENDER:
+            delayed_by[item] = NOBODY
             append(state.leaving, item)
 
 
 @step
-def take_signal(given: Given, state: SimulationState, op: int, here: int) -> None:
-    """A signal is there: what an op's control edges and its tensors in host memory wait for."""
+def receive_signal(given: Given, state: SimulationState, op: int, here: int) -> None:
+    """A signal of an op arrives: release its successors that wait for control or host memory."""
     graph, device = given.graph, given.device
     first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
     for entry in range(graph.consumer_offsets[first], graph.consumer_offsets[last]):
@@ -53,30 +53,30 @@ def take_signal(given: Given, state: SimulationState, op: int, here: int) -> Non
 
 
 @step
-def keep_at_receiver(given: Given, state: SimulationState, sending: int, now: float) -> bool:
-    """A receiver that computes loses time; whether it keeps the tensor waiting, too."""
-    src, here = state.sendings.src[sending], state.sendings.dst[sending]
+def delay_at_receiver(given: Given, state: SimulationState, transfer: int, now: float) -> bool:
+    """Add the overhead to the op on the receiver; return whether the op delays the tensor."""
+    src, here = state.transfers.src[transfer], state.transfers.dst[transfer]
     op, wait_us = state.devices.running[here], given.machine.wait_us[src, here]
     if op < 0:
         return False
     lost, num_bytes = (
         given.machine.lost_us,
-        given.graph.tensor_bytes[state.sendings.tensor[sending]],
+        given.graph.tensor_bytes[state.transfers.tensor[transfer]],
     )
     state.ops.end_us[op] += lost[1, 0, src, here] + lost[1, 1, src, here] * num_bytes
     if wait_us > 0:
-        state.sendings.kept_by[sending] = RECEIVER
-        append(state.kept, sending)
-        push_event(state.events, now + wait_us, RECEIVER_HAS_WAITED, sending)
+        state.transfers.delayed_by[transfer] = RECEIVER
+        append(state.delayed, transfer)
+        push_event(state.events, now + wait_us, RECEIVER_DELAY_ENDS, transfer)
     return bool(wait_us > 0)
 
 
 @step
-def take_tensor(given: Given, state: SimulationState, sending: int) -> None:
-    """Consumers of a tensor's data can take it on the device that it was sent to."""
+def receive_tensor(given: Given, state: SimulationState, transfer: int) -> None:
+    """Release the consumers of a tensor on its destination device."""
     graph, device = given.graph, given.device
-    tensor, here = state.sendings.tensor[sending], state.sendings.dst[sending]
-    state.sendings.kept_by[sending] = NOBODY
+    tensor, here = state.transfers.tensor[transfer], state.transfers.dst[transfer]
+    state.transfers.delayed_by[transfer] = NOBODY
     for entry in range(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1]):
         if device[graph.consumers[entry]] == here and not graph.consumer_on_host[entry]:
             release(given, state, graph.consumers[entry], here)

@@ -1,4 +1,4 @@
-"""What kernels take of a problem: the columns of its graph and of its machine, by name."""
+"""The columns of a problem's graph and machine that kernels read, as named tuples."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class KernelGraph(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> "KernelGraph":
-        """The graph of a problem, with the times of its ops."""
+        """Return the columns of a problem's graph, with the times of its ops."""
         graph = problem.graph
         control = Adjacency.from_edges(
             graph.num_ops, graph.control_edges[:, 0], graph.control_edges[:, 1]
@@ -54,9 +54,10 @@ class KernelMachine(NamedTuple):
     """Links by (source, destination), `[num_devices, num_devices]`; see `data.machine.Machine`.
 
     latency_us, us_per_byte, min_us: time of a transfer.
-    channel: number of the queue that a link belongs to.
-    lost_us: `[2, 2, num_devices, num_devices]`, by sender or receiver; constant or per byte.
-    wait_us: how long an end that computes keeps a transfer waiting.
+    channel: number of the queue to which a link belongs.
+    lost_us: `[2, 2, num_devices, num_devices]`, transfer overhead at the sender or receiver;
+        constant or per byte.
+    wait_us: longest delay of a transfer by an endpoint that computes.
     signal_us: time of a signal between any two devices.
     """
 
@@ -70,7 +71,7 @@ class KernelMachine(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine) -> "KernelMachine":
-        """The links of a machine."""
+        """Return the columns of a machine's links."""
         return cls(
             latency_us=machine.latency_us,
             us_per_byte=machine.us_per_byte,
@@ -83,7 +84,7 @@ class KernelMachine(NamedTuple):
 
 
 def num_awaited(problem: Problem) -> IntArray:
-    """`[num_ops]`: how many tensors and control edges each op waits for."""
+    """Return the number of tensors and control edges for which each op waits, `[num_ops]`."""
     graph = problem.graph
     data = np.bincount(graph.consumers, minlength=graph.num_ops)
     return data + np.bincount(graph.control_edges[:, 1], minlength=graph.num_ops)

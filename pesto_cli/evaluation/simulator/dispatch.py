@@ -7,10 +7,10 @@ from pesto_cli.kernels import step
 
 @step
 def dispatch(given: Given, state: SimulationState, now: float) -> tuple[bool, bool]:
-    """Every idle device starts an op, if one is ready.
+    """Start an op on every idle device that has a ready op.
 
     Returns:
-        Whether one of these ends at once, and whether the makespan must exceed the limit.
+        Whether one of the ops ends at this instant, and whether the makespan must exceed the limit.
     """
     devices, at_once, exceeded = state.devices, False, False
     for here in range(len(devices.running)):
@@ -24,7 +24,7 @@ def dispatch(given: Given, state: SimulationState, now: float) -> tuple[bool, bo
 
 @step
 def next_op(given: Given, state: SimulationState, here: int) -> int:
-    """The op that an idle device starts, or -1; it is no longer among the ready ones."""
+    """Return the op that an idle device starts, or -1; remove it from the ready ops."""
     op = -1
     if len(given.queue) == 0:
         if state.ready.size[here] > 0:
@@ -38,7 +38,7 @@ def next_op(given: Given, state: SimulationState, here: int) -> int:
 
 @step
 def start_op(given: Given, state: SimulationState, op: int, here: int, now: float) -> None:
-    """An op starts, and ends after its duration unless transfers prolong it."""
+    """Start an op; it ends after its duration, or later by the overhead of transfers."""
     ops, devices, duration_us = state.ops, state.devices, given.graph.duration_us[op, here]
     ops.rank[op] = devices.num_started[here]
     ops.start_us[op], ops.end_us[op] = now, now + duration_us

@@ -7,7 +7,7 @@ from pesto_cli.kernels import step
 
 @step
 def end_ops(given: Given, state: SimulationState, now: float) -> None:
-    """Ops end: their devices are idle, and consumers there can take their outputs."""
+    """End ops: make their devices idle, and release consumers on the same device."""
     running, end_us = state.devices.running, state.ops.end_us
     for here in range(len(running)):
         op = running[here]
@@ -24,11 +24,10 @@ def end_ops(given: Given, state: SimulationState, now: float) -> None:
 def release_consumers(
     given: Given, state: SimulationState, op: int, here: int
 ) -> tuple[bool, bool]:
-    """Consumers on an op's device can take its outputs.
+    """Release the consumers of an op's outputs on its device; mark devices that need a signal.
 
     Returns:
-        Whether data goes to other devices, and whether signals do, as tensors in host memory:
-        then these devices are targets.
+        Whether data goes to other devices, and whether signals do (for tensors in host memory).
     """
     graph, crosses, signals = given.graph, False, False
     first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
@@ -46,7 +45,11 @@ def release_consumers(
 
 @step
 def release_successors(given: Given, state: SimulationState, op: int, here: int) -> bool:
-    """Control edges within a device; whether there are others, to what is a target then."""
+    """Release control successors on the op's device; mark other devices that need a signal.
+
+    Returns:
+        Whether a signal goes to another device.
+    """
     graph, signals = given.graph, False
     for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
         successor = graph.control_successors[entry]
@@ -60,7 +63,7 @@ def release_successors(given: Given, state: SimulationState, op: int, here: int)
 
 @step
 def release(given: Given, state: SimulationState, op: int, here: int) -> None:
-    """One thing that an op waits for has arrived; after the last, the op is ready."""
+    """Count one arrived input of an op; after the last one, the op is ready."""
     state.ops.awaits[op] -= 1
     if state.ops.awaits[op] == 0 and len(given.queue) == 0:
         push_ready(state.ready, here, op)
@@ -68,7 +71,7 @@ def release(given: Given, state: SimulationState, op: int, here: int) -> None:
 
 @step
 def send_signals(state: SimulationState, op: int, arrival_us: float) -> None:
-    """A signal goes to every target."""
+    """Send a signal to every marked device, and clear the marks."""
     is_target = state.devices.is_target
     for where in range(len(is_target)):
         if is_target[where]:

@@ -1,4 +1,4 @@
-"""Binary min-heaps: what happens when, and the ops of every device that are ready."""
+"""Binary min-heaps: future events, and the ready ops of every device."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from pesto_cli.kernels import step
 
 
 class Events(NamedTuple):
-    """What will happen; the first is the earliest. Those of one instant may leave in any order.
+    """A heap of future events, earliest first; events of one instant are in any order.
 
     time_us: `[capacity]`.
-    code: `[capacity]`, the kind of event, and the signal or sending that it is about.
-    size: `[1]`, how many there are.
+    code: `[capacity]`, encodes the kind of event, and the signal or transfer.
+    size: `[1]`, number of events.
     """
 
     time_us: FloatArray
@@ -19,17 +19,17 @@ class Events(NamedTuple):
     size: IntArray
 
 
-# Kinds: a signal or transfer arrives; an end has kept a tensor waiting for long enough.
-SIGNAL_ARRIVES, TRANSFER_ARRIVES, SENDER_HAS_WAITED, RECEIVER_HAS_WAITED = range(4)
+# Kinds of events: a signal or transfer arrives; the delay by a sender or receiver is over.
+SIGNAL_ARRIVES, TRANSFER_ARRIVES, SENDER_DELAY_ENDS, RECEIVER_DELAY_ENDS = range(4)
 NUM_KINDS = 4
 
 
 class ReadyOps(NamedTuple):
-    """The ready ops of each device, a heap for each; lowest key first, ties to the lowest index.
+    """A heap of ready ops for each device; lowest key first, ties to the lowest index.
 
     op: `[num_ops]`, the heaps one after the other.
-    first: `[num_devices + 1]`, where each has its place.
-    size: `[num_devices]`, how many ops each has.
+    first: `[num_devices + 1]`, offset of each heap in `op`.
+    size: `[num_devices]`, number of ready ops of each device.
     key: `[num_ops]`.
     """
 
@@ -41,7 +41,7 @@ class ReadyOps(NamedTuple):
 
 @step
 def push_event(events: Events, time_us: float, kind: int, item: int) -> None:
-    """Something will happen."""
+    """Add an event."""
     times, codes, child = events.time_us, events.code, events.size[0]
     code = item * NUM_KINDS + kind
     while child > 0:
@@ -56,7 +56,7 @@ def push_event(events: Events, time_us: float, kind: int, item: int) -> None:
 
 @step
 def pop_event(events: Events) -> tuple[int, int]:
-    """Take the earliest event out; gives its kind and what it is about."""
+    """Remove the earliest event; return its kind and its signal or transfer."""
     times, codes, size = events.time_us, events.code, events.size[0] - 1
     earliest = codes[0]
     time, last = times[size], codes[size]
@@ -78,13 +78,13 @@ def pop_event(events: Events) -> tuple[int, int]:
 
 @step
 def is_due(events: Events, now: float) -> bool:
-    """Whether anything happens at this instant."""
+    """Return whether an event is due at this instant."""
     return bool(events.size[0] > 0 and events.time_us[0] <= now)
 
 
 @step
 def push_ready(ready: ReadyOps, here: int, op: int) -> None:
-    """An op is ready on its device."""
+    """Add a ready op of a device."""
     ops, key, first, child = ready.op, ready.key, ready.first[here], ready.size[here]
     while child > 0:
         parent = (child - 1) >> 1
@@ -99,7 +99,7 @@ def push_ready(ready: ReadyOps, here: int, op: int) -> None:
 
 @step
 def pop_ready(ready: ReadyOps, here: int) -> int:
-    """Take the first op of a device out."""
+    """Remove and return the first ready op of a device."""
     ops, key, first, size = ready.op, ready.key, ready.first[here], ready.size[here] - 1
     top: int = ops[first]
     last = ops[first + size]

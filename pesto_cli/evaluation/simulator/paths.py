@@ -1,4 +1,4 @@
-"""Times along the edges of a placed graph, without queueing."""
+"""Longest paths and transfer times of a placed graph, without queueing."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from pesto_cli.kernels import kernel
 
 @kernel
 def transfer_us(machine: KernelMachine, src: int, dst: int, num_bytes: int) -> float:
-    """How long the transfer of a tensor occupies its link."""
+    """Return the time in us for which a transfer occupies its link."""
     least_us: float = machine.min_us[src, dst]
     sent_us: float = machine.latency_us[src, dst] + machine.us_per_byte[src, dst] * num_bytes
     return max(least_us, sent_us)
@@ -23,7 +23,7 @@ def longest_tails(
     machine: KernelMachine,
     device: IntArray,
 ) -> FloatArray:
-    """`[num_ops]`: own duration and the longest way to the end behind it."""
+    """Return the longest path in us from each op's start to the end of the graph, `[num_ops]`."""
     offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
     after, after_offsets = graph.control_successors, graph.control_offsets
     op_tensors, tensor_bytes, tail = graph.op_tensors, graph.tensor_bytes, np.zeros(len(order))
@@ -47,7 +47,7 @@ def longest_tails(
 
 @kernel
 def transfers_us(graph: KernelGraph, machine: KernelMachine, device: IntArray) -> float:
-    """How long all transfers of a placement take together, in whatever order."""
+    """Return the sum in us of the times of all transfers of a placement."""
     offsets, consumers, on_host = graph.consumer_offsets, graph.consumers, graph.consumer_on_host
     op_tensors, tensor_bytes = graph.op_tensors, graph.tensor_bytes
     last_sent = np.full(len(machine.channel), -1, np.int64)  # to each device

@@ -1,8 +1,8 @@
-"""Steps 4 and 5 of an instant: idle ends keep nothing waiting, and tensors queue on their links."""
+"""Steps 4 and 5 of an instant: delays by idle endpoints end, and tensors queue on their links."""
 
 from pesto_cli.evaluation.simulator.heaps import (
-    RECEIVER_HAS_WAITED,
-    SENDER_HAS_WAITED,
+    RECEIVER_DELAY_ENDS,
+    SENDER_DELAY_ENDS,
     TRANSFER_ARRIVES,
     push_event,
 )
@@ -20,18 +20,18 @@ from pesto_cli.kernels import step
 
 
 @step
-def end_waits_of_idle_receivers(state: SimulationState, now: float) -> None:
-    """Step 4: consumers can take what idle receivers kept; the events of later ends are void."""
-    sendings, kept, running = state.sendings, state.kept, state.devices.running
-    for row in range(kept.size[0]):
-        sending = kept.items[row]
-        if sendings.kept_by[sending] == RECEIVER and running[sendings.dst[sending]] < 0:
-            push_event(state.events, now, RECEIVER_HAS_WAITED, sending)
+def end_delays_by_idle_receivers(state: SimulationState, now: float) -> None:
+    """Step 4: end the delays by idle receivers; the events for their later ends are ignored."""
+    transfers, delayed, running = state.transfers, state.delayed, state.devices.running
+    for row in range(delayed.size[0]):
+        transfer = delayed.items[row]
+        if transfers.delayed_by[transfer] == RECEIVER and running[transfers.dst[transfer]] < 0:
+            push_event(state.events, now, RECEIVER_DELAY_ENDS, transfer)
 
 
 @step
 def send_outputs(given: Given, state: SimulationState, now: float) -> None:
-    """Step 5: tensors that were produced at this instant are sent, by producer and tensor."""
+    """Step 5: send the tensors that were produced at this instant, by producer and tensor."""
     produced, op_tensors = state.produced, given.graph.op_tensors
     if produced.size[0] > 1:
         sort(produced)
@@ -44,7 +44,7 @@ def send_outputs(given: Given, state: SimulationState, now: float) -> None:
 
 @step
 def send_tensor(given: Given, state: SimulationState, tensor: int, here: int, now: float) -> None:
-    """A tensor goes to every other device where a consumer takes its data."""
+    """Send a tensor to every other device where a consumer takes its data."""
     graph, is_target = given.graph, state.devices.is_target
     for entry in range(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1]):
         where = given.device[graph.consumers[entry]]
@@ -58,38 +58,38 @@ def send_tensor(given: Given, state: SimulationState, tensor: int, here: int, no
 
 @step
 def send(given: Given, state: SimulationState, tensor: int, src: int, dst: int, now: float) -> None:
-    """A new sending leaves at once, unless its sender computes and keeps it waiting."""
-    sendings, wait_us = state.sendings, given.machine.wait_us[src, dst]
-    sending = sendings.size[0]
-    sendings.size[0] += 1
-    sendings.tensor[sending], sendings.src[sending], sendings.dst[sending] = tensor, src, dst
+    """Create a transfer; it queues at this instant unless a sender that computes delays it."""
+    transfers, wait_us = state.transfers, given.machine.wait_us[src, dst]
+    transfer = transfers.size[0]
+    transfers.size[0] += 1
+    transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer] = tensor, src, dst
     if state.devices.running[src] >= 0 and wait_us > 0:
-        sendings.kept_by[sending] = SENDER
-        append(state.kept, sending)
-        push_event(state.events, now + wait_us, SENDER_HAS_WAITED, sending)
+        transfers.delayed_by[transfer] = SENDER
+        append(state.delayed, transfer)
+        push_event(state.events, now + wait_us, SENDER_DELAY_ENDS, transfer)
     else:
-        append(state.leaving, sending)
+        append(state.leaving, transfer)
 
 
 @step
-def end_waits_of_idle_senders(state: SimulationState) -> None:
-    """Step 5: what idle senders kept leaves; what nobody keeps is listed no longer."""
-    sendings, kept, running = state.sendings, state.kept, state.devices.running
-    still = 0
-    for row in range(kept.size[0]):
-        sending = kept.items[row]
-        if sendings.kept_by[sending] == SENDER and running[sendings.src[sending]] < 0:
-            sendings.kept_by[sending] = NOBODY
-            append(state.leaving, sending)
-        elif sendings.kept_by[sending] != NOBODY:
-            kept.items[still] = sending
-            still += 1
-    kept.size[0] = still
+def end_delays_by_idle_senders(state: SimulationState) -> None:
+    """Step 5: end the delays by idle senders; remove transfers without delay from the list."""
+    transfers, delayed, running = state.transfers, state.delayed, state.devices.running
+    num_left = 0
+    for row in range(delayed.size[0]):
+        transfer = delayed.items[row]
+        if transfers.delayed_by[transfer] == SENDER and running[transfers.src[transfer]] < 0:
+            transfers.delayed_by[transfer] = NOBODY
+            append(state.leaving, transfer)
+        elif transfers.delayed_by[transfer] != NOBODY:
+            delayed.items[num_left] = transfer
+            num_left += 1
+    delayed.size[0] = num_left
 
 
 @step
 def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
-    """Step 5: what leaves queues, by producer, tensor and destination."""
+    """Step 5: queue transfers on their links, by producer, tensor and destination."""
     leaving = state.leaving
     if leaving.size[0] > 1:
         sort(leaving)
@@ -99,15 +99,21 @@ def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
 
 
 @step
-def queue_on_link(given: Given, state: SimulationState, sending: int, now: float) -> None:
-    """As links serve first come first, the times are known. A sender that computes loses time."""
-    sendings, machine, free_us = state.sendings, given.machine, state.link_free_us
-    src, dst = sendings.src[sending], sendings.dst[sending]
-    link, num_bytes = machine.channel[src, dst], given.graph.tensor_bytes[sendings.tensor[sending]]
+def queue_on_link(given: Given, state: SimulationState, transfer: int, now: float) -> None:
+    """Compute the times of a transfer; add the overhead to the op that runs on the sender.
+
+    The times are known now, because links are first come, first served.
+    """
+    transfers, machine, free_us = state.transfers, given.machine, state.link_free_us
+    src, dst = transfers.src[transfer], transfers.dst[transfer]
+    link, num_bytes = (
+        machine.channel[src, dst],
+        given.graph.tensor_bytes[transfers.tensor[transfer]],
+    )
     start_us = max(now, free_us[link])
     free_us[link] = start_us + transfer_us(machine, src, dst, num_bytes)
-    sendings.start_us[sending], sendings.end_us[sending] = start_us, free_us[link]
+    transfers.start_us[transfer], transfers.end_us[transfer] = start_us, free_us[link]
     op, lost = state.devices.running[src], machine.lost_us
     if op >= 0:
         state.ops.end_us[op] += lost[0, 0, src, dst] + lost[0, 1, src, dst] * num_bytes
-    push_event(state.events, free_us[link], TRANSFER_ARRIVES, sending)
+    push_event(state.events, free_us[link], TRANSFER_ARRIVES, transfer)

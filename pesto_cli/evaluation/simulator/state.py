@@ -1,4 +1,4 @@
-"""What a simulation is given, and its state: arrays that the steps of an instant change."""
+"""The input and the state of a simulation; the steps of an instant change arrays of the state."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from pesto_cli.kernels import kernel, step
 
 
 class Given(NamedTuple):
-    """What does not change; see `simulate`."""
+    """The input of a simulation, which does not change; see `simulate`."""
 
     graph: KernelGraph
     machine: KernelMachine
@@ -24,11 +24,11 @@ class Given(NamedTuple):
 
 
 class OpStates(NamedTuple):
-    """`[num_ops]` each.
+    """The state of every op, `[num_ops]` each.
 
-    awaits: how many tensors and control edges have not arrived yet.
-    start_us, end_us: once the op has started.
-    rank: its place among the ops of its device, -1 until it has started.
+    awaits: number of tensors and control edges that have not arrived yet.
+    start_us, end_us: valid after the op has started.
+    rank: position of the op on its device; -1 until it has started.
     """
 
     awaits: IntArray
@@ -38,12 +38,12 @@ class OpStates(NamedTuple):
 
 
 class DeviceStates(NamedTuple):
-    """`[num_devices]` each.
+    """The state of every device, `[num_devices]` each.
 
-    running: the op, -1 while the device is idle.
-    num_started: how many ops have started.
-    left_us: duration of all that have not.
-    is_target: used within a step, and False between steps.
+    running: the op that runs; -1 while the device is idle.
+    num_started: number of ops that have started.
+    left_us: sum of durations of the ops that have not started.
+    is_target: marks of destination devices; used within a step, and False between steps.
     """
 
     running: IntArray
@@ -52,13 +52,13 @@ class DeviceStates(NamedTuple):
     is_target: BoolArray
 
 
-class Sendings(NamedTuple):
-    """Tensors that go to another device, `[capacity]` each.
+class TransferStates(NamedTuple):
+    """The state of every transfer, `[capacity]` each.
 
-    tensor, src, dst: what goes where.
-    start_us, end_us: of the transfer, once it has queued on its link.
-    kept_by: the end that keeps the tensor waiting: `NOBODY`, `SENDER` or `RECEIVER`.
-    size: `[1]`, how many there are.
+    tensor, src, dst: tensor and devices.
+    start_us, end_us: times on the link; valid after the transfer has queued.
+    delayed_by: the endpoint that delays the tensor now: `NOBODY`, `SENDER` or `RECEIVER`.
+    size: `[1]`, number of transfers.
     """
 
     tensor: IntArray
@@ -66,7 +66,7 @@ class Sendings(NamedTuple):
     dst: IntArray
     start_us: FloatArray
     end_us: FloatArray
-    kept_by: npt.NDArray[np.int8]
+    delayed_by: npt.NDArray[np.int8]
     size: IntArray
 
 
@@ -74,10 +74,10 @@ NOBODY, SENDER, RECEIVER = 0, 1, 2
 
 
 class NumberList(NamedTuple):
-    """A list with room for all that may ever be in it.
+    """A list of fixed capacity.
 
     items: `[capacity]`.
-    size: `[1]`, how many there are.
+    size: `[1]`, number of items.
     """
 
     items: IntArray
@@ -85,41 +85,42 @@ class NumberList(NamedTuple):
 
 
 class SimulationState(NamedTuple):
-    """All that changes.
+    """The state of a simulation.
 
-    produced: ops that have ended at this instant, and have outputs for other devices.
-    kept: sendings that an end keeps waiting, and some that none does any more.
-    leaving: sendings that queue on their links at this instant.
-    link_free_us: `[num_channels]`, the end of the last transfer.
+    ops, devices, ready, events, transfers: see their classes.
+    produced: ops that have ended at this instant and have outputs for other devices.
+    delayed: transfers that an endpoint delays, and some whose delay has ended.
+    leaving: transfers that queue on their links at this instant.
+    link_free_us: `[num_channels]`, the end of the last queued transfer.
     """
 
     ops: OpStates
     devices: DeviceStates
     ready: ReadyOps
     events: Events
-    sendings: Sendings
+    transfers: TransferStates
     produced: NumberList
-    kept: NumberList
+    delayed: NumberList
     leaving: NumberList
     link_free_us: FloatArray
 
 
 @kernel
 def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
-    """Before the first instant: no op has started, and those that wait for nothing are ready."""
+    """Return the state before the first instant: ops without predecessors are ready."""
     graph = given.graph
     num_ops = len(given.device)
-    most = len(graph.consumers)  # a sending has at least one consumer of its own
+    most = len(graph.consumers)  # each transfer has at least one consumer of its own
     awaits, times = num_awaited.copy(), np.zeros(num_ops)
     return SimulationState(
         ops=OpStates(awaits, times, times.copy(), np.full(num_ops, -1, np.int64)),
         devices=_idle_devices(given),
         ready=_ready_at_first(given, num_awaited),
-        # A signal, or the ends of a transfer and of both waits.
+        # For each entry a signal, or the ends of a transfer and of both delays.
         events=_no_events(3 * most + len(graph.control_successors) + 1),
-        sendings=_no_sendings(most),
+        transfers=_no_transfers(most),
         produced=_empty_list(num_ops),
-        kept=_empty_list(most),
+        delayed=_empty_list(most),
         leaving=_empty_list(most),
         link_free_us=np.zeros(given.machine.channel.max() + 1),
     )
@@ -162,14 +163,14 @@ def _no_events(capacity: int) -> Events:
 
 
 @kernel
-def _no_sendings(capacity: int) -> Sendings:
-    return Sendings(
+def _no_transfers(capacity: int) -> TransferStates:
+    return TransferStates(
         tensor=np.empty(capacity, np.int64),
         src=np.empty(capacity, np.int64),
         dst=np.empty(capacity, np.int64),
         start_us=np.empty(capacity),
         end_us=np.empty(capacity),
-        kept_by=np.zeros(capacity, np.int8),
+        delayed_by=np.zeros(capacity, np.int8),
         size=np.zeros(1, np.int64),
     )
 
@@ -181,12 +182,12 @@ def _empty_list(capacity: int) -> NumberList:
 
 @step
 def append(rows: NumberList, item: int) -> None:
-    """Put an item at the end."""
+    """Append an item."""
     rows.items[rows.size[0]] = item
     rows.size[0] += 1
 
 
 @kernel
 def sort(rows: NumberList) -> None:
-    """Put the items in ascending order."""
+    """Sort the items in ascending order."""
     rows.items[: rows.size[0]].sort()

@@ -1,7 +1,7 @@
-"""The independent check of a schedule against its problem, from the execution model alone.
+"""The independent check of a schedule against its problem, by the execution model alone.
 
-Written from `docs/architecture.md` for clarity; shares no code with the simulator. A rule is a
-function of what is `Observed`, a file holds the rules that belong together.
+It is written from `docs/architecture.md` for clarity, and shares no code with the simulator. A rule
+is a function of an `Observed` schedule; related rules share a file.
 """
 
 from dataclasses import dataclass
@@ -34,20 +34,20 @@ RULES = (
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule of the execution model that a schedule breaks, and where."""
+    """A rule of the execution model that a schedule breaks, and a message that says where."""
 
     rule: str
     message: str
 
 
 def violations(problem: Problem, schedule: Schedule) -> list[Violation]:
-    """Everything that is wrong with a schedule; empty if nothing is.
+    """Return all violations of a schedule; empty if it is correct.
 
     Rules: affinity, colocation, duration, feed, idle, order, overlap, precedence, queue, transfer,
     peak, memory. `idle` is broken by an op or a transfer that starts later than it could, given
-    the order on its device or link, and `queue` by a link that does not serve first come first
-    served. A malformed column (a wrong length, an index out of range, a time that is no number)
-    breaks the rule that reads it; then no other rule is looked at.
+    the order on its device or link. `queue` is broken by a link that is not first come, first
+    served. A malformed column (a wrong length, an index out of range, a time that is not finite)
+    breaks the rule that reads it; then only the columns are checked.
     """
     found = malformed(problem, schedule)
     if not found:

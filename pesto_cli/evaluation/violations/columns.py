@@ -1,4 +1,4 @@
-"""Whether the columns of a schedule have the lengths and values that the rules can read."""
+"""Checks of lengths, types and ranges of a schedule's columns, before the rules read them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pesto_cli.evaluation.violations.observed import Finding
 
 
 def malformed(problem: Problem, schedule: Schedule) -> list[Finding]:
-    """Columns of a wrong type or length, indices out of range, times that are not finite."""
+    """Return findings: wrong types or lengths, indices out of range, times that are not finite."""
     ops, devices, sent = problem.num_ops, problem.num_devices, schedule.transfers
     rows = np.size(sent.tensor)
     found = [

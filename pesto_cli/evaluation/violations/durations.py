@@ -1,4 +1,4 @@
-"""How long ops run: as long as they take there, and what their device loses to transfers."""
+"""The rule on durations of ops: their time on the device, and the overhead of transfers."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,8 @@ from pesto_cli.evaluation.violations.observed import Finding, Observed, Observed
 
 
 def duration(seen: Observed) -> Iterator[Finding]:
-    """An op takes its time on its device, and longer by what it loses to transfers."""
-    least_us, most_us = _lost_us(seen)
+    """An op takes its time on its device, plus the overhead of transfers during its run."""
+    least_us, most_us = _overhead_us(seen)
     for op, device in enumerate(seen.device):
         start_us, took_us = seen.start_us[op], seen.end_us[op] - seen.start_us[op]
         own_us = float(seen.problem.duration_us[op, device])
@@ -19,8 +19,8 @@ def duration(seen: Observed) -> Iterator[Finding]:
             yield "duration", f"op {seen.name(op)} takes {took_us} us, not {expected}"
 
 
-def _lost_us(seen: Observed) -> tuple[list[float], list[float]]:
-    """What each op loses to transfers, by op: at least and at most."""
+def _overhead_us(seen: Observed) -> tuple[list[float], list[float]]:
+    """Return the least and the largest possible transfer overhead of each op in us."""
     least_us, most_us = ([0.0] * len(seen.device) for _ in range(2))
     machine, num_bytes = seen.problem.machine, seen.problem.graph.tensor_bytes
     if not machine.lost_us.any():
@@ -28,18 +28,18 @@ def _lost_us(seen: Observed) -> tuple[list[float], list[float]]:
     for each in seen.transfers:
         constant_us, us_per_byte = machine.lost_us[:, :, each.src, each.dst].T.tolist()
         size = int(num_bytes[each.tensor])
-        for losers, side in ((_at_sender(seen, each), 0), (_at_receiver(seen, each), 1)):
-            lost_us = constant_us[side] + us_per_byte[side] * size
-            for op, is_sure in losers:
-                most_us[op] += lost_us
-                least_us[op] += lost_us if is_sure else 0.0
+        for delayed, side in ((_at_sender(seen, each), 0), (_at_receiver(seen, each), 1)):
+            overhead_us = constant_us[side] + us_per_byte[side] * size
+            for op, is_sure in delayed:
+                most_us[op] += overhead_us
+                least_us[op] += overhead_us if is_sure else 0.0
     return least_us, most_us
 
 
 def _at_sender(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
-    """What may run on the sender when a transfer queues, and whether it surely does.
+    """Yield ops that may run on the sender when a transfer queues, and whether it is certain.
 
-    Ops that start at an instant do so before anything queues; in a later step, after it.
+    An op starts before tensors queue at the same instant, or after them in a later round.
     """
     from_us, to_us = each.queued_us
     for op in seen.running(each.src, from_us, to_us):
@@ -49,9 +49,9 @@ def _at_sender(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bo
 
 
 def _at_receiver(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
-    """What may run on the receiver when a transfer arrives, and whether it surely does.
+    """Yield ops that may run on the receiver when a transfer arrives, and whether it is certain.
 
-    Arrivals come before the ops that start at that instant; in a later step, after them.
+    A tensor arrives before ops start at the same instant, or after them in a later round.
     """
     at_us = each.arrived_us
     for op in seen.running(each.dst, at_us, at_us):

@@ -1,4 +1,4 @@
-"""What is sent, for how long, and in which order."""
+"""The rules on transfers: which are needed, their durations, and their order on links."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pesto_cli.evaluation.violations.observed import Finding, Observed, Observed
 
 
 def transfer(seen: Observed) -> Iterator[Finding]:
-    """A tensor is sent once to each other device that takes it, after its queueing."""
+    """A tensor is sent once to each other device that needs it, and not before it queues."""
     sent = seen.schedule.transfers
     made = list(zip(sent.tensor.tolist(), sent.dst.tolist(), strict=True))
     if len(made) != len(set(made)):
@@ -24,7 +24,7 @@ def transfer(seen: Observed) -> Iterator[Finding]:
         if seen.later(each.made_us, each.sent_us):
             yield "transfer", f"tensor {each.tensor} is sent before it is produced"
         elif seen.later(each.queued_us[0], each.sent_us):
-            yield "transfer", f"tensor {each.tensor} is sent while its device computes"
+            yield "transfer", f"tensor {each.tensor} is sent while its sender delays it"
 
 
 def first_come_first_served(seen: Observed) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _one_at_a_time(seen: Observed, name: str, queue: list[ObservedTransfer]) -> 
 
 
 def _in_turn(seen: Observed, name: str, queue: list[ObservedTransfer]) -> Iterator[Finding]:
-    """Each transfer against those before it: that which came last, and ties."""
+    """Compare each transfer with the one that queued last before it, and with ties."""
     last: ObservedTransfer | None = None
     tied: dict[float, ObservedTransfer] = {}
     for each in queue:
@@ -84,7 +84,7 @@ def _takes_us(seen: Observed, each: ObservedTransfer) -> float:
 
 
 def _needed(seen: Observed) -> set[tuple[int, int]]:
-    """(tensor, destination) of all data that a consumer on another device takes."""
+    """Return (tensor, destination) of all data that a consumer on another device takes."""
     graph, device = seen.problem.graph, np.array(seen.device)
     producer = graph.tensor_producer[graph.consumer_tensor]
     dst = device[graph.consumers]

@@ -1,4 +1,4 @@
-"""What devices hold over time, and the most of it."""
+"""The rule on memory: the peak of each device."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,20 @@ from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 
 def memory(seen: Observed) -> Iterator[Finding]:
-    """A schedule's peaks are right, and no device holds more than may be used of its memory."""
-    problem, told = seen.problem, seen.schedule.peak_bytes
+    """A schedule's peaks are correct, and none exceeds the memory that may be used."""
+    problem, stated = seen.problem, seen.schedule.peak_bytes
     for device, (peak, capacity) in enumerate(
         zip(_peak_bytes(seen), problem.capacity_bytes, strict=True)
     ):
         name = problem.machine.devices[device].name
-        if peak != told[device]:
-            yield "peak", f"peak on {name} is {peak} bytes, not {told[device]}"
+        if peak != stated[device]:
+            yield "peak", f"peak on {name} is {peak} bytes, not {stated[device]}"
         if peak > capacity:
             yield "memory", f"peak on {name} is {peak} bytes, {int(capacity)} may be used"
 
 
 def _peak_bytes(seen: Observed) -> list[int]:
-    """Largest sum over time of what each device holds: variables, outputs and copies."""
+    """Return the peak memory of each device in bytes: variables, outputs and copies."""
     graph, num_devices = seen.problem.graph, seen.problem.num_devices
     held = _held(seen)
     tensor, where = np.array(list(held), dtype=np.int64).reshape(-1, 2).T
@@ -33,14 +33,17 @@ def _peak_bytes(seen: Observed) -> list[int]:
     for here in range(num_devices):
         base, on = int(graph.resident_bytes[device == here].sum()), where == here
         change = np.concatenate((size[on], -size[on]))
-        # At one time, frees (negative) come first.
+        # At one instant, frees (negative changes) come first.
         order = np.lexsort((change, np.concatenate((start_us[on], end_us[on]))))
         peaks.append(base + int(np.cumsum(change[order]).max(initial=0)))
     return peaks
 
 
 def _held(seen: Observed) -> dict[tuple[int, int], list[float]]:
-    """(tensor, device) -> from when to when; an alias prolongs what it aliases on its device."""
+    """Return (tensor, device) -> [start, end] of holding it in us.
+
+    An alias has no entry, but extends the entry of the tensor that it aliases on its device.
+    """
     graph, device = seen.problem.graph, seen.device
     producers = graph.tensor_producer.tolist()
     held = {

@@ -1,4 +1,4 @@
-"""What a schedule says about devices and links, in the form that the rules read."""
+"""A schedule by device and by transfer, in the form that the rules read."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -10,7 +10,7 @@ import numpy as np
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, rounding_us
 
-# A rule and what breaks it.
+# (name of the rule, message)
 Finding = tuple[str, str]
 
 
@@ -18,7 +18,9 @@ Finding = tuple[str, str]
 class ObservedTransfer:
     """A row of a schedule's transfers.
 
-    made_us: end of the producer. queued_us: between which instants it queues on the link.
+    made_us: end of the producer.
+    queued_us: earliest and latest instant at which the transfer may queue on its link.
+    sent_us, arrived_us: start and end on the link.
     """
 
     tensor: int
@@ -32,14 +34,15 @@ class ObservedTransfer:
 
 
 class Observed:
-    """A schedule whose columns are well-formed, by device and by transfer.
+    """A schedule with well-formed columns, by device and by transfer.
 
     device, start_us, end_us: by op. ops: by device, in the order of their ranks.
-    transfers: those between two devices.
-    tolerance_us: times that differ by no more are equal, where a rule adds times up.
-    stepped: the instants at which a transfer is sent and arrives. What it brings may start and end
-        there too, and be sent in its turn: so such an instant has several steps, in each of which
-        tensors queue, and the times do not tell in which of them something happens.
+    transfers: the transfers between two different devices.
+    tolerance_us: times that differ by this much at most are equal, if a rule adds up times.
+    stepped: the instants at which a transfer of zero time is sent and arrives. Its consumers may
+        start and end at the same instant, and their outputs may be sent again. Such an instant has
+        several rounds in which tensors queue, and times alone do not say in which round something
+        happens.
     """
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
@@ -60,15 +63,15 @@ class Observed:
         self.transfers = [each for each in transfers if each.src != each.dst]
 
     def name(self, op: int) -> str:
-        """An op's name, quoted."""
+        """Return an op's name in quotes."""
         return repr(self.problem.graph.names[op])
 
     def later(self, first_us: float, second_us: float) -> bool:
-        """Whether the first time is later than the second by more than rounding."""
+        """Return whether the first time is later than the second by more than rounding."""
         return first_us > second_us + self.tolerance_us
 
     def running(self, device: int, from_us: float, to_us: float) -> list[int]:
-        """The ops that start by the second instant and end after the first."""
+        """Return the ops that start at the second instant or before, and end after the first."""
         starts = self._starts_us.get(device, [])
         first = max(0, bisect_right(starts, from_us) - 1)
         ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]
@@ -84,7 +87,10 @@ class Observed:
         return ObservedTransfer(tensor, producer, src, dst, made_us, queued_us, sent_us, arrived_us)
 
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
-        """When a tensor queues: once its device is idle, `wait_us` after its making at most."""
+        """Return the earliest and latest instant at which a tensor may queue.
+
+        It queues when its device is idle, and `wait_us` after the end of its producer at most.
+        """
         running = self.running(src, made_us, made_us) if wait_us > 0 else []
         if not running:
             return made_us, made_us
@@ -95,7 +101,7 @@ class Observed:
 
     @cached_property
     def _idle_us(self) -> dict[int, tuple[float, float]]:
-        """By op: between which instants its device is idle for the first time after its start."""
+        """By op: the earliest and latest instant of the first idle moment after its start."""
         idle_us = {}
         for ops in self.ops.values():
             for op, after in zip(ops[::-1], [None, *ops[:0:-1]], strict=True):

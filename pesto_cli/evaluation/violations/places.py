@@ -1,4 +1,4 @@
-"""Where ops run, and in which order."""
+"""The rules on devices and ranks of ops."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def colocation(seen: Observed) -> Iterator[Finding]:
 
 
 def order(seen: Observed) -> Iterator[Finding]:
-    """Ranks count from 0 on each device."""
+    """The ranks on each device are 0, 1, 2, ... without a gap."""
     for device, ops in seen.ops.items():
         if [int(seen.schedule.rank[op]) for op in ops] != list(range(len(ops))):
             yield "order", f"ranks on device {device} are not 0 to {len(ops) - 1}"

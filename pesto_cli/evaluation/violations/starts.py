@@ -1,4 +1,4 @@
-"""When ops start: as soon as their device is free and all is there that they take."""
+"""The rules on starts: an op starts as soon as its device is free and its inputs have arrived."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -7,7 +7,7 @@ import numpy as np
 
 from pesto_cli.evaluation.violations.observed import Finding, Observed
 
-# Before, after, and when what the one waits for from the other is there.
+# (predecessor, op, arrival at the op's device in us)
 Wait = tuple[int, int, float]
 
 
@@ -21,10 +21,10 @@ def device_overlap(seen: Observed) -> Iterator[Finding]:
 
 
 def precedence(seen: Observed) -> Iterator[Finding]:
-    """An op starts when its device has run what is ranked before it and its inputs are there.
+    """An op starts when its device has run the ops of lower rank and its inputs have arrived.
 
-    What a receiver keeps waiting is there once the device is idle, and nothing that takes it can
-    start there before: so for starts in a given order it counts when it has arrived.
+    A receiver delays a tensor only while it computes, and so no consumer there could start earlier.
+    For starts in a given order, the arrival of the transfer counts.
     """
     could_us = [0.0] * len(seen.device)
     for ops in seen.ops.values():
@@ -35,8 +35,8 @@ def precedence(seen: Observed) -> Iterator[Finding]:
         if seen.later(there_us, seen.start_us[after]):
             yield (
                 "precedence",
-                f"op {seen.name(after)} starts at {seen.start_us[after]} us, before what it "
-                f"takes from {seen.name(before)} is there at {there_us} us",
+                f"op {seen.name(after)} starts at {seen.start_us[after]} us, before its input "
+                f"from {seen.name(before)} arrives at {there_us} us",
             )
     for op, start_us in enumerate(seen.start_us):
         if seen.later(start_us, could_us[op]):
@@ -44,14 +44,14 @@ def precedence(seen: Observed) -> Iterator[Finding]:
 
 
 def feed(seen: Observed) -> Iterator[Finding]:
-    """The host has its feeds at time 0."""
+    """A feed without predecessors starts at time 0."""
     for op in np.flatnonzero(seen.problem.is_given).tolist():
         if seen.start_us[op] > 0:
-            yield "feed", f"feed {seen.name(op)} is there at {seen.start_us[op]} us, not at 0"
+            yield "feed", f"feed {seen.name(op)} starts at {seen.start_us[op]} us, not at 0"
 
 
 def _waits(seen: Observed) -> Iterator[Wait]:
-    """Everything that ops wait for: control edges, data in host memory, and other data."""
+    """Yield all waits of ops: for control edges, data in host memory, and other data."""
     graph, signal_us = seen.problem.graph, seen.problem.machine.signal_us
     arrived_us = {(each.tensor, each.dst): each.arrived_us for each in seen.transfers}
     for before, after in graph.control_edges.tolist():
