@@ -205,14 +205,14 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 with tf.Graph().as_default(), tf1.Session() as session:
     print(session.run(tf.constant(1.0, name="one") + 1))
-""": r"It ran: add:0\. Name what its training step runs: --fetch NAME",
+""": r"It ran: add:0\. Name the train op: --fetch NAME",
     """
 import tensorflow as tf
 tf1 = tf.compat.v1
 with tf.Graph().as_default(), tf1.Session() as session:
     session.partial_run_setup([tf.constant(1.0)], [])
 """: "partial_run",
-    DATA_SET.replace(".repeat()", ".take(0)"): "'IteratorGetNext' gives no batch",
+    DATA_SET.replace(".repeat()", ".take(0)"): "'IteratorGetNext' has no batch left",
 }
 
 

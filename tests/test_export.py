@@ -385,7 +385,7 @@ def test_fetches_that_train_nothing_are_remarked_upon(pesto, tmp_path, open_grap
     options = ("--fetch", fetch, "--feed", "x=32,3", "--feed", "y=32", "-o", tmp_path / "out.meta")
     done = pesto("export", open_graph, *options)
     assert done.code == 0
-    remark = "no variable is updated. For a training step, give its train op: --fetch train\n"
+    remark = "they update no variable. For a training step, name its train op: --fetch train\n"
     assert (remark in done.err) == (fetch == "loss:0")
     assert pesto("export", open_graph, *options, "--quiet").err == ""
 
@@ -429,10 +429,10 @@ def test_several_signatures_are_listed(saved):
         ("v1.py:build", {}, r"input 'x' has the shape \[\?,3\].*--feed x=32,3"),
         ("v1.py:build", {"feeds": {"X": (4, 3)}}, "--feed X: no such node"),
         ("v1.py:build", {"feeds": {"loss": ()}}, "--feed loss: a Mean, not a placeholder"),
-        ("v1.py:build", {"feeds": {"x": (4, 4)}}, r"x=4,4: the graph has the shape \[\?,3\]"),
+        ("v1.py:build", {"feeds": {"x": (4, 4)}}, r"x=4,4: the shape in the graph is \[\?,3\]"),
         ("v1.py:build", {"fetches": ["los"]}, "no node 'los' to fetch. Did you mean loss"),
         ("v1.py:biuld", {}, "no function 'biuld'. Did you mean build"),
-        ("v1.py:tf1", {}, "'tf1' is no function"),
+        ("v1.py:tf1", {}, "'tf1' is not a function"),
         ("v1.py:broken", {}, "failed in line 37: ValueError: no such layer"),
         ("v1.py:returns_a_number", {}, "returned an int, where a train op"),
         ("v1.py:returns_nothing", {}, "returned nothing, where a train op"),
@@ -440,7 +440,7 @@ def test_several_signatures_are_listed(saved):
         ("v1.py", {}, "v1.py:build"),
         ("models.py:cnn", {}, r"'images' \[\?,8,8,3\], .*--feed images=32,8,8,3 --feed targets="),
         ("models.py:cnn", {"feeds": {"image": (1,)}}, "no such input. Did you mean images"),
-        ("models.py:cnn", {"feeds": {"images": (4, 8, 8, 1)}}, "Fill in only what is open"),
+        ("models.py:cnn", {"feeds": {"images": (4, 8, 8, 1)}}, "Replace only open dimensions"),
         ("models.py:not_compiled", {}, "is not compiled"),
         ("damaged.py:build", {}, "damaged.py: cannot be imported in line 2: SyntaxError"),
         ("failing.py:build", {}, "in line 3: ModuleNotFoundError: No module named 'no_such_mod"),
@@ -493,7 +493,7 @@ def test_an_unknown_op_type_is_refused(tmp_path):
 
 def test_a_graph_that_names_no_fetch_and_has_several_sinks_asks_for_one(tmp_path):
     source = graph_file(tmp_path / "g.pb", ("a", "NoOp", []), ("b", "NoOp", []))
-    with pytest.raises(BadInputError, match=r"2 nodes that nothing consumes \(a, b\).*--fetch"):
+    with pytest.raises(BadInputError, match=r"2 nodes without consumers \(a, b\).*--fetch"):
         export(source)
     assert fetch_names(export(source, fetches=["b"])) == ("b",)
 

@@ -148,9 +148,9 @@ def test_inputs_and_targets_follow_the_structure_of_the_model(script):
     ("name", "message"),
     [
         ("alone_in_a_tuple", r"'autoencoder' cannot be traced in line \d+ \(train_step\): Val"),
-        ("sizes", r"the data of the model holds int 4, where a tf.TensorSpec was expected"),
-        ("too_few", r"takes \(x, y\), but was given 1 of them"),
-        ("other_names", r"takes \(x, y\), but was given a dict with 'u', 'v', 'w'"),
+        ("sizes", r"the data of the model contains int 4, where a tf.TensorSpec was expected"),
+        ("too_few", r"parameters \(x, y\), but its specs are a sequence of length 1"),
+        ("other_names", r"parameters \(x, y\), but its specs are a dict with 'u', 'v', 'w'"),
     ],
 )
 def test_data_that_does_not_fit_is_refused_in_one_line(script, name, message):

@@ -49,7 +49,7 @@ LOOPS = "LSTM and GRU layers of Keras are exported as loops"
 TRANSPOSES = "exported with transposes to channels_last"
 BY_DEFAULT = "fit compiles the model 'net' by XLA (jit_compile='auto', the default, with a GPU)"
 BY_REQUEST = "fit compiles the model 'net' by XLA (jit_compile=True)"
-FUNCTION = "the tf.function has jit_compile=True; it is exported as it runs without XLA"
+FUNCTION = "the tf.function has jit_compile=True. It is exported as it runs without XLA"
 CALLS = "calls of functions with jit_compile=True stay one op each"
 
 

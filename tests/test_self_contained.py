@@ -143,7 +143,7 @@ def test_an_iterator_begins_with_the_step_and_one_that_must_be_fed_is_told(scrip
     assert (first, second) == pytest.approx((12, 12 - 4 * 3 * 0.1 * 4))
     assert caplog.text == ""
     export(f"{script}:v1_iterator_of_fed_rows")
-    assert "nothing in the graph initialises iterator 'IteratorV2' without being fed" in caplog.text
+    assert "no op of the graph initialises the iterator 'IteratorV2' without a feed" in caplog.text
 
 
 def test_a_saved_model_that_calls_python_is_refused(tmp_path):

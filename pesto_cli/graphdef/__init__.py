@@ -1,1 +1,1 @@
-"""TensorFlow graphs: exported, read, and turned into op graphs."""
+"""Export TensorFlow graphs, read them, and convert them to op graphs."""

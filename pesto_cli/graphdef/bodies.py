@@ -1,8 +1,9 @@
-"""Runs of a graph's own nodes, told from those of nodes in the functions that it calls.
+"""Separate the recorded runs of a graph's own nodes from those of nodes in called functions.
 
-TensorFlow records a node of a function's body by its name there, which may be that of a node of the
-graph, too: `cond/Identity` is in a branch of `cond`, and takes the conditional's result. But the
-body runs while an op that calls it does, and on the device of that op.
+TensorFlow records a node of a function's body under its name in the body. A node of the graph may
+have the same name: `cond/Identity` can be a node in a branch of `cond`, and a node of the graph
+that reads the conditional's result. Time and device tell the two apart: the body runs while the op
+that calls it runs, and on the device of that op.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pesto_cli.graphdef.structure import called_functions
 
 
 class Recorded(NamedTuple):
-    """One run of a node, of the graph or of a function; start and end on the device's clock."""
+    """One run of a node of the graph or of a function; start and end by the device's clock."""
 
     node: str
     device: str
@@ -24,17 +25,17 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True)
 class Bodies:
-    """What functions share with the graph that calls them.
+    """The node names that occur both in the graph and in the functions that it calls.
 
-    callers: name of a node of the graph -> the graph's nodes that call a function in which a node
-        has this name, too.
+    callers: shared name -> the nodes of the graph that call, directly or not, a function with a
+        node of this name.
     """
 
     callers: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph_def: Any) -> Self:
-        """Find the names that a GraphDef and the functions of its library share."""
+        """Find the names that occur both in a GraphDef and in the functions that it calls."""
         own, library = {node.name for node in graph_def.node}, _Library(graph_def.library)
         callers: dict[str, set[str]] = defaultdict(set)
         for node in graph_def.node:
@@ -43,7 +44,7 @@ class Bodies:
         return cls({name: frozenset(found) for name, found in callers.items()})
 
     def is_own(self, runs: Sequence[Recorded]) -> list[bool]:
-        """For each of the runs of a step, whether it is of the graph, or of a body."""
+        """Return for each run of a step whether its node is the graph's own, not of a function."""
         calling = set().union(*self.callers.values())
         calls: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
         for run in runs:
@@ -63,21 +64,25 @@ NO_BODIES = Bodies()
 
 
 class _Library:
-    """The names that nodes of functions have as they run."""
+    """The names under which the nodes of functions are recorded when they run."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {function.signature.name: function for function in library.function}
         self._names: dict[str, set[str]] = {}
 
     def names_within(self, node: Any) -> set[str]:
-        """Return the names of the nodes in all that a NodeDef calls, directly or not."""
+        """Return the names of the nodes in all functions that a NodeDef calls, directly or not."""
         called = (name for name in called_functions(node) if name in self._functions)
         return set().union(*map(self._names_of, called))
 
     def _names_of(self, function: str) -> set[str]:
-        """What a body calls is inlined, below the name of the call, or keeps its own name."""
+        """Return the names of the nodes in a function and in the functions that it calls.
+
+        TensorFlow may inline a called function, with the name of the call as prefix, or may not.
+        Both names of its nodes are returned.
+        """
         if function not in self._names:
-            self._names[function] = set()  # Where a function calls itself.
+            self._names[function] = set()  # Ends the recursion if a function calls itself.
             names = set()
             for node in self._functions[function].node_def:
                 within = self.names_within(node)

@@ -1,4 +1,4 @@
-"""Methods that are a `tf.function`, kept with the object that they belong to."""
+"""Keep the objects alive whose methods are a `tf.function`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 @contextmanager
 def objects_kept() -> Iterator[None]:
-    """Keep the object of each method that is taken, for as long as the context lasts.
+    """Keep every object alive whose `tf.function` method is accessed, until the context ends.
 
-    TensorFlow binds a method only weakly: after `return Trainer().step` the trace would find None
-    in place of `self`.
+    TensorFlow refers to the object by a weak reference only: after `return Trainer().step`, `self`
+    would be None when the method is traced.
     """
     tensorflow()
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function

@@ -1,4 +1,4 @@
-"""Nodes that a run may skip: those in a branch of a conditional made of Switches and Merges."""
+"""Find the nodes that run only if a branch is taken, in conditionals of Switches and Merges."""
 
 from collections.abc import Collection, Sequence
 
@@ -7,19 +7,19 @@ from pesto_cli.graphdef.nodes import MERGE, Node
 SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 
 Branch = tuple[int, int, int]
-"""(node and output of the predicate, output of the Switch)"""
+"""(node index of the predicate, its output number, output number of the Switch)"""
 
 
 def branches(
     nodes: Sequence[Node], order: Sequence[int], in_frame: Collection[int]
 ) -> list[frozenset[Branch]]:
-    """Return the branches that every node needs: it runs only if all of them are taken.
+    """Return for each node the branches that it needs: it runs only if all of them are taken.
 
-    A Switch gives its data to one output only. What hangs on the other one is dead, and a dead
-    input, a control input too, kills the node that takes it; only a Merge goes on when one of its
-    inputs lives. So a node needs the branches that any of its inputs needs, a Merge those that all
-    of its data inputs need. Frames (`in_frame`) have Switches of their own, which decide only how
-    often their bodies run. `order` is topological.
+    A Switch forwards its data to one of its outputs. The other output is dead, and so is every node
+    with a dead data or control input. The exception is a Merge, which runs when one of its data
+    inputs is alive. So a node needs each branch that any of its inputs needs, and a Merge needs the
+    branches that all its data inputs have in common. Switches inside frames (`in_frame`) are
+    ignored: they only decide how often a loop body runs. `order` is topological.
     """
     needs: dict[int, frozenset[Branch]] = {}
 
@@ -30,7 +30,7 @@ def branches(
 
     for index in order:
         node = nodes[index]
-        # A Merge's input from NextIteration comes later in this order.
+        # The input of a Merge from NextIteration is not in `needs` yet: it is later in `order`.
         data = [given(*entry) for entry in node.inputs if entry[0] in needs]
         if node.type in MERGE and index not in in_frame:
             needs[index] = frozenset.intersection(*data)

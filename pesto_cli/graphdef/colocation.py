@@ -1,4 +1,4 @@
-"""Which nodes must share a device: TensorFlow's placer moves a node that leaves its group."""
+"""Find the nodes that must share a device: TensorFlow's placer moves them back to their group."""
 
 from collections.abc import Sequence
 
@@ -10,20 +10,20 @@ FOLLOWS_ITS_INPUT = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 
 
 class UnionFind:
-    """Disjoint sets of 0..size-1, each known by its smallest member."""
+    """Disjoint sets of the integers 0..size-1. Each set is identified by its smallest member."""
 
     def __init__(self, size: int) -> None:
         self._parent = list(range(size))
 
     def find(self, member: int) -> int:
-        """Return the smallest member of the set."""
+        """Return the smallest member of the set that contains `member`."""
         while self._parent[member] != member:
             self._parent[member] = self._parent[self._parent[member]]
             member = self._parent[member]
         return member
 
     def union(self, one: int, other: int) -> None:
-        """Make one set of two."""
+        """Merge the sets of two members."""
         low, high = sorted((self.find(one), self.find(other)))
         self._parent[high] = low
 
@@ -31,13 +31,14 @@ class UnionFind:
 def colocation_groups(
     nodes: Sequence[Node], frames: Sequence[str | None], op_defs: OpDefs
 ) -> list[int]:
-    """Return a group number for every node; nodes of one number must share a device.
+    """Return a group number for every node; nodes with the same number must share a device.
 
-    A node joins the producers of its references and resource handles, a Switch that of its data,
-    and the nodes of an outermost frame are together. Variants could cross devices, but not at a
-    cost that is known before the run: a TensorList has as many bytes as the loop that filled it put
-    there. So they stay with their producers too. `_class` attributes are requests of the library
-    that built the graph, not needs: `apply` drops them.
+    A node is in the group of the producers of its references and resource handles. A Switch is in
+    the group of the producer of its data. All nodes of an outermost frame are in one group. The
+    consumers of a variant are in its producer's group, too: a variant could be sent, but its size
+    is unknown before the run (a TensorList is as large as what a loop writes to it). `_class`
+    attributes are ignored, and `apply` removes them: the library that built the graph set them
+    without need.
     """
     groups = UnionFind(len(nodes))
     first_of_frame: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What training needs beside the step: variables known by name, an init op, a saver."""
+"""Add what training needs in addition to the step: variable collections, an init op, a saver."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,12 +17,13 @@ MAIN_OP = "saved_model_main_op"
 
 
 def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str) -> Any:
-    """Return the graph as a MetaGraphDef that imports again, initialises and trains.
+    """Return the graph as a MetaGraphDef that can be imported, initialised and trained.
 
-    Collections: fetches in `train_op`, placeholders in `feeds`, the initialising op in `init_op`
-    (the one that is there, else one for all variables and tables), variables in theirs, and a
-    saver when there are variables. Initial values take those of other variables only where there
-    are some (see `guards`). Raises BadInputError when TensorFlow cannot import the graph.
+    It has the fetches in collection `train_op`, the placeholders in `feeds`, the initialising op
+    in `init_op` (the existing one, else a new one for all variables and tables), and the variables
+    in TensorFlow's own collections. It has a saver if there are variables. An initial value reads
+    another variable only if that is initialised (see `guards`). `what` names the graph in errors.
+    Raises BadInputError when TensorFlow cannot import the graph.
     """
     tf1 = tensorflow().compat.v1
     if VARIABLES not in meta.collection_def:
@@ -36,7 +37,7 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
 
 
 def completed(graph: Any, saver: Any, fetches: Sequence[str], feeds: Sequence[str]) -> Any:
-    """Return the default graph, with a saver or None, as a MetaGraphDef as `complete` does."""
+    """Return the default graph as a MetaGraphDef, completed as in `complete`; saver may be None."""
     _set_collection(graph, TRAIN_OP, fetches)
     _set_collection(graph, FEEDS, feeds)
     if not graph.get_collection(INIT_OP):
@@ -46,10 +47,11 @@ def completed(graph: Any, saver: Any, fetches: Sequence[str], feeds: Sequence[st
 
 
 def register_variables(meta: Any) -> None:
-    """Enter a graph's variables in the collections that a plain GraphDef lacks, in place.
+    """Add a graph's variables to the collections that a plain GraphDef lacks, in place.
 
-    Only those with their initialiser and a read beside them, as TensorFlow names both. Which
-    ones an optimiser trains nothing says: all of a floating-point type count.
+    A variable is added only if the graph has its initialiser and its read, under TensorFlow's usual
+    names. All floating-point variables count as trainable: a GraphDef does not say which ones an
+    optimiser trains.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     for definition in _variable_definitions(nodes):
@@ -60,7 +62,7 @@ def register_variables(meta: Any) -> None:
 
 
 def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield a VariableDef for each variable among the nodes of a GraphDef, given by name."""
+    """Yield a VariableDef for each variable; `nodes` are the NodeDefs of a graph by name."""
     from tensorflow.core.framework.variable_pb2 import VariableDef
 
     for name, node in nodes.items():
@@ -82,18 +84,18 @@ def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def imported(meta: Any, what: str) -> Any:
-    """Import into the default graph and return its saver: the one in `meta`, or a new one.
+    """Import `meta` into the default graph and return its saver: its own, or a new one.
 
-    Raises BadInputError when TensorFlow refuses the graph.
+    Raises BadInputError when TensorFlow cannot import the graph.
     """
     tf = tensorflow()
     try:
         return tf.compat.v1.train.import_meta_graph(meta)
-    except Exception as error:  # of many kinds, by what is wrong with the graph
+    except Exception as error:  # TensorFlow raises many types of errors for damaged graphs.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInputError(
             f"{what}: TensorFlow {tf.__version__} cannot import the graph: {reason}"
-            " Export it with the TensorFlow that made it, or mend the graph."
+            " Export it with the TensorFlow version that wrote it, or fix the graph."
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Which functional control flow stays one op, and which conditionals become Switches and Merges.
+"""Choose the conditionals to lower to Switches and Merges; other control flow stays one op each.
 
-As one op, a conditional shares a device with every variable that one of its branches uses, and so
-ties these variables together: `tf.cond` around an optimiser's update puts the whole model on one
-device. As Switches and Merges, each op of a branch only follows what it uses itself.
+A conditional that is one op must be on the device of every variable that its branches use, so all
+these variables share one device: `tf.cond` around an optimiser's update puts the whole model on one
+device. After lowering, each op of a branch shares a device only with the variables that it uses.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,15 +16,16 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient")
 CONDITIONALS = ("If", "StatelessIf", "Case", "StatelessCase")
 FUNCTIONAL_CONTROL_FLOW = ("While", "StatelessWhile", *CONDITIONALS)
 LOWERED = "_lower_using_switch_merge"
-"""The attribute by which TensorFlow takes functional control flow apart when it inlines calls."""
+"""Attribute of functional control flow that TensorFlow lowers when it inlines calls."""
 
 
 def choose_lowering(graph_def: Any, named: Collection[str]) -> bool:
-    """Mark which functional control flow is taken apart, in place; return whether any is.
+    """Mark the functional control flow that is to be lowered, in place; return whether any is.
 
-    It is a conditional that takes or gives two handles or more, in the graph or in what it calls;
-    everything within a While, or within a conditional that stays one op, is a part of that op. So
-    is a conditional whose outputs are `named` (`cond:0`, by a fetch for one): they go with it.
+    Conditionals with two or more handles among their inputs and outputs are marked, in the graph
+    and in the functions that it calls. Nothing inside a While, or inside a conditional that stays
+    one op, is marked. Neither is a conditional with an output in `named` (a fetch `cond:0`, for
+    example), because this tensor would not exist any more.
     """
     forbid_lowering(graph_def)
     functions = {function.signature.name: function for function in graph_def.library.function}
@@ -38,7 +39,7 @@ def choose_lowering(graph_def: Any, named: Collection[str]) -> bool:
 
 
 def forbid_lowering(graph_def: Any) -> None:
-    """Have functional control flow, in the graph and in its functions, stay one op each."""
+    """Mark all functional control flow, in the graph and its functions, to stay one op each."""
     bodies = (function.node_def for function in graph_def.library.function)
     for node in chain(graph_def.node, *bodies):
         if node.op in FUNCTIONAL_CONTROL_FLOW:
@@ -46,10 +47,11 @@ def forbid_lowering(graph_def: Any) -> None:
 
 
 def _finish_with_outputs(function: Any) -> None:
-    """Have what waits for a function's end wait for its outputs too, in place.
+    """Add all outputs of a function to its control outputs, in place, if it has none.
 
-    Functions of a v1 graph name no side effects of theirs; what they change hangs on their outputs.
-    A conditional that is one op computes these whether they are taken or not.
+    Functions of a v1 graph do not list their side effects: these happen because an output needs
+    them. A conditional that is one op computes its outputs even if nothing consumes them. Once it
+    is lowered, an op that waits for its end waits for its control outputs only.
     """
     if function.control_ret:
         return
@@ -62,9 +64,9 @@ def _finish_with_outputs(function: Any) -> None:
 
 
 def _inlined(graph_def: Any, functions: Mapping[str, Any], whole: Collection[str]) -> Iterator[Any]:
-    """Yield the nodes of the graph, and those of each function that will be a part of it, once.
+    """Yield the nodes of the graph and those of each function that will be inlined, once each.
 
-    Not the nodes of the graph that stay `whole`.
+    Nodes of the graph in `whole`, and the functions that only these call, are left out.
     """
     waiting, seen = [[node for node in graph_def.node if node.name not in whole]], set[str]()
     while waiting:
@@ -77,7 +79,7 @@ def _inlined(graph_def: Any, functions: Mapping[str, Any], whole: Collection[str
 
 
 def _ties(node: Any) -> bool:
-    """Whether a node is a conditional that shares a device with two handles or more."""
+    """Return whether a node is a conditional with two or more handles as inputs or outputs."""
     if node.op not in CONDITIONALS:
         return False
     types = (*node.attr["Tin"].list.type, *node.attr["Tout"].list.type)

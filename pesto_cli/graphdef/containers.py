@@ -1,4 +1,4 @@
-"""TensorFlow's graph files: told apart by what is in them, not by their names."""
+"""Read and write TensorFlow's graph files. Their format follows from the content, not the name."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ EXPECTED = (
 
 _SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
-# How files begin that people hand over instead of a graph.
+# First bytes of other file formats that users pass by mistake.
 _OTHER_FORMATS = {
     b"\x89HDF": ("an HDF5 file, such as Keras weights or a Keras .h5 model", "keras"),
     b"PK\x03\x04": ("a ZIP archive, such as a .keras model", "keras"),
@@ -29,8 +29,8 @@ _REMEDIES = {
         "Write a function that loads the model, compiles it and returns it, and export that:"
         " pesto export script.py:function"
     ),
-    "gzip": "Unpack it first, or pass the graph that it was made from",
-    "json": "Pass the graph that it was made from",
+    "gzip": "Unpack the file first, or pass the graph that it was made from",
+    "json": "Pass the graph that the file was made from",
     "text": "Pass the file that `pesto export` wrote",
 }
 
@@ -38,7 +38,7 @@ _REMEDIES = {
 def read_meta_graph(path: Path | str) -> Any:
     """Return the graph in `path` as a MetaGraphDef; of a SavedModel, its only MetaGraphDef.
 
-    Raises BadInputError when nothing is there, or nothing that holds a graph.
+    Raises BadInputError when `path` does not exist or holds no graph.
     """
     path = Path(path)
     meta = _meta_graph(path)
@@ -52,8 +52,8 @@ def _meta_graph(path: Path) -> Any:
     data = _read_file(path)
     if is_event_data(data):
         raise BadInputError(
-            f"{path}: a TensorBoard event file, where {EXPECTED} was expected. Take the graph out"
-            f" of it first: pesto export {path} -o GRAPH.meta"
+            f"{path}: a TensorBoard event file, where {EXPECTED} was expected. Export its graph"
+            f" first: pesto export {path} -o GRAPH.meta"
         )
     for marker, (found, kind) in _OTHER_FORMATS.items():
         if data.startswith(marker):
@@ -94,8 +94,8 @@ def read_saved_model(path: Path | str) -> Any:
 def write_meta_graph(path: Path | str, meta: Any) -> None:
     """Write a MetaGraphDef: as text to `*.pbtxt`, only its GraphDef to `*.pb`, else whole.
 
-    The file appears at once or not at all. The same graph gives the same bytes. Raises
-    BadInputError when the graph is above the 2 GiB that a protocol buffer may have.
+    The write is atomic. The same graph results in the same bytes. Raises BadInputError when the
+    graph exceeds 2 GiB, the limit of a protocol buffer.
     """
     path = Path(path)
     if path.suffix == ".pbtxt":
@@ -146,7 +146,7 @@ def _only_meta_graph(path: Path, saved_model: Any) -> Any:
 
 
 def _as_text(data: bytes) -> str | None:
-    """Return `data` as text, or None when it is binary. A protocol buffer has control bytes."""
+    """Return `data` as text, or None if it is binary: a protocol buffer has control characters."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -174,10 +174,11 @@ def _parse_text(path: Path, text: str) -> Any:
 
 
 def _parse_binary(path: Path, data: bytes) -> Any:
-    """Parse a graph whose container nothing names.
+    """Parse binary data as the first message type that results in a graph.
 
-    The same bytes often parse as several messages, with the wrong ones empty or strange: a GraphDef
-    is also an empty SavedModel. So each must hold a graph that makes sense.
+    The data does not name its type. The same bytes often parse as several types, where the wrong
+    ones are empty or senseless: a GraphDef also parses as an empty SavedModel. So a result counts
+    only if it has nodes, all with name and type.
     """
     saved_model = _parsed_saved_model(data)
     if saved_model is not None:
@@ -217,7 +218,7 @@ def _parsed_text(text: str, message: Any) -> Any:
 
 
 def _attempt_text(text: str, message: Any) -> Any:
-    """Return the parsed message, or the error that says where it broke off."""
+    """Return the parsed message, or the error that says where parsing failed."""
     from google.protobuf import text_format
 
     try:

@@ -1,4 +1,4 @@
-"""Which nodes become which op: a while loop's nodes become one, small constants none."""
+"""Map nodes to ops: all nodes of a while loop become one op, small constants become none."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.sizes import TensorSize
 
-# TensorFlow copies such constants to every device that takes them (`kMaxSize` in its
-# replicate_constants_pass.cc).
+# TensorFlow copies constants of at most this size to every device with a consumer (`kMaxSize` in
+# its replicate_constants_pass.cc).
 SMALL_CONSTANT_ELEMENTS = 16
 LEFT_OUT = -1
 
@@ -18,7 +18,7 @@ LEFT_OUT = -1
 class Contraction:
     """The map from nodes to ops; ops are in the order of their first nodes.
 
-    members: node indices of every op.
+    members: `[num_ops]`, node indices of every op.
     op_of: `[num_nodes]`, op index, or LEFT_OUT.
     """
 
@@ -27,7 +27,10 @@ class Contraction:
 
 
 def contracted(frames: Sequence[str | None], left_out: Set[int]) -> Contraction:
-    """Make one op of every outermost frame and of every node outside, save those left out."""
+    """Return one op for every outermost frame and one for every node outside frames.
+
+    Node indices in `left_out` belong to no op. frames: `[num_nodes]`, outermost frame or None.
+    """
     members: dict[str | int, list[int]] = {}
     for index, frame in enumerate(frames):
         if index not in left_out:
@@ -46,10 +49,10 @@ def small_constants(
     sizes: Sequence[Sequence[TensorSize]],
     fetched: Set[str],
 ) -> frozenset[int]:
-    """Return the constants that TensorFlow copies to wherever they are taken.
+    """Return the indices of the constants that TensorFlow copies to the devices of their consumers.
 
-    Not those inside a loop, nor what no GPU can hold (strings), nor what is fetched or only orders
-    other ops.
+    Left out are constants inside loops, constants that a GPU cannot hold (strings), fetched
+    constants, and constants without a consumer of their data.
     """
     taken = {source for node in nodes for source, _ in node.inputs}
     return frozenset(

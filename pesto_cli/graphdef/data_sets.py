@@ -1,4 +1,4 @@
-"""The iterators of a step's data sets: how each begins."""
+"""Add the initialisation of a step's data set iterators to that of the graph."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +9,17 @@ from pesto_cli.graphdef.structure import ancestors
 from pesto_cli.printable import logger
 
 TABLE_INITIALIZER = "table_initializer"
-"""Collection of what else than variables `completion` initialises."""
+"""Collection of the ops other than variable initialisers that `completion` puts in the init op."""
 ITERATORS = ("Iterator", "IteratorV2")
 
 log = logger(__name__)
 
 
-def begin_iterators(meta: Any, step: Sequence[Any], what: str) -> None:
-    """Have a graph's initialisation begin the iterators among the NodeDefs of a step, in place.
+def add_iterator_initialisers(meta: Any, step: Sequence[Any], what: str) -> None:
+    """Add the initialisers of the iterators of a step to those of its graph, in place.
 
-    One that several data sets may begin begins with the first. A warning tells of an iterator that
-    nothing in the graph begins without being fed.
+    step: the NodeDefs of the step. If several data sets can initialise an iterator, the first one
+    is used. Logs a warning for an iterator that no op of the graph initialises without a feed.
     """
     iterators = [node.name for node in step if node.op in ITERATORS]
     if not iterators:
@@ -37,16 +37,16 @@ def begin_iterators(meta: Any, step: Sequence[Any], what: str) -> None:
                 meta.collection_def[TABLE_INITIALIZER].node_list.value.append(unfed[0])
             else:
                 log.warning(
-                    "%s: nothing in the graph initialises iterator %r without being fed: the graph"
-                    " can be profiled by the analytic model and placed, but runs only within the"
-                    " program, which initialises it.",
+                    "%s: no op of the graph initialises the iterator %r without a feed. The graph"
+                    " can be profiled by the analytic model and placed, but it runs only within the"
+                    " program, which initialises the iterator.",
                     what,
                     name,
                 )
 
 
 def _initialising(meta: Any) -> list[str]:
-    """Return the nodes that initialise the graph, beside those of its variables."""
+    """Return the names of the nodes that initialise the graph, without variable initialisers."""
     names = [
         node_name(name)
         for key in (INIT_OP, TABLE_INITIALIZER, MAIN_OP, "legacy_init_op")

@@ -1,4 +1,4 @@
-"""Which types of device can run a node, and which of its tensors a GPU keeps in host memory."""
+"""Find the device types that can run a node, and the tensors that a GPU keeps in host memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,12 @@ from pesto_cli.graphdef.kernels import DEVICE_TYPES, Kernels
 from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import Argument, OpDefs, Signature, dtype_names
 
-# Fed and fetched on the host; data pipelines and tables live there, although a GPU has kernels
-# that pass on their handles.
+# Feeds and fetches are on the host. So are data pipelines and tables, although a GPU has kernels
+# that forward their handles.
 HOST_TYPES = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "_Retval"})
 HOST_TYPE_PARTS = ("Dataset", "Iterator", "HashTable", "LookupTable")
-# `IsFunctionCallOp` in TensorFlow's memory_types.cc: no kernel says where their arguments lie.
+# `IsFunctionCallOp` in TensorFlow's memory_types.cc: the types of the arguments, not a kernel,
+# decide whether these are in host memory.
 CALLS = frozenset(
     {"SymbolicGradient", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
 )
@@ -23,10 +24,10 @@ DT_INT32, DT_STRING, DT_RESOURCE, DT_VARIANT = 3, 7, 20, 21
 
 @dataclass(frozen=True)
 class Site:
-    """Where a node can run and where its data lies.
+    """The device types that can run a node, and the memory of its inputs and outputs.
 
     device_types: those of `DEVICE_TYPES` that can run it.
-    host_inputs, host_outputs: by tensor, whether it is in host memory wherever the node runs.
+    host_inputs, host_outputs: for each tensor, whether it is in host memory on every device.
     """
 
     device_types: frozenset[str]
@@ -35,10 +36,10 @@ class Site:
 
 
 class Devices:
-    """Sites of the nodes of one graph.
+    """Compute the sites of the nodes of one graph.
 
-    A node that calls functions (If, While, PartitionedCall) runs them whole on its own device: it
-    can only run where all ops of their bodies can.
+    A node that calls functions (If, While, PartitionedCall) runs all their ops on its own device,
+    so it can run only on the device types that can run all ops of their bodies.
     """
 
     def __init__(self, op_defs: OpDefs) -> None:
@@ -50,7 +51,7 @@ class Devices:
         """Return the site of a NodeDef.
 
         Raises:
-            InfeasibleError: it has no kernel on any device.
+            InfeasibleError: the op has no kernel for any device type.
         """
         signature = self._op_defs.signature(node)
         kernels = self._kernels.of(node)
@@ -88,7 +89,7 @@ class Devices:
         if function not in self._op_defs.functions:
             return everywhere
         if function not in self._bodies:
-            self._bodies[function] = everywhere  # Where a function calls itself.
+            self._bodies[function] = everywhere  # Ends the recursion if a function calls itself.
             types = everywhere
             for node in self._op_defs.functions[function].node_def:
                 types &= self.site(node).device_types
@@ -97,7 +98,7 @@ class Devices:
 
 
 def sites(nodes: Sequence[Node], op_defs: OpDefs) -> list[Site]:
-    """Return the sites of the nodes of a step; errors of `Devices.site`."""
+    """Return the sites of the nodes of a step; raise the errors of `Devices.site`."""
     devices = Devices(op_defs)
     return [devices.site(node.proto) for node in nodes]
 
@@ -113,6 +114,6 @@ def _stays_on_host(op_type: str, signature: Signature) -> bool:
 def _no_kernel(node: Any, signature: Signature) -> InfeasibleError:
     return InfeasibleError(
         f"op {node.name!r} ({node.op}, inputs {dtype_names(signature.inputs)}, outputs "
-        f"{dtype_names(signature.outputs)}) has no kernel on any type of device; one for "
-        f"{' or '.join(DEVICE_TYPES)} was expected: cast to a type that it has a kernel for."
+        f"{dtype_names(signature.outputs)}) has no kernel for any device type; one for "
+        f"{' or '.join(DEVICE_TYPES)} was expected. Cast its inputs to a type with a kernel."
     )

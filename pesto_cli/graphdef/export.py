@@ -1,11 +1,11 @@
-"""`pesto export`: any training step that TensorFlow has, as one flat graph."""
+"""`pesto export`: write a training step from any of TensorFlow's formats as one flat graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pesto_cli.graphdef import grappler
 from pesto_cli.graphdef.completion import complete
-from pesto_cli.graphdef.data_sets import begin_iterators
+from pesto_cli.graphdef.data_sets import add_iterator_initialisers
 from pesto_cli.graphdef.fetches import (
     TRAIN_OP,
     Shape,
@@ -19,7 +19,7 @@ from pesto_cli.graphdef.self_contained import check_self_contained, require_feed
 from pesto_cli.graphdef.simplify import simplify
 from pesto_cli.graphdef.sources import is_of_zoo, source_graph, zoo_step
 from pesto_cli.graphdef.structure import check_structure
-from pesto_cli.graphdef.xla import tell_compiled_calls
+from pesto_cli.graphdef.xla import warn_of_compiled_calls
 
 
 def export(
@@ -34,23 +34,23 @@ def export(
     """Return the training step of `source` as a MetaGraphDef with a flat graph.
 
     source: `zoo:NAME`, `script.py:function`, a SavedModel directory, a .meta, .pb or .pbtxt file.
-    fetches: names of ops (`train`) or tensors (`loss:0`), the train op first, in place of those
-        that the source names.
-    feeds: static shape of a placeholder, by node name.
-    signature: which one of a SavedModel's.
-    optimize: run grappler once, for a graph that is then profiled, placed and run as it is.
-    as_built: do not simplify the step: no repeated reads and duplicates merged, and so on (see
-        `simplify`). Models of the zoo stay as they are built: published figures count every op.
+    fetches: names of ops (`train`) or tensors (`loss:0`), the train op first. They replace the
+        fetches that the source names.
+    feeds: node name of a placeholder -> its static shape.
+    signature: the signature to export from a SavedModel.
+    optimize: run grappler once. The result is then profiled, placed and run without it.
+    as_built: do not simplify the step (see `simplify`). Models of the zoo are never simplified:
+        published figures count every op.
 
     The result has its fetches in collection `train_op`, the placeholders that they need in
-    `feeds`, an op that initialises it in `init_op`, its variables and a saver. It imports with
-    `tf.compat.v1.train.import_meta_graph` and trains.
+    `feeds`, the op that initialises it in `init_op`, its variables and a saver. It can be imported
+    with `tf.compat.v1.train.import_meta_graph` and trained.
 
-    A warning tells of ops that run only within the program that built the graph.
+    Logs a warning for ops that run only within the program that built the graph.
 
-    Raises BadInputError for a source, fetch, feed or signature that is not there, for an input
-    whose shape stays open or that cannot be fed, for the step of several replicas, and for a graph
-    that TensorFlow cannot import.
+    Raises BadInputError for an unknown source, fetch, feed or signature, for an input that has no
+    static shape or cannot be fed, for a step of several replicas, and for a graph that TensorFlow
+    cannot import.
     """
     shapes = dict(feeds or {})
     if is_of_zoo(source) and not (fetches or shapes or signature):
@@ -77,10 +77,10 @@ def flat_step(
     as_built: bool = False,
     whole_conditionals: bool = False,
 ) -> Any:
-    """Return the training step of a MetaGraphDef as `export` gives it; `what` names it in errors.
+    """Return the training step of a MetaGraphDef in the form that `export` returns.
 
-    The MetaGraphDef is changed. Arguments and errors are those of `export`, and of
-    `inline_functions`.
+    `meta` is changed in place; `what` names it in errors. Other arguments and errors are those of
+    `export` and of `inline_functions`.
     """
     check_structure(meta.graph_def, what)
     chosen = choose_fetches(meta, fetches, what)
@@ -91,9 +91,9 @@ def flat_step(
     fed = fed_protos(step)
     require_feedable(fed, what)
     require_static_feeds(fed, what)
-    begin_iterators(meta, step, what)
+    add_iterator_initialisers(meta, step, what)
     check_self_contained(step, meta.graph_def.library, what)
-    tell_compiled_calls(step, what)
+    warn_of_compiled_calls(step, what)
     completed = complete(meta, chosen, [node.name for node in fed], what)
     exported = grappler.optimize(completed, what) if optimize else completed
     if not as_built:

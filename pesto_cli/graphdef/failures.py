@@ -1,17 +1,17 @@
-"""What errors of TensorFlow and Keras say, in one line."""
+"""Reduce the error messages of TensorFlow and Keras to one line."""
 
 import re
 
 HEADINGS = r"Graph execution error:|\d+ root error\(s\) found\."
 NODE = re.compile(r"^Node: .*\n", re.MULTILINE)
-"""Ends the list of the lines of a program that made the node that failed."""
+"""The last line of TensorFlow's listing of the program lines that built the failed node."""
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-"""Has a terminal write bold or in colour, as Keras does."""
+"""Terminal escape sequences for bold and coloured text, which Keras writes into messages."""
 
 
 def reason(error: Exception) -> str:
-    """Return the line of an error's message that says what is wrong, of several the first."""
+    """Return the first line of an error's message that says what is wrong."""
     text = NODE.split(str(getattr(error, "message", error)))[-1]
     lines = (line.strip() for line in text.splitlines())
     found = (line for line in lines if line and not re.fullmatch(HEADINGS, line))

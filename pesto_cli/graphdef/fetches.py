@@ -1,4 +1,4 @@
-"""What a step is asked for and what it is given: fetches and feeds, by name."""
+"""The fetches and feeds of a step, by name."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ TRAIN_OP = "train_op"
 FEEDS = "feeds"
 """Collection of the placeholders that the fetches need, by node name."""
 INIT_OP = "init_op"
-"""Collection of the op that initialises the graph."""
+"""Collection of the op that initialises the graph, by node name."""
 
 FED_TYPES = ("Placeholder", "PlaceholderV2")
 SHAPED_TYPES = (*FED_TYPES, "PlaceholderWithDefault")
@@ -21,29 +21,29 @@ Shape = Sequence[int]
 
 
 def fetch_names(meta: Any) -> tuple[str, ...]:
-    """Return the fetches of an exported graph, the train op first; empty when it names none."""
+    """Return the fetches of an exported graph, the train op first; empty if it names none."""
     return _node_list(meta, TRAIN_OP)
 
 
 def feed_names(meta: Any) -> tuple[str, ...]:
-    """Return the nodes that an exported graph expects to be fed."""
+    """Return the names of the placeholders that an exported graph's step needs."""
     return _node_list(meta, FEEDS)
 
 
 def init_names(meta: Any) -> tuple[str, ...]:
-    """Return the op that initialises an exported graph."""
+    """Return the name of the op that initialises an exported graph; empty if it names none."""
     return _node_list(meta, INIT_OP)
 
 
 def node_name(name: str) -> str:
-    """Return the node of a fetch or tensor name: `loss` of `loss:0`."""
+    """Return the node name in a fetch or tensor name: `loss` for `loss:0`."""
     return name.split(":")[0]
 
 
 def parse_feed(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read a `NAME=SHAPE` of the command line, `images=32,224,224,3`; a scalar is `NAME=`.
+    """Return the name and shape in a `--feed` of the form NAME=SHAPE; a scalar is `NAME=`.
 
-    Raises BadInputError for anything else.
+    Example: `images=32,224,224,3`. Raises BadInputError for any other form.
     """
     name, equals, sizes = text.partition("=")
     sizes = sizes.strip().strip("()[]")
@@ -60,10 +60,10 @@ def parse_feed(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def choose_fetches(meta: Any, asked: Sequence[str], what: str) -> tuple[str, ...]:
-    """Return the fetches asked for, else those in the graph, else its only sink.
+    """Return the requested fetches, else those that the graph names, else its only sink.
 
-    Raises BadInputError when a fetch is not in the graph, or there are several sinks to choose
-    from.
+    asked: the requested fetches; may be empty. Raises BadInputError when a fetch is not in the
+    graph, or when neither names fetches and the graph does not have exactly one sink.
     """
     fetches = tuple(asked) or fetch_names(meta) or _only_sink(meta.graph_def, what)
     nodes = {node.name: node for node in meta.graph_def.node}
@@ -75,10 +75,10 @@ def choose_fetches(meta: Any, asked: Sequence[str], what: str) -> tuple[str, ...
 
 
 def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
-    """Give the placeholders named in `feeds` these static shapes, in place.
+    """Set the static shapes in `feeds` (node name -> shape) on the graph's placeholders, in place.
 
-    A variable's handle may be named too, if a source needed its shape. Raises BadInputError when a
-    name is neither, or its shape contradicts the graph's.
+    Some sources need the shape of a variable, so a name may also be that of a variable's handle.
+    Raises BadInputError when a name is neither, or its shape contradicts that in the graph.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     placeholders = [name for name, node in nodes.items() if node.op in SHAPED_TYPES]
@@ -93,7 +93,7 @@ def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
 
 
 def needed_protos(graph_def: Any, fetches: Sequence[str]) -> list[Any]:
-    """Return the NodeDefs that the fetches need, in the graph's order; errors of `ancestors`."""
+    """Return the NodeDefs that the fetches need, in graph order; raise errors of `ancestors`."""
     needed = ancestors(graph_def, map(node_name, fetches))
     return [node for node in graph_def.node if node.name in needed]
 
@@ -104,9 +104,9 @@ def fed_protos(step: Sequence[Any]) -> list[Any]:
 
 
 def require_static_feeds(fed: Sequence[Any], what: str) -> None:
-    """Raise BadInputError when placeholders that are fed leave dimensions open.
+    """Raise BadInputError when a placeholder that is fed has an open dimension.
 
-    An unknown size would count as 1 in every cost.
+    An open dimension would count as 1 in every cost.
     """
     shapes = {node.name: node.attr["shape"].shape for node in fed}
     require_static(
@@ -119,7 +119,7 @@ def require_static_feeds(fed: Sequence[Any], what: str) -> None:
 
 
 def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str) -> None:
-    """Raise BadInputError that names all inputs with an open dimension (None or -1), or rank."""
+    """Raise BadInputError if inputs have an open dimension (None or -1) or rank; it names them."""
     open_ = {
         name: shape
         for name, shape in shapes.items()
@@ -142,7 +142,7 @@ def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str)
 
 
 def dynamic_shape(name: str, found: str, sizes: Sequence[int | None]) -> str:
-    """Return the message for an input of a shape that is not static."""
+    """Return the error message for an input whose shape is not static."""
     return (
         f"input {name!r} has the shape {found}, where a static one was expected."
         f" Export the graph with {_feed_option(name, sizes)}"
@@ -155,7 +155,7 @@ def _feed_option(name: str, sizes: Sequence[int | None]) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Return a sentence on what `name` may have meant, or what there is, with a space before it."""
+    """Return a sentence, after a space, with the known names close to `name`, else some of all."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if near:
         return f" Did you mean {' or '.join(near)}?"
@@ -173,15 +173,15 @@ def _node_list(meta: Any, collection: str) -> tuple[str, ...]:
 
 
 def _only_sink(graph_def: Any, what: str) -> tuple[str, ...]:
-    """Return what nothing consumes: the output of a frozen graph."""
+    """Return the only node without consumers, such as the output of a frozen graph."""
     consumed = {node_name(name.lstrip("^")) for node in graph_def.node for name in node.input}
     sinks = [node for node in graph_def.node if node.name not in consumed]
     if len(sinks) != 1:
         names = [node.name for node in sinks]
         shown = ", ".join(["...", *names[-8:]] if len(names) > 8 else names)
         raise BadInputError(
-            f"{what}: the graph does not say what to fetch, and has {len(sinks)} nodes that nothing"
-            f" consumes ({shown}). Name the train op: --fetch NAME"
+            f"{what}: the graph names no fetches and has {len(sinks)} nodes without consumers"
+            f" ({shown}), where one was expected. Name the train op: --fetch NAME"
         )
     return (sinks[0].name,)
 
@@ -189,15 +189,16 @@ def _only_sink(graph_def: Any, what: str) -> tuple[str, ...]:
 def _set_shape(node: Any, shape: Shape, what: str) -> None:
     declared = node.attr["shape"].shape
     sizes = [dim.size for dim in declared.dim]
-    # A placeholder without the attribute, or a scalar in old files, says nothing of its shape.
+    # The shape is unknown if a placeholder lacks the attribute, or if it is a scalar: old files
+    # write that for unknown shapes.
     known = "shape" in node.attr and not declared.unknown_rank and bool(sizes)
     fits = len(sizes) == len(shape) and all(
         size in (-1, given) for size, given in zip(sizes, shape, strict=False)
     )
     if known and not fits:
         raise BadInputError(
-            f"{what}: --feed {node.name}={_sizes(shape)}: the graph has the shape [{_sizes(sizes)}]"
-            " for it. Fill in only what is open ('?')."
+            f"{what}: --feed {node.name}={_sizes(shape)}: the shape in the graph is"
+            f" [{_sizes(sizes)}]. Replace only open dimensions ('?')."
         )
     declared.Clear()
     for size in shape:
@@ -210,7 +211,7 @@ def _sizes(sizes: Sequence[int | None]) -> str:
 
 
 def forget_inferred_shapes(graph_def: Any) -> None:
-    """Drop recorded output shapes, which TensorFlow would believe rather than infer."""
+    """Remove recorded output shapes, in place: TensorFlow would use them instead of inferring."""
     functions = (node for function in graph_def.library.function for node in function.node_def)
     for node in (*graph_def.node, *functions):
         if "_output_shapes" in node.attr:

@@ -1,4 +1,4 @@
-"""While loops of v1 graphs: which nodes run inside which outermost frame."""
+"""Find the outermost frame, that is the outermost v1 while loop, in which each node runs."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ EXIT = frozenset({"Exit", "RefExit"})
 
 
 def outermost_frames(nodes: Sequence[Node], order: Sequence[int]) -> list[str | None]:
-    """Return for every node the outermost frame that it runs in, or None.
+    """Return for every node the outermost frame that it runs in, or None: `[num_nodes]`.
 
-    An Enter opens the frame in its `frame_name`, an Exit leaves it for the one around; every other
-    node runs where its sources do (`BuildControlFlowInfo` in TensorFlow's control_flow.cc). Enter
-    and Exit count as part of their frame. A strongly connected component would be only a fragment:
-    it lacks what is computed in the loop but feeds no further iteration.
+    An Enter starts the frame in its `frame_name`, and an Exit returns to the enclosing frame. Every
+    other node runs in the frame of its sources (`BuildControlFlowInfo` in TensorFlow's
+    control_flow.cc). Enter and Exit count as part of their frame. A strongly connected component
+    would not do: it lacks nodes in the loop whose results no later iteration needs.
 
     `order` is topological.
     """
-    # The stack of frames that a node's outputs are in, outermost first.
+    # For each node, the nested frames of its outputs, outermost first.
     stacks: list[tuple[str, ...]] = [()] * len(nodes)
     frames: list[str | None] = [None] * len(nodes)
     for index in order:

@@ -1,4 +1,4 @@
-"""A traced `tf.function` as a flat v1 graph."""
+"""Trace a `tf.function` and convert it to a v1 graph."""
 
 import re
 import textwrap
@@ -18,11 +18,12 @@ SHOWN_OF_A_REASON = 300
 
 
 def concrete_function(function: Any, specs: Any, what: str) -> Any:
-    """Trace a tf.function for its input specs, or for the signature it was declared with.
+    """Return the concrete function of a tf.function for input specs, or for its own signature.
 
-    specs: as `call_arguments` takes them; None where nothing was given.
+    specs: in the form that `call_arguments` expects; None if the user gave none.
+    what: names the source in errors.
 
-    Raises BadInputError when neither says what the inputs are, or tracing fails.
+    Raises BadInputError when there are neither specs nor an input signature, or tracing fails.
     """
     tf = tensorflow()
     if isinstance(function, tf.types.experimental.ConcreteFunction):
@@ -30,7 +31,7 @@ def concrete_function(function: Any, specs: Any, what: str) -> Any:
     if specs is None and function.input_signature is None:
         raise BadInputError(
             f"{what}: a tf.function without input specs, where (function, [tf.TensorSpec(...)])"
-            " was expected. Return the specs with it, or give it an input_signature."
+            " was expected. Return the specs with the function, or declare an input_signature."
         )
     args, kwargs = ((), {}) if specs is None else call_arguments(function, specs, what)
     return traced(function, args, kwargs, f"{what}: the tf.function")
@@ -48,10 +49,10 @@ def traced(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: 
 
 
 def _reason(error: Exception) -> str:
-    """Return why tracing failed, with the last line of the user's own code that led to it.
+    """Return the reason why tracing failed, preceded by the last line of user code in the stack.
 
-    AutoGraph's message holds a listing of lines, the user's marked by `*`, and after it the error.
-    A lambda is called `None` there.
+    AutoGraph's message has a listing of code lines, in which `*` marks user code, and then the
+    error. In the listing, a lambda has the name `None`.
     """
     text = STYLE.sub("", str(error)).strip()
     where = ""
@@ -65,11 +66,11 @@ def _reason(error: Exception) -> str:
 
 
 def function_graph(concrete: Any, what: str, *, with_values: bool = True) -> Any:
-    """Return a MetaGraphDef with the function's body as its graph; calls in it are still calls.
+    """Return a MetaGraphDef with the function's body as its graph; calls in it are not inlined.
 
-    Captured variables become variables of the graph, with the values that they have now, or with
-    zeros where only the graph is of interest. What the function does beside computing its outputs
-    (updates of variables) is done by an op `train_op`, the first fetch; the outputs are the others.
+    Captured variables become variables of the graph, initialised with their current values, or with
+    zeros if not `with_values`. The first fetch is a new op `train_op` that runs the function's side
+    effects (updates of variables); the other fetches are the function's outputs.
     """
     tf1 = tensorflow().compat.v1
     captures = function_captures(concrete, what, with_values=with_values)
@@ -89,25 +90,25 @@ def function_graph(concrete: Any, what: str, *, with_values: bool = True) -> Any
 
 @dataclass(frozen=True)
 class Capture:
-    """Something outside the function that its body uses."""
+    """A tensor or variable outside a function that the function's body uses."""
 
     external: Any
-    """The tensor or handle outside."""
+    """The tensor or handle outside the function."""
     inside: Any
     """The placeholder in the body."""
     value: Any
-    """numpy array; None for a variable whose value is not asked for."""
+    """numpy array; None for a variable whose value is not needed."""
     variable: Any
-    """The variable whose value it is; None for a constant."""
+    """The captured variable; None for a constant."""
     name: str
-    """Its node in the new graph, not taken by the body."""
+    """The name of its node in the new graph; no node of the body has it."""
 
 
 def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> list[Capture]:
-    """Return what a function captures, and how it is called in the graph by `function_graph`.
+    """Return the captures of a concrete function, named as in the graph of `function_graph`.
 
-    Raises BadInputError for a resource that is no variable, for a variable without a value, and
-    for a function of several replicas.
+    Raises BadInputError for a resource that is not a variable, for a variable without a value (only
+    if `with_values`), and for a function of several replicas.
     """
     tf = tensorflow()
     operations = {operation.name: operation.type for operation in concrete.graph.get_operations()}
@@ -124,9 +125,9 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
             captures.append(Capture(external, inside, value, variable, name))
         elif external.dtype in (tf.resource, tf.variant):
             raise BadInputError(
-                f"{what}: the function uses a resource that is no variable ({inside.name}), such"
-                " as a lookup table or an iterator, which cannot be taken along. Save the model"
-                " with tf.saved_model.save and export that, or feed the data as arguments."
+                f"{what}: the function uses a resource that is not a variable ({inside.name}), such"
+                " as a lookup table or an iterator, which cannot be exported. Save the model with"
+                " tf.saved_model.save and export that, or pass the data as arguments."
             )
         else:
             captures.append(Capture(external, inside, external.numpy(), None, inside.op.name))
@@ -135,7 +136,7 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
 
 
 def _replacements(captures: Sequence[Capture]) -> dict[str, Any]:
-    """Add variables and constants to the default graph: {captured tensor: what stands for it}."""
+    """Add captures to the default graph; return {placeholder in the body: tensor or handle}."""
     tf1 = tensorflow().compat.v1
     builders = initial_values(
         {c.name: c.value for c in captures if c.variable is not None and c.value is not None}
@@ -178,7 +179,7 @@ def _free_name(base: str, taken: set[str]) -> str:
 
 
 def _outputs(concrete: Any, graph: Any, replacements: Mapping[str, Any]) -> list[Any]:
-    """Return the output tensors in the new graph, each once, one called `loss` before the rest."""
+    """Return the output tensors in the new graph, each once; an output `loss` comes first."""
     structured = concrete.structured_outputs
     names = [tensor.name for tensor in concrete.graph.outputs]
     if isinstance(structured, Mapping) and getattr(structured.get("loss"), "name", None) in names:

@@ -1,4 +1,4 @@
-"""TensorFlow's graph optimiser, run once at export: function inlining, and its default passes."""
+"""Run TensorFlow's graph optimiser (grappler) at export: function inlining or default passes."""
 
 import math
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 MAX_FEED_BYTES = 2**30
 CONTEXT_COLLECTIONS = ("while_context", "cond_context")
-"""Needed to build more gradients only, and they name nodes that a rewritten graph lacks."""
+"""Collections needed only to build more gradients. They name nodes that a rewritten graph lacks."""
 
 
 def inline_functions(meta: Any, what: str, *, whole_conditionals: bool = False) -> Any:
-    """Return the MetaGraphDef with function calls replaced by what the functions do.
+    """Return the MetaGraphDef with function calls replaced by the bodies of the functions.
 
-    Functional while loops and conditionals stay one op each when they run, with their bodies in
-    the library; but conditionals that tie variables together become Switches and Merges (see
-    `conditionals`), unless `whole_conditionals`.
+    Functional while loops and conditionals stay one op each, with their bodies in the function
+    library. The exception are conditionals that force several variables onto one device: they
+    become Switches and Merges (see `conditionals`), unless `whole_conditionals`.
     """
     marked = _copied(meta)
     if whole_conditionals:
@@ -46,15 +46,15 @@ def inline_functions(meta: Any, what: str, *, whole_conditionals: bool = False) 
 
 
 def _open_shapes(graph_def: Any) -> dict[str, Any]:
-    """Forget the shapes of placeholders, in place; return them, by node.
+    """Make the shapes of placeholders unknown, in place; return the old ones by node name.
 
-    The optimiser makes a tensor for each of them, however large, and none for an open shape. To
-    replace calls, it needs no shape.
+    The optimiser allocates a tensor of any size for a placeholder with a shape, and none for one
+    without. It does not need the shapes to inline functions.
     """
     shapes = {}
     for node in graph_def.node:
         if node.op in FED_TYPES:
-            node_type(node, "dtype")  # for want of which the optimiser ends the process
+            node_type(node, "dtype")  # Raises an error; the optimiser would end the process.
             node.attr.pop("_output_shapes", None)
             if "shape" in node.attr:
                 shapes[node.name] = type(node.attr["shape"])()
@@ -65,10 +65,10 @@ def _open_shapes(graph_def: Any) -> dict[str, Any]:
 
 
 def optimize(meta: Any, what: str) -> Any:
-    """Return the MetaGraphDef after grappler's default passes, the same on every machine.
+    """Return the MetaGraphDef after grappler's default passes; the result is machine-independent.
 
-    Passes that suit the graph to the devices at hand (layout, fused CPU kernels, pinning to the
-    host) are off: the devices are chosen later.
+    Passes that adapt the graph to the devices of this machine (layout, fused CPU kernels, pinning
+    to the host) are off, because the devices are chosen later.
     """
     _check_feeds(meta.graph_def, what)
     config = _config()
@@ -83,7 +83,7 @@ def optimize(meta: Any, what: str) -> Any:
 
 
 def _check_feeds(graph_def: Any, what: str) -> None:
-    """Raise BadInputError where the optimiser would make larger tensors for placeholders."""
+    """Raise BadInputError if a placeholder has more than MAX_FEED_BYTES: grappler allocates it."""
     for node in graph_def.node:
         if node.op in FED_TYPES:
             with about(what):
@@ -92,26 +92,26 @@ def _check_feeds(graph_def: Any, what: str) -> None:
             num_bytes = element_bytes * math.prod(sizes)
             if num_bytes > MAX_FEED_BYTES:
                 raise BadInputError(
-                    f"{what}: --optimize: input {node.name!r} has {num_bytes:,} bytes, and the"
-                    f" optimiser makes such a tensor; at most {MAX_FEED_BYTES:,} were expected:"
-                    " leave --optimize out, or give a smaller shape (--feed)."
+                    f"{what}: --optimize: input {node.name!r} has {num_bytes:,} bytes, which the"
+                    f" optimiser allocates; at most {MAX_FEED_BYTES:,} were expected. Leave"
+                    " --optimize out, or give a smaller shape (--feed)."
                 )
 
 
 def _config() -> Any:
-    """Return a ConfigProto that rewrites graphs of any size (grappler skips below 4 nodes)."""
+    """Return a ConfigProto to rewrite graphs of any size; by default, grappler skips small ones."""
     config = tensorflow().compat.v1.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
     return config
 
 
 def _rewritten(meta: Any, config: Any, what: str) -> Any:
-    """Return a copy of `meta` with the graph that grappler makes of it."""
+    """Return a copy of `meta` with the graph as rewritten by grappler."""
     from tensorflow.python.grappler import tf_optimizer
 
     kept = sorted(_kept_nodes(meta))
     request = _copied(meta)
-    request.ClearField("signature_def")  # of whose inputs the optimiser makes tensors
+    request.ClearField("signature_def")  # The optimiser allocates tensors for its inputs.
     fetches = request.collection_def[TRAIN_OP].node_list.value
     fetches.extend(name for name in kept if name not in {node_name(fetch) for fetch in fetches})
     try:
@@ -121,8 +121,8 @@ def _rewritten(meta: Any, config: Any, what: str) -> Any:
     lost = set(kept) - {node.name for node in graph_def.node}
     if lost:
         raise BadInputError(
-            f"{what}: TensorFlow's rewriting of the graph lost the node {min(lost)!r}, which"
-            " training needs. Export without --optimize, or report the graph."
+            f"{what}: TensorFlow's graph optimiser removed the node {min(lost)!r}, which training"
+            " needs. Export without --optimize, or report the graph."
         )
     result = _copied(meta)
     result.graph_def.CopyFrom(graph_def)
@@ -132,12 +132,12 @@ def _rewritten(meta: Any, config: Any, what: str) -> Any:
 
 
 def _kept_nodes(meta: Any) -> set[str]:
-    """Return every node that the MetaGraphDef refers to by name, and its graph has."""
+    """Return the names of the nodes in the graph to which the MetaGraphDef refers by name."""
     return {node_name(name) for name in _names(meta)} & {node.name for node in meta.graph_def.node}
 
 
 def _names(meta: Any) -> Iterator[str]:
-    """Yield every op and tensor that the MetaGraphDef refers to by name."""
+    """Yield the names of the ops and tensors to which the MetaGraphDef refers."""
     for collection in meta.collection_def.values():
         yield from collection.node_list.value
     for variable in variable_defs(meta):

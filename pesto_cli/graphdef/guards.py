@@ -1,9 +1,11 @@
-"""Reads of reference variables (VariableV2) that a conditional makes only where they have a value.
+"""Guard conditionals that read a reference variable (VariableV2) only if it is initialised.
 
-An initial value that depends on another variable is such a conditional: the variable's value if it
-is initialised, else its initial value (`initialized_value`, ExponentialMovingAverage). In control
-flow v2 it is an op that takes the variable's value as an input, before it takes a branch, and fails
-if there is none yet. By itself, TensorFlow fails too, or not, as the initialisers happen to run.
+The initial value of one variable can depend on another one, by a conditional: the other variable's
+value if that is initialised, else its initial value (`initialized_value`,
+ExponentialMovingAverage). In control flow v2 this conditional is one op with the variable's value
+as an input. The op reads its inputs before it chooses a branch, so it fails if the variable has no
+value yet. Plain TensorFlow has this problem, too: there it depends on the order in which the
+initialisers happen to run.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,9 +18,11 @@ IFS = ("If", "StatelessIf")
 
 
 def guard_reads(graph: Any, left: Collection[str]) -> None:
-    """Have conditionals of a tf.Graph that test for a variable's value take it only then, in place.
+    """Rewire conditionals that test whether a variable is initialised, in place.
 
-    left: names of operations that are left as they are.
+    Afterwards they read the variable only if it is initialised.
+
+    graph: a tf.Graph. left: names of operations that are not changed.
     """
     guarded = [
         (operation, place)
@@ -35,7 +39,7 @@ def guard_reads(graph: Any, left: Collection[str]) -> None:
 
 
 def _tested(conditional: Any) -> list[int]:
-    """Inputs of a conditional that are the variable whose value it tests for."""
+    """Return the slots of a conditional's inputs that are the variable that its predicate tests."""
     test = conditional.inputs[0].op
     if test.type != "IsVariableInitialized":
         return []
@@ -44,7 +48,7 @@ def _tested(conditional: Any) -> list[int]:
 
 
 def _value_where_true(variable: Any, test: Any) -> Any:
-    """Return a variable's value where the test holds, else an empty tensor, which nothing uses."""
+    """Return a tensor: the variable's value if `test` is true, else an empty unused tensor."""
     tf = tensorflow()
     empty = tf.zeros([0], variable.dtype.base_dtype, name="guard/empty")
     nothing = tf.raw_ops.Switch(data=empty, pred=test, name="guard/nothing").output_false
@@ -55,7 +59,7 @@ def _value_where_true(variable: Any, test: Any) -> Any:
 
 @contextmanager
 def _unlocked(graph: Any) -> Iterator[None]:
-    """Let operations be added to a graph that a program has finalised."""
+    """Allow operations to be added within the context, even if the graph is finalised."""
     finalized = graph.finalized
     graph._unsafe_unfinalize()
     yield

@@ -1,4 +1,4 @@
-"""What identifies a graph: its nodes, not where they are placed."""
+"""Compute a hash that identifies a graph by its nodes, regardless of their placement."""
 
 import hashlib
 from typing import Any
@@ -7,10 +7,10 @@ from typing import Any
 def graph_hash(graph_def: Any) -> str:
     """Return the SHA-256, in hex, of a GraphDef's nodes and function library.
 
-    Nodes are taken in the order of their names and without `device`, the `_class` attribute and
-    the graph's versions, so that neither a placement nor the order of the nodes, nor that of their
-    attributes, changes the hash. Control inputs are part of it, and `pesto apply` adds some: a
-    placed graph has a hash of its own.
+    Nodes are sorted by name. Their `device`, their `_class` attribute and the graph's versions are
+    left out. So the hash does not depend on a placement, on the order of nodes, or on the order of
+    their attributes. It does depend on control inputs, and `pesto apply` adds some: the hash of a
+    placed graph differs from that of the original.
     """
     digest = hashlib.sha256()
     for node in sorted(graph_def.node, key=_name):
@@ -35,6 +35,6 @@ def _without_placement(node: Any) -> Any:
 
 
 def _framed(message: Any) -> bytes:
-    """Serialise with the length in front, so that two messages never read as another two."""
+    """Serialise with the length as prefix, so that a sequence of messages is unambiguous."""
     data: bytes = message.SerializeToString(deterministic=True)
     return len(data).to_bytes(8, "little") + data

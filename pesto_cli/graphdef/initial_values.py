@@ -1,4 +1,4 @@
-"""Initial values of variables that existed outside the graph, put into it."""
+"""Add initial values to a graph for variables that existed outside it."""
 
 import math
 import zlib
@@ -10,13 +10,13 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.printable import logger
 
 EMBEDDED_BYTES = 128 * 2**20
-"""Values up to this sum are written into the graph; a protocol buffer may have 2 GiB."""
+"""Values of up to this size in total are written into the graph; a protocol buffer holds 2 GiB."""
 
 SCALAR = 0.001
-"""Initial value of a scalar of which nothing is known."""
+"""Initial value of a floating-point scalar without a known value."""
 
 Builder = Callable[[], Any]
-"""Builds the initial tensor of one variable, in the default graph."""
+"""Function that builds the initial tensor of one variable in the default graph."""
 
 log = logger(__name__)
 
@@ -24,10 +24,10 @@ log = logger(__name__)
 def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:
     """Return for each variable's value (numpy array) a function that builds its initial tensor.
 
-    Values that are all the same become a Fill. The others become constants as long as they sum
-    to at most EMBEDDED_BYTES. Beyond that floating-point ones are drawn at random, with the mean
-    and deviation of the real ones and a seed of their own: the step costs the same, and a
-    checkpoint brings the real values. A warning says so.
+    An array of equal values becomes a Fill. The other arrays become constants if they have at most
+    EMBEDDED_BYTES in total. Otherwise, floating-point arrays are drawn at random, with the mean and
+    standard deviation of the real values and one seed per variable, and a warning is logged. The
+    step costs the same, and a checkpoint can restore the real values.
     """
     import numpy as np
 
@@ -38,7 +38,7 @@ def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:
         drawn = {name for name in varied if values[name].dtype.kind == "f"}
         log.warning(
             "%d variables with %d MiB of values are too large for the graph: they are initialised"
-            " at random, with the same mean and deviation.",
+            " at random, with the same mean and standard deviation.",
             len(drawn),
             num_bytes // 2**20,
         )
@@ -46,18 +46,22 @@ def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:
 
 
 def drawn_values(variables: Mapping[str, Any]) -> dict[str, Builder]:
-    """Return the same for variables of which only the TensorSpec is known.
+    """Return builders of random initial values for variables of which only the TensorSpec is known.
 
     Weights are drawn from [0, 2 / fan_in), where fan_in is the product of all dimensions but the
-    last: activations keep their size from layer to layer, and variances and the slots of
-    optimisers, of which a root is taken, are not negative. Vectors are drawn from [0, 1), scalars
-    are 0.001 (a learning rate), and what is not floating-point is 0.
+    last: so activations stay of the same magnitude from layer to layer. They are not negative,
+    because programs take the square root of variances and of optimiser slots. Vectors are drawn
+    from [0, 1), scalars are 0.001 (a learning rate), and values of other than floating-point types
+    are 0.
     """
     return {name: partial(_drawn, name, spec) for name, spec in variables.items()}
 
 
 def add_initialisers(graph: Any, builders: Mapping[str, Builder]) -> None:
-    """Add to each variable the initialiser and the read that TensorFlow 1 would have."""
+    """Add an initialiser and a read for each variable, named as TensorFlow 1 names them.
+
+    graph: the default tf.Graph. builders: name of the variable's handle -> builder of its value.
+    """
     tf = tensorflow()
     for name, build in builders.items():
         handle = graph.get_tensor_by_name(f"{name}:0")
@@ -92,5 +96,5 @@ def _drawn(name: str, spec: Any) -> Any:
 
 
 def _seed(name: str) -> tuple[int, int]:
-    """Return a seed of the variable's own."""
+    """Return a seed that depends on the variable's name only."""
     return 0, zlib.crc32(name.encode()) >> 1

@@ -1,8 +1,8 @@
-"""Keras sees a machine without GPUs while a step is exported, whatever machine exports it.
+"""Hide GPUs from Keras while a step is exported, so that the graph can run on every device.
 
-Keras builds other graphs where there is a GPU: LSTM and GRU call cuDNN in place of a loop, and
-depthwise and separable convolutions keep `channels_first` in place of transposing. The graphs for
-machines without a GPU are the ones that every device can run, so these are exported.
+Keras builds different graphs on a machine with a GPU: LSTM and GRU call cuDNN instead of a loop,
+and depthwise and separable convolutions keep `channels_first` instead of transposing. Only the
+graphs for machines without a GPU can run on every device, so these are exported.
 """
 
 import sys
@@ -24,12 +24,12 @@ log = logger(__name__)
 
 
 @dataclass
-class Asked:
-    """For what Keras has asked which devices there are, while a step was built and traced.
+class DeviceChoices:
+    """The choices of Keras that depended on the machine's devices while a step was built.
 
-    recurrent: how to build an LSTM or GRU that cuDNN could run.
-    convolutions: how to build a convolution with `channels_first`.
-    compiled: for which models `compile(jit_compile="auto")` means XLA, as it does with a GPU.
+    recurrent: whether Keras chose how to build an LSTM or GRU that cuDNN could run.
+    convolutions: whether Keras chose how to build a convolution with `channels_first`.
+    compiled: the models for which `compile(jit_compile="auto")` looked for a GPU, to choose XLA.
     """
 
     recurrent: bool = False
@@ -38,29 +38,31 @@ class Asked:
 
 
 @contextmanager
-def keras_without_gpus() -> Iterator[Asked]:
-    """Have Keras build the graphs of a machine without GPUs; what it asked for is told at the end.
+def keras_without_gpus() -> Iterator[DeviceChoices]:
+    """Make Keras build the graphs of a machine without GPUs, within the context.
 
-    Other callers get the true answer: the program's own code decides as it did before.
+    Yields the choices of Keras that depended on devices; they are complete when the context ends.
+    Other callers see all devices: the program's own code behaves as before.
     """
-    tf, asked = tensorflow(), Asked()
+    tf, choices = tensorflow(), DeviceChoices()
     logical, physical = tf.config.list_logical_devices, tf.config.list_physical_devices
 
     def list_logical_devices(device_type: str | None = None) -> Any:
         devices, caller = logical(device_type), _module(sys._getframe(1))
         if not caller.startswith("keras."):
             return devices
-        # A layer that is made asks too, whatever its `use_cudnn`, but in no function.
-        asked.recurrent |= caller == RECURRENT and tf.inside_function()
-        asked.convolutions |= caller == CONVOLUTIONS
+        # The constructor of a layer lists devices too, whatever its `use_cudnn`. Only a query
+        # within a function depends on that option.
+        choices.recurrent |= caller == RECURRENT and tf.inside_function()
+        choices.convolutions |= caller == CONVOLUTIONS
         return [device for device in devices if device.device_type != "GPU"]
 
     def list_physical_devices(device_type: str | None = None) -> Any:
         caller = sys._getframe(1)
         by = caller.f_back
-        # `compile` also asks, through a property, for the value that it is about to replace.
+        # `compile` also reads, through a property, the value that it is about to replace.
         if _module(caller) == TRAINERS and by is not None and by.f_code.co_name == "compile":
-            asked.compiled.append(caller.f_locals.get("self"))
+            choices.compiled.append(caller.f_locals.get("self"))
         return physical(device_type)
 
     _forget_devices()
@@ -70,23 +72,23 @@ def keras_without_gpus() -> Iterator[Asked]:
             list_logical_devices=list_logical_devices,
             list_physical_devices=list_physical_devices,
         ):
-            yield asked
+            yield choices
     finally:
         _forget_devices()
 
 
-def tell_choices(asked: Asked, what: str) -> None:
-    """Warn of what Keras would build otherwise on a machine with a GPU."""
-    if asked.recurrent:
+def warn_of_device_choices(choices: DeviceChoices, what: str) -> None:
+    """Log a warning for each layer type that Keras would build differently with a GPU."""
+    if choices.recurrent:
         log.warning(
-            "%s: LSTM and GRU layers of Keras are exported as loops, on any machine; with a GPU,"
-            " Keras itself calls cuDNN, unless they are made with use_cudnn=False.",
+            "%s: LSTM and GRU layers of Keras are exported as loops, on any machine. With a GPU,"
+            " Keras itself calls cuDNN, unless the layers are created with use_cudnn=False.",
             what,
         )
-    if asked.convolutions:
+    if choices.convolutions:
         log.warning(
             "%s: depthwise and separable convolutions of Keras are exported with transposes to"
-            " channels_last, on any machine; with a GPU, Keras itself keeps channels_first.",
+            " channels_last, on any machine. With a GPU, Keras itself keeps channels_first.",
             what,
         )
 
@@ -98,7 +100,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _forget_devices() -> None:
-    """Have Keras ask again which devices there are, where it has kept the answer."""
+    """Clear the list of devices that Keras caches."""
     convolutions = sys.modules.get(CONVOLUTIONS)
     forget: Callable[[], None] | None = getattr(
         getattr(convolutions, "_cpu_only", None), "cache_clear", None

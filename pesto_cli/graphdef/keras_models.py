@@ -1,4 +1,4 @@
-"""A compiled Keras model as a traced training step."""
+"""Trace the training step of a compiled Keras model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,19 +14,21 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 def traced_train_step(model: Any, specs: Any, feeds: Mapping[str, Shape], what: str) -> Any:
     """Return the concrete function of `model.train_step` on one batch.
 
-    `specs` are of the data that `fit` would pass, as `fit_data` takes them. Where they are None,
-    they follow from the model's own shapes, with what these leave open (the batch) taken from
-    `feeds` by input name. It is the step itself that is traced: the model's own compiled step may
-    go through XLA.
+    specs: those of the data that `fit` would pass, in the form that `fit_data` expects. If None,
+        they are inferred from the model's own shapes; `feeds` gives the shapes of inputs and
+        targets with open dimensions (the batch), by name.
+    what: names the source in errors.
 
-    Raises BadInputError when the model is not compiled, is built for several replicas, or a size
-    stays open.
+    `train_step` itself is traced, because the step that the model compiles may go through XLA.
+
+    Raises BadInputError when the model is not compiled, is built for several replicas, or has an
+    open dimension.
     """
     tf = tensorflow()
     if not getattr(model, "compiled", False):
         raise BadInputError(
-            f"{what}: the Keras model {model.name!r} is not compiled, so that it has neither loss"
-            " nor optimiser. Call model.compile(...) before returning it."
+            f"{what}: the Keras model {model.name!r} is not compiled, so it has neither a loss nor"
+            " an optimiser. Call model.compile(...) before returning it."
         )
     strategy = getattr(model, "distribute_strategy", None)
     if strategy is not None and strategy.num_replicas_in_sync > 1:
@@ -38,14 +40,14 @@ def traced_train_step(model: Any, specs: Any, feeds: Mapping[str, Shape], what: 
 
 
 def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[Any, Any]:
-    """Return the specs (inputs, targets) of a model that knows its own shapes.
+    """Return the specs (inputs, targets) of a model with defined input shapes.
 
-    Both have the structure of the model's own inputs and outputs: one alone, a list or a dict.
+    Both have the structure of the model's inputs and outputs: a single spec, a list or a dict.
     """
     inputs = getattr(model, "inputs", None)
     if not inputs:
         raise BadInputError(
-            f"{what}: the Keras model {model.name!r} does not know its input shapes. Return"
+            f"{what}: the Keras model {model.name!r} has no defined input shapes. Return"
             " (model, [inputs, targets]) with a tf.TensorSpec for each."
         )
     names = [tensor.name for tensor in inputs]
@@ -81,14 +83,14 @@ def _spec(
     if not fits:
         found = str(["?" if size is None else size for size in shape]).replace("'", "")
         raise BadInputError(
-            f"{what}: --feed {name}={','.join(map(str, given))}: the model has the shape {found}"
-            " for it. Fill in only what is open ('?')."
+            f"{what}: --feed {name}={','.join(map(str, given))}: the shape in the model is {found}."
+            " Replace only open dimensions ('?')."
         )
     return tf.TensorSpec(given, dtype, name=name)
 
 
 def _output_names(model: Any) -> list[str]:
-    """Return a feed name for each target: `targets`, or one named after each output."""
+    """Return a feed name for each target: `targets`, or of several outputs `targets_OUTPUT`."""
     names = list(getattr(model, "output_names", []))
     if len(model.outputs) == 1:
         return ["targets"]
@@ -96,7 +98,7 @@ def _output_names(model: Any) -> list[str]:
 
 
 def _losses(model: Any) -> list[Any]:
-    """Return one loss for each output, as given to `compile`."""
+    """Return the loss of each output, as given to `compile`."""
     loss = model.loss
     if isinstance(loss, Mapping):
         output = getattr(model, "output", None)
@@ -109,15 +111,16 @@ def _losses(model: Any) -> list[Any]:
 
 
 def _loss_name(loss: Any) -> str:
-    """Return a loss's own name, whichever way it was given."""
+    """Return the lower-case name of a loss that is a string, a function or a Keras object."""
     name = loss if isinstance(loss, str) else getattr(loss, "name", None)
     return str(name or getattr(loss, "__name__", "")).lower()
 
 
 def _structured(tensors: Sequence[Any], specs: Sequence[Any], structure: Any) -> Any:
-    """Return the specs of symbolic tensors in the structure that the model has these in."""
+    """Return the specs in the structure in which the model has its symbolic tensors."""
     nest = tensorflow().nest
-    if not nest.is_nested(structure):  # also that of a Sequential, which has tensors of its own
+    # Not nested: a single tensor. That of a Sequential is not among `tensors`.
+    if not nest.is_nested(structure):
         return specs[0] if len(specs) == 1 else specs
     spec_of = {id(tensor): spec for tensor, spec in zip(tensors, specs, strict=True)}
     return nest.map_structure(lambda tensor: spec_of[id(tensor)], structure)

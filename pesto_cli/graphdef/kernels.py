@@ -1,4 +1,4 @@
-"""TensorFlow's kernels: which one would run a node on each type of device."""
+"""Find the TensorFlow kernel that would run a node on each device type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from pesto_cli.graphdef.signature import OpDefs, values
 
 DEVICE_TYPES = ("CPU", "GPU")
-# Registered for every type of device that has no kernel of its own.
+# Kernels of this type run on every device type that has no kernel of its own.
 ANY_DEVICE = "DEFAULT"
 
 
@@ -16,7 +16,8 @@ class Kernel:
     """One registered kernel.
 
     constraints: attribute -> the values that it may have.
-    host_memory: names of the arguments that this kernel takes or gives in host memory.
+    host_memory: names of the arguments that this kernel reads from or writes to host memory.
+    label: the value of the attribute `_kernel` of nodes that choose this kernel; usually empty.
     """
 
     device_type: str
@@ -26,7 +27,7 @@ class Kernel:
     priority: int
 
     def takes(self, attributes: Mapping[str, tuple[Any, ...] | None], label: str) -> bool:
-        """Whether the kernel fits a node's attributes; an open attribute (None) fits any."""
+        """Return whether the kernel fits a node's attributes; an open one (None) always fits."""
         return label == self.label and all(
             attributes[name] is None or allowed.issuperset(attributes[name] or ())
             for name, allowed in self.constraints.items()
@@ -34,7 +35,7 @@ class Kernel:
 
 
 class Kernels:
-    """The kernels of TensorFlow's registry, which lists those for GPUs on any machine."""
+    """The kernels in TensorFlow's registry. It lists GPU kernels even on a machine without GPU."""
 
     def __init__(self, op_defs: OpDefs) -> None:
         self._op_defs = op_defs
@@ -42,10 +43,10 @@ class Kernels:
         self._chosen: dict[tuple[object, ...], dict[str, Kernel]] = {}
 
     def of(self, node: Any) -> Mapping[str, Kernel]:
-        """Return the kernel that TensorFlow would choose for a NodeDef on each type of device.
+        """Return the kernel that TensorFlow would choose for a NodeDef, by device type.
 
-        After `FindKernelRegistration` in TensorFlow's `op_kernel.cc`: label and constraints must
-        fit, the highest priority wins, `DEFAULT` kernels serve where the type has none.
+        Follows `FindKernelRegistration` in TensorFlow's `op_kernel.cc`: label and constraints must
+        fit, the highest priority wins, and `DEFAULT` kernels are used for a type without kernel.
         """
         if node.op not in self._registered:
             self._registered[node.op] = _registered_kernels(node.op)

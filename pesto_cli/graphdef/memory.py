@@ -1,4 +1,4 @@
-"""What a node keeps in memory: variables stay, and some outputs live in their input's memory."""
+"""Find the memory that nodes hold throughout, and the outputs stored in the memory of an input."""
 
 import math
 
@@ -6,10 +6,11 @@ from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-# Their output is the variable's memory itself; that of a VarHandleOp is only a handle.
+# Their output is the variable's memory itself. The output of a VarHandleOp is only a handle.
 REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
 VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
-# They pass on the buffer of their first input; so does every op that returns a reference it takes.
+# Ops whose outputs are in the buffer of their first input. The same holds for every op that outputs
+# a reference that is its input.
 FORWARDING = frozenset(
     {
         "Identity",
@@ -35,7 +36,7 @@ FORWARDING = frozenset(
 
 
 def forwarded_input(node: Node, op_defs: OpDefs) -> int | None:
-    """Return the input in whose memory the outputs of a node live, by its place, or None."""
+    """Return the slot of the input in whose memory a node's outputs are stored, or None."""
     if node.type in FORWARDING:
         return 0
     signature = op_defs.signature(node.proto)
@@ -46,9 +47,9 @@ def forwarded_input(node: Node, op_defs: OpDefs) -> int | None:
 
 
 def resident_bytes(node: Node) -> int:
-    """Return the size of a variable, an unknown dimension counted as 1; 0 for any other op."""
+    """Return the size of a variable in bytes; 0 for other ops. An unknown dimension counts as 1."""
     if node.type not in VARIABLES:
         return 0
     element_bytes: int = tensorflow().as_dtype(node.proto.attr["dtype"].type).size
     sizes: list[int] = [dim.size for dim in node.proto.attr["shape"].shape.dim]
-    return element_bytes * math.prod(abs(size) for size in sizes)  # -1 is an unknown one.
+    return element_bytes * math.prod(abs(size) for size in sizes)  # -1 is an unknown dimension.

@@ -1,4 +1,4 @@
-"""The nodes of a GraphDef that one training step needs, with their wiring as indices."""
+"""Find the nodes of a GraphDef that one training step needs, with their inputs as indices."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,22 +30,25 @@ class Node:
 
     @cached_property
     def sources(self) -> tuple[int, ...]:
-        """Indices of the nodes that this one waits for."""
+        """Indices of the nodes that are data or control inputs."""
         return (*(source for source, _ in self.inputs), *self.controls)
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """All NodeDefs of a graph, those that no step needs included; position: index by name."""
+    """All NodeDefs of a graph, including those that the step does not need.
+
+    position: node name -> index in `protos`.
+    """
 
     protos: Sequence[Any]
     position: Mapping[str, int]
 
     def needed(self, targets: Iterable[str]) -> list[Node]:
-        """Return the nodes that `targets` need, by data or control, in the order of the graph.
+        """Return the nodes that `targets` need, by data or control edges, in graph order.
 
         Raises:
-            BadInputError: a target or an input is not in the graph.
+            BadInputError: a target or an input of a needed node is not in the graph.
         """
         wired: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
         waiting = [_position(target, self.position, "is to be fetched") for target in targets]
@@ -69,28 +72,31 @@ class NodeTable:
 
 
 def node_table(graph_def: Any) -> NodeTable:
-    """Return the nodes of a GraphDef.
+    """Return the nodes of a GraphDef as a table.
 
     Raises:
-        BadInputError: two have one name.
+        BadInputError: two nodes have the same name.
     """
     protos = list(graph_def.node)
     position = {proto.name: index for index, proto in enumerate(protos)}
     if len(position) < len(protos):
         raise BadInputError(
-            f"two nodes are named {_first_repeated(protos)!r}; names must differ: export the graph "
-            "again."
+            f"two nodes are named {_first_repeated(protos)!r}; unique names were expected: export "
+            "the graph again."
         )
     return NodeTable(protos, position)
 
 
 def needed_nodes(graph_def: Any, targets: Iterable[str]) -> list[Node]:
-    """Return the nodes of a GraphDef that `targets` need, in its order; errors of both above."""
+    """Return the nodes that `targets` need, in the order of the GraphDef.
+
+    Raises the errors of `node_table` and of `NodeTable.needed`.
+    """
     return node_table(graph_def).needed(targets)
 
 
 def reached(nodes: Sequence[Node], targets: Iterable[int]) -> set[int]:
-    """Return indices of nodes: `targets`, and all that they need, by data or control."""
+    """Return the indices of `targets` and of all nodes that they need, by data or control edges."""
     found: set[int] = set()
     waiting = list(targets)
     while waiting:
@@ -102,10 +108,10 @@ def reached(nodes: Sequence[Node], targets: Iterable[int]) -> set[int]:
 
 
 def topological_order(nodes: Sequence[Node]) -> list[int]:
-    """Return node indices, sources first, save for a loop's way from NextIteration to Merge.
+    """Return node indices in topological order, without the edges from NextIteration to Merge.
 
     Raises:
-        BadInputError: naming a cycle that is no while loop.
+        BadInputError: the nodes form a cycle that is not a while loop.
     """
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for index, node in enumerate(nodes):
@@ -118,8 +124,8 @@ def topological_order(nodes: Sequence[Node]) -> list[int]:
     except CycleError as error:
         names = [nodes[index].name for index in error.args[1][:-1]]
         raise BadInputError(
-            f"{cycle_text(names)}, where a graph without cycles was expected, save for while "
-            "loops: remove one of these edges."
+            f"{cycle_text(names)}, where a graph without cycles, other than while loops, was "
+            "expected: remove one of these edges."
         ) from None
 
 
@@ -142,7 +148,7 @@ def _wired(proto: Any, position: Mapping[str, int]) -> tuple[list[tuple[int, int
 
 
 def output_number(text: str) -> int | None:
-    """Return the number of an output, None where a text is none; no op has more than 10^9."""
+    """Return the output number that a text denotes, or None; no op has more than 10^9 outputs."""
     return int(text) if re.fullmatch(r"\d{1,9}", text) else None
 
 

@@ -1,4 +1,4 @@
-"""Devices that a program gives its ops itself, by `tf.device`."""
+"""Read the devices that a program sets for its own ops, by `tf.device`."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,20 @@ LOCAL_JOB = "localhost"
 
 
 def program_device(devices: Iterable[str]) -> str:
-    """Return where a program puts an op, as a shell pattern of pesto's names of devices.
+    """Return the devices on which a program places an op, as a shell pattern of pesto's names.
 
-    devices: of the nodes that the op stands for, as they are in a GraphDef.
+    devices: the `device` fields of the NodeDefs that the op stands for.
 
-    `/device:GPU:0` is `GPU:0`, `/job:worker/task:1/cpu:0` is `worker:1/CPU:0`; what is left open is
-    `*`. Empty if the program says nothing, or not the same of all nodes.
+    `/device:GPU:0` becomes `GPU:0`, `/job:worker/task:1/cpu:0` becomes `worker:1/CPU:0`, and parts
+    that are not given become `*`. The pattern is empty if no node has a device, or if the devices
+    of the nodes differ.
     """
     patterns = {_pattern(device) for device in devices} - {""}
     return patterns.pop() if len(patterns) == 1 else ""
 
 
 def device_type(pattern: str) -> str:
-    """`GPU` of `GPU:0`, and `*` where it is left open."""
+    """Return the device type in a pattern: `GPU` for `GPU:0`; `*` if the pattern has none."""
     return pattern.rpartition("/")[2].partition(":")[0]
 
 

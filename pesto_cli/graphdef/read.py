@@ -1,4 +1,4 @@
-"""A GraphDef read as the op graph of one training step."""
+"""Read a GraphDef as the op graph of one training step."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,17 +34,18 @@ Output = tuple[int, int]
 class StepGraph:
     """One training step, read from a GraphDef.
 
-    wiring: the GraphDef nodes, parsed.
+    wiring: the nodes of the GraphDef that the step needs.
     sites: `[num_nodes]`, where each node of `wiring` can run.
-    members: the nodes of `wiring` that each op stands for: all of a while loop's, else the one of
-        its name; none for the return of a fetch.
+    members: `[num_ops]`, the nodes of `wiring` that each op stands for: all nodes of a while loop,
+        else the one node of its name; none for the return of a fetch.
     supported: TensorFlow device type ("CPU", "GPU") -> `[num_ops]`, whether an op can run there.
-    constants: small constants left out of the graph -> index of an op that takes them.
-    estimated: `[num_tensors]`, whether the data decides the size, so that it was estimated.
-    untold: `[num_tensors]`, of these, whether nothing tells it: its open dimensions count as 1.
-    program_device: where the program itself puts each op, see `program_devices`; empty for an op
-        that cannot run there, for which TensorFlow's soft placement takes another device, too. Of a
-        colocation group with variables that it puts somewhere, these alone count.
+    constants: name of a small constant left out of the graph -> index of an op that consumes it.
+    estimated: `[num_tensors]`, whether the size is an estimate because it depends on data.
+    size_unknown: `[num_tensors]`, whether even an estimate is missing: open dimensions count as 1.
+    program_device: `[num_ops]`, the device that the program itself chose, as a pattern (see
+        `program_devices`). Empty if the program chose none, or one that cannot run the op:
+        TensorFlow's soft placement uses another device, too. If the program placed variables of a
+        colocation group, only ops with variables have a pattern in this group.
     """
 
     graph: OpGraph
@@ -54,7 +55,7 @@ class StepGraph:
     supported: Mapping[str, BoolArray]
     constants: Mapping[str, int]
     estimated: BoolArray
-    untold: BoolArray
+    size_unknown: BoolArray
     program_device: tuple[str, ...]
     graph_hash: str
 
@@ -67,17 +68,16 @@ class StepGraph:
 def read_step(meta_graph: Any, what: str = "the graph", *, open_shapes: bool = False) -> StepGraph:
     """Read the training step that computes the fetches of a MetaGraphDef.
 
-    An op is a node that the fetches need, all nodes of a while loop, or the return of a fetched
-    tensor.
+    An op is a node that the fetches need, all nodes of a while loop together, or the return of a
+    fetched tensor.
 
     what: names the graph in errors.
-    open_shapes: let shapes be open, as where only ops and their order are of interest. A size that
-        nothing tells counts as 1.
+    open_shapes: accept open shapes, for callers that need only the ops and their order. An unknown
+        dimension counts as 1.
 
     Raises:
-        BadInputError: there is nothing to fetch, the graph is incomplete or cyclic, or a shape is
-            not static.
-        InfeasibleError: an op has no kernel on any device.
+        BadInputError: the graph names no fetches, is incomplete or cyclic, or a shape is open.
+        InfeasibleError: an op has no kernel for any device type.
     """
     with about(what):
         return _step_graph(meta_graph, open_shapes)
@@ -96,7 +96,7 @@ def _step_graph(meta_graph: Any, open_shapes: bool) -> StepGraph:
         supported=supported,
         constants=_constants(step),
         estimated=_of_tensors(step, lambda size: not (size.is_exact or size.is_handle)),
-        untold=_of_tensors(step, lambda size: not (size.is_told or size.is_handle)),
+        size_unknown=_of_tensors(step, lambda size: not (size.is_known or size.is_handle)),
         program_device=_program_device(step, graph, supported),
         graph_hash=graph_hash(meta_graph.graph_def),
     )
@@ -104,8 +104,10 @@ def _step_graph(meta_graph: Any, open_shapes: bool) -> StepGraph:
 
 @dataclass(frozen=True)
 class _Facts:
-    """All that is known of a step: its nodes, columns by node, and the ops that they become.
+    """The nodes of a step, their properties, and the ops that they become.
 
+    sites, sizes, group: `[num_nodes]`, see the modules `devices`, `sizes` and `colocation`.
+    ops: map from nodes to ops.
     returns: the fetched tensors; their ops come after those of the nodes.
     """
 
@@ -118,13 +120,16 @@ class _Facts:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """Those of the wiring."""
+        """The nodes of the wiring."""
         return self.wiring.nodes
 
     @cached_property
-    def takers(self) -> Mapping[Output, Sequence[tuple[int, bool]]]:
-        """The ops that take an output from another op, and whether in host memory at both ends."""
-        takers: dict[Output, list[tuple[int, bool]]] = defaultdict(list)
+    def consumers(self) -> Mapping[Output, Sequence[tuple[int, bool]]]:
+        """Output -> (op, on_host) for each consumer in another op.
+
+        on_host: whether the tensor is in host memory at both its producer and the consumer.
+        """
+        consumers: dict[Output, list[tuple[int, bool]]] = defaultdict(list)
         op_of = self.ops.op_of
         for index, node in enumerate(self.nodes):
             for (source, output), to_host in zip(
@@ -132,20 +137,24 @@ class _Facts:
             ):
                 if op_of[source] not in (LEFT_OUT, op_of[index]):
                     on_host = to_host and self.sites[source].host_outputs[output]
-                    takers[source, output].append((op_of[index], on_host))
+                    consumers[source, output].append((op_of[index], on_host))
         for op, (source, output) in enumerate(self.returns, start=len(self.ops.members)):
-            takers[source, output].append((op, self.sites[source].host_outputs[output]))
-        return takers
+            consumers[source, output].append((op, self.sites[source].host_outputs[output]))
+        return consumers
 
     @cached_property
     def outputs(self) -> Sequence[Output]:
-        """Every output of an op; of a while loop, those that leave it. In topological order."""
+        """All outputs of ops in topological order; of a while loop, those with a consumer outside.
+
+        They include outputs of single nodes that have no consumer.
+        """
         return [
             (index, number)
             for index in self.wiring.order
             if self.ops.op_of[index] != LEFT_OUT
             for number in range(len(self.sizes[index]))
-            if len(self.ops.members[self.ops.op_of[index]]) == 1 or (index, number) in self.takers
+            if len(self.ops.members[self.ops.op_of[index]]) == 1
+            or (index, number) in self.consumers
         ]
 
 
@@ -153,7 +162,7 @@ def _facts(meta_graph: Any) -> _Facts:
     fetches = fetch_names(meta_graph)
     if not fetches:
         raise BadInputError(
-            "the graph does not say what to fetch; a collection `train_op` was expected: export it "
+            "the graph names no fetches; a collection `train_op` was expected: export the graph "
             "with --fetch NAME."
         )
     step = wiring(meta_graph)
@@ -191,7 +200,7 @@ def _op_graph(step: _Facts, members: Sequence[Sequence[int]], open_shapes: bool)
 def _returns(
     nodes: Sequence[Node], sizes: Sequence[Sequence[TensorSize]], fetches: Sequence[str]
 ) -> list[Output]:
-    """Return the tensors among the fetches; a name without output number is an op."""
+    """Return the fetched tensors, once each; a fetch without output number is an op, no tensor."""
     index_of = {node.name: index for index, node in enumerate(nodes)}
     returns: dict[Output, None] = {}
     for fetch in fetches:
@@ -209,7 +218,7 @@ def _returns(
 
 
 def _names(step: _Facts) -> list[str]:
-    """Name ops after their node, a while loop after its first LoopCond."""
+    """Return the op names: that of the node, of a while loop that of its first LoopCond."""
     names = []
     for members in step.ops.members:
         conditions = (index for index in members if step.nodes[index].type == "LoopCond")
@@ -226,14 +235,18 @@ def _types(step: _Facts) -> list[str]:
 
 
 def _tensors(step: _Facts, open_shapes: bool) -> list[Tensor]:
-    """Return the outputs as tensors; the first whose shape is open is where that comes from."""
+    """Return the outputs as tensors.
+
+    Raises BadInputError for an output of unknown size, unless `open_shapes`. Outputs are in
+    topological order, so the error names the op where the unknown size originates.
+    """
     tensors = []
     for index, number in step.outputs:
-        size, takers = step.sizes[index][number], step.takers.get((index, number), ())
-        if takers and size.num_elements is None and not (size.is_handle or open_shapes):
+        size, found = step.sizes[index][number], step.consumers.get((index, number), ())
+        if found and size.num_elements is None and not (size.is_handle or open_shapes):
             raise unbounded(step.nodes[index], size)
         _check_size(f"an output of {step.nodes[index].name!r}", size.num_bytes)
-        consumers, on_host = [taker for taker, _ in takers], [host for _, host in takers]
+        consumers, on_host = [consumer for consumer, _ in found], [host for _, host in found]
         tensors.append(
             Tensor(
                 producer=step.ops.op_of[index],
@@ -248,9 +261,9 @@ def _tensors(step: _Facts, open_shapes: bool) -> list[Tensor]:
 
 
 def _inputs(step: _Facts) -> list[list[int | None]]:
-    """Return what every op takes, by slot, as numbers of `_tensors`; None for a small constant.
+    """Return the inputs of every op by slot, as indices into `_tensors`; None for a small constant.
 
-    A while loop takes what its nodes take from outside, in their order.
+    The inputs of a while loop are those that its nodes have from outside the loop, in node order.
     """
     number = {output: tensor for tensor, output in enumerate(step.outputs)}
     op_of = step.ops.op_of
@@ -276,16 +289,16 @@ def _check_size(what: str, num_bytes: int) -> int:
 
 
 def _resident_bytes(step: _Facts, members: Sequence[int]) -> int:
-    """Return the size of the variables of an op."""
+    """Return the size of an op's variables in bytes."""
     names = [step.nodes[index].name for index in members]
     sizes = [resident_bytes(step.nodes[index]) for index in members]
     return sum(map(_check_size, map(repr, names), sizes))
 
 
 def _control_edges(step: _Facts) -> list[tuple[int, int]]:
-    """Return the control edges between ops.
+    """Return the control edges (tail op, head op) between ops.
 
-    What a constant that was left out waits for, those that take it wait for.
+    The consumers of a constant that was left out inherit its control inputs.
     """
     op_of = step.ops.op_of
     edges: set[tuple[int, int]] = set()
@@ -298,7 +311,7 @@ def _control_edges(step: _Facts) -> list[tuple[int, int]]:
 
 
 def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
-    """Yield the ops that constants wait for, through other constants."""
+    """Yield the ops that constants wait for, directly or through other constants left out."""
     waiting, seen = list(constants), set(constants)
     while waiting:
         for source in step.nodes[waiting.pop()].controls:
@@ -310,7 +323,10 @@ def _waited_for(step: _Facts, constants: Sequence[int]) -> Iterator[int]:
 
 
 def _alias(step: _Facts, members: Sequence[int]) -> int:
-    """Return the op in whose memory the outputs of an op live (its own if resident), or -1."""
+    """Return the op in whose memory the outputs of an op are stored, or -1.
+
+    A reference variable stores its output in its own memory, and so returns itself.
+    """
     if len(members) != 1:
         return -1
     node = step.nodes[members[0]]
@@ -321,16 +337,20 @@ def _alias(step: _Facts, members: Sequence[int]) -> int:
 
 
 def _supported(step: _Facts, names: Sequence[str]) -> dict[str, BoolArray]:
-    """A while loop runs where all of its nodes can, the return of a fetch on the host."""
+    """Return by device type which ops can run there, `[num_ops]`.
+
+    A while loop can run on the types that can run all its nodes. The return of a fetch runs on the
+    CPU.
+    """
     types = [
         frozenset.intersection(*(step.sites[index].device_types for index in members))
         for members in step.ops.members
     ]
     if not all(types):
         raise InfeasibleError(
-            f"the while loop of {names[types.index(frozenset())]!r} has no type of device that can "
-            f"run all of its ops; {' or '.join(DEVICE_TYPES)} was expected: take the ops that only "
-            "one of them can run out of the loop."
+            f"the while loop of {names[types.index(frozenset())]!r} has ops that no single device "
+            f"type can run together; {' or '.join(DEVICE_TYPES)} was expected to run all of them: "
+            "move the ops that only one type can run out of the loop."
         )
     types += [frozenset({"CPU"})] * len(step.returns)
     return {kind: np.array([kind in able for able in types], dtype=bool) for kind in DEVICE_TYPES}
@@ -339,7 +359,7 @@ def _supported(step: _Facts, names: Sequence[str]) -> dict[str, BoolArray]:
 def _program_device(
     step: _Facts, graph: OpGraph, supported: Mapping[str, BoolArray]
 ) -> tuple[str, ...]:
-    """See `StepGraph`."""
+    """Return the field `program_device` of `StepGraph`."""
     found = [
         program_device(step.nodes[index].proto.device for index in op) for op in step.ops.members
     ] + [""] * len(step.returns)
@@ -356,7 +376,10 @@ def _program_device(
 
 
 def _constants(step: _Facts) -> dict[str, int]:
-    """Return an op that takes each constant left out, one of its colocation group if there is."""
+    """Return for each constant left out, by name, the index of an op that consumes it.
+
+    An op of the constant's colocation group is preferred.
+    """
     constants: dict[str, int] = {}
     for index, node in enumerate(step.nodes):
         for source, _ in node.inputs:
@@ -368,9 +391,12 @@ def _constants(step: _Facts) -> dict[str, int]:
 
 
 def _of_tensors(step: _Facts, holds: Callable[[TensorSize], bool]) -> BoolArray:
-    """`[num_tensors]`, whether an op takes the tensor and something holds of its size."""
+    """`[num_tensors]`: whether the tensor has a consumer, and a size for which `holds` is true."""
     outputs = sorted(step.outputs, key=lambda output: step.ops.op_of[output[0]])  # as in OpGraph
     return np.array(
-        [output in step.takers and holds(step.sizes[output[0]][output[1]]) for output in outputs],
+        [
+            output in step.consumers and holds(step.sizes[output[0]][output[1]])
+            for output in outputs
+        ],
         dtype=bool,
     )

@@ -1,4 +1,4 @@
-"""One signature of a SavedModel as a MetaGraphDef, with its functions inlined."""
+"""Read one signature of a SavedModel as a MetaGraphDef with inlined functions."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -26,24 +26,25 @@ from pesto_cli.graphdef.structure import (
     ancestors,
     check_contents,
     check_structure,
-    leave_lost_company,
+    drop_missing_colocation,
     unused_name,
 )
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 INTERNAL_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
 RESTORE = "restore"
-"""Collection that keeps the restoring op while functions are inlined."""
+"""Collection of the restoring op, which keeps it in the graph while functions are inlined."""
 
 
 def signature_graph(path: Path, signature: str | None) -> Any:
     """Return the graph of one signature; its fetches are an op `train_op` and the outputs.
 
-    A SavedModel of TensorFlow 1 is flat and brings its variables' initialisers; one of TensorFlow
-    2 has its signature inlined, and its variables start from the values saved with it.
+    The graph of a TensorFlow 1 SavedModel is flat and has its own variable initialisers. Of a
+    TensorFlow 2 SavedModel, the signature is inlined, and the variables are initialised with the
+    saved values. If `signature` is None and the only graph names fetches, it is returned unchanged.
 
-    Raises BadInputError for an unknown signature, or several when none is named, and for one that
-    calls Python.
+    Raises BadInputError for an unknown signature, for a SavedModel without exactly one signature if
+    none is named, and for a signature that calls Python.
     """
     saved_model = read_saved_model(path)
     chosen = _chosen(path, saved_model, signature)
@@ -62,7 +63,10 @@ def signature_graph(path: Path, signature: str | None) -> Any:
 
 
 def _chosen(path: Path, saved_model: Any, signature: str | None) -> tuple[Any, Any] | None:
-    """Return (MetaGraphDef, SignatureDef); None when the graph has fetches and no signature."""
+    """Return the chosen signature as (MetaGraphDef, SignatureDef).
+
+    None if no signature is requested and the only graph names its fetches.
+    """
     found = {
         name: (meta, definition)
         for meta in saved_model.meta_graphs
@@ -87,12 +91,12 @@ def _chosen(path: Path, saved_model: Any, signature: str | None) -> tuple[Any, A
 
 
 def _is_functional(meta: Any) -> bool:
-    """Return whether TensorFlow 2 saved it: objects, and no variables by name."""
+    """Return whether TensorFlow 2 saved the graph: with objects, but no collection of variables."""
     return bool(meta.object_graph_def.nodes) and "variables" not in meta.collection_def
 
 
 def _with_fetches(meta: Any, definition: Any) -> Any:
-    """Return a copy with an op that runs the whole signature, and its outputs, as the fetches."""
+    """Return a copy whose fetches are a new op that runs the whole signature, and its outputs."""
     copy = type(meta)()
     copy.CopyFrom(meta)
     outputs = sorted({output.name for output in definition.outputs.values()})
@@ -104,7 +108,7 @@ def _with_fetches(meta: Any, definition: Any) -> Any:
 
 
 def _keep_restoring(meta: Any) -> None:
-    """Have the inlined graph hold the restoring ops, in place of the saver that calls them."""
+    """Keep the restoring ops in the inlined graph by a NoOp, in place of the saver, in place."""
     restore = meta.saver_def.restore_op_name
     meta.ClearField("saver_def")
     if restore:
@@ -114,7 +118,7 @@ def _keep_restoring(meta: Any) -> None:
 
 
 def _with_saved_values(meta: Any, path: Path) -> Any:
-    """Return the signature's own graph, its variables initialised by what was saved."""
+    """Return the graph of the signature, with variables initialised by their saved values."""
     tf1 = tensorflow().compat.v1
     keys = _checkpoint_keys(meta.graph_def)
     signature = _pruned(meta)
@@ -122,7 +126,7 @@ def _with_saved_values(meta: Any, path: Path) -> Any:
     missing = [name for name in variables if name not in keys]
     if missing:
         raise BadInputError(
-            f"{path}: no saved value for variable {missing[0]!r}. Save the model again with"
+            f"{path}: the variable {missing[0]!r} has no saved value. Save the model again with"
             " tf.saved_model.save."
         )
     values = _saved_values(path / "variables" / "variables", {n: keys[n] for n in variables})
@@ -133,7 +137,7 @@ def _with_saved_values(meta: Any, path: Path) -> Any:
 
 
 def _saved_values(prefix: Path, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the value of each variable from a checkpoint, in which it has a key."""
+    """Return the values of variables from a checkpoint. keys: variable name -> checkpoint key."""
     tf = tensorflow()
     try:
         checkpoint = tf.train.load_checkpoint(str(prefix))
@@ -142,8 +146,8 @@ def _saved_values(prefix: Path, keys: Mapping[str, str]) -> dict[str, Any]:
     except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInputError(
-            f"{prefix}: the saved values cannot be read ({reason}); those of a SavedModel were"
-            " expected. Copy the whole directory again, or save the model again."
+            f"{prefix}: the saved values cannot be read ({reason}); the variables of a SavedModel"
+            " were expected. Copy the whole directory again, or save the model again."
         ) from error
 
 
@@ -153,7 +157,7 @@ def _num_bytes(checkpoint: Any, keys: Iterable[str]) -> int:
 
 
 def _pruned(meta: Any) -> Any:
-    """Return what the fetches and the initialisation of tables need, without save and restore."""
+    """Return the part of the graph that the fetches and the initialisation of tables need."""
     kept = type(meta)()
     kept.CopyFrom(meta)
     kept.ClearField("graph_def")
@@ -166,14 +170,15 @@ def _pruned(meta: Any) -> Any:
     kept.graph_def.library.CopyFrom(meta.graph_def.library)
     kept.graph_def.node.extend(node for node in meta.graph_def.node if node.name in needed)
     for node in kept.graph_def.node:
-        leave_lost_company(node, needed)
+        drop_missing_colocation(node, needed)
     return kept
 
 
 def _checkpoint_keys(graph_def: Any) -> dict[str, str]:
-    """Return the checkpoint key of each variable, by the node of its handle.
+    """Return the checkpoint key of each variable, by the name of its handle's node.
 
-    Read off the restoring ops: RestoreV2 -> Identity -> AssignVariableOp <- VarHandleOp.
+    The keys follow from the restoring ops: RestoreV2 -> Identity -> AssignVariableOp <-
+    VarHandleOp.
     """
     nodes = {node.name: node for node in graph_def.node}
     keys = {}

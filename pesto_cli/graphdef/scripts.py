@@ -1,4 +1,4 @@
-"""`script.py:function`: runs a user's function and takes what it returns as a training step."""
+"""`script.py:function`: call a user's function and convert its result to a training step."""
 
 import importlib.util
 import sys
@@ -13,7 +13,11 @@ from pesto_cli.graphdef.bound_functions import objects_kept
 from pesto_cli.graphdef.failures import reason, words
 from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
 from pesto_cli.graphdef.functions import concrete_function, function_graph
-from pesto_cli.graphdef.keras_devices import Asked, keras_without_gpus, tell_choices
+from pesto_cli.graphdef.keras_devices import (
+    DeviceChoices,
+    keras_without_gpus,
+    warn_of_device_choices,
+)
 from pesto_cli.graphdef.keras_models import traced_train_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.xla import compiled_function, compiled_model
@@ -28,27 +32,29 @@ log = logger(__name__)
 
 
 def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
-    """Return the MetaGraphDef of what `function` in the script at `path` builds or returns.
+    """Return the MetaGraphDef of the training step that a function in the script at `path` builds.
 
-    The function is called without arguments in a new default graph, as v1 code expects. When that
-    fails, or what it returns is no part of a graph, it is called again in eager mode, as
-    tf.function and Keras expect. A Keras model or a tf.function may also be named itself.
+    The function is called without arguments in a new default graph, as v1 code expects. If it
+    fails, or does not return a train op, it is called again in eager mode, as tf.function and Keras
+    expect. `function` may also be the name of a Keras model or a tf.function.
 
-    Raises BadInputError when the script or the function fails, or returns something else.
+    Raises BadInputError when the script or the function fails, or its result is not as EXPECTED.
     """
     what = f"{path}:{function}"
-    with keras_without_gpus() as asked, objects_kept():
-        meta = _script_graph(path, function, feeds, asked)
-    tell_choices(asked, what)
+    with keras_without_gpus() as choices, objects_kept():
+        meta = _script_graph(path, function, feeds, choices)
+    warn_of_device_choices(choices, what)
     return meta
 
 
-def _script_graph(path: Path, function: str, feeds: Mapping[str, Shape], asked: Asked) -> Any:
+def _script_graph(
+    path: Path, function: str, feeds: Mapping[str, Shape], choices: DeviceChoices
+) -> Any:
     what = f"{path}:{function}"
     tf = tensorflow()
     built = script_function(path, function)
     if _is_model(built) or _is_function(built):
-        return _eager_step(built, feeds, asked, what)
+        return _eager_step(built, feeds, choices, what)
     failure: BadInputError | None = None
     with tf.Graph().as_default():
         try:
@@ -63,19 +69,22 @@ def _script_graph(path: Path, function: str, feeds: Mapping[str, Shape], asked: 
         result = _called(built, path, what)
     except BadInputError as error:
         raise failure or error from None
-    return _eager_step(result, feeds, asked, what)
+    return _eager_step(result, feeds, choices, what)
 
 
 def script_function(path: Path, name: str) -> Any:
-    """Return what the script at `path` calls `name`, which can be called.
+    """Return the callable of this name in the script at `path`.
 
-    Raises BadInputError when the script fails, or has no such function.
+    Raises BadInputError when the script fails, or has no callable of this name.
     """
     return _attribute(_module(path), name, f"{path}:{name}")
 
 
 def built_graph(result: Any, what: str) -> Any:
-    """Return the MetaGraphDef of a v1 graph from its train op, or a dict of that and more."""
+    """Return the MetaGraphDef of a v1 graph.
+
+    result: its train op, or a dict of `train_op` and other fetches. what: names it in errors.
+    """
     tf1 = tensorflow().compat.v1
     train_op = _train_op(result)
     others = _others(result, what)
@@ -87,13 +96,13 @@ def built_graph(result: Any, what: str) -> Any:
         return tf1.train.export_meta_graph(graph=graph)
 
 
-def _eager_step(result: Any, feeds: Mapping[str, Shape], asked: Asked, what: str) -> Any:
+def _eager_step(result: Any, feeds: Mapping[str, Shape], choices: DeviceChoices, what: str) -> Any:
     built, specs = result, None
     if isinstance(result, Sequence) and len(result) == 2 and not isinstance(result, str):
         built, specs = result
     if _is_model(built):
         concrete = traced_train_step(built, specs, feeds, what)
-        remark = compiled_model(built, asked)
+        remark = compiled_model(built, choices)
     elif _is_function(built):
         concrete = concrete_function(built, specs, what)
         remark = compiled_function(concrete)
@@ -132,7 +141,7 @@ def _attribute(module: ModuleType, name: str, what: str) -> Any:
         for key, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__
     ]
-    problem = f"no function {name!r}" if found is None else f"{name!r} is no function"
+    problem = f"no function {name!r}" if found is None else f"{name!r} is not a function"
     raise BadInputError(f"{what}: {problem}.{suggestion(name, own)}")
 
 
@@ -144,7 +153,7 @@ def _called(function: Any, path: Path, what: str) -> Any:
 
 
 def script_failed(path: Path, what: str, how: str, error: BaseException) -> BadInputError:
-    """Return the error for a script that failed, with the last of its lines that led to it."""
+    """Return the error for a script that failed, with the last line of the script in the stack."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -169,7 +178,7 @@ def _train_op(result: Any) -> Any:
 
 
 def _others(result: Any, what: str) -> list[Any]:
-    """Return what is to be fetched beside the train op, in the dict's order."""
+    """Return the fetches in addition to the train op, in the dict's order."""
     tf = tensorflow()
     if not isinstance(result, Mapping):
         return []
@@ -177,8 +186,8 @@ def _others(result: Any, what: str) -> list[Any]:
     for value in others:
         if not isinstance(value, (tf.Operation, tf.Tensor)):
             raise BadInputError(
-                f"{what}: returned {_described(value)} beside the train op, where only tensors and"
-                " operations can be fetched."
+                f"{what}: returned {_described(value)} in the dict with the train op, where only"
+                " tensors and operations can be fetched."
             )
     return others
 
@@ -190,13 +199,13 @@ def _is_function(value: Any) -> bool:
 
 
 def _is_model(value: Any) -> bool:
-    """Return whether it is a Keras model, without importing Keras for everyone else."""
+    """Return whether a value is a Keras model; do not import Keras for programs without it."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.Model)
 
 
 def _forget_keras_names() -> None:
-    """Have Keras name a second build of the same model like the first."""
+    """Reset Keras's counters, so that a second build of a model has the same names as the first."""
     keras = sys.modules.get("keras")
     if keras is not None:
         keras.backend.clear_session()
@@ -206,6 +215,6 @@ def _described(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
-        return f"a dict with {', '.join(map(repr, value)) or 'nothing in it'}"
+        return f"a dict with {', '.join(map(repr, value))}" if value else "an empty dict"
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""What nodes take and give: their arguments, by OpDef and attributes."""
+"""Find the inputs and outputs of nodes from their OpDefs and attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from pesto_cli.errors import BadInputError, InfeasibleError
 class Argument:
     """One input or output tensor of a node.
 
-    name: of the OpDef's argument; a list argument is several tensors of one name.
-    dtype: the number in TensorFlow's `DataType`, never that of a reference; 0 where a function
-        body leaves it open.
+    name: the name of the OpDef's argument. A list argument is several tensors with one name.
+    dtype: a number of TensorFlow's `DataType`, never a reference type; 0 if a function body leaves
+        the type open.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Signature:
 
 
 class OpDefs:
-    """The op types that a graph may use: TensorFlow's, and the functions of its library."""
+    """The op types that a graph may use: those of TensorFlow and the functions of its library."""
 
     def __init__(self, library: Any) -> None:
         self.functions = {function.signature.name: function for function in library.function}
@@ -42,7 +42,7 @@ class OpDefs:
         """Return the OpDef of a NodeDef.
 
         Raises:
-            InfeasibleError: its type is unknown, so that no device can run it.
+            InfeasibleError: the type is unknown, so no device can run it.
         """
         if node.op not in self._op_defs:
             self._op_defs[node.op] = self._find(node)
@@ -63,7 +63,7 @@ class OpDefs:
         return self._signatures[key]
 
     def attribute(self, node: Any, name: str) -> Any:
-        """Return the AttrValue of a NodeDef, by default that of its OpDef, else None."""
+        """Return an AttrValue of a NodeDef, else the default in its OpDef, else None."""
         if name in node.attr:
             return node.attr[name]
         for attr in self.of(node).attr:
@@ -72,12 +72,12 @@ class OpDefs:
         return None
 
     def _sizes(self, node: Any, name: str) -> tuple[Any, ...] | None:
-        """Return an attribute that says how many tensors a node has, or of which types: numbers."""
+        """Return the numbers in an attribute with a count or types of tensors; None if open."""
         found = values(self.attribute(node, name))
         if found is not None and not all(isinstance(number, int) for number in found):
             raise BadInputError(
-                f"node {node.name!r} ({node.op}) has an attribute {name} of another kind than its "
-                "op has; a type of data, or a number, was expected: export the graph again."
+                f"node {node.name!r} ({node.op}) has an attribute {name} of the wrong kind; a data "
+                "type or a number was expected: export the graph again."
             )
         return found
 
@@ -89,14 +89,14 @@ class OpDefs:
         op_def = op_def_registry.get(node.op)
         if op_def is None:
             raise InfeasibleError(
-                f"op {node.name!r} is of type {node.op}, which this TensorFlow does not have, so "
+                f"op {node.name!r} has the type {node.op}, which this TensorFlow does not have, so "
                 "no device can run it; a registered type was expected: export the graph without it."
             )
         return op_def
 
 
 def values(attribute: Any) -> tuple[Any, ...] | None:
-    """Return what an AttrValue holds, a list's elements or the one value; None where it is open."""
+    """Return the elements of a list AttrValue, else its one value; None if open or missing."""
     if attribute is None:
         return None
     kind = attribute.WhichOneof("value")
@@ -118,7 +118,7 @@ def _argument_attributes(op_def: Any) -> tuple[str, ...]:
 
 
 def _arguments(op_def_arguments: Sequence[Any], attributes: dict[str, Any]) -> tuple[Argument, ...]:
-    """Expand list arguments: `number_attr` repeats one type, `type_list_attr` lists the types."""
+    """Expand list arguments: `number_attr` repeats one type, `type_list_attr` lists types."""
     expanded: list[Argument] = []
     for argument in op_def_arguments:
         if argument.type_list_attr:
@@ -132,7 +132,7 @@ def _arguments(op_def_arguments: Sequence[Any], attributes: dict[str, Any]) -> t
 
 
 def dtype_names(tensors: Sequence[Argument]) -> str:
-    """Return the types of some tensors as a message shows them."""
+    """Return the types of tensors as text for a message."""
 
     def name(tensor: Argument) -> str:
         dtype = data_type(tensor.dtype)
@@ -142,7 +142,7 @@ def dtype_names(tensors: Sequence[Argument]) -> str:
 
 
 def data_type(number: int) -> Any:
-    """Return TensorFlow's type with a number of `DataType`; None where there is none."""
+    """Return TensorFlow's type for a number of `DataType`; None if the number has no type."""
     from tensorflow.dtypes import as_dtype
 
     try:
@@ -155,7 +155,7 @@ def constant_value(node: Any) -> Any:
     """Return the numpy array of a Const node.
 
     Raises:
-        BadInputError: it is damaged.
+        BadInputError: the value is damaged.
     """
     from tensorflow import make_ndarray
 
@@ -163,22 +163,22 @@ def constant_value(node: Any) -> Any:
         return make_ndarray(node.attr["value"].tensor)
     except (TypeError, ValueError) as error:
         raise BadInputError(
-            f"the value of constant {node.name!r} is damaged ({error}); one as TensorFlow writes "
-            "it was expected: export the graph again."
+            f"the value of constant {node.name!r} is damaged ({error}); a tensor as TensorFlow "
+            "writes it was expected: export the graph again."
         ) from error
 
 
 def node_type(node: Any, attribute: str) -> Any:
-    """Return the type that an attribute of a NodeDef states.
+    """Return the data type in an attribute of a NodeDef.
 
     Raises:
-        BadInputError: it states none.
+        BadInputError: the attribute is missing or has no valid type.
     """
     number = node.attr[attribute].type if attribute in node.attr else 0
     dtype = data_type(number)
     if dtype is None:
         raise BadInputError(
             f"node {node.name!r} ({node.op}) has {number or 'nothing'} as its {attribute}, where a "
-            "type of data was expected: export the graph again."
+            "data type was expected: export the graph again."
         )
     return dtype

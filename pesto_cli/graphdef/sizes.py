@@ -1,4 +1,4 @@
-"""How large the tensors of a step are: by shape inference, or estimated where the data decides."""
+"""Compute the sizes of a step's tensors by shape inference; estimate those that depend on data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,17 @@ from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.tensor_arrays import Held, Shape, TensorArrays
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-# Bytes of an element that has no fixed size: TensorFlow's `tstring`, which holds up to 22
-# characters in place, and handles, which stand for data that stays where it is.
+# Bytes of an element without a fixed size: TensorFlow's `tstring`, which stores up to 22 characters
+# inside itself, and handles, which refer to data that is not transferred with them.
 BYTES_OF_HANDLES = {"string": 24, "resource": 8, "variant": 8}
-# Work space of cuDNN, empty in all but one of its modes; shape inference leaves it open.
+# Work space of cuDNN: empty in all modes but one, and unknown to shape inference.
 EMPTY_OUTPUTS = frozenset({("FusedBatchNormV3", 5)})
-# Ops that bring data into the step, beside those that take nothing.
+# Ops that bring data into the step, in addition to ops without inputs.
 SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
-# Ops whose values are the shape of what they take.
+# Ops whose output values are the shapes of their inputs.
 SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
-# Ops whose output comes out of what a handle stands for; no other input is as large as it is.
+# Ops whose output is read from the data behind a handle. The size of their other inputs says
+# nothing about it.
 READS_OF_HANDLES = frozenset(
     {
         *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
@@ -28,7 +29,7 @@ READS_OF_HANDLES = frozenset(
         "TensorListPopBack",
     }
 )
-# Ops whose output is as large as the values of these inputs say.
+# Ops for which the values of these inputs determine the size of the output.
 SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Fill", "Empty", "RandomUniform", "RandomUniformInt"), (0,)),
     **dict.fromkeys(("RandomStandardNormal", "TruncatedNormal"), (0,)),
@@ -44,17 +45,18 @@ SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
 class TensorSize:
     """Size of one output.
 
-    num_elements: exact, or an estimate, or None where nothing bounds an unknown dimension.
-    shape: None where the rank is unknown.
-    dtype: TensorFlow's name of it.
-    is_told: False where nothing tells the open dimensions, so that each counts as 1.
+    num_elements: exact, or an estimate; None if it cannot be estimated.
+    shape: None in place of an unknown dimension, or of the shape if the rank is unknown.
+    is_handle: whether the tensor has strings or handles, whose data is not part of the size.
+    is_known: False if there is no estimate of the open dimensions, so that each counts as 1.
+    dtype: TensorFlow's name of the type.
     """
 
     shape: Shape | None
     element_bytes: int
     is_handle: bool
     num_elements: int | None
-    is_told: bool = True
+    is_known: bool = True
     dtype: str | None = None
 
     @property
@@ -69,7 +71,7 @@ class TensorSize:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes, an unbounded dimension counted as 1."""
+        """The size in bytes; an open dimension counts as 1 if it could not be estimated."""
         elements = self.known_elements if self.num_elements is None else self.num_elements
         return elements * self.element_bytes
 
@@ -80,38 +82,39 @@ def tensor_sizes(
     """Return the sizes of every node's outputs; `order` is topological.
 
     Raises:
-        BadInputError: TensorFlow refuses the graph.
+        BadInputError: TensorFlow cannot import the graph.
     """
     sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
-    told: list[int | None] = [0] * len(nodes)
+    described: list[int | None] = [0] * len(nodes)
     graph = shapes_inferred(graph_def, nodes)
     arrays = TensorArrays(nodes)
     for index in order:
         node = nodes[index]
         outputs = graph.get_operation_by_name(node.name).outputs
-        taken = [
+        inputs = [
             sizes[source][output]
             for source, output in node.inputs
-            if output < len(sizes[source])  # Not yet known on a loop's way back.
+            if output < len(sizes[source])  # Unknown for a Merge's input from NextIteration.
         ]
-        told[index] = _told_by(node, taken, [told[source] for source, _ in node.inputs])
-        asked = [told[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
-        held = [_held(source) for source in taken]
+        of_inputs = [described[source] for source, _ in node.inputs]
+        described[index] = _described(node, inputs, of_inputs)
+        sizing = [described[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
+        held = [_held(source) for source in inputs]
         arrays.learn(index, held)
         read = arrays.read_by(index, held)
-        sizes[index] = tuple(_size(output, node.type, taken, asked, read) for output in outputs)
+        sizes[index] = tuple(_size(output, node.type, inputs, sizing, read) for output in outputs)
     return sizes
 
 
 def unbounded(node: Node, size: TensorSize) -> BadInputError:
-    """Return the error for an output of which nothing tells the size."""
+    """Return the error for an output whose size is neither known nor estimated."""
     found = "unknown" if size.shape is None else f"[{', '.join(map(_shown, size.shape))}]"
     if node.type in FED_TYPES:
         return BadInputError(dynamic_shape(node.name, found, size.shape or ()))
     return BadInputError(
-        f"op {node.name!r} ({node.type}) gives a tensor of shape {found}, where a static one was "
-        "expected: give it a static shape (a data set: batch with drop_remainder=True), or put a "
-        "placeholder in its place and export with --feed name=shape."
+        f"op {node.name!r} ({node.type}) outputs a tensor of shape {found}, where a static shape "
+        "was expected: set a static shape (of a data set: batch with drop_remainder=True), or "
+        "replace the op by a placeholder and export with --feed name=shape."
     )
 
 
@@ -124,11 +127,15 @@ def _held(size: TensorSize) -> Held | None:
 def _size(
     output: Any,
     op_type: str,
-    taken: Sequence[TensorSize],
-    asked: Sequence[int | None],
+    inputs: Sequence[TensorSize],
+    sizing: Sequence[int | None],
     read: Held | None,
 ) -> TensorSize:
-    """Size an output; `read` is what it takes out of a TensorArray, where that is known."""
+    """Return the size of an output.
+
+    inputs: sizes of the node's inputs. sizing: for the inputs in SIZING_INPUTS, see `_described`.
+    read: what a node reads from a TensorArray; None if it reads none, or the size is unknown.
+    """
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES
     dims = None if output.shape.rank is None else tuple(output.shape.as_list())
@@ -141,67 +148,73 @@ def _size(
     if read is not None:
         shape, num_elements = read
         return replace(size, shape=dims if shape is None else shape, num_elements=num_elements)
-    elements = _estimate(size, op_type, taken, asked)
-    is_told = op_type not in READS_OF_HANDLES and all(source.is_told for source in taken)
-    return replace(size, num_elements=elements, is_told=is_told)
+    elements = _estimate(size, op_type, inputs, sizing)
+    is_known = op_type not in READS_OF_HANDLES and all(source.is_known for source in inputs)
+    return replace(size, num_elements=elements, is_known=is_known)
 
 
-def _told_by(node: Node, taken: Sequence[TensorSize], told: Sequence[int | None]) -> int | None:
-    """Return the most elements of any tensor whose shape a node's values come from.
+def _described(
+    node: Node, inputs: Sequence[TensorSize], of_inputs: Sequence[int | None]
+) -> int | None:
+    """Return the number of elements of the tensor whose shape a node's values are derived from.
 
-    None where they come from data. `told`: the same of the inputs.
+    Of several tensors, the largest counts. 0 if the values are derived from constants, None if they
+    depend on data. of_inputs: the same number for each input of the node.
     """
     if node.type in SHAPE_TYPES:
-        told = [source.num_elements for source in taken]
+        of_inputs = [source.num_elements for source in inputs]
     elif node.type == "Const":
         return 0
     elif not node.inputs or any(part in node.type for part in SOURCE_TYPE_PARTS):
         return None
-    known = [elements for elements in told if elements is not None]
-    return max(known, default=0) if len(known) == len(told) else None
+    known = [elements for elements in of_inputs if elements is not None]
+    return max(known, default=0) if len(known) == len(of_inputs) else None
 
 
 def _estimate(
-    size: TensorSize, op_type: str, taken: Sequence[TensorSize], asked: Sequence[int | None]
+    size: TensorSize, op_type: str, inputs: Sequence[TensorSize], sizing: Sequence[int | None]
 ) -> int | None:
-    """Estimate the number of elements where the shape depends on the data (Unique, Where).
+    """Estimate the number of elements of an output whose shape depends on data (Unique, Where).
 
-    If no input's size is in doubt, the output is taken to be as large as the largest input. Else
-    the unknown dimensions come from those inputs, and are as large as they are there; only a
-    Reshape keeps the number of elements. An op that takes nothing but handles, or whose output
-    comes out of one (a stack, a list), counts with its known dimensions; one that brings data into
-    the step has no bound. Nor has one that is as large as data says (a Fill by a number that is
-    fed); where the shape of another tensor says so, it is as large as that (`asked`, see
-    `_told_by`).
+    - The output of a Reshape has as many elements as its input.
+    - If inputs have unknown dimensions, those of the output come from them: the largest product of
+      an input's unknown dimensions counts.
+    - If all inputs have static shapes, the output is as large as the largest of them, and of the
+      tensors whose shapes determine its size (`sizing`, see `_described`).
+    - An output that is read from the data behind a handle (a stack, a list), or whose op has only
+      handles as inputs, counts with its known dimensions.
+
+    There is no estimate (None) for an op that brings data into the step, for one with such an
+    input, or if data determines the size (a Fill with a fed size).
     """
-    data = [source for source in taken if not source.is_handle]
+    data = [source for source in inputs if not source.is_handle]
     if any(source.num_elements is None for source in data):
         return None
     if op_type in READS_OF_HANDLES:
         return size.known_elements
-    if not taken or any(part in op_type for part in SOURCE_TYPE_PARTS):
+    if not inputs or any(part in op_type for part in SOURCE_TYPE_PARTS):
         return None
     if op_type == "Reshape":
         return data[0].num_elements
     in_doubt = [source for source in data if not source.is_exact]
     if in_doubt:
         return size.known_elements * max(_unknown_part(source) for source in in_doubt)
-    if None in asked:
+    if None in sizing:
         return None
-    largest = [elements or 1 for elements in (*asked, *(source.num_elements for source in data))]
+    largest = [elements or 1 for elements in (*sizing, *(source.num_elements for source in data))]
     return max(size.known_elements, *largest, 1)
 
 
 def _unknown_part(size: TensorSize) -> int:
-    """Product of the unknown dimensions, by the estimate."""
+    """Return the product of the unknown dimensions, according to the estimate."""
     return -(-(size.num_elements or 0) // max(size.known_elements, 1))
 
 
 def shapes_inferred(graph_def: Any, nodes: Sequence[Node]) -> Any:
-    """Return a graph of the step's nodes, without what says where they run, with all shapes.
+    """Return a tf.Graph of the step's nodes, without devices and colocation, with inferred shapes.
 
     Raises:
-        BadInputError: TensorFlow refuses the graph.
+        BadInputError: TensorFlow cannot import the graph.
     """
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -217,8 +230,8 @@ def shapes_inferred(graph_def: Any, nodes: Sequence[Node]) -> Any:
             tf1.import_graph_def(step, name="")
     except (ValueError, tf.errors.OpError) as error:
         raise BadInputError(
-            f"TensorFlow refuses the graph ({error}); a graph that it can run was expected: export "
-            "the graph again."
+            f"TensorFlow cannot import the graph ({error}); a graph that it can run was expected: "
+            "export the graph again."
         ) from error
     return graph
 

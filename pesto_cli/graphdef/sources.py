@@ -1,4 +1,4 @@
-"""SOURCE of `pesto export`: what kind it is, and the graph it stands for."""
+"""Find out what the SOURCE of `pesto export` is, and read its graph."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +19,15 @@ ZOO = "zoo:"
 
 
 def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None) -> Any:
-    """Return the MetaGraphDef of a SOURCE: `zoo:NAME`, `script.py:function` or a graph's path.
+    """Return the MetaGraphDef of a SOURCE: `zoo:NAME`, `script.py:function` or a path.
 
     A path is that of a graph's file, a SavedModel, or TensorBoard's event file or log directory.
+    If the source itself names fetches, they are in collection `train_op`.
 
-    Fetches that the source itself names are in collection `train_op`. Raises BadInputError.
+    feeds: static shape of an input, by name. signature: which signature of a SavedModel to read.
+
+    Raises BadInputError for a source that does not exist or holds no graph, and for a `signature`
+    of any source but a SavedModel.
     """
     path = Path(source)
     script, colon, function = source.rpartition(":")
@@ -32,7 +36,7 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     if signature is not None and (is_zoo or is_script or is_recorded or path.is_file()):
         raise BadInputError(
             f"{source}: --signature {signature}: only a SavedModel directory has signatures."
-            " Leave it out, or name what to fetch: --fetch NAME"
+            " Leave the option out, or name the fetches: --fetch NAME"
         )
     if is_zoo:
         return zoo_step(source)
@@ -40,9 +44,9 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
         return script_graph(Path(script), function, feeds)
     if source.endswith(".py"):
         raise BadInputError(
-            f"{source}: a script alone, where script.py:function was expected. Name the function"
-            f" that builds the graph: {source}:build, or run the script up to its first training"
-            f" step and take the graph from there: pesto export {source} --capture"
+            f"{source}: a script without a function, where script.py:function was expected. Name"
+            f" the function that builds the graph: {source}:build, or run the script up to its"
+            f" first training step and capture the graph: pesto export {source} --capture"
         )
     if is_recorded:
         return event_graph(path, feeds)
@@ -50,14 +54,14 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
 
 
 def is_of_zoo(source: str) -> bool:
-    """Whether a SOURCE is a model of the zoo."""
+    """Return whether a SOURCE is a model of the zoo."""
     return source.lower().startswith(ZOO)
 
 
 def zoo_step(source: str) -> Any:
-    """Return the training step of a model of the zoo, as complete as `export` gives it.
+    """Return the training step of a model of the zoo, complete as `export` returns it.
 
-    It is completed where it is built, since TensorFlow takes long to import it once more.
+    It is completed in the graph where it was built: importing it again would take long.
     """
     tf = tensorflow()
     with tf.Graph().as_default() as graph:

@@ -1,7 +1,7 @@
-"""What a step is called with: the structure of specs that a script returns beside its step.
+"""Convert the specs that a script returns with its step to the arguments of the step.
 
-Structures are those of `tf.nest`. A leaf is a tf.TypeSpec, or an array or tensor, of which only
-shape and type count.
+Specs are a structure of `tf.nest`. A leaf is a tf.TypeSpec, or an array or tensor of which only
+shape and type are used.
 """
 
 import inspect
@@ -16,13 +16,13 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def fit_data(given: Any, what: str) -> Any:
-    """Return what `fit` would hand to a Keras model's `train_step`, as specs.
+    """Return the specs of the data that `fit` would pass to a Keras model's `train_step`.
 
-    given: a list holds the arguments of `fit` (`[x]`, `[x, y]` or `[x, y, sample_weight]`), packed
-        as by `keras.utils.pack_x_y_sample_weight`. A data set stands for its elements. Any other
-        structure is the data itself.
+    given: a list has the arguments of `fit` (`[x]`, `[x, y]` or `[x, y, sample_weight]`), and is
+        packed as by `keras.utils.pack_x_y_sample_weight`. Of a data set, the specs are those of its
+        elements. Any other structure is the data itself.
 
-    Raises BadInputError where a leaf is no spec.
+    Raises BadInputError when a leaf is not a spec.
     """
     tf = tensorflow()
     if isinstance(given, tf.data.Dataset):
@@ -31,23 +31,24 @@ def fit_data(given: Any, what: str) -> Any:
     for leaf in tf.nest.flatten(data):
         if not isinstance(leaf, tf.TypeSpec | None):
             raise BadInputError(
-                f"{what}: the data of the model holds {_shown(leaf)}, where a tf.TensorSpec was"
-                " expected: tf.TensorSpec([32, 10], tf.float32), or a tuple, list or dict of these."
+                f"{what}: the data of the model contains {_shown(leaf)}, where a tf.TensorSpec was"
+                " expected: tf.TensorSpec([32, 10], tf.float32), or a tuple, list or dict of them."
             )
     if not isinstance(given, list):
         return data
-    # A list of inputs alone stays wrapped: `train_step` would take it for inputs and targets.
+    # A single argument that is a list or tuple stays wrapped in a tuple: otherwise `train_step`
+    # would unpack it as inputs and targets.
     return data[0] if len(data) == 1 and not isinstance(data[0], list | tuple) else tuple(data)
 
 
 def call_arguments(function: Any, given: Any, what: str) -> Call:
-    """Return the arguments for which a tf.function is traced.
+    """Return the arguments with which to trace a tf.function.
 
-    given: a tuple or list holds the positional arguments, a dict those by keyword. Where the
-        function does not take these, the structure as a whole is its only argument. Leaves that
-        are neither specs nor arrays are passed as the Python values that they are.
+    given: a tuple or list has the positional arguments, a dict the keyword arguments. If they do
+        not fit the function, the whole structure is passed as its only argument. Leaves that are
+        neither specs nor arrays are passed unchanged, as Python values.
 
-    Raises BadInputError where the function takes neither.
+    Raises BadInputError when neither form fits the function.
     """
     signature = inspect.signature(function.python_function)
     specs = tensorflow().nest.map_structure(lambda leaf: _spec(leaf, what), given)
@@ -61,8 +62,9 @@ def call_arguments(function: Any, given: Any, what: str) -> Call:
         if _takes(signature, args, kwargs):
             return args, kwargs
     raise BadInputError(
-        f"{what}: the tf.function takes {signature}, but was given {_shown(given)}. Return with it"
-        " a spec for each argument: a tuple of tf.TensorSpec, or a dict by argument name."
+        f"{what}: the tf.function has the parameters {signature}, but its specs are"
+        f" {_shown(given)}. Return a spec for each argument with the function: a tuple of"
+        " tf.TensorSpec, or a dict by argument name."
     )
 
 
@@ -75,7 +77,7 @@ def _takes(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _spec(given: Any, what: str) -> Any:
-    """Return the spec of an array, a tensor or a symbolic tensor of Keras; else what is given."""
+    """Return the spec of an array, tensor or symbolic Keras tensor; other values unchanged."""
     tf = tensorflow()
     if isinstance(given, tf.TypeSpec) or not (hasattr(given, "shape") and hasattr(given, "dtype")):
         return given
@@ -87,14 +89,14 @@ def _spec(given: Any, what: str) -> Any:
         return tf.TensorSpec(given.shape, given.dtype, name=getattr(given, "name", None))
     except (TypeError, ValueError) as error:
         raise BadInputError(
-            f"{what}: {_shown(given)} has no shape and type of a tensor ({error}); a tf.TensorSpec"
-            " was expected."
+            f"{what}: {_shown(given)} does not have the shape and type of a tensor ({error}); a"
+            " tf.TensorSpec was expected."
         ) from error
 
 
 def _shown(given: Any) -> str:
     if isinstance(given, list | tuple):
-        return f"{len(given)} of them" if given else "none"
+        return f"a sequence of length {len(given)}" if given else "an empty sequence"
     if isinstance(given, Mapping):
-        return f"a dict with {', '.join(map(repr, given)) or 'nothing in it'}"
+        return f"a dict with {', '.join(map(repr, given))}" if given else "an empty dict"
     return f"{type(given).__name__} {given!r}"

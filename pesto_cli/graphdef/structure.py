@@ -1,6 +1,6 @@
-"""What must hold of a GraphDef before TensorFlow may see it.
+"""Check a GraphDef before TensorFlow imports it.
 
-TensorFlow's own import ends the process or gives an opaque message on some of these.
+For some of these errors, TensorFlow's import would end the process or raise an unclear message.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ VARIABLE_COLLECTIONS = (
     "metric_variables",
     "global_step",
 )
-"""Collections of VariableDef."""
+"""Collections whose elements are VariableDefs."""
 TEXTS = frozenset({"_class", "_kernel", "frame_name"})
-"""Attributes of nodes that are read as text."""
+"""Attributes of nodes that must be UTF-8 text."""
 MERGES = ("Merge", "RefMerge")
 NEXT_ITERATIONS = ("NextIteration", "RefNextIteration")
 
@@ -30,15 +30,15 @@ NEXT_ITERATIONS = ("NextIteration", "RefNextIteration")
 def check_structure(graph_def: Any, what: str) -> None:
     """Raise BadInputError when node names repeat, an input is missing or nodes form a cycle.
 
-    Also where functions call themselves, which TensorFlow inlines until the memory is full.
-    `what` names the graph in the message. A v1 while loop is no cycle: its way back leads from a
-    NextIteration to a Merge.
+    Raise it also for recursive functions, which TensorFlow would inline until memory is full.
+    `what` names the graph in the message. Edges from a NextIteration to a Merge do not count, so a
+    v1 while loop is not a cycle.
     """
     by_name = {node.name: node for node in graph_def.node}
     if len(by_name) != len(graph_def.node):
         raise BadInputError(
-            f"{what}: two nodes are named {_first_repeated(graph_def)!r}, where names must differ."
-            " Export the graph again."
+            f"{what}: two nodes are named {_first_repeated(graph_def)!r}, where unique names were"
+            " expected. Export the graph again."
         )
     for node in graph_def.node:
         for source in producers(node):
@@ -67,13 +67,13 @@ def _check_calls(library: Any, what: str) -> None:
         TopologicalSorter(calls).prepare()
     except CycleError as error:
         raise BadInputError(
-            f"{what}: function {error.args[1][0]!r} calls itself, maybe through others; a graph"
-            " without recursion was expected. Write it as a loop."
+            f"{what}: function {error.args[1][0]!r} calls itself, directly or through others; a"
+            " graph without recursion was expected. Replace the recursion by a loop."
         ) from None
 
 
 def called_functions(node: Any) -> Iterator[str]:
-    """Yield the names of the functions that a NodeDef calls: its type, and those in attributes."""
+    """Yield the names of the functions that a NodeDef may call: its type and its attributes."""
     yield node.op
     for attribute in node.attr.values():
         if attribute.HasField("func"):
@@ -82,9 +82,9 @@ def called_functions(node: Any) -> Iterator[str]:
 
 
 def check_contents(meta: Any, what: str) -> None:
-    """Raise BadInputError when texts or messages within a MetaGraphDef are damaged.
+    """Raise BadInputError when texts or nested messages in a MetaGraphDef are damaged.
 
-    Protocol buffers keep both as bytes, which nothing checks as a file is read.
+    A protocol buffer stores both as bytes fields, which are not checked when it is parsed.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -104,7 +104,7 @@ def check_contents(meta: Any, what: str) -> None:
 
 
 def variable_defs(meta: Any) -> Iterator[Any]:
-    """Yield the VariableDef of every variable that a MetaGraphDef has in its collections."""
+    """Yield the VariableDef of every variable in the collections of a MetaGraphDef."""
     from tensorflow.core.framework.variable_pb2 import VariableDef
 
     for key in VARIABLE_COLLECTIONS:
@@ -120,7 +120,7 @@ def _damaged(what: str, part: str, error: Exception) -> BadInputError:
 
 
 def cycle_text(names: Sequence[str]) -> str:
-    """Say of which nodes a cycle consists."""
+    """Return the text `2 nodes form a cycle (a -> b -> a)` for an error message."""
     nodes = "1 node forms" if len(names) == 1 else f"{len(names)} nodes form"
     shown = " -> ".join(names[:SHOWN_OF_A_CYCLE])
     more = " -> ..." if len(names) > SHOWN_OF_A_CYCLE else ""
@@ -128,15 +128,15 @@ def cycle_text(names: Sequence[str]) -> str:
 
 
 def producers(node: Any) -> Iterator[str]:
-    """Yield the names of the nodes that feed a NodeDef, by data or control edge."""
+    """Yield the names of the nodes that are data or control inputs of a NodeDef."""
     for name in node.input:
         yield name.lstrip("^").split(":")[0]
 
 
 def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
-    """Return `names` and every node that they need.
+    """Return `names` and the names of all nodes that they need.
 
-    Raises BadInputError when one of these is not in the graph.
+    Raises BadInputError when one of these nodes is not in the graph.
     """
     by_name = {node.name: node for node in graph_def.node}
     seen: set[str] = set()
@@ -147,7 +147,7 @@ def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
             seen.add(name)
             if name not in by_name:
                 raise BadInputError(
-                    f"node {name!r} is needed, but not in the graph; a complete one was expected:"
+                    f"node {name!r} is needed, but not in the graph; a complete graph was expected:"
                     " export it again."
                 )
             waiting.extend(producers(by_name[name]))
@@ -155,21 +155,21 @@ def ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
 
 
 def unused_name(graph_def: Any, name: str) -> str:
-    """Return a name for a new node: this one, or with the first number that makes it one."""
+    """Return a name for a new node: `name`, or if it is in use `name_1`, `name_2`, ..."""
     names = {node.name for node in graph_def.node}
     numbered = chain([name], (f"{name}_{number}" for number in count(1)))
     return next(each for each in numbered if each not in names)
 
 
-def leave_lost_company(node: Any, present: Collection[str]) -> None:
-    """Drop from a node's colocation constraints, in place, those on nodes that are not there."""
+def drop_missing_colocation(node: Any, present: Collection[str]) -> None:
+    """Remove a node's colocation constraints with nodes not in `present`, in place."""
     if "_class" in node.attr:
         companions = node.attr["_class"].list.s
         companions[:] = [c for c in companions if c.decode().removeprefix("loc:@") in present]
 
 
 def find_cycle(graph_def: Any) -> list[str]:
-    """Return the names along one cycle, in the direction of the edges; empty when there is none."""
+    """Return the names along one cycle, in the direction of the edges; empty if there is none."""
     inputs = _inputs_without_loop_backs(graph_def)
     consumers: dict[str, list[str]] = {name: [] for name in inputs}
     for name, sources in inputs.items():
@@ -200,7 +200,10 @@ def _inputs_without_loop_backs(graph_def: Any) -> dict[str, list[str]]:
 
 
 def _walk_back(inputs: dict[str, list[str]], stuck: Collection[str]) -> list[str]:
-    """Follow inputs among the `stuck` nodes, each of which has one, until a node comes again."""
+    """Return a cycle among the `stuck` nodes.
+
+    Each of these nodes has an input among them: follow inputs until a node occurs twice.
+    """
     path: dict[str, int] = {}
     name = next(iter(stuck))
     while name not in path:

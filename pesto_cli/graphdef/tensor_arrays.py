@@ -1,4 +1,7 @@
-"""What TensorArrays hold: elements as large as what is written, and gradients as large as these."""
+"""Infer the element sizes of TensorArrays from what is written to them.
+
+The elements of a gradient's array are as large as those of the forward array.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,19 +10,20 @@ from pesto_cli.graphdef.nodes import Node
 
 Shape = tuple[int | None, ...]
 Held = tuple[Shape | None, int]
-"""Static shape, if it is known, and number of elements."""
+"""Static shape, None if unknown, and number of elements of a tensor."""
 
-# Ops that write and read one element, and a stack of them; inputs: 1 indices, 2 value.
+# Ops that write and read one element, or a stack of elements; input 1 is the indices, 2 the value.
 WRITE, SCATTER = "TensorArrayWriteV3", "TensorArrayScatterV3"
 READ, GATHER = "TensorArrayReadV3", "TensorArrayGatherV3"
 
 
 @dataclass
 class TensorArrays:
-    """The elements of a step's TensorArrays, learnt node by node in topological order.
+    """The element sizes of a step's TensorArrays, collected node by node in topological order.
 
-    array_of: node index -> the TensorArrayV3 whose handle the node passes on; that of a gradient is
-        its forward array, whose elements are as large. elements: array -> one element.
+    array_of: node index -> index of the TensorArrayV3 whose handle the node forwards; for the array
+        of a gradient, the index of its forward array.
+    elements: index of a TensorArrayV3 -> size of one element.
     """
 
     nodes: Sequence[Node]
@@ -27,7 +31,7 @@ class TensorArrays:
     elements: dict[int, Held] = field(default_factory=dict)
 
     def learn(self, index: int, taken: Sequence[Held | None]) -> None:
-        """Take in a node; `taken` are its inputs, None where nothing bounds their size."""
+        """Process a node; `taken` are the sizes of its inputs, None if unknown."""
         node = self.nodes[index]
         if node.type == "TensorArrayV3":
             self.array_of[index] = index
@@ -40,7 +44,7 @@ class TensorArrays:
                 self.elements[array] = value if node.type == WRITE else _row(value, taken[1])
 
     def read_by(self, index: int, taken: Sequence[Held | None]) -> Held | None:
-        """What a node takes out of an array, where the node does so and what is there is known."""
+        """Return the size of what a node reads from an array; None if no read or size unknown."""
         node = self.nodes[index]
         if node.type not in (READ, GATHER):
             return None

@@ -1,4 +1,4 @@
-"""The one place that imports TensorFlow, so that it starts late and quietly."""
+"""Import TensorFlow only here, on first use and without its log messages."""
 
 import contextlib
 import logging
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def tensorflow() -> Any:
-    """Return the `tensorflow` module, imported on first use (seconds) and without its notices.
+    """Return the `tensorflow` module; import it on first use, which takes seconds.
 
-    Who imports TensorFlow first decides how loud it is: where a script has done so before pesto,
-    its log settings stay as they are. `TF_CPP_MIN_LOG_LEVEL` is respected where it is set.
+    Its log messages are turned off, unless a script has imported TensorFlow before pesto: then the
+    script's log settings stay. `TF_CPP_MIN_LOG_LEVEL` is respected if it is set.
     """
     if "tensorflow" not in sys.modules:
-        # Both bring a protobuf library of their own, and some of its symbols hold for the whole
-        # process: OR-Tools 9.15 crashes as it solves if TensorFlow 2.21 was first.
+        # OR-Tools and TensorFlow each contain a protobuf library, with symbols that are shared in
+        # the process: OR-Tools 9.15 crashes when it solves if TensorFlow 2.21 was imported first.
         from ortools.sat.python import cp_model  # noqa: F401
 
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,9 +31,10 @@ def tensorflow() -> Any:
 
 @contextlib.contextmanager
 def _stderr_shown_only_on_failure() -> Iterator[None]:
-    """Hold back what is written to file descriptor 2.
+    """Suppress output to file descriptor 2 within the context; write it out if an error is raised.
 
-    While its shared libraries load, TensorFlow writes to the descriptor itself and heeds no level.
+    While its shared libraries are loaded, TensorFlow writes to the file descriptor directly and
+    ignores log levels.
     """
     sys.stderr.flush()
     saved = os.dup(2)
@@ -41,7 +42,7 @@ def _stderr_shown_only_on_failure() -> Iterator[None]:
         os.dup2(held_back.fileno(), 2)
         try:
             yield
-        except Exception:  # not Ctrl-C, of which the user knows
+        except Exception:  # Not KeyboardInterrupt: then the output is of no interest.
             held_back.seek(0)
             os.write(saved, held_back.read())
             raise

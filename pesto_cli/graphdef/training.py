@@ -1,11 +1,11 @@
-"""Whether a step trains: whether what is fetched updates a variable."""
+"""Check whether a step trains, that is, whether its fetches update a variable."""
 
 import re
 from typing import Any
 
 from pesto_cli.graphdef.fetches import fetch_names, needed_protos, node_name
 
-# Types of ops that write a variable; those of optimisers apply gradients.
+# Types of ops with which optimisers apply gradients, and of all ops that write a variable.
 APPLYING = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 UPDATING = re.compile(
     rf"{APPLYING.pattern}|Assign\w*|\w*StridedSliceAssign|(Resource)?Scatter(?!Nd$)\w+"
@@ -13,9 +13,9 @@ UPDATING = re.compile(
 
 
 def untrained(meta: Any) -> str | None:
-    """Return a remark on a step that updates no variable, with what looks like the train op.
+    """Return a remark on a step that updates no variable, with the likely train op; else None.
 
-    None where something is updated, also in a function of the graph, whoever calls it.
+    An update in any function of the graph's library counts, whether or not the step calls it.
     """
     graph_def = meta.graph_def
     inner = (node for function in graph_def.library.function for node in function.node_def)
@@ -25,13 +25,13 @@ def untrained(meta: Any) -> str | None:
     found = _train_op(graph_def)
     remedy = f"--fetch {found}" if found else "--fetch NAME, or of a SavedModel another --signature"
     return (
-        "nothing is trained by these fetches: no variable is updated. For a training step, give "
-        f"its train op: {remedy}"
+        "these fetches train nothing: they update no variable. For a training step, name its "
+        f"train op: {remedy}"
     )
 
 
 def _train_op(graph_def: Any) -> str | None:
-    """Return an op that nothing takes and that an optimiser's ops lead to."""
+    """Return the name of an op without consumers that depends on an optimiser's ops, or None."""
     takers: dict[str, list[str]] = {}
     for node in graph_def.node:
         for name in node.input:

@@ -1,4 +1,4 @@
-"""The nodes of a step in topological order, and which of them come before which."""
+"""The nodes of a step in topological order, and the precedence between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ from pesto_cli.graphdef.signature import OpDefs, Signature
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """The nodes that the fetches of a MetaGraphDef need; order: indices, sources first.
+    """The nodes that the fetches of a MetaGraphDef need.
 
     table: all nodes of the graph.
+    order: node indices in topological order.
     """
 
     table: NodeTable
@@ -26,21 +27,24 @@ class Wiring:
 
     @cached_property
     def frames(self) -> Sequence[str | None]:
-        """`[num_nodes]`: the outermost while loop that a node is in."""
+        """`[num_nodes]`: the frame of the outermost while loop around each node, or None."""
         return outermost_frames(self.nodes, self.order)
 
     @cached_property
     def branches(self) -> Sequence[frozenset[Branch]]:
-        """`[num_nodes]`: the branches that must be taken for a node to run."""
+        """`[num_nodes]`: the branches that must be taken for each node to run."""
         in_frame = {index for index, frame in enumerate(self.frames) if frame is not None}
         return branches(self.nodes, self.order, in_frame)
 
     def signature(self, index: int) -> Signature:
-        """The tensors of a node."""
+        """Return the input and output tensors of a node."""
         return self.op_defs.signature(self.nodes[index].proto)
 
     def before(self, marks: Mapping[int, int]) -> list[int]:
-        """`[num_nodes]`: the bitwise or of the marks of all nodes from which a path leads here."""
+        """`[num_nodes]`: the bitwise or of the marks of all predecessors, direct or not.
+
+        marks: node index -> bits that mark the node.
+        """
         found = [0] * len(self.nodes)
         for index in self.order:
             for source in self.nodes[index].sources:
@@ -56,5 +60,5 @@ def wiring(meta: Any) -> Wiring:
 
 
 def marks(indices: Sequence[int]) -> dict[int, int]:
-    """Return a bit for each of some nodes."""
+    """Return a different bit for each of these nodes: {node index: bit}."""
     return {index: 1 << place for place, index in enumerate(dict.fromkeys(indices))}

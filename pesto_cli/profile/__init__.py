@@ -127,14 +127,14 @@ def _size_notes(step: StepGraph, graph: OpGraph, machine: Machine) -> Iterator[s
     Those that the data decides are told where they matter, those that nothing tells always.
     """
     is_measured = graph.tensor_bytes != step.graph.tensor_bytes
-    estimated = np.flatnonzero(step.estimated & ~step.untold & ~is_measured)
+    estimated = np.flatnonzero(step.estimated & ~step.size_unknown & ~is_measured)
     if graph.tensor_bytes[estimated].sum() > LEAST_SHARE * _large_bytes(graph, machine):
         yield (
             f"the data decides the size of {_tensors(len(estimated))}, estimated by what "
             f"{'it is' if len(estimated) == 1 else 'they are'} made from: "
             f"{_largest(graph, estimated)}; give measured sizes for more (--source csv:FILE)."
         )
-    untold = np.flatnonzero(step.untold & ~is_measured)
+    untold = np.flatnonzero(step.size_unknown & ~is_measured)
     if len(untold):
         yield (
             f"nothing in the graph tells the size of {_tensors(len(untold))}, and open dimensions "

@@ -1,4 +1,4 @@
-"""A training step from TensorBoard's event files: the graph that was recorded, made to run."""
+"""Read a training step from the graph in TensorBoard's event files, and make it runnable."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from pesto_cli.graphdef.structure import (
 from pesto_cli.printable import logger
 
 SHOWN_FETCHES = 8
-# A sink that needs one of these saves or restores.
+# A sink that depends on one of these saves or restores variables.
 _CHECKPOINT_TYPES = frozenset({"SaveV2", "RestoreV2", "SaveSlices", "Save", "Restore"})
-# What brings a value into a step: feeds, data sets, and reads of variables.
+# Ops that bring values into a step: feeds, data sets, and reads of variables.
 _DATA_TYPES = frozenset({*FED_TYPES, "ReadVariableOp", "ResourceGather", "IteratorGetNext"})
 _VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-# How TensorFlow names the outputs of a traced function, and the parts of a gradient.
+# Names that TensorFlow gives to the outputs of a traced function, and to the ops of gradients.
 _OUTPUT = re.compile(r"Identity(_\d+)?")
 _GRADIENT = re.compile(r"(.*/)?(gradients(_\d+)?|gradient_tape)/")
 
@@ -33,17 +33,18 @@ log = logger(__name__)
 
 
 def event_graph(path: Path, feeds: Mapping[str, Shape]) -> Any:
-    """Return the largest graph in an event file, or in those of a log directory.
+    """Return the largest graph in an event file, or in the event files of a log directory.
 
-    Fetches that it does not name are every sink: what nothing consumes, save what initialises,
-    saves or restores variables, and in a traced function what has no effect and is no output, which
-    TensorFlow does not run. Variables, of which such a function has the handles as placeholders,
-    become variables again, with values drawn at random; `feeds` gives the shapes of those that the
-    graph leaves open.
+    If the graph names no fetches, all sinks are fetched: the nodes without consumers, without those
+    that initialise, save or restore variables. In a traced function, a sink counts only if it has a
+    side effect or is an output, because TensorFlow does not run the others.
+
+    A traced function has placeholders for the handles of variables. They become variables again,
+    with random values; `feeds` gives their shapes, by name, if the graph leaves these open.
 
     Raises:
-        BadInputError: no graph is there, it uses a resource that is no variable, or a variable's
-            shape stays open.
+        BadInputError: there is no graph, it uses a resource that is not a variable, or the shape of
+            a variable is open.
     """
     largest = _largest(path)
     check_contents(largest, str(path))
@@ -59,14 +60,14 @@ def _largest(path: Path) -> Any:
     found = [meta for meta in found if meta.graph_def.node]
     if not found:
         raise BadInputError(
-            f"{path}: event files without a graph, or cut short before it; one written by"
+            f"{path}: event files without a graph, or truncated before it; a graph written by"
             " tf.summary.graph, tf.summary.trace_export or tf.compat.v1.summary.FileWriter was"
             " expected. Write the graph of the training step there."
         )
     largest = max(found, key=lambda meta: (_num_nodes(meta), len(meta.collection_def)))
     if any(_num_nodes(meta) != _num_nodes(largest) for meta in found):
         log.warning(
-            "%s: of %d graphs, the largest is taken, with %d nodes.",
+            "%s: has %d graphs; the largest one is exported, with %d nodes.",
             path,
             len(found),
             _num_nodes(largest),
@@ -80,11 +81,11 @@ def _num_nodes(meta: Any) -> int:
 
 
 def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
-    """Add an op that runs all sinks, the first fetch; outputs and losses are the others."""
+    """Set the fetches, in place: a new op that runs all sinks, then the outputs or the losses."""
     sinks = _sinks(meta.graph_def, outputs)
     if not sinks:
         raise BadInputError(
-            f"{what}: nothing in the graph computes anything; a training step was expected."
+            f"{what}: no op of the graph computes anything; a training step was expected."
         )
     train_op = unused_name(meta.graph_def, TRAIN_OP)
     run = dict.fromkeys([*sinks, *map(node_name, outputs)])
@@ -94,7 +95,7 @@ def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
     if len(sinks) > 1:
         shown = ", ".join([*sinks[:SHOWN_FETCHES], *(["..."] if sinks[SHOWN_FETCHES:] else [])])
         log.warning(
-            "%s: a step runs all %d nodes that nothing consumes: %s. Choose others with --fetch.",
+            "%s: a step runs all %d nodes without consumers: %s. Choose others with --fetch.",
             what,
             len(sinks),
             shown,
@@ -123,7 +124,7 @@ def _sinks(graph_def: Any, outputs: Sequence[str]) -> list[str]:
 
 
 def _is_of_a_step(sink: Any, nodes: Mapping[str, Any]) -> bool:
-    """Return whether a sink takes data or variables, and neither saves, restores nor only reads."""
+    """Return whether a sink depends on data or variables, and is no save, restore or mere read."""
     if _is_read(sink, nodes):
         return False
     takes_data, seen, waiting = False, {sink.name}, [sink.name]
@@ -139,7 +140,7 @@ def _is_of_a_step(sink: Any, nodes: Mapping[str, Any]) -> bool:
 
 
 def _is_read(node: Any, nodes: Mapping[str, Any]) -> bool:
-    """Return whether a node only gives the value of a variable, or of its handle."""
+    """Return whether a node only reads a variable, or forwards its handle."""
     if node.op not in ("ReadVariableOp", "Identity"):
         return False
     source = nodes[node_name(node.input[0])]
@@ -148,9 +149,9 @@ def _is_read(node: Any, nodes: Mapping[str, Any]) -> bool:
 
 
 def _is_loss(graph_def: Any, name: str) -> bool:
-    """Return whether a node gives one floating-point number, by the shape that was recorded.
+    """Return whether a node outputs one floating-point number, according to its recorded shape.
 
-    Gradients that nothing takes may be such numbers too.
+    Nodes of gradients do not count: a gradient without consumers may be such a number, too.
     """
     if _GRADIENT.match(name):
         return False

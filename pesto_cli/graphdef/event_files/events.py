@@ -1,7 +1,7 @@
-"""TensorBoard's event files (`events.out.tfevents...`): the graphs and run metadata in them.
+"""Read graphs and run metadata from TensorBoard's event files (`events.out.tfevents...`).
 
-A file is a row of records: length, its checksum, an `Event` protocol buffer, its checksum.
-Graphs come as
+A file is a sequence of records: length, its checksum, an `Event` protocol buffer, its checksum.
+An event holds a graph as
     `graph_def`         by TensorFlow 1's FileWriter, or by `tf.summary.graph`
     `meta_graph_def`    by TensorFlow 1's FileWriter, with collections if it has the default graph
     a summary           by `tf.summary.trace_export`: a RunMetadata with the graphs of all functions
@@ -18,20 +18,20 @@ from pesto_cli.files import check_input_size
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 _VERSION = b"brain.Event:"
-# The first record says the version, a few bytes into the file.
+# The first record has the version, a few bytes after the beginning of the file.
 _SNIFFED_BYTES = 64
 _FILES = "*tfevents*"
-# Of a record: its length with a checksum, and the checksum of what follows.
+# A record has a header, its length with a checksum, and ends with the checksum of its data.
 _HEADER_BYTES, _CHECKSUM_BYTES = 12, 4
 _TRACE_PLUGINS = "graph_run_metadata"
 HANDLE_SHAPES, HANDLE_TYPES = "_handle_shapes", "_handle_dtypes"
 HANDLE_ATTRIBUTES = {HANDLE_SHAPES, HANDLE_TYPES}
-"""Of an argument that is a handle: shape and type of the variable, as lists of one."""
+"""Attributes of an argument that is a handle: shape and type of the variable, lists of length 1."""
 
 
 def is_event_file(path: Path) -> bool:
-    """Return whether a file begins as TensorBoard's do."""
-    if not path.is_file():  # what is read from a pipe is gone
+    """Return whether a file begins like an event file of TensorBoard."""
+    if not path.is_file():  # Not from a pipe: reading would consume its data.
         return False
     try:
         with path.open("rb") as file:
@@ -41,19 +41,19 @@ def is_event_file(path: Path) -> bool:
 
 
 def is_event_data(data: bytes) -> bool:
-    """Return whether the content of a file begins as that of TensorBoard's."""
+    """Return whether the content of a file begins like that of an event file of TensorBoard."""
     return _VERSION in data[:_SNIFFED_BYTES]
 
 
 def event_files(path: Path) -> list[Path]:
-    """Return the event files at a path, which is one or a log directory."""
+    """Return the event files at a path: the file itself, or those in a log directory."""
     if path.is_dir():
         return sorted(file for file in path.rglob(_FILES) if is_event_file(file))
     return [path] if is_event_file(path) else []
 
 
 def graphs(path: Path) -> list[Any]:
-    """Return the graphs in an event file, as MetaGraphDefs; what is cut off is left out.
+    """Return the graphs in an event file as MetaGraphDefs; a truncated last record is ignored.
 
     Raises:
         BadInputError: the file cannot be read, or is damaged.
@@ -63,7 +63,7 @@ def graphs(path: Path) -> list[Any]:
 
 
 def run_metadata(path: Path) -> list[Any]:
-    """Return the RunMetadata of the steps that TensorFlow 1's FileWriter was given.
+    """Return the RunMetadata of the steps that TensorFlow 1's FileWriter has written.
 
     Raises:
         BadInputError: the file cannot be read, or is damaged.
@@ -106,7 +106,7 @@ def _graphs(event: Any) -> Iterator[Any]:
 
 
 def _with_handle_shapes(function: Any) -> Any:
-    """Return a function's graph as it was traced, with what TensorFlow later noted of handles."""
+    """Return a function's graph as traced, with handle attributes from the optimised graph."""
     optimized = {node.name: node.attr for node in function.post_optimization_graph.node}
     graph_def = function.pre_optimization_graph
     for node in graph_def.node:
@@ -124,7 +124,7 @@ def _traces(event: Any) -> Iterator[Any]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yield the records that are whole; TensorFlow's reader checks their sums."""
+    """Yield the complete records; TensorFlow's reader checks their checksums."""
     check_input_size(path, path.stat().st_size)
     tf = tensorflow()
     from tensorflow.python.lib.io._pywrap_record_io import RecordIterator
@@ -140,9 +140,9 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 def _num_whole_records(path: Path) -> int:
-    """Count the records that lie within the file, by their lengths.
+    """Return the number of records that lie completely within the file, by their lengths.
 
-    A length that no memory has room for would end the process, in TensorFlow's reader.
+    A length that exceeds the memory would end the process in TensorFlow's reader.
     """
     with path.open("rb") as file:
         num_bytes = file.seek(0, os.SEEK_END)
@@ -156,6 +156,6 @@ def _num_whole_records(path: Path) -> int:
 
 def _damaged(path: Path, error: Exception) -> BadInputError:
     return BadInputError(
-        f"{path} is a damaged event file ({error}); one by TensorFlow was expected: write or copy "
-        "it again."
+        f"{path} is a damaged event file ({error}); a file as TensorFlow writes it was expected: "
+        "write or copy it again."
     )

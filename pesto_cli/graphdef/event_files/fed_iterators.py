@@ -1,4 +1,4 @@
-"""What the iterators of a traced function give, fed in their place."""
+"""Replace the elements of a traced function's iterators by placeholders."""
 
 from typing import Any
 
@@ -9,9 +9,10 @@ _NEXT_ELEMENT = "IteratorGetNext"
 
 
 def feed_iterators(graph_def: Any) -> None:
-    """Put placeholders for the elements that captured iterators give, in place.
+    """Replace the ops that get elements from captured iterators by placeholders, in place.
 
-    The first has the name of the op that took them, and the others a number behind it.
+    The placeholder of the first element has the name of the replaced op; the others have a number
+    as suffix.
     """
     handle_of = handles(graph_def)
     taken = {node.name for node in graph_def.node}
@@ -27,7 +28,7 @@ def feed_iterators(graph_def: Any) -> None:
 
 
 def _feed_elements(graph_def: Any, taker: Any, taken: set[str]) -> dict[str, str]:
-    """Add the placeholders; return their names by the tensors they stand for."""
+    """Add the placeholders; return {tensor of the replaced op: name of its placeholder}."""
     names = {}
     types, shapes = taker.attr["output_types"].list.type, taker.attr["output_shapes"].list.shape
     for place, (dtype, shape) in enumerate(zip(types, shapes, strict=True)):

@@ -1,4 +1,4 @@
-"""Placeholders of handles: what a traced function captured, variables and iterators."""
+"""Find the placeholders of the handles (variables, iterators) that a traced function captured."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,10 @@ def is_handle_type(dtype: int) -> bool:
 
 
 def handles(graph_def: Any) -> Mapping[str, str]:
-    """Return the placeholder that each node with a captured handle has it from, itself included.
+    """Return for each node that outputs a captured handle the placeholder of this handle.
 
-    What inlines a function hands a handle on through Identities.
+    The nodes are the placeholders themselves, and the Identities that forward a handle: inlining a
+    function adds these.
     """
     nodes = {node.name: node for node in graph_def.node}
     found = {

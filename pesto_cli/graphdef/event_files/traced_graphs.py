@@ -1,8 +1,9 @@
-"""The graph of a traced function as TensorBoard has it, with variables in place of their handles.
+"""Put variables back into the graph of a traced function that TensorBoard recorded.
 
-The handles that a function captured are placeholders there. What they stand for is read off their
-consumers: the type of what is read or assigned, and its shape as far as TensorFlow infers it. A
-variable that takes its shape lets others infer theirs, so that goes on until nothing is new.
+There, the handles that the function captured are placeholders. Type and shape of a variable follow
+from the consumers of its handle: from the type of what is read or assigned, and from its shape as
+far as TensorFlow infers it. The shape of one variable may determine those of others, so inference
+is repeated until no shape changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,21 +19,25 @@ from pesto_cli.graphdef.fetches import Shape, forget_inferred_shapes
 from pesto_cli.graphdef.grappler import inline_functions
 from pesto_cli.graphdef.initial_values import add_initialisers, drawn_values
 from pesto_cli.graphdef.signature import OpDefs, data_type, node_type
-from pesto_cli.graphdef.structure import leave_lost_company
+from pesto_cli.graphdef.structure import drop_missing_colocation
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-# The ends of a function's graph once TensorFlow has instantiated it.
+# Types of the arguments and results of a function's graph once TensorFlow has instantiated it.
 _ARGUMENTS = frozenset({"_Arg", "_DeviceArg"})
 _RETURNS = frozenset({"_Retval", "_DeviceRetval"})
-# The first input that a functional op hands on to what it calls; 0 for the others.
+# The slot of the first input that a functional op passes to the functions that it calls; 0 for
+# types that are not listed.
 _PASSED_FROM = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
-# Rounds of inference, each of which lets at least one more variable know its shape.
+# Limit on rounds of shape inference; each round finds the shape of at least one more variable.
 _MAX_ROUNDS = 20
 
 
 @dataclass(frozen=True)
 class _Use:
-    """An input that takes a handle. is_inner: of a node in a function that the graph calls."""
+    """An input slot (`place`) of a node (`node`) that consumes a handle.
+
+    is_inner: whether the node is in a function that the graph calls.
+    """
 
     node: Any
     place: int
@@ -40,7 +45,10 @@ class _Use:
 
 
 def returned_tensors(meta: Any) -> tuple[Any, list[str]]:
-    """Return a copy with placeholders for a function's arguments, and the tensors it returns."""
+    """Return a copy with placeholders for a function's arguments, and the names of its outputs.
+
+    Outputs that are handles are left out.
+    """
     copy = type(meta)()
     copy.CopyFrom(meta)
     returns = [node for node in copy.graph_def.node if node.op in _RETURNS]
@@ -54,20 +62,23 @@ def returned_tensors(meta: Any) -> tuple[Any, list[str]]:
     for node in kept:
         if node.op in _ARGUMENTS:
             _become_placeholder(node)
-        leave_lost_company(node, names)
+        drop_missing_colocation(node, names)
     del copy.graph_def.node[:]
     copy.graph_def.node.extend(kept)
     return copy, [output if ":" in output else f"{output}:0" for output in outputs]
 
 
 def with_variables(meta: Any, shapes: Mapping[str, Shape], what: str) -> Any:
-    """Return the graph with variables for the placeholders of their handles, and initialisers.
+    """Return the graph with initialised variables in place of the placeholders of their handles.
 
-    shapes: of variables, by node, where the graph leaves them open. The values are drawn. What an
-    iterator would give is fed. A graph without such placeholders comes back as it is.
+    Initial values are random. Elements of captured iterators become placeholders that are fed. A
+    graph without captured handles is returned unchanged.
+
+    shapes: node name -> shape, for variables whose shape the graph leaves open.
+    what: names the graph in errors.
 
     Raises:
-        BadInputError: a handle is of something else, or the shape of a variable stays open.
+        BadInputError: a handle is that of another resource, or the shape of a variable is open.
     """
     if not handles(meta.graph_def):
         return meta
@@ -96,7 +107,7 @@ def _become_placeholder(node: Any) -> None:
 
 
 def _variables(graph_def: Any, given: Mapping[str, Shape], what: str) -> dict[str, Any]:
-    """Return a TensorSpec for each handle, by node."""
+    """Return the TensorSpec of each variable, by the node name of its handle."""
     tf = tensorflow()
     uses = _uses(graph_def)
     op_defs = OpDefs(graph_def.library)
@@ -123,15 +134,15 @@ def _check_static(shapes: Mapping[str, Any], what: str) -> None:
         name, shape = next(iter(unknown.items()))
         sizes = "any" if shape.rank is None else str([size or "?" for size in shape.as_list()])
         raise BadInputError(
-            f"{what}: the graph does not tell the shapes of {len(unknown)} of {len(shapes)}"
-            f" variables, where static ones were expected; that of {name!r} is {sizes}. Give them"
-            f" (--feed {name}=3,3,64,64), or record the graph with"
+            f"{what}: the graph does not state the shapes of {len(unknown)} of {len(shapes)}"
+            f" variables, where static shapes were expected; the shape of {name!r} is {sizes}. Give"
+            f" the shapes (--feed {name}=3,3,64,64), or record the graph with"
             " tf.summary.graph(concrete_function.graph), which keeps shapes."
         )
 
 
 def _uses(graph_def: Any) -> dict[str, list[_Use]]:
-    """Return the inputs that take each handle, those in functions that the graph calls too."""
+    """Return the uses of each handle by name, including those in functions that the graph calls."""
     functions = {function.signature.name: function for function in graph_def.library.function}
     handle_of = handles(graph_def)
     uses: dict[str, list[_Use]] = {name: [] for name in handle_of.values()}
@@ -144,7 +155,7 @@ def _uses(graph_def: Any) -> dict[str, list[_Use]]:
 
 
 def _within(use: _Use, functions: Mapping[str, Any]) -> Iterator[_Use]:
-    """Yield a use, or those in the functions that its node calls with the handle."""
+    """Yield a use; if its node calls functions, yield the uses inside these functions instead."""
     called = [
         function.name
         for attr in use.node.attr.values()
@@ -163,14 +174,14 @@ def _within(use: _Use, functions: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _noted_shape(attributes: Any, given: Shape | None) -> Any:
-    """Return the shape that was given or that TensorFlow noted, else an open one."""
+    """Return the shape that the user gave, else the one TensorFlow recorded, else any shape."""
     tf = tensorflow()
     noted = attributes[HANDLE_SHAPES].list.shape if HANDLE_SHAPES in attributes else ()
     return tf.TensorShape(noted[0] if given is None and noted else given)
 
 
 def _dtype(name: str, attributes: Any, uses: Sequence[_Use], what: str) -> Any:
-    """Return the type of a variable, as TensorFlow noted it or by what is done with it."""
+    """Return the data type of a variable, as TensorFlow recorded it, else according to its uses."""
     noted = attributes[HANDLE_TYPES].list.type if HANDLE_TYPES in attributes else ()
     if noted and (dtype := data_type(noted[0])) is not None:
         return dtype
@@ -183,14 +194,14 @@ def _dtype(name: str, attributes: Any, uses: Sequence[_Use], what: str) -> Any:
         if use.node.op.startswith(("ResourceApply", "ResourceSparseApply")):
             return node_type(use.node, "T")
     raise BadInputError(
-        f"{what}: {name!r} is a resource that {uses[0].node.name!r} ({uses[0].node.op}) takes,"
-        " where a variable was expected. Record a step without it, such as a lookup table or a"
-        " summary writer."
+        f"{what}: {name!r}, an input of {uses[0].node.name!r} ({uses[0].node.op}), is a resource"
+        " other than a variable, such as a lookup table or a summary writer; only variables were"
+        " expected. Record a step without it."
     )
 
 
 def _inferred(graph_def: Any, variables: Mapping[str, Any], what: str) -> Any:
-    """Return the graph with shapes inferred from what is known of the variables."""
+    """Return the graph as a tf.Graph with shapes inferred from the known types and shapes."""
     tf = tensorflow()
     known = type(graph_def)()
     known.CopyFrom(graph_def)
@@ -200,14 +211,14 @@ def _inferred(graph_def: Any, variables: Mapping[str, Any], what: str) -> Any:
             tf.compat.v1.import_graph_def(known, name="")
         except (ValueError, tf.errors.OpError) as error:
             raise BadInputError(
-                f"{what}: TensorFlow refuses the graph ({error}); one that it can run was expected:"
-                " record it again, or give the variables other shapes with --feed."
+                f"{what}: TensorFlow cannot import the graph ({error}); a graph that it can run was"
+                " expected: record it again, or give the variables other shapes with --feed."
             ) from error
     return graph
 
 
 def _place_variables(graph_def: Any, variables: Mapping[str, Any]) -> None:
-    """Turn placeholders into variables' handles, in place."""
+    """Convert placeholders to the handles of variables, in place."""
     for node in graph_def.node:
         if node.name in variables:
             spec = variables[node.name]
@@ -219,7 +230,7 @@ def _place_variables(graph_def: Any, variables: Mapping[str, Any]) -> None:
 
 
 def _shapes(uses: Sequence[_Use], graph: Any, op_defs: OpDefs) -> Iterator[Any]:
-    """Yield what is known of a variable's shape from each of its uses."""
+    """Yield the shape of a variable according to each of its uses; it may be partly open."""
     tf = tensorflow()
     for use in uses:
         node = use.node
@@ -243,12 +254,12 @@ def _shapes(uses: Sequence[_Use], graph: Any, op_defs: OpDefs) -> Iterator[Any]:
 
 
 def _is_slot(argument: str) -> bool:
-    """Return whether an optimiser's argument is as large as the gradient."""
+    """Return whether an optimiser's argument has the shape of the gradient."""
     return not argument.endswith("power")
 
 
 def _of_rows(shape: Any, index_rank: int | None) -> Any:
-    """Return the shape of a variable from some of its rows."""
+    """Return the shape of a variable from that of some of its rows; their number stays open."""
     tf = tensorflow()
     if shape.rank is None or index_rank is None:
         return tf.TensorShape(None)
@@ -261,7 +272,7 @@ def _merged(name: str, known: Any, found: Iterator[Any], what: str) -> Any:
             known = known.merge_with(shape)
         except ValueError:
             raise BadInputError(
-                f"{what}: variable {name!r} has the shape {known} in one place and {shape} in"
-                " another; the same was expected: give the right one with --feed, or record again."
+                f"{what}: variable {name!r} has the shape {known} in one use and {shape} in"
+                " another; one shape was expected: give it with --feed, or record the graph again."
             ) from None
     return known

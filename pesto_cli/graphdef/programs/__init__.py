@@ -1,1 +1,1 @@
-"""Programs in the style of TensorFlow 1, watched as they run."""
+"""Run programs in the style of TensorFlow 1 and observe their session runs."""

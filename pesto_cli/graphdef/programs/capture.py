@@ -1,8 +1,8 @@
-"""`pesto export SCRIPT --capture`: the graph of an unmodified program, at its first training step.
+"""`pesto export SCRIPT --capture`: get the graph of an unmodified program's training step.
 
-The program runs as it would alone, until one of its sessions is about to run a training step
-(`training_step` has the rule). That run says what the step fetches and what it is fed; it does not
-take place, and the program ends there.
+The program runs as it would without pesto, until one of its sessions is about to run a training
+step (see `training_step`). The fetches and feeds of this run are those of the step. The run itself
+does not take place, and the program ends there.
 """
 
 import threading
@@ -35,7 +35,8 @@ SHOWN_RUNS = 8
 class Captured:
     """A program's training step.
 
-    meta: as `export` gives it. feeds: placeholder, by node name -> the program's own array.
+    meta: the step in the form that `export` returns.
+    feeds: node name of a placeholder -> the array that the program fed.
     """
 
     meta: Any
@@ -50,14 +51,15 @@ def capture(
     optimize: bool = False,
     as_built: bool = False,
 ) -> Captured:
-    """Run the script at `path` with arguments up to its first training step, and return that.
+    """Run the script at `path` up to its first training step, and return this step.
 
-    fetches: names of ops (`train`) or tensors (`loss:0`): the step is the first run that computes
-        them all, and they are what is fetched, in place of what the run asks for.
-    optimize, as_built: as of `export`.
+    argv: the arguments of the script.
+    fetches: names of ops (`train`) or tensors (`loss:0`). If given, the step is the first run that
+        computes all of them, and they are fetched instead of the run's own fetches.
+    optimize, as_built: as in `export`.
 
-    Raises BadInputError when the script fails before that, runs no session, trains eagerly, or
-    makes no run that trains.
+    Raises BadInputError when the script fails before its first training step, runs no session,
+    trains eagerly, or has no training run.
     """
     recording = _Recording(path, tuple(fetches))
     with watched(recording.around), _no_eager_training(recording):
@@ -73,21 +75,21 @@ def capture(
         str(path),
         optimize=optimize,
         as_built=as_built,
-        whole_conditionals=True,  # as in a program that is placed as it runs
+        whole_conditionals=True,  # As in a live graph that is placed (see `apply.live`).
     )
     needed = feed_names(meta)
     return Captured(meta, {name: recording.step.feeds[name] for name in needed})
 
 
 def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
-    """Write what a step is fed, for `profile` and `run --feeds`: an array for each placeholder."""
+    """Write the arrays that a step is fed, one for each placeholder, for `profile` and `run`."""
     data = BytesIO()
     np.savez(data, **{name: _without_objects(value) for name, value in feeds.items()})
     atomic_write(path, data.getvalue())
 
 
 def _without_objects(value: Any) -> Any:
-    """Return an array of strings as one of bytes, which a file can hold; any other as it is."""
+    """Return an array of objects as one of bytes, which a file can hold; others unchanged."""
     if value.dtype != object:
         return value
     strings = [item.encode() if isinstance(item, str) else item for item in value.ravel()]
@@ -95,7 +97,7 @@ def _without_objects(value: Any) -> Any:
 
 
 class _Recording:
-    """What one program has run so far, and its training step once that has been found."""
+    """The runs of one program so far, and its training step once it is found."""
 
     def __init__(self, path: Path, fetches: tuple[str, ...]) -> None:
         self.step: Captured | None = None
@@ -105,7 +107,7 @@ class _Recording:
         self._lock = threading.Lock()
 
     def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
-        """Make a run, unless it is the training step, or that has been found."""
+        """Execute a run, unless it is the training step, or this has been found already."""
         with self._lock:
             if self.step is not None or self.failure is not None:
                 raise ProgramStopped
@@ -116,7 +118,7 @@ class _Recording:
         return proceed(run)
 
     def stop(self, failure: BadInputError) -> NoReturn:
-        """End the program with an error that it cannot handle."""
+        """Record an error and end the program, which cannot handle the error."""
         self.failure = failure
         raise ProgramStopped
 
@@ -133,9 +135,8 @@ class _Recording:
         more = f"; and {len(seen) - SHOWN_RUNS} others" if len(seen) > SHOWN_RUNS else ""
         return BadInputError(
             f"{self.path}: the script ended without"
-            f" {wanted if self._fetches else 'a run that changes trainable variables by training'}."
-            f" It ran: {'; '.join(seen[:SHOWN_RUNS])}{more}. Name what its training step runs:"
-            " --fetch NAME"
+            f" {wanted if self._fetches else 'a run that trains a trainable variable'}."
+            f" It ran: {'; '.join(seen[:SHOWN_RUNS])}{more}. Name the train op: --fetch NAME"
         )
 
     def _is_step(self, run: SessionRun) -> bool:
@@ -175,7 +176,7 @@ def _captured(
         what,
         data_shapes=batch_shapes(run, needed, proceed, what),
     )
-    # A Scaffold's own leaves out local variables, tables and iterators.
+    # An init op of a Scaffold does not cover local variables, tables and iterators.
     meta.collection_def.pop(INIT_OP, None)
     start = iterator_start(needed, earlier, what)
     hold_constants(meta, start.constants)
@@ -186,7 +187,7 @@ def _captured(
 
 @contextmanager
 def _no_eager_training(recording: _Recording) -> Iterator[None]:
-    """Stop a TF2 program as it starts to train, which no session would see."""
+    """Stop a TF2 program when it starts to train: no session run would show it."""
     tf = tensorflow()
     enter = tf.GradientTape.__enter__
 
@@ -207,6 +208,6 @@ def _no_eager_training(recording: _Recording) -> Iterator[None]:
 
 def _use_a_function(path: Path) -> str:
     return (
-        "Of a TF2 program, export a function that returns its compiled Keras model, or its"
+        "For a TF2 program, export a function that returns its compiled Keras model, or its"
         f" tf.function with the input specs: pesto export {path}:FUNCTION"
     )

@@ -1,4 +1,4 @@
-"""The data sets of a program's step: how large a batch is, and how its iterators begin."""
+"""Find the batch shapes of the data sets in a program's step, and how iterators are initialised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +14,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 @dataclass(frozen=True)
 class IteratorStart:
-    """What initialises the iterators of a step.
+    """The operations that initialise the iterators of a step.
 
-    operations: their names. constants: placeholder -> the array that they were given through it.
+    operations: names of these operations.
+    constants: name of a placeholder -> the array that it was fed when they ran.
     """
 
     operations: list[str] = field(default_factory=list)
@@ -26,9 +27,12 @@ class IteratorStart:
 def batch_shapes(
     run: SessionRun, needed: Mapping[str, Any], proceed: Proceed, what: str
 ) -> dict[str, list[tuple[int, ...]]]:
-    """Return, for each `GetNext` of a run whose shapes are open, those of one batch.
+    """Return the shapes of one batch, by name of each `GetNext` in a run that has open shapes.
 
-    That batch is drawn: for a program that is about to end. Raises BadInputError if there is none.
+    The batch is consumed, so use this only for a program that is about to end.
+
+    needed: the operations of the run, by name. what: names the program in errors. Raises
+    BadInputError if there is no batch.
     """
     tf = tensorflow()
     shapes = {}
@@ -39,7 +43,7 @@ def batch_shapes(
                 batch = proceed(SessionRun(run.session, [], list(operation.outputs), run.feeds))
             except tf.errors.OpError as error:
                 raise BadInputError(
-                    f"{what}: {name!r} gives no batch, of which the sizes were expected:"
+                    f"{what}: {name!r} has no batch left, but one was expected, to read its sizes:"
                     f" {error.message.splitlines()[0]}"
                 ) from error
             shapes[name] = [np.shape(part) for part in batch]
@@ -49,11 +53,11 @@ def batch_shapes(
 def iterator_start(
     needed: Mapping[str, Any], earlier: Sequence[SessionRun], what: str
 ) -> IteratorStart:
-    """Return how earlier runs have initialised the iterators of a step, the latest run of each.
+    """Return how earlier runs initialised the iterators of a step; the latest run counts.
 
-    needed: the operations of the step. what: names the program in errors.
+    needed: the operations of the step, by name. what: names the program in errors.
 
-    Raises BadInputError if they were given more data than a graph should hold.
+    Raises BadInputError if these runs were fed more than EMBEDDED_BYTES.
     """
     makers: dict[str, tuple[str, dict[str, Any]]] = {}
     for run in earlier:
@@ -69,13 +73,13 @@ def iterator_start(
         raise BadInputError(
             f"{what}: iterators are initialised with {num_bytes // 2**20} MiB fed through"
             f" {', '.join(map(repr, start.constants))}, where at most {EMBEDDED_BYTES // 2**20}"
-            " were expected, since the graph has to hold them. Read the data from files."
+            " were expected, because the graph stores this data. Read the data from files."
         )
     return start
 
 
 def hold_constants(meta: Any, constants: Mapping[str, Any]) -> None:
-    """Put arrays into a MetaGraphDef in place of the placeholders of these names."""
+    """Replace placeholders of a MetaGraphDef by constants, in place. constants: name -> array."""
     tf = tensorflow()
     for node in meta.graph_def.node:
         if node.name in constants:
@@ -86,7 +90,7 @@ def hold_constants(meta: Any, constants: Mapping[str, Any]) -> None:
 
 
 def _given(operation: Any, run: SessionRun) -> dict[str, Any]:
-    """What a run fed to what this operation needs, by name of the placeholder."""
+    """Return the arrays that a run fed to the placeholders that an operation needs, by name."""
     needs = needed_operations(replace(run, targets=[operation], fetches=[], feeds={}))
     given = {reference.deref().op.name: value for reference, value in run.feeds.items()}
     return {name: np.asarray(value) for name, value in given.items() if name in needs}

@@ -1,4 +1,4 @@
-"""A graph that a program has built and is about to run, as a MetaGraphDef of its training step."""
+"""Convert a graph that a program is about to run to a MetaGraphDef of its training step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,11 +24,13 @@ def live_step(
 ) -> Any:
     """Return a tf.Graph as a MetaGraphDef.
 
-    fetches: names of operations or tensors, kept in collection `train_op`.
-    feeds: node name -> shape of what it is fed, None to leave it as it is. What is no placeholder
-        becomes one.
-    data_shapes: node name -> shapes of what an iterator's `GetNext` gives.
+    fetches: names of operations or tensors, stored in collection `train_op`.
+    feeds: node name -> shape of its feed; None to leave the shape unchanged. A node that is not a
+        placeholder becomes one.
+    data_shapes: name of an iterator's `GetNext` -> shapes of its outputs.
     what: names the program in errors.
+
+    Raises BadInputError for a fed node with several outputs, and for a wrong shape.
     """
     tf1 = tensorflow().compat.v1
     with graph.as_default():
@@ -48,7 +50,7 @@ def live_step(
 
 
 def _make_placeholder(node: Any, operation: Any, what: str) -> None:
-    """Turn a node into a placeholder: what is fed replaces it, and all that only it needs."""
+    """Convert a node that is fed to a placeholder, in place; it needs its inputs no longer."""
     if len(operation.outputs) != 1:
         raise BadInputError(
             f"{what}: {node.name!r}, a {node.op} with {len(operation.outputs)} outputs, is fed,"

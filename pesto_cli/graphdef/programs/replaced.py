@@ -1,4 +1,4 @@
-"""Methods of TensorFlow's classes, replaced for a while: how an unmodified program is reached."""
+"""Replace methods of TensorFlow's classes for a while, to observe an unmodified program."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 @contextmanager
 def replaced(owner: type, **methods: Callable[..., Any]) -> Iterator[None]:
-    """Give a class other methods for as long as the context lasts."""
+    """Replace methods of a class, by name, until the context ends."""
     before = {name: getattr(owner, name) for name in methods}
     for name, method in methods.items():
         setattr(owner, name, method)

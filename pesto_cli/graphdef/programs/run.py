@@ -1,4 +1,4 @@
-"""A script run as a program: unmodified, as `__main__`, with arguments of its own."""
+"""Run a script as a program: unmodified, as `__main__`, with its own arguments."""
 
 import runpy
 import sys
@@ -11,10 +11,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 
 class ProgramStopped(SystemExit):
-    """Ends a program from within one of the calls that it makes.
+    """Exception that ends a program from inside a call that the program makes.
 
-    As by `sys.exit`: what it opened is closed, its handlers of errors do not see it, and its
-    threads end without a word.
+    It works like `sys.exit`: files are closed, `except Exception` does not catch it, and threads
+    end without a message.
     """
 
 
@@ -22,11 +22,11 @@ def run_program(path: Path, argv: Sequence[str]) -> None:
     """Run the script at `path` as `python path *argv` would, until it ends or is stopped.
 
     Raises:
-        BadInputError: there is no such script, or it fails; the line is named.
+        BadInputError: the script does not exist, or fails; the error names the line.
     """
     if not path.is_file():
         raise BadInputError(f"{path}: no such script. Check the path.")
-    tensorflow()  # Before the script does so, and louder.
+    tensorflow()  # Import it before the script does, so that it logs less.
     before = sys.argv, sys.path
     sys.argv, sys.path = [str(path), *argv], [str(path.parent.resolve()), *sys.path]
     try:
@@ -37,7 +37,7 @@ def run_program(path: Path, argv: Sequence[str]) -> None:
         if exit_.code:
             raise BadInputError(
                 f"{path}: the script ended with exit code {exit_.code}, where it was expected to"
-                f" run. Try it alone: python {' '.join([str(path), *argv])}"
+                f" run. Try it without pesto: python {' '.join([str(path), *argv])}"
             ) from exit_
     except PestoError:
         raise

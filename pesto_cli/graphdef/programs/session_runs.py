@@ -1,4 +1,4 @@
-"""What a program asks its v1 sessions to run, seen before they do."""
+"""Intercept the runs of a program's v1 sessions."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +14,11 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 @dataclass(frozen=True, eq=False)
 class SessionRun:
-    """One run, as TensorFlow has resolved it.
+    """One run of a session, with resolved names.
 
-    targets: operations to run. fetches: tensors to return. feeds: reference of a tensor (`ref()`)
-    -> numpy array.
+    targets: operations to run.
+    fetches: tensors to return.
+    feeds: reference of a tensor (`ref()`) -> numpy array.
     """
 
     session: Any
@@ -32,28 +33,29 @@ class SessionRun:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is run and fetched: names of operations, then of tensors."""
+        """The names of the operations to run, then of the tensors to return."""
         return tuple(item.name for item in (*self.targets, *self.fetches))
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """The same for two runs of one graph that differ in the values fed only."""
+        """A key that is equal for runs of one graph that differ only in the values of feeds."""
         return (id(self.graph), self.names, frozenset(self.feeds))
 
 
 Proceed = Callable[..., list[Any]]
-"""`proceed(run, traced=None)` makes a run, this or another one, and returns the fetched values.
-`traced`: a RunMetadata to be filled with a full trace."""
+"""`proceed(run, traced=None)` executes a run, the intercepted or another one, and returns the
+fetched values. `traced`: a RunMetadata to be filled with a full trace."""
 Around = Callable[[SessionRun, Proceed], list[Any]]
-"""What is called instead of every run."""
+"""The function that is called in place of every run."""
 
 
 @contextmanager
 def watched(around: Around) -> Iterator[None]:
-    """Have `around` called in place of every run of every v1 session, in whichever thread.
+    """Call `around` in place of every run of every v1 session, in all threads, within the context.
 
-    It sees `run`, what `make_callable` makes, and all that is built on either, such as the sessions
-    of tf.compat.v1.train. Partial runs raise BadInputError: what they run is known by and by only.
+    This covers `run`, the results of `make_callable`, and everything built on them, such as the
+    sessions of tf.compat.v1.train. Partial runs raise BadInputError, because their parts become
+    known only one after the other.
     """
     tensorflow()
     from tensorflow.python.client.session import BaseSession
@@ -87,19 +89,19 @@ def watched(around: Around) -> Iterator[None]:
 
 
 Waits = Mapping[str, Collection[str]]
-"""Control inputs: name of an operation -> names of those that it waits for."""
+"""Control inputs: name of an operation -> names of the operations that it waits for."""
 
 
 def needed_operations(run: SessionRun, without: Waits = MappingProxyType({})) -> dict[str, Any]:
-    """Return the operations that a run executes, by name: what is fed needs nothing.
+    """Return the operations that a run executes, by name; a fed tensor needs no operation.
 
-    without: control inputs to be left out of account.
+    without: control inputs to ignore.
     """
     return _needed([*run.targets, *_not_fed(run.fetches, run.feeds)], run.feeds, without)
 
 
 def computing(tensors: Sequence[Any], feeds: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the operations that compute some tensors, by name; what is fed needs none."""
+    """Return the operations that compute these tensors, by name; a fed tensor needs none."""
     return _needed(_not_fed(tensors, feeds), feeds, {})
 
 
@@ -123,8 +125,8 @@ def _not_fed(tensors: Sequence[Any], feeds: Mapping[Any, Any]) -> list[Any]:
 def _callable_by_run(
     self: Any, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
 ) -> Callable[..., Any]:
-    """Stand in for `BaseSession.make_callable`, whose fast way would pass unseen."""
-    del accept_options  # `run` always does.
+    """Replace `BaseSession.make_callable`, whose callables would bypass `_do_run`."""
+    del accept_options  # `run` always accepts options.
 
     def call(*values: Any, **options: Any) -> Any:
         return self.run(fetches, dict(zip(feed_list or (), values, strict=True)), **options)
@@ -135,7 +137,7 @@ def _callable_by_run(
 def _refused_partial_run(self: Any, fetches: Any, feeds: Any = None) -> None:
     del self, fetches, feeds
     raise BadInputError(
-        "the script runs its graph by Session.partial_run, piece by piece, where whole runs were"
+        "the script runs its graph in parts by Session.partial_run, where complete runs were"
         " expected: use Session.run."
     )
 
@@ -143,7 +145,10 @@ def _refused_partial_run(self: Any, fetches: Any, feeds: Any = None) -> None:
 def _with_trace(
     made: Callable[[Any, Any], list[Any]], options: Any, metadata: Any, traced: Any
 ) -> list[Any]:
-    """Make a run with a full trace; `options` and `metadata` are the program's, or None."""
+    """Execute a run with a full trace, which is added to `traced`.
+
+    options, metadata: those of the program, or None.
+    """
     from tensorflow.python.client import pywrap_tf_session as tf_session
 
     tf1 = tensorflow().compat.v1

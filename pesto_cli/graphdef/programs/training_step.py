@@ -1,16 +1,16 @@
-"""Which of a program's runs is a training step.
+"""Decide whether a run of a program is a training step.
 
 A run trains if it executes an operation that changes a trainable variable
 
-- as an optimiser's: of a type such as `ApplyAdam` or `ResourceApplyGradientDescent`, wherever the
-  gradient comes from; or
-- by assigning, adding or scattering a value that depends on the variable's own, or on data and a
-  trainable variable; or by adding one that depends on data.
+- as an optimiser does, by an op type such as `ApplyAdam` or `ResourceApplyGradientDescent`,
+  wherever the gradient comes from; or
+- by assigning, adding or scattering a value that depends on the variable's own value, or on data
+  and a trainable variable; or by adding a value that depends on data.
 
-Data is what is fed, or what a data set, queue or reader brings. So an initialiser does not train,
-whether its value is drawn, read from a checkpoint, fed, or another variable's; nor does a copy of
-one network to another, or the count of steps, which is not trainable. A functional conditional,
-loop or call counts as whatever it may execute.
+Data are feeds, and the outputs of data sets, queues and readers. So these do not train: an
+initialiser, whether its value is random, restored from a checkpoint, fed, or that of another
+variable; a copy of one network to another; and the step counter, which is not trainable. A
+functional conditional, loop or call has the types of all ops that it may execute.
 """
 
 import re
@@ -28,19 +28,19 @@ READING = re.compile(r"ReadVariableOp|ResourceGather\w*")
 DATA = re.compile(r"\w*(GetNext|Dequeue|Reader|PyFunc)\w*")
 
 VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# What hands a handle or a reference on.
+# Ops that forward the handle or the reference in their first input.
 PASSING = frozenset(
     {"Identity", "Switch", "Enter", "RefIdentity", "RefSwitch", "RefEnter", "Assign", "AssignAdd"}
 )
 
 
 def trains(run: SessionRun) -> bool:
-    """Whether a run is a training step."""
+    """Return whether a run is a training step."""
     return next(_updates(run), None) is not None
 
 
 def training_first(run: SessionRun) -> tuple[str, ...]:
-    """Return `run.names`, first those that make the run a training step."""
+    """Return `run.names`; the names that make the run a training step come first."""
     alone = [
         *(SessionRun(run.session, [target], [], run.feeds) for target in run.targets),
         *(SessionRun(run.session, [], [fetch], run.feeds) for fetch in run.fetches),
@@ -61,7 +61,11 @@ def _updates(run: SessionRun) -> Iterator[Any]:
 def _learns(
     operation: Any, variables: set[str], frozen: set[str], feeds: Mapping[Any, Any]
 ) -> bool:
-    """Whether an operation changes one of these variables as training does."""
+    """Return whether an operation changes one of these variables as training does.
+
+    variables: names of the trainable variables that it uses. frozen: names of variables that are
+    not trainable. feeds: those of the run.
+    """
     types = _types(operation)
     if _has(OPTIMISER, types):
         return True
@@ -78,7 +82,7 @@ def _learns(
 
 
 def _not_trainable(graph: Any) -> set[str]:
-    """Names of the variables that the graph's collections know, but not as trainable."""
+    """Return the names of the variables in the graph's collections that are not trainable."""
     tf1 = tensorflow().compat.v1
     keys = tf1.GraphKeys
     trainable = {variable.op.name for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
@@ -87,12 +91,12 @@ def _not_trainable(graph: Any) -> set[str]:
 
 
 def _variables(operation: Any) -> set[str]:
-    """Names of the variables of which an operation takes the handle or a reference."""
+    """Return the names of the variables whose handle or reference is an input of an operation."""
     return {name for name in map(_variable, operation.inputs) if name is not None}
 
 
 def _variable(tensor: Any) -> str | None:
-    """Name of the variable whose handle or reference a tensor is."""
+    """Return the name of the variable whose handle or reference a tensor is, or None."""
     refers = tensor.dtype == tensorflow().resource or tensor.dtype._is_ref_dtype
     source = tensor.op
     while refers and source.type in PASSING:
@@ -101,7 +105,7 @@ def _variable(tensor: Any) -> str | None:
 
 
 def _types(operation: Any) -> set[str]:
-    """Types of the operation and of all in the functions that it may call."""
+    """Return the types of an operation and of all operations in functions that it may call."""
     types = {operation.type}
     waiting = list(_functions(operation.node_def)) if _calls(operation) else []
     seen: set[str] = set()

@@ -1,8 +1,8 @@
-"""What a program repeats, or makes wait for nothing, is left out of its step at export.
+"""Remove repeated computations and needless waiting from a step at export.
 
-TensorFlow's own optimisers do so when a graph runs, but a placed graph runs without them. Every
-result stays the same to the last bit: the simplified step does in one of its possible orders what
-the step of the program does.
+TensorFlow's own optimisers do so when a graph runs, but a placed graph runs without them. All
+results stay the same to the last bit: the simplified step corresponds to one of the possible
+execution orders of the original step.
 """
 
 from collections.abc import Collection
@@ -16,11 +16,11 @@ from pesto_cli.graphdef.simplify.identities import bypass_identities
 def simplify(meta: Any, planned: Collection[str] | None = None) -> None:
     """Simplify the step of a MetaGraphDef, in place.
 
-    planned: names of the ops of a step that was simplified at export, to which this one is to be
-        made equal: what it has stays, and the rest is left out.
+    planned: op names of a step that was simplified at export. If given, the step is simplified to
+        the same ops: these stay, and only they replace others.
 
-    What is fetched stays. So do nodes that are left out, in the graph, where something outside the
-    step may name them; but the step does not need them.
+    Fetched nodes stay. Removed nodes remain in the graph, because something outside the step may
+    refer to them by name, but the step does not need them any more.
     """
     kept = {node_name(name) for name in fetch_names(meta)}.union(planned or ())
     bypass_identities(meta, kept)

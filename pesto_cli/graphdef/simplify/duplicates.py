@@ -1,16 +1,16 @@
-"""Nodes of a step that give what another one gives: one of them stands for all.
+"""Merge nodes of a step that compute the same outputs.
 
-TensorFlow's own optimisers merge these when they run, but not in a placed graph. Keras reads the
-count of steps once for every variable that it trains, and computes the same factors from each.
+TensorFlow's own optimisers merge duplicates, but they do not run on a placed graph. Keras reads the
+step counter once for every variable that it trains, and computes the same factors from each read.
 
-Merged are, where type, attributes, inputs and control inputs are the same,
+Nodes with equal type, attributes, inputs and control inputs are merged if they are
 
-- reads of one variable, if every write of it comes before all of them or after all of them, so
-  that no write can come between two of them; and
-- ops without state or side effects. Not those that are computed from constants alone: a copy on
-  each device that takes it is cheaper than a transfer.
+- reads of one variable, and every write of the variable comes before all of them or after all of
+  them, so that no write can come between two of them; or
+- ops without state or side effects. Ops that are computed from constants alone are not merged: a
+  copy on each device with a consumer is cheaper than a transfer.
 
-As two nodes with the same inputs have no path between them, merging closes no cycle.
+Merging creates no cycle: there is no path between two nodes with the same inputs.
 """
 
 import hashlib
@@ -39,15 +39,15 @@ NO_MEANING = frozenset(
         "_user_specified_name",
     }
 )
-"""Attributes that do not change what a node gives."""
+"""Attributes that do not change the outputs of a node."""
 
 
 def merge_duplicates(meta: Any, kept: Collection[str], *, planned: bool) -> None:
-    """Have the step of a MetaGraphDef take what duplicates give from one node each, in place.
+    """Merge the duplicates in the step of a MetaGraphDef, in place.
 
-    kept: names of nodes that stay. Without `planned`, nodes that the program has put on different
-        devices stay apart, too.
-    planned: only what is kept stands for others.
+    kept: names of nodes that are not removed.
+    planned: if true, only nodes in `kept` replace others. If false, any node may, and nodes that
+        the program has placed on different devices are not merged.
     """
     step = wiring(meta)
     chosen = _stand_ins(step, kept, planned=planned)
@@ -57,7 +57,7 @@ def merge_duplicates(meta: Any, kept: Collection[str], *, planned: bool) -> None
 
 
 def _stand_ins(step: Wiring, kept: Collection[str], *, planned: bool) -> dict[str, str]:
-    """Return the nodes to be dropped, and which one stands for each."""
+    """Return {name of a node to remove: name of the node that replaces it}."""
     chosen = {}
     for members in _classes(step, by_device=not planned):
         stay = [node for node in members if node.name in kept] or members[: not planned]
@@ -68,7 +68,7 @@ def _stand_ins(step: Wiring, kept: Collection[str], *, planned: bool) -> dict[st
 
 
 def _redirected(inputs: Iterable[str], chosen: Mapping[str, str]) -> list[str]:
-    """Return the inputs of a NodeDef from those that stand in, every control input once."""
+    """Return a NodeDef's inputs with removed nodes replaced; every control input occurs once."""
     found = []
     for text in inputs:
         control = "^" if text.startswith("^") else ""
@@ -79,7 +79,7 @@ def _redirected(inputs: Iterable[str], chosen: Mapping[str, str]) -> list[str]:
 
 
 def _classes(step: Wiring, *, by_device: bool) -> Iterator[list[Node]]:
-    """Yield the nodes that may be merged, two or more at a time, `Cast` before `Cast_1`."""
+    """Yield lists of two or more nodes that can be merged, shorter names first."""
     pure = [_is_pure(step, index) for index in range(len(step.nodes))]
     may = [pure[index] or node.type in READS for index, node in enumerate(step.nodes)]
     may = [each and frame is None for each, frame in zip(may, step.frames, strict=True)]
@@ -96,9 +96,10 @@ def _plainness(node: Node) -> tuple[int, str]:
 
 
 def _is_pure(step: Wiring, index: int) -> bool:
-    """Whether what a node gives depends on its inputs alone, and it does nothing else.
+    """Return whether a node's outputs depend only on its inputs, and it has no side effects.
 
-    What takes a reference depends on when it runs. Variants hold their users together.
+    False for a node with a reference as input or output, because its result depends on when it
+    runs. False for handles and variants, because merging their users would colocate these.
     """
     node, signature = step.nodes[index], step.signature(index)
     op_def = step.op_defs.of(node.proto)
@@ -114,10 +115,10 @@ def _is_pure(step: Wiring, index: int) -> bool:
 
 
 def _apart(step: Wiring, reads: Sequence[Sequence[int]]) -> set[int]:
-    """Return the reads between which a write may come.
+    """Return the indices of the reads that cannot be merged, because a write may come between them.
 
-    reads: nodes that are alike, row by row. A write comes between two of them unless, by the edges
-        of the graph, it comes before both or after both.
+    reads: lists of equal reads. A write may come between two of them unless the edges of the graph
+        put it before both or after both.
     """
     state_of = states(step)
     used = uses(step, state_of)
@@ -137,7 +138,10 @@ def _apart(step: Wiring, reads: Sequence[Sequence[int]]) -> set[int]:
 
 
 def _numbered(step: Wiring, may: Callable[[int], bool], by_device: bool) -> list[int]:
-    """`[num_nodes]`: the first node, sources first, that gives what a node gives."""
+    """`[num_nodes]`: for each node the first equal one in topological order, maybe itself.
+
+    may: whether the node of an index may be merged. by_device: keep different devices apart.
+    """
     first: dict[object, int] = {}
     number = list(range(len(step.nodes)))
     for index in filter(may, step.order):
@@ -150,7 +154,7 @@ def _numbered(step: Wiring, may: Callable[[int], bool], by_device: bool) -> list
 
 
 def _attributes(node: Node) -> bytes:
-    """A digest of the attributes: constants may be large."""
+    """Return a digest of the attributes, which is short even for large constants."""
     digest = hashlib.sha256()
     for name in sorted(node.proto.attr.keys() - NO_MEANING):
         value = node.proto.attr[name].SerializeToString(deterministic=True)
@@ -159,7 +163,7 @@ def _attributes(node: Node) -> bytes:
 
 
 def _members(number: Sequence[int]) -> list[list[int]]:
-    """Indices of the nodes of one number, where there are several."""
+    """Return lists of the node indices with an equal number, two or more each."""
     members = defaultdict(list)
     for index, first in enumerate(number):
         members[first].append(index)
@@ -167,7 +171,7 @@ def _members(number: Sequence[int]) -> list[list[int]]:
 
 
 def _of_constants(step: Wiring, pure: Sequence[bool]) -> set[int]:
-    """Nodes that can be computed from constants alone."""
+    """Return the indices of the nodes that are computed from constants alone."""
     found: set[int] = set()
     for index in step.order:
         if pure[index] and all(source in found for source, _ in step.nodes[index].inputs):

@@ -1,8 +1,9 @@
-"""IdentityN: what takes one of its outputs may take the input instead, and waits for no other.
+"""Bypass IdentityN nodes: connect the consumers of their outputs directly to their inputs.
 
-TensorFlow puts one around every function with a gradient of its own (`tf.custom_gradient`); Keras
-applies gradients in such a function. Each of its outputs waits for all of its inputs, on its one
-device, so all gradients would have to go there and back before the first variable is updated.
+TensorFlow adds an IdentityN to every function with a custom gradient (`tf.custom_gradient`), and
+Keras applies gradients in such a function. Each output of the node waits for all its inputs, on one
+device. So all gradients would have to be sent to this device and back before the first variable is
+updated.
 """
 
 from collections import defaultdict
@@ -17,13 +18,15 @@ TYPE = "IdentityN"
 
 
 def bypass_identities(meta: Any, kept: Collection[str]) -> None:
-    """Have the step of a MetaGraphDef do without IdentityN nodes, in place, save for those kept.
+    """Bypass the IdentityN nodes of a step, in place, except for those named in `kept`.
 
-    Where one is all that orders two uses of a variable, at least one of which may change it, a
-    control input takes its place. An IdentityN remains if it takes part in control edges, or if one
-    of its inputs may be skipped without the others. All remain if something that has an effect
-    would no longer run, or if such a control input would come from a branch that its node is not
-    in: a step that skips the branch would skip the node, too.
+    If an IdentityN alone orders two uses of a variable, and at least one of them may change it, a
+    control input replaces this order.
+
+    An IdentityN stays if it has control edges, or if its inputs do not all run in the same
+    branches. All of them stay if an op with a side effect would no longer run, or if a new control
+    input would come from a node in a branch, and its target is not in this branch: a step that
+    skips the branch would skip the target, too.
     """
     before = wiring(meta)
     inputs = {node.name: list(node.proto.input) for node in before.nodes}
@@ -43,7 +46,7 @@ def bypass_identities(meta: Any, kept: Collection[str]) -> None:
 
 
 def _origin(text: str, bypassed: Mapping[str, Sequence[str]]) -> str:
-    """What the input of a node stands for: the input of an IdentityN, maybe of another one."""
+    """Return the tensor that an input refers to once IdentityNs are bypassed, maybe several."""
     name, _, number = text.partition(":")
     while name in bypassed:
         text = bypassed[name][int(number or 0)]
@@ -52,7 +55,7 @@ def _origin(text: str, bypassed: Mapping[str, Sequence[str]]) -> str:
 
 
 def _unneeded(step: Wiring, kept: Collection[str]) -> Iterator[str]:
-    """Yield the names of the IdentityN nodes whose outputs are their inputs, and nothing else."""
+    """Yield the names of the IdentityN nodes that only forward their inputs."""
     ordering = {source for node in step.nodes for source in node.controls}
     for index, node in enumerate(step.nodes):
         if (
@@ -68,12 +71,15 @@ def _unneeded(step: Wiring, kept: Collection[str]) -> Iterator[str]:
 
 
 def _runs_with(step: Wiring, source: int, index: int) -> bool:
-    """Whether all outputs of one node are there in the very steps in which the other runs."""
+    """Return whether all outputs of `source` exist in exactly the steps in which `index` runs."""
     return step.nodes[source].type not in SWITCH and step.branches[source] == step.branches[index]
 
 
 def _may_wait(step: Wiring, waits_for: Mapping[str, Sequence[str]]) -> bool:
-    """Whether each node, by name, runs only in steps in which all that it waits for does."""
+    """Return whether each node runs only in steps in which all nodes that it waits for run.
+
+    waits_for: node name -> names of the nodes that it waits for.
+    """
     needed = dict(zip((node.name for node in step.nodes), step.branches, strict=True))
     return all(
         needed[source] <= needed[name] for name, sources in waits_for.items() for source in sources
@@ -81,16 +87,17 @@ def _may_wait(step: Wiring, waits_for: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _effects(step: Wiring) -> set[str]:
-    """Names of the nodes that may do more than give their outputs."""
+    """Return the names of the nodes that may have side effects."""
     without = READS | VARIABLES
     stateful = (node for node in step.nodes if step.op_defs.of(node.proto).is_stateful)
     return {node.name for node in stateful if node.type not in without}
 
 
 def _no_longer_awaited(before: Wiring, after: Wiring) -> Iterator[tuple[int, list[str]]]:
-    """Yield the nodes `after` that do not wait for all that they waited for and share state with.
+    """Yield (node of `after`, names of nodes that it no longer waits for, but has to).
 
-    Two uses of which neither changes the state need no order.
+    A node has to wait for another one if it did so in `before`, both use the same state, and at
+    least one of them may change it.
     """
     used = uses(before, states(before)).values()
     bit = marks([index for each in used for index in each.users])

@@ -1,4 +1,4 @@
-"""Which variables, and what other state, the nodes of a step read and write."""
+"""Find the variables and other state that the nodes of a step read and write."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,30 +12,30 @@ from pesto_cli.graphdef.wiring import Wiring
 READS = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 )
-"""Ops that change nothing, and whose outputs depend on their inputs and the variable's value."""
+"""Ops without side effects whose outputs depend only on their inputs and a variable's value."""
 VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 PASSING = frozenset({"Identity", "Switch", "Enter"})
-"""Hand the handle of their first input on."""
+"""Ops that forward the handle in their first input."""
 READ_ONLY = "_read_only_resource_inputs"
-"""Attribute of calls, loops and conditionals: which inputs their functions only read from."""
+"""Attribute of calls, loops and conditionals: the inputs that their functions only read."""
 
 State = tuple[str, str]
-"""A variable by container and name, by which TensorFlow tells variables apart; other state by the
-type and the name of the node that makes it."""
+"""Identifies state: (container, name) of a variable, as in TensorFlow, or (type, name) of the node
+that creates other state."""
 OUTSIDE: State = ("", "")
-"""What an op that takes no state may change: files, what is printed, generators of numbers."""
+"""State that an op without handles may change: files, printed output, random generators."""
 
 
 @dataclass(frozen=True)
 class Uses:
-    """Indices of the nodes that use one piece of state, and of those that may change it."""
+    """The indices of the nodes that use one piece of state, and of those that may change it."""
 
     users: Sequence[int]
     writers: Sequence[int]
 
 
 def states(wiring: Wiring) -> list[State | None]:
-    """`[num_nodes]`: the state to which a node gives a handle or reference; None if unknown."""
+    """`[num_nodes]`: the state whose handle or reference a node outputs; None if unknown."""
     found: list[State | None] = [None] * len(wiring.nodes)
     for index in wiring.order:
         node, takes = wiring.nodes[index], wiring.signature(index).inputs
@@ -50,9 +50,10 @@ def states(wiring: Wiring) -> list[State | None]:
 
 
 def uses(wiring: Wiring, state_of: Sequence[State | None]) -> Mapping[State, Uses]:
-    """Return who uses what; who takes a handle that may be any state's uses all state.
+    """Return the uses of each piece of state.
 
-    An op writes to whatever it takes a handle of, unless it is known to read only.
+    A node uses the state whose handle is its input; a node with a handle of unknown state uses all
+    state. It counts as a writer, unless it is known that it only reads.
     """
     users: dict[State, list[int]] = defaultdict(list)
     writers: dict[State, list[int]] = defaultdict(list)
@@ -74,7 +75,7 @@ def _holds(tensor: Argument) -> bool:
 def _used(
     wiring: Wiring, index: int, state_of: Sequence[State | None]
 ) -> list[tuple[State | None, bool]]:
-    """What a node uses, and whether it may write to it."""
+    """Return the state that a node uses (None if unknown), each with whether it may change it."""
     node, signature = wiring.nodes[index], wiring.signature(index)
     if node.type in PASSING and _holds(signature.outputs[0]):
         return []
