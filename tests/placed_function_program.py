@@ -17,7 +17,7 @@ import numpy as np
 from test_apply_in_tensorflow import dealt
 
 from pesto_cli.apply import PlacedFunction, place_function, placed_variables
-from pesto_cli.apply.control_inputs import line_of
+from pesto_cli.apply.control_inputs import ordered_ops
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef import grappler
@@ -107,7 +107,7 @@ def spans(placed: PlacedFunction) -> dict[str, tuple[int, int]]:
 def early(meta: Any, chosen: PlacementFile, placed: PlacedFunction) -> dict[str, Any]:
     """How many ops of the order ran, and which before one of lower rank on their device ended."""
     step, ran = read_step(meta), spans(placed)
-    line = line_of(meta, step)
+    line = ordered_ops(meta, step)
     branch_of = {step.graph.names[op]: int(line.branch[op]) for op in np.flatnonzero(line.waits)}
     ended: dict[tuple[int, int], int] = defaultdict(int)
     seen, too_early = 0, []

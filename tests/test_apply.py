@@ -296,7 +296,7 @@ def test_a_split_colocation_group_is_refused(meta: Any) -> None:
 
 
 def test_an_op_without_a_kernel_where_it_is_put_is_refused(meta: Any) -> None:
-    with pytest.raises(BadInputError, match=r"'text' .AsString. is to run on /device:GPU:0"):
+    with pytest.raises(BadInputError, match=r"'text' .AsString. is placed on /device:GPU:0"):
         apply(meta, in_graph_order(meta, {**ON_GPUS, "text": "GPU:0"}))
 
 
@@ -320,11 +320,11 @@ def test_devices_of_a_cluster_need_no_mapping() -> None:
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        ("GPU:0=CPU:0,GPU:2=CPU:0", "'GPU:2' is no device of the placement"),
+        ("GPU:0=CPU:0,GPU:2=CPU:0", "'GPU:2' is not a device of the placement"),
         ("GPU:0=/device:CPU:0,CPU:0=CPU:0", "GPU:1 has ops, but is not mapped"),
         ("GPU:0", "PLANNED=TENSORFLOW was expected"),
         ("GPU:0=CPU:0,GPU:0=CPU:1", "GPU:0 is mapped twice"),
-        ("GPU:0=first,GPU:1=CPU:0,CPU:0=CPU:0", "'GPU:0' would be TensorFlow's 'first'"),
+        ("GPU:0=first,GPU:1=CPU:0,CPU:0=CPU:0", "'GPU:0' is mapped to 'first'"),
     ],
 )
 def test_a_device_mapping_that_does_not_fit_is_refused(

@@ -285,7 +285,7 @@ def test_of_several_graphs_the_largest_is_taken(tmp_path, logs, v1_logs, caplog)
     for folder in (logs / "graph", v1_logs / "known"):
         shutil.copy(only_file(folder), tmp_path / f"{folder.name}.tfevents")
     assert fetch_names(export(str(tmp_path))) == ("train",)
-    assert "the largest is taken" in caplog.text
+    assert "the largest one is exported" in caplog.text
 
 
 def test_a_file_cut_before_its_graph_or_without_one_is_refused(tmp_path, v1_logs):

@@ -188,7 +188,7 @@ def test_what_is_fed_may_be_no_placeholder_and_have_another_batch_size(
         ("wider", "train/update_w.* of another type, or with other inputs or sizes"),
         ("deeper", "'Tanh'.* only in this graph"),
         ("function", "'PartitionedCall'.* a call of a tf.function"),
-        ("late", "'w'.* in use by a session already"),
+        ("late", "'w'.* already used by a session"),
         ("idle", "did not run the step"),
     ],
 )

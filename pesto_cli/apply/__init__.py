@@ -1,10 +1,10 @@
-"""Placements written back into the graphs that they are of.
+"""Apply placements to the graphs that they were computed for.
 
     meta = read_meta_graph("rnnlm.meta")
     changes = planned_changes(meta, read_placement(Path("rnnlm.placement.json")))
     write_meta_graph("rnnlm.placed.meta", with_changes(meta, changes))
 
-and, where the placed graph runs:
+and to run the placed graph:
 
     with tf.compat.v1.Session(config=session_config()) as session: ...
 """

@@ -1,4 +1,4 @@
-"""`_class` attributes, by which a library asks that nodes share a device, in a placed graph."""
+"""Find the `_class` attributes (colocation requests of a library) that contradict a placement."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,13 @@ from pesto_cli.graphdef.wiring import Wiring
 
 
 def classes_to_drop(step: Wiring, device: Mapping[str, str]) -> frozenset[str]:
-    """Names of the nodes of the graph whose `_class` attribute the placed graph does without.
+    """Return the names of the nodes whose `_class` attribute is removed in the placed graph.
 
-    device: TensorFlow's, of every node of the step.
+    These are all nodes of the step, because they have a device now, and each node outside the step
+    whose attribute would put nodes of two devices into one colocation group. Nodes that share a
+    variable are in one group, too.
 
-    Nodes that share a variable, and nodes that a `_class` joins, have one device between them.
+    device: node name -> TensorFlow device, for every node of the step.
     """
     nodes = step.table.needed(step.table.position)
     index_of = {node.name: index for index, node in enumerate(nodes)}
@@ -36,7 +38,10 @@ def classes_to_drop(step: Wiring, device: Mapping[str, str]) -> frozenset[str]:
 
 
 def _colocated_with(node: Node, index_of: Mapping[str, int]) -> list[int]:
-    """Indices of the nodes that a `_class` attribute names, or of none there are the node's own."""
+    """Return the indices of the nodes that a `_class` attribute names.
+
+    For a name that is not in the graph, return the index of the node itself.
+    """
     if "_class" not in node.proto.attr:
         return []
     names = (entry.removeprefix(b"loc:@").decode() for entry in node.proto.attr["_class"].list.s)

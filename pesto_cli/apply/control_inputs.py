@@ -1,4 +1,4 @@
-"""The order of a placement as control inputs of nodes."""
+"""Express the execution order of a placement as control inputs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,21 +21,22 @@ from pesto_cli.graphdef.read import StepGraph
 
 
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
-    """The nodes that each node must wait for, by name, beyond what the graph demands.
+    """Return the control inputs to add to each node: node name -> names of nodes to wait for.
 
-    Each device runs its ops one after the other, by rank, save for those outside the `Line`.
+    With them, each device runs its ops one after the other, by rank. The exceptions are ops that
+    are not subject to order constraints, see `OrderedOps`.
 
     Raises:
         BadInputError: the order contradicts the graph.
     """
-    nodes, line = step.wiring.nodes, line_of(meta, step)
+    nodes, ordered = step.wiring.nodes, ordered_ops(meta, step)
     edges = order_edges(
         step.graph,
         placement,
-        waits=line.waits,
-        awaited=line.awaited,
+        waits=ordered.waits,
+        awaited=ordered.awaited,
         enforced=_enforced(step),
-        branch=line.branch,
+        branch=ordered.branch,
     )
     added: dict[str, list[str]] = defaultdict(list)
     for before, after in edges.tolist():
@@ -45,16 +46,17 @@ def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
-    """Which ops stand in the line of their device.
+class OrderedOps:
+    """The ops that are subject to the order constraints of their device.
 
-    waits: `[num_ops]`, whether the order may hold an op back. Not feeds and returns of fetches;
-        nor handles of variables, and whatever else is also run alone, to initialise, save or read
-        a variable.
-    awaited: `[num_ops]`, whether later ops may be made to wait for it. Not what is in one branch
-        of a conditional: what waits for a node that is skipped is skipped too.
-    branch: `[num_ops]`, a number from 1 on for ops that run in the same steps, as they need the
-        same branches: these may be made to wait for each other. 0 for all others.
+    waits: `[num_ops]`, whether the op may have to wait for earlier ops of its device. False for
+        feeds, returns of fetches, handles of variables, and for ops that also run without the step,
+        to initialise, save or read a variable.
+    awaited: `[num_ops]`, whether later ops of the device may have to wait for the op. False also
+        for an op in a branch of a conditional: a node that waits for a skipped node is skipped,
+        too.
+    branch: `[num_ops]`, a number from 1 on, equal for ops that need the same branches, and so run
+        in the same steps: they may have to wait for each other. 0 for all other ops.
     """
 
     waits: BoolArray
@@ -62,17 +64,17 @@ class Line:
     branch: IntArray
 
 
-def line_of(meta: Any, step: StepGraph) -> Line:
-    """Which ops of a step take part in the order of their devices."""
+def ordered_ops(meta: Any, step: StepGraph) -> OrderedOps:
+    """Return the ops of a step that are subject to the order constraints of their devices."""
     waits = _with_any(step, lambda _: True) & ~_free(step, meta)
     needed = _branches(step)
     number = {branch: index for index, branch in enumerate(dict.fromkeys([frozenset(), *needed]))}
     of_op = np.array([number[branch] for branch in needed], dtype=np.int64)
-    return Line(waits, waits & (of_op == 0), np.where(waits & ~_is_loop(step), of_op, 0))
+    return OrderedOps(waits, waits & (of_op == 0), np.where(waits & ~_is_loop(step), of_op, 0))
 
 
 def _with_any(step: StepGraph, fits: Callable[[Node], bool]) -> BoolArray:
-    """`[num_ops]`: whether one of an op's nodes fits."""
+    """`[num_ops]`: whether `fits` is true for one of an op's nodes."""
     fitting = [fits(node) for node in step.wiring.nodes]
     return np.array([any(fitting[index] for index in row) for row in step.members], dtype=bool)
 
@@ -82,9 +84,9 @@ def _is_loop(step: StepGraph) -> BoolArray:
 
 
 def _free(step: StepGraph, meta: Any) -> BoolArray:
-    """`[num_ops]`: feeds, handles of state, and what is run without the rest of the step."""
+    """`[num_ops]`: whether the op is a feed or a handle, or also runs without the step."""
     alone, op_defs = run_alone(meta, step.wiring.table), step.wiring.op_defs
-    # With a default, it is no op either where it is fed.
+    # A placeholder with default is not executed either if it is fed.
     fed = FEED_TYPES | {"PlaceholderWithDefault"}
 
     def is_handle(node: Node) -> bool:
@@ -96,16 +98,17 @@ def _free(step: StepGraph, meta: Any) -> BoolArray:
 
 
 def _branches(step: StepGraph) -> list[frozenset[Branch]]:
-    """`[num_ops]`: the branches that must be taken for all of an op to run."""
+    """`[num_ops]`: the branches that must be taken for all nodes of an op to run."""
     needed = step.wiring.branches
     return [frozenset[Branch]().union(*(needed[index] for index in row)) for row in step.members]
 
 
 def _enforced(step: StepGraph) -> BoolArray:
-    """`[num_edges]`: whether the first op always ends before any of the second starts.
+    """`[num_edges]`: whether the first op always ends before any node of the second one starts.
 
-    A loop starts on the first of its inputs, and gives its first result before its end; a Merge
-    waits for one of its inputs.
+    It need not end before if one of them is a loop, or the second is a Merge: a loop starts when
+    its first input is ready, it outputs its first result before it ends, and a Merge waits for only
+    one of its inputs.
     """
     is_loop, is_merge = _is_loop(step), _with_any(step, lambda node: node.type in MERGE)
     before, after = step.graph.edges.T

@@ -1,4 +1,4 @@
-"""Whether the devices that nodes are put on exist."""
+"""Check that the devices of a placement exist."""
 
 from collections.abc import Collection
 
@@ -6,17 +6,17 @@ from pesto_cli.errors import BadInputError
 
 
 def is_of(full: str, name: str) -> bool:
-    """Whether a device's full name is one that `name` stands for, which may leave parts open."""
+    """Return whether a full device name matches `name`, which may leave parts out."""
     return set(_parts(name)) <= set(_parts(full))
 
 
-def check_devices(used: Collection[str], there: Collection[str], what: str) -> None:
-    """Raise BadInputError if one of the devices used is not there; `what` begins the message."""
+def check_devices(used: Collection[str], existing: Collection[str], what: str) -> None:
+    """Raise BadInputError if one of the devices used does not exist; `what` begins the message."""
     for name in used:
-        if not any(is_of(device, name) for device in there):
+        if not any(is_of(device, name) for device in existing):
             raise BadInputError(
-                f"{what}: the placement uses {name}, where one of {', '.join(there)} was expected:"
-                " map the planned devices to these."
+                f"{what}: the placement uses {name}, where one of {', '.join(existing)} was"
+                " expected: map the planned devices to these."
             )
 
 

@@ -1,4 +1,4 @@
-"""From the devices of a plan to those of TensorFlow."""
+"""Map the devices of a placement to those of TensorFlow."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ _TENSORFLOW = re.compile(r"(/job:\w+)?(/replica:\d+)?(/task:\d+)?/device:[A-Z_]+
 
 
 def parse_devices(text: str) -> dict[str, str]:
-    """Parse `GPU:0=/device:CPU:0,GPU:1=/device:CPU:1`: planned devices and those at hand.
+    """Return {planned device: TensorFlow device} from `GPU:0=/device:CPU:0,GPU:1=/device:CPU:1`.
 
-    An empty text maps none.
+    An empty text results in an empty mapping.
 
     Raises:
-        BadInputError: an entry is not of that form, or maps a device again.
+        BadInputError: an entry is not of this form, or a device is mapped twice.
     """
     mapping: dict[str, str] = {}
     for entry in text.split(",") if text.strip() else ():
@@ -26,7 +26,9 @@ def parse_devices(text: str) -> dict[str, str]:
                 "GPU:0=/device:CPU:0,GPU:1=/device:CPU:1."
             )
         if planned in mapping:
-            raise BadInputError(f"device mapping: {planned} is mapped twice; drop one of them.")
+            raise BadInputError(
+                f"device mapping: {planned} is mapped twice; remove one of the entries."
+            )
         mapping[planned] = at_hand
     return mapping
 
@@ -34,19 +36,23 @@ def parse_devices(text: str) -> dict[str, str]:
 def tensorflow_devices(
     planned: Sequence[str], used: set[int], devices: Mapping[str, str]
 ) -> dict[int, str]:
-    """TensorFlow's name for every planned device that is used, by its index.
+    """Return TensorFlow's name for every planned device that is used: {index: name}.
 
-    Without a mapping, `GPU:0` stands for `/device:GPU:0`, and `worker:1/GPU:0`, device 0 of a task
-    of a cluster, for `/job:worker/task:1/device:GPU:0`.
+    By default, `GPU:0` becomes `/device:GPU:0`, and `worker:1/GPU:0`, device 0 of a task of a
+    cluster, becomes `/job:worker/task:1/device:GPU:0`.
+
+    planned: names of the devices of the placement.
+    used: indices of those with ops.
+    devices: planned device -> TensorFlow device; may be empty.
 
     Raises:
-        BadInputError: the mapping names a device that is not planned, leaves out one that is used,
-            or leads to what is no device; or a planned name stands for no device of TensorFlow.
+        BadInputError: the mapping has an unknown planned device, lacks one that is used, or has a
+            value that is not a device; or a planned name does not denote a TensorFlow device.
     """
     for name in devices:
         if name not in planned:
             raise BadInputError(
-                f"device mapping: {name!r} is no device of the placement; one of "
+                f"device mapping: {name!r} is not a device of the placement; one of "
                 f"{', '.join(planned)} was expected."
             )
     found = {}
@@ -62,13 +68,14 @@ def tensorflow_devices(
         full = tensorflow_name(at_hand) or at_hand
         if not _TENSORFLOW.fullmatch(full):
             raise BadInputError(
-                f"device {name!r} would be TensorFlow's {at_hand!r}; a name such as /device:GPU:0 "
-                f"was expected: map it with --devices {name}=/device:..."
+                f"device {name!r} is mapped to {at_hand!r}, which is not a TensorFlow device; a "
+                f"name such as /device:GPU:0 was expected: map it with --devices "
+                f"{name}=/device:..."
             )
         found[index] = full
     return found
 
 
 def device_type(device: str) -> str:
-    """`GPU` for `/device:GPU:0`."""
+    """Return the type of a TensorFlow device: `GPU` for `/device:GPU:0`."""
     return device.rpartition("device:")[2].partition(":")[0]

@@ -1,4 +1,4 @@
-"""What a placement changes in a graph: devices of its nodes, and control inputs."""
+"""Compute the changes that a placement makes to a graph: devices of nodes, and control inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ Order = Literal["full", "none"]
 
 @dataclass(frozen=True)
 class Changes:
-    """What changes in one graph, by node name.
+    """The changes to one graph, by node name.
 
-    device: TensorFlow's device of every node of the step.
-    waits_for: the nodes that a node must wait for beyond what the graph demands.
-    without_class: the nodes that lose their `_class` attribute.
-    step: what was read of the graph; None where only devices are known.
+    device: node name -> TensorFlow device, for every node of the step.
+    waits_for: node name -> names of the nodes that become its control inputs.
+    without_class: names of the nodes whose `_class` attribute is removed.
+    step: the step of the graph; None if only devices are known.
     """
 
     device: Mapping[str, str]
@@ -35,7 +35,7 @@ class Changes:
 
     @property
     def num_control_edges(self) -> int:
-        """How many control edges are added."""
+        """The number of control edges that are added."""
         return sum(len(sources) for sources in self.waits_for.values())
 
 
@@ -47,17 +47,18 @@ def planned_changes(
     devices: Mapping[str, str] | None = None,
     what: str = "the graph",
 ) -> Changes:
-    """Work out what a placement changes in a MetaGraphDef.
+    """Return the changes that a placement makes to a MetaGraphDef.
 
-    order: "full" enforces the order of every device (see `control_inputs`), "none" sets devices
-        only.
-    devices: TensorFlow's device for every planned one that has ops; by default `/device:GPU:0` for
-        `GPU:0`.
+    order: "full" enforces the execution order of every device (see `control_inputs`), "none" sets
+        devices only.
+    devices: planned device -> TensorFlow device, for every planned device with ops; by default
+        `/device:GPU:0` for `GPU:0`.
     what: names the graph in errors.
 
     Raises:
         BadInputError: the placement is of another graph, its order contradicts the graph, the
-            mapping of devices does not fit, or ops are put where TensorFlow would not let them be.
+            mapping of devices does not fit, ops that must share a device are placed on two, or an
+            op has no kernel for its device.
     """
     step = read_step(meta, what)
     _check_same_graph(step, placement)
@@ -72,7 +73,10 @@ def changes_of_step(
     order: Order = "full",
     devices: Mapping[str, str] | None = None,
 ) -> Changes:
-    """Work out the same for the step of a MetaGraphDef that has the ops of the placement."""
+    """Return the changes for a step that was read from `meta` and has the ops of the placement.
+
+    Arguments and errors are those of `planned_changes`.
+    """
     placed = placement.of_graph(step.graph)
     _check_groups(step.graph, placed, placement.devices)
     names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})
@@ -88,7 +92,10 @@ def changes_on(
     *,
     order: Order = "full",
 ) -> Changes:
-    """Work out the same, unchecked; names: TensorFlow's, of every device that has ops."""
+    """Return the changes for a placement of a step without checking it.
+
+    names: device index -> TensorFlow device, for every device with ops.
+    """
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
@@ -99,14 +106,17 @@ def changes_on(
 def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
     if placement.graph_hash not in (None, step.graph_hash):
         raise BadInputError(
-            f"placement of another graph: it is of the one with hash {placement.graph_hash[:12]}, "
-            f"this one has {step.graph_hash[:12]}; apply it to the graph that was profiled, or "
-            "profile and solve this one."
+            f"placement of another graph: it is for the graph with hash "
+            f"{placement.graph_hash[:12]}, but this graph has {step.graph_hash[:12]}; apply it to "
+            "the graph that was profiled, or profile and solve this graph."
         )
 
 
 def _check_groups(graph: OpGraph, placed: Placement, planned: Sequence[str]) -> None:
-    """Of ops that share a variable, TensorFlow would move one to the other, and not say so."""
+    """Raise BadInputError if ops with a common variable are on two devices.
+
+    Otherwise, TensorFlow would silently move one of them to the other's device.
+    """
     first = graph.groups.indices[graph.groups.offsets[:-1]][graph.colocation_group]
     split = placed.device != placed.device[first]
     if split.any():
@@ -123,14 +133,15 @@ def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str])
     for index, name in names.items():
         if device_type(name) not in step.supported:
             raise BadInputError(
-                f"ops are to run on {name}, but what has a kernel there is known of "
-                f"{' and '.join(step.supported)} devices only; one of these was expected: map it "
-                "to one with --devices."
+                f"the placement has ops on {name}, but pesto knows the kernels of "
+                f"{' and '.join(step.supported)} devices only; one of these was expected: map the "
+                "device to one with --devices."
             )
         lacking = (placed.device == index) & ~step.supported[device_type(name)]
         if lacking.any():
             op = int(np.argmax(lacking))
             raise BadInputError(
-                f"op {step.graph.names[op]!r} ({step.graph.types[op]}) is to run on {name}, which "
-                "has no kernel for it; a device of another type was expected: map it to one."
+                f"op {step.graph.names[op]!r} ({step.graph.types[op]}) is placed on {name}, which "
+                "has no kernel for it; a device of another type was expected: map the device to "
+                "one with --devices."
             )

@@ -1,4 +1,4 @@
-"""What of a step is also run without it: by initialising, saving, restoring, reading variables."""
+"""Find the ops that also run without the step, to initialise, save, restore or read variables."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,10 +19,12 @@ _STARTING = (
 
 
 def run_alone(meta: Any, table: NodeTable) -> set[str]:
-    """Names of the nodes that start a session, save and restore, or read one variable.
+    """Return the names of the nodes that start a session, save and restore, or read one variable.
 
-    Held back by the order of a step, they would run half of that step first, on variables that
-    have no value yet. table: the nodes of the graph.
+    They must not get control inputs from the order of the step: otherwise, running them would first
+    run a part of the step, on variables without a value.
+
+    table: the nodes of the graph.
     """
     wanted = {name.lstrip("^").split(":")[0] for name in _entry_points(meta)}
     return {node.name for node in table.needed(wanted & table.position.keys())}

@@ -1,6 +1,7 @@
-"""Where control edges may touch an op: v1 while loops take them at Enter and give them at Exit.
+"""Find the nodes of an op that may have control edges to other ops.
 
-TensorFlow refuses a graph with any other control edge across the border of a loop.
+Control edges into a v1 while loop must end at an Enter, and control edges out of it must start at
+an Exit. TensorFlow rejects a graph with any other control edge across the border of a loop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,9 @@ from pesto_cli.graphdef.nodes import Node
 
 
 def first_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
-    """Yield the nodes of an op that must wait for all of it to wait.
+    """Yield the nodes of an op that must wait so that the whole op waits; of a loop, outer Enters.
 
-    members: the indices of its nodes. Of a loop, the outermost Enters.
+    members: the indices of the op's nodes.
     """
     own = set(members)
     for index in members:
@@ -22,7 +23,7 @@ def first_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
 
 
 def last_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
-    """Yield the nodes of an op that have all ended when it has; of a loop, the outermost Exits."""
+    """Yield the nodes of an op that end last; of a loop, the outermost Exits."""
     within = {source for index in members for source in nodes[index].sources}
     for index in members:
         exits = nodes[index].type in EXIT and index not in within

@@ -1,4 +1,4 @@
-"""The fewest control edges that make every device run its ops in the order of a placement."""
+"""Compute the fewest control edges that make each device run its ops in the planned order."""
 
 from itertools import pairwise
 
@@ -20,29 +20,29 @@ def order_edges(
     enforced: BoolArray,
     branch: IntArray | None = None,
 ) -> IntArray:
-    """Edges (before, after), `[num_order_edges, 2]`, to add to the graph.
+    """Return the edges (before, after) to add to the graph, `[num_order_edges, 2]`.
 
-    Every op that `waits` is to start after the last `awaited` op before it on its device. The edge
-    is left out where a path of other edges ends in the same: with the graph, those that remain are
-    the transitive reduction of both.
+    Every op that `waits` has to start after the last `awaited` op before it on its device. An edge
+    is left out if a path of other edges already enforces it: order edges and graph are reduced
+    transitively.
 
-    The awaited ops of a device form a chain, so that all that precedes an op is told by one number
-    for each device: the highest rank of an awaited op there from which a path leads to it. One
-    pass in topological order finds them, O(edges * devices). The ops of a branch form a chain of
-    their own on each device, of which only those edges are left out that the graph has.
+    The awaited ops of a device form a chain. So one number for each device describes all its
+    awaited predecessors of an op: the highest rank of an awaited op with a path to this op. One
+    pass in topological order computes the numbers, O(edges * devices). The ops of a branch form a
+    separate chain on each device; of this chain, only edges that the graph has are left out.
 
     Args:
         graph: the ops of the step.
         placement: devices and ranks.
-        waits: `[num_ops]`, whether the order may hold an op back.
-        awaited: `[num_ops]`, whether later ops may be made to wait for it. Every awaited op waits.
-        enforced: `[num_edges]`, whether `graph.edges[i]` always holds back all of the second op
-            until the first has ended.
-        branch: `[num_ops]`, ops of one number from 1 on run in the same steps: each is to start
-            after the one before it on its device, too. 0 for all others, which is the default.
+        waits: `[num_ops]`, whether the op may have to wait for earlier ops of its device.
+        awaited: `[num_ops]`, whether later ops may have to wait for the op. Every awaited op waits.
+        enforced: `[num_edges]`, whether `graph.edges[i]` always delays the whole second op until
+            the first has ended.
+        branch: `[num_ops]`, ops with the same number from 1 on run in the same steps: each also has
+            to start after the previous one on its device. 0 for all others, which is the default.
 
     Raises:
-        BadInputError: the order contradicts the precedence of the graph, naming a pair of ops.
+        BadInputError: the order contradicts the precedence of the graph; it names a pair of ops.
     """
     device, rank = placement.device.tolist(), placement.rank.tolist()
     previous = _previous_awaited(placement, waits, awaited).tolist()
@@ -83,7 +83,7 @@ def _previous_awaited(placement: Placement, waits: BoolArray, awaited: BoolArray
 
 
 def _previous_of_branch(placement: Placement, branch: IntArray) -> dict[int, int]:
-    """Op in a branch -> the one of the same branch before it on its device, where there is one."""
+    """Return {op in a branch: previous op of the same branch on its device}, if there is one."""
     previous: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
     for op in np.lexsort((placement.rank, placement.device)).tolist():
@@ -96,7 +96,7 @@ def _previous_of_branch(placement: Placement, branch: IntArray) -> dict[int, int
 
 
 def _topological_order(graph: OpGraph, chains: IntArray) -> list[int]:
-    """Ops in an order that agrees with the graph and with `chains`, pairs (before, after)."""
+    """Return the ops in topological order of the graph with the edges `chains`, (before, after)."""
     edges = np.unique(np.concatenate((graph.edges, chains)).astype(np.int64), axis=0)
     order = topological_order(Adjacency.from_edges(graph.num_ops, edges[:, 0], edges[:, 1]))
     if len(order) < graph.num_ops:
@@ -105,7 +105,7 @@ def _topological_order(graph: OpGraph, chains: IntArray) -> list[int]:
 
 
 def _contradiction(graph: OpGraph, chains: IntArray, edges: IntArray) -> BadInputError:
-    """The error for an order that closes a cycle, by one of its pairs on that cycle."""
+    """Return the error for an order that creates a cycle; it names one of the cycle's pairs."""
     import networkx as nx
 
     cycle = [tail for tail, _ in nx.find_cycle(nx.DiGraph(edges.tolist()))]
@@ -118,6 +118,6 @@ def _contradiction(graph: OpGraph, chains: IntArray, edges: IntArray) -> BadInpu
         way = [*way[:4], f"... {len(way) - 8} more ...", *way[-4:]]
     return BadInputError(
         f"the placement runs {early!r} before {late!r} on one device, but {late!r} must end before "
-        f"{early!r} can start ({' -> '.join(way)}); an order that follows the graph was expected: "
-        "solve a profile of this graph again."
+        f"{early!r} can start ({' -> '.join(way)}); an order that agrees with the graph was "
+        "expected: solve a profile of this graph again."
     )

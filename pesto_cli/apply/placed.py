@@ -1,4 +1,4 @@
-"""A placed graph: a MetaGraphDef with the devices and control inputs of a placement."""
+"""Write the devices and control inputs of a placement into a MetaGraphDef."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +14,19 @@ def apply(
     order: Order = "full",
     devices: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return a MetaGraphDef, placed and ordered: arguments and errors of `planned_changes`."""
+    """Return a copy of a MetaGraphDef with a placement applied.
+
+    Arguments and errors are those of `planned_changes`.
+    """
     return with_changes(meta, planned_changes(meta, placement, order=order, devices=devices))
 
 
 def with_changes(meta: Any, changes: Changes) -> Any:
     """Return a copy of a MetaGraphDef with these changes.
 
-    What lies outside the step (initialisers, savers) loses its devices: TensorFlow's placer puts
-    it with the variable that it works on, and a device of its own could move that variable. So
-    does a node of the step its `_class` attribute, since it has a device now, and any node one
-    that would join devices.
+    The device of a node outside the step (initialiser, saver) is removed: TensorFlow's placer puts
+    the node on the device of its variable, and a device of its own could move the variable. The
+    `_class` attributes of `changes.without_class` are removed, too (see `classes_to_drop`).
     """
     copy = type(meta)()
     copy.CopyFrom(meta)

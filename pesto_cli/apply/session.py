@@ -1,4 +1,4 @@
-"""The session settings under which TensorFlow runs a placed graph as it stands."""
+"""The session settings with which TensorFlow runs a placed graph unchanged."""
 
 import warnings
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-# What keeps a placed graph as it is; of several values the first is set, all are accepted. For
-# opt_level and global_jit_level -1 is off, and 0 stands for the default.
+# Settings that keep a placed graph unchanged. Of several values all are accepted, and the first is
+# set. For opt_level and global_jit_level, -1 means off and 0 means TensorFlow's default.
 SETTINGS: Mapping[str, tuple[int, ...]] = {
     # Grappler adds, merges and removes ops, and control edges with them.
     "graph_options.rewrite_options.disable_meta_optimizer": (True,),
-    # The older optimiser folds constants into ops of other names.
+    # The older optimiser replaces ops by constants with other names.
     "graph_options.optimizer_options.opt_level": (-1,),
     # XLA runs many ops as one.
     "graph_options.optimizer_options.global_jit_level": (-1, 0),
-    # A device that is missing, or has no kernel for the op, is an error, not another device.
+    # If a device is missing, or has no kernel for an op, raise an error; do not use another device.
     "allow_soft_placement": (False,),
 }
-# TensorFlow's names of the values that are set, where they have some.
+# TensorFlow's names of the values that are set, if they have names.
 VALUE_NAMES: Mapping[str, str] = {
     "graph_options.optimizer_options.opt_level": "L0",
     "graph_options.optimizer_options.global_jit_level": "OFF",
@@ -27,13 +27,13 @@ VALUE_NAMES: Mapping[str, str] = {
 
 
 class PlacementMayBeLostWarning(UserWarning):
-    """A session's settings let TensorFlow change a placed graph before it runs it."""
+    """Warning: with the settings of a session, TensorFlow may change a placed graph."""
 
 
 def session_config() -> Any:
     """Return a new `ConfigProto` for sessions that run a placed graph.
 
-    Whatever else the session needs can be added to it.
+    The caller can change all other settings.
     """
     config = tensorflow().compat.v1.ConfigProto()
     enforce_settings(config)
@@ -41,7 +41,7 @@ def session_config() -> Any:
 
 
 def enforce_settings(config: Any) -> tuple[str, ...]:
-    """Have a `ConfigProto` keep a placed graph as it is; return the settings that did not."""
+    """Set a `ConfigProto` to keep a placed graph unchanged; return the settings that did not."""
     departing = _departing(config)
     for path, (value, *_) in SETTINGS.items():
         parent, _, field = path.rpartition(".")
@@ -50,9 +50,9 @@ def enforce_settings(config: Any) -> tuple[str, ...]:
 
 
 def check_session_config(config: Any = None) -> tuple[str, ...]:
-    """Return the settings in which a `ConfigProto` departs from `session_config()`.
+    """Return the settings in which a `ConfigProto` differs from `session_config()`.
 
-    Warns with PlacementMayBeLostWarning if there are any. None stands for TensorFlow's defaults.
+    Warns with PlacementMayBeLostWarning if there are any. None means TensorFlow's defaults.
     """
     config = config or tensorflow().compat.v1.ConfigProto()
     departing = _departing(config)
@@ -61,7 +61,7 @@ def check_session_config(config: Any = None) -> tuple[str, ...]:
             f"{path} = {VALUE_NAMES.get(path, SETTINGS[path][0])}" for path in departing
         )
         warnings.warn(
-            "under these session settings TensorFlow may move ops or lose their order; "
+            "with these session settings TensorFlow may move ops or change their order; "
             f"{wanted} was expected: start from pesto_cli.apply.session_config().",
             PlacementMayBeLostWarning,
             stacklevel=2,

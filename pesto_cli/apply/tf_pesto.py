@@ -1,6 +1,7 @@
-"""A placement as the two files of the Pesto authors' TensorFlow.
+"""Write a placement as the two files that the Pesto authors' version of TensorFlow reads.
 
-Format: README.md of github.com/PACELab/TF-Pesto. Both are lists of objects with one entry each.
+Format: README.md of github.com/PACELab/TF-Pesto. Each file is a list of objects with one entry
+each.
 """
 
 import json

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.apply import Changes
-from pesto_cli.apply.control_inputs import line_of
+from pesto_cli.apply.control_inputs import ordered_ops
 from pesto_cli.apply.device_names import is_of
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.frames import EXIT
@@ -75,7 +75,7 @@ class _Order:
     def __init__(
         self, meta: Any, step: StepGraph, placement: PlacementFile, ran: Sequence[Span]
     ) -> None:
-        line = line_of(meta, step)
+        line = ordered_ops(meta, step)
         types = {node.name: node.type for node in step.wiring.nodes}
         span_of = {span.node: span for span in ran}
         rank_of = dict(

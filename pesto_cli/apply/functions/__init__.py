@@ -1,8 +1,9 @@
-"""A concrete `tf.function` under a placement: the same signature and variables, another graph.
+"""Apply a placement to a concrete `tf.function`: the same signature and variables, a new graph.
 
-The function is inlined and simplified as `pesto export` does, so that its ops have the names of the
-placement; devices and control inputs are set, and a new function is made of that, which captures
-what the first one does. TensorFlow's runtime for functions of several devices runs it as it stands.
+The function is inlined and simplified in the same way as by `pesto export`, so its ops have the
+names in the placement. Devices and control inputs are set in this graph, and a new function is
+built from it, with the captures of the original. TensorFlow's runtime for multi-device functions
+runs it unchanged.
 """
 
 from collections import OrderedDict
@@ -29,9 +30,9 @@ SHOWN_VARIABLES = 3
 
 
 class PlacedFunction:
-    """A function that runs placed, called like the concrete function that it was made of.
+    """A placed function; it is called in the same way as the concrete function it was built from.
 
-    changes: the device of every op, and the control inputs that were added.
+    changes: the device of every op, and the added control inputs.
     """
 
     def __init__(self, original: Any, placed: Any, changes: Changes) -> None:
@@ -41,7 +42,7 @@ class PlacedFunction:
 
     @property
     def variables(self) -> Sequence[Any]:
-        """The variables that the function uses, which are those of the original."""
+        """The variables that the function uses: those of the original."""
         return tuple(self._original.variables)
 
     @property
@@ -52,14 +53,14 @@ class PlacedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one step.
 
-        Raises BadInputError when it is called while another function is traced.
+        Raises BadInputError when the function is called while another one is traced.
         """
         if not tensorflow().executing_eagerly():
             raise BadInputError(
                 "a placed function is called within another tf.function, which would not keep its"
-                " devices and order; a call from Python was expected: leave out the outer one."
+                " devices and order; a call from Python was expected: remove the outer tf.function."
             )
-        with _as_it_stands(self._config):
+        with _function_config(self._config):
             return self._placed(*args, **kwargs)
 
 
@@ -70,24 +71,24 @@ def place_function(
     devices: Mapping[str, str] | None = None,
     order: Order = "full",
 ) -> PlacedFunction:
-    """Return a callable that does what a concrete function does, under a placement.
+    """Return a callable that computes the same as a concrete function, with a placement applied.
 
     Args:
-        concrete: what `tf.function(...).get_concrete_function(...)` returns.
-        placement: of the graph that `pesto export script.py:function` makes of the same function,
-            simplified or as it is built, but not optimised by grappler.
-        devices: planned device -> TensorFlow's; by default `/device:GPU:0` for `GPU:0`.
+        concrete: the result of `tf.function(...).get_concrete_function(...)`.
+        placement: a placement of the graph that `pesto export script.py:function` writes for the
+            same function, with or without `--as-built`, but without `--optimize`.
+        devices: planned device -> TensorFlow device; by default `/device:GPU:0` for `GPU:0`.
         order: "full" or "none", see `planned_changes`.
 
     Raises:
-        BadInputError: the placement is of another function; a device is not there; or a variable
-            lies on another device than the placement has it (see `placed_variables`).
+        BadInputError: the placement is of another function, a device does not exist, or a variable
+            is not on its planned device (see `placed_variables`).
     """
     what = f"function {concrete.graph.name!r}"
     if concrete.graph.deferred_internal_captures:
         raise BadInputError(
-            f"{what}: captures values that are looked up at every call, where captured variables"
-            " and constants were expected: pass them as arguments."
+            f"{what}: captures values that TensorFlow looks up at every call; captured variables"
+            " and constants were expected: pass the values as arguments."
         )
     meta = grappler.inline_functions(function_graph(concrete, what, with_values=False), what)
     simplify(meta, placement.names)
@@ -95,12 +96,12 @@ def place_function(
     unlike = difference(step, placement)
     if unlike is not None:
         raise BadInputError(
-            f"{what} is not the one that was placed ({unlike}), where the placement's was expected:"
-            " export this function (pesto export script.py:function) without --optimize, profile"
-            " and solve that."
+            f"{what} is not the function of the placement ({unlike}); a placement of this function"
+            " was expected: export it (pesto export script.py:function) without --optimize, profile"
+            " and solve the exported graph."
         )
     changes = changes_of_step(meta, step, placement, order=order, devices=devices)
-    check_devices(set(changes.device.values()), _devices_there(), what)
+    check_devices(set(changes.device.values()), _existing_devices(), what)
     captures = function_captures(concrete, what, with_values=False)
     _check_variables(captures, changes, what)
     placed = _rebuilt(concrete, with_changes(meta, changes), captures)
@@ -108,9 +109,12 @@ def place_function(
 
 
 def _check_variables(captures: Sequence[Capture], changes: Changes, what: str) -> None:
-    """What uses a variable runs where it lies: TensorFlow would move it there, and not say so."""
+    """Raise BadInputError if a variable is not on its planned device.
+
+    Otherwise, TensorFlow would silently move the ops that use the variable to its device.
+    """
     elsewhere = [
-        f"{capture.name!r} lies on {capture.variable.device}, placed on"
+        f"{capture.name!r} is on {capture.variable.device}, but placed on"
         f" {changes.device[capture.name]}"
         for capture in captures
         if capture.variable is not None
@@ -120,15 +124,15 @@ def _check_variables(captures: Sequence[Capture], changes: Changes, what: str) -
     if elsewhere:
         more = f"; ... ({len(elsewhere)} in all)" if len(elsewhere) > SHOWN_VARIABLES else ""
         raise BadInputError(
-            f"{what}: variables are not on their devices: {'; '.join(elsewhere[:SHOWN_VARIABLES])}"
-            f"{more}. Create them, and trace the function, within"
-            " pesto_cli.apply.placed_variables(placement, devices), or pin them to where they are"
-            " (pesto solve --constraints)."
+            f"{what}: variables are not on their planned devices:"
+            f" {'; '.join(elsewhere[:SHOWN_VARIABLES])}{more}. Create them, and trace the function,"
+            " within pesto_cli.apply.placed_variables(placement, devices), or pin them to their"
+            " current devices (pesto solve --constraints)."
         )
 
 
 def _rebuilt(concrete: Any, meta: Any, captures: Sequence[Capture]) -> Any:
-    """Return a concrete function with the graph of a MetaGraphDef, and what the first captures."""
+    """Return a concrete function with the graph of `meta` and the captures of `concrete`."""
     tf = tensorflow()
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
     from tensorflow.python.framework.func_graph import FuncGraph
@@ -158,7 +162,7 @@ def _rebuilt(concrete: Any, meta: Any, captures: Sequence[Capture]) -> Any:
 
 
 def _import(graph_def: Any, nodes: Sequence[Node], outside: Mapping[str, Any]) -> None:
-    """Import nodes into the default graph, some of them given from outside, by name."""
+    """Import nodes into the default graph; tensors in `outside`, by node name, replace nodes."""
     tf = tensorflow()
     body = tf.compat.v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
     body.node.extend(node.proto for node in nodes if node.name not in outside)
@@ -174,7 +178,7 @@ def _arguments(concrete: Any) -> list[Any]:
 
 
 def _with_captures(concrete: Any, graph: Any) -> Any:
-    """Return the type of a function with the captures of another graph."""
+    """Return the function type of `concrete` with the captures of another graph."""
     from tensorflow.core.function.polymorphism.function_type import FunctionType
 
     return FunctionType(
@@ -184,15 +188,15 @@ def _with_captures(concrete: Any, graph: Any) -> Any:
     )
 
 
-def _devices_there() -> list[str]:
+def _existing_devices() -> list[str]:
     from tensorflow.python.eager import context
 
     return list(context.context().devices())
 
 
 @contextmanager
-def _as_it_stands(config: Any) -> Iterator[None]:
-    """Have functions called in this thread run under a ConfigProto."""
+def _function_config(config: Any) -> Iterator[None]:
+    """Run the functions that this thread calls within the context with a ConfigProto."""
     from tensorflow.python.eager import context
 
     running = context.context()

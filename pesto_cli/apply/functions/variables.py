@@ -1,4 +1,4 @@
-"""Variables of TF2 programs, created where a placement has them."""
+"""Create the variables of TF2 programs on their planned devices."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +14,11 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 def placed_variables(
     placement: PlacementFile, devices: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Create every `tf.Variable`, those of Keras too, on the device of its ops.
+    """Create every `tf.Variable`, including those of Keras, on its planned device.
 
-    A variable that TensorFlow has created stays where it is, and what uses it has to run there. So
-    models and optimisers are built, and functions traced, within this context. Variables are known
-    by name; those that the placement does not know go where they would without it.
+    TensorFlow cannot move a variable after its creation, and the ops that use it have to run on its
+    device. So build models and optimisers, and trace functions, within this context. Variables are
+    identified by name. The device of a variable that is not in the placement is unchanged.
 
     devices: as in `place_function`.
     """
@@ -32,7 +32,7 @@ def placed_variables(
         name = "/".join(
             filter(None, [tf.get_current_name_scope(), options.get("name") or "Variable"])
         )
-        # As `graphdef.functions` tells variables of one name apart.
+        # `graphdef.functions` numbers variables with the same name in the same way.
         nth = f"{name}_variable_{created[name]}" if created[name] else name
         created[name] += 1
         with tf.device(device_of.get(nth)):

@@ -1,12 +1,12 @@
-"""Unmodified v1 programs under a placement.
+"""Run unmodified v1 programs with a placement.
 
     with placed_program(placement) as program:
         ...  # builds a graph, opens a session, trains
     program.report()
 
-The graph that trains gets the placement when a session first sees it, and does not train without:
-TensorFlow takes no changes to what a session has seen. Sessions get the settings under which it
-stays as it is.
+The placement is applied to the training graph before a session first runs it, because TensorFlow
+ignores later changes to ops that a session has run. Training without the placement raises an error.
+Sessions get the settings that keep the placed graph unchanged.
 """
 
 import threading
@@ -35,7 +35,7 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.printable import logger
 
 NUM_TRACED = 2
-"""Steps that are traced, the last of which is kept: the first is not like the others."""
+"""Number of steps that are traced. The last trace is kept: the first step takes longer."""
 
 log = logger(__name__)
 
@@ -44,7 +44,8 @@ log = logger(__name__)
 class SessionReport:
     """A session that the program opened.
 
-    target: where it runs. adjusted: the settings that it was not given, or asked to have otherwise.
+    target: address of the server on which it runs; empty for the program's own process.
+    adjusted: names of the settings that were changed for the placement.
     """
 
     target: str
@@ -53,12 +54,14 @@ class SessionReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """What became of a program.
+    """The results of a program that ran with a placement.
 
-    meta: the graph before it was placed. changes: what was changed in it, by name.
-    step_us: what each placed step took, as the program saw it; the first `NUM_TRACED` were traced
-    if that was asked for. traced: the RunMetadata of the last of those.
-    unordered: what other runs asked for that do without the order.
+    meta: the graph before it was placed.
+    changes: the changes to it.
+    step_us: wall time of each placed step. The first `NUM_TRACED` steps were traced on request.
+    traced: the RunMetadata of the last traced step, or None.
+    sessions: the sessions that the program opened.
+    unordered: the names that other runs requested, for each run that ignores the order.
     """
 
     meta: Any
@@ -81,8 +84,8 @@ def run_script(
 ) -> ProgramReport:
     """Run the script at `path` as `python path *argv` would, with its training step placed.
 
-    Arguments and errors are those of `placed_program`; beside these, BadInputError where the
-    script fails, or ends without having trained what was placed.
+    Arguments and errors are those of `placed_program`. BadInputError is also raised if the script
+    fails, or ends without running a step of the placement.
     """
     what = str(path)
     with placed_program(
@@ -102,20 +105,20 @@ def placed_program(
     trace: bool = False,
     what: str = "the program",
 ) -> Iterator["Program"]:
-    """Place what v1 sessions train while the context lasts.
+    """Apply a placement to the graph that v1 sessions train within the context.
 
     Args:
-        placement: of the graph that the program trains, as `capture` takes it.
-        target: where sessions run for which the program names no target.
-        devices: planned device -> TensorFlow's; by default `/device:GPU:0` for `GPU:0`. It may know
-            more devices than are planned.
+        placement: a placement of the program's training graph, as written by `capture`.
+        target: address of the server for sessions for which the program names none.
+        devices: planned device -> TensorFlow device; by default `/device:GPU:0` for `GPU:0`. It may
+            have more devices than the placement.
         order: "full" or "none", see `planned_changes`.
-        trace: take a full trace of the second step, or of the only one.
+        trace: record a full trace of the second step, or of the only one.
         what: names the program in errors.
 
     Raises:
-        BadInputError: the program trains another graph, or on devices that are not there; or the
-            placement does not fit its graph.
+        BadInputError: the program trains another graph, a device does not exist, or the placement
+            does not fit the graph.
     """
     tensorflow()
     from tensorflow.python.client.session import BaseSession
@@ -124,13 +127,16 @@ def placed_program(
     extend, init = BaseSession._extend_graph, BaseSession.__init__
 
     def extend_graph(self: Any) -> None:
-        program.see(self)
+        program.place_before_run(self)
         extend(self)
 
-    def begin(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
-        init(self, *program.begin(target, graph, config))
+    def init_session(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        init(self, *program.session_arguments(target, graph, config))
 
-    with replaced(BaseSession, _extend_graph=extend_graph, __init__=begin), watched(program.around):
+    with (
+        replaced(BaseSession, _extend_graph=extend_graph, __init__=init_session),
+        watched(program.around),
+    ):
         try:
             yield program
         except ProgramStopped:
@@ -141,8 +147,12 @@ def placed_program(
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
-    """How to make a run. instead: what stands in for it; None for the run as it is."""
+class _RunPlan:
+    """How to execute a run.
+
+    is_step: whether it is a step of the placement.
+    instead: the copies to run in place of its ops; None to run its own ops.
+    """
 
     is_step: bool
     instead: Unordered | None = None
@@ -150,20 +160,22 @@ class _Way:
 
 @dataclass(eq=False)
 class _Graph:
-    """What is known of a graph.
+    """The state of one graph of the program.
 
-    difference: from the placement's, while it is not placed.
-    num_seen: how many of its operations some session has seen.
+    difference: how it differs from the graph of the placement, while it is not placed.
+    placed: the result of placing it, or None.
+    num_seen: the number of its operations that a session has run or could have run.
+    plans: how to execute its runs, by their signature.
     """
 
     difference: Difference
     placed: PlacedGraph | None = None
     num_seen: int = 0
-    ways: dict[tuple[object, ...], _Way] = field(default_factory=dict)
+    plans: dict[tuple[object, ...], _RunPlan] = field(default_factory=dict)
 
 
 class Program:
-    """A program that runs under a placement."""
+    """A program that runs with a placement."""
 
     def __init__(
         self,
@@ -185,7 +197,7 @@ class Program:
         self._lock = threading.RLock()
 
     def report(self) -> ProgramReport:
-        """Return what became of the program.
+        """Return the results of the program.
 
         Raises BadInputError if it has run no step of the placement.
         """
@@ -201,13 +213,13 @@ class Program:
             unordered=tuple(self._unordered),
         )
 
-    def begin(self, target: Any, graph: Any, config: Any) -> tuple[Any, Any, Any]:
-        """Return the arguments of a session with which it keeps a placed graph as it is."""
+    def session_arguments(self, target: Any, graph: Any, config: Any) -> tuple[Any, Any, Any]:
+        """Return the constructor arguments of a session that keeps a placed graph unchanged."""
         from tensorflow.python.eager import context
 
         own = tensorflow().compat.v1.ConfigProto()
         own.CopyFrom(context.context().config if config is None else config)
-        asked = [] if config is None else _asked_otherwise(own)
+        conflicting = [] if config is None else _conflicting_settings(own)
         adjusted = enforce_settings(own)
         target = target or self._target
         if target:
@@ -215,16 +227,17 @@ class Program:
         if self._num_cpus() > own.device_count.get("CPU", 1):
             own.device_count["CPU"] = self._num_cpus()
         self._sessions.append(SessionReport(str(target), adjusted))
-        if asked:
+        if conflicting:
             log.warning(
-                "%s: a session asks for %s; the placement would be lost, so it is set otherwise.",
+                "%s: a session requests %s. With this setting, TensorFlow could change the placed"
+                " graph, so pesto does not use it.",
                 self._what,
-                ", ".join(asked),
+                ", ".join(conflicting),
             )
         return target, graph, own
 
-    def see(self, session: Any) -> None:
-        """Place the graph of a session that is about to see what has been added to it."""
+    def place_before_run(self, session: Any) -> None:
+        """Place the graph of a session that is about to run, if ops have been added to it."""
         with self._lock:
             graph = session.graph
             unlike = Difference(planned=self._placement.names)
@@ -235,18 +248,18 @@ class Program:
                 known.num_seen = num_operations
 
     def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
-        """Make a run: of the step in order, any other as if there were none."""
+        """Execute a run: a step in the planned order, any other run as if there were no order."""
         with self._lock:
             if self.failure is not None:
                 raise ProgramStopped
-            self.see(run.session)
+            self.place_before_run(run.session)
             known = self._graphs[run.graph]
-            if run.signature not in known.ways:
-                known.ways[run.signature] = self._way(run, known)
-            way = known.ways[run.signature]
-        if way.instead is not None:
-            return proceed(way.instead.instead_of(run))
-        return self._step(run, proceed) if way.is_step else proceed(run)
+            if run.signature not in known.plans:
+                known.plans[run.signature] = self._plan(run, known)
+            plan = known.plans[run.signature]
+        if plan.instead is not None:
+            return proceed(plan.instead.instead_of(run))
+        return self._step(run, proceed) if plan.is_step else proceed(run)
 
     def _step(self, run: SessionRun, proceed: Proceed) -> list[Any]:
         traced = self._traced if len(self._step_us) < NUM_TRACED else None
@@ -275,26 +288,26 @@ class Program:
         else:
             known.difference = found
 
-    def _way(self, run: SessionRun, known: _Graph) -> _Way:
+    def _plan(self, run: SessionRun, known: _Graph) -> _RunPlan:
         if known.placed is None:
             if trains(run):
                 self._stop(self._not_trained(known, has_trained=True))
-            return _Way(is_step=False)
+            return _RunPlan(is_step=False)
         fed = {reference.deref().op.name for reference in run.feeds}
         if replaced := sorted(fed & known.placed.left_out):
-            self._stop(self._fed_in_vain(replaced[0]))
+            self._stop(self._feeds_removed_op(replaced[0]))
         added = known.placed.added
         needed = needed_operations(run, without=added)
         makes_step = known.placed.updates <= needed.keys()
         if not runs_more(needed, added):
-            return _Way(makes_step)
+            return _RunPlan(makes_step)
         if makes_step and not _unfed(run, needed):
-            return _Way(is_step=True)
+            return _RunPlan(is_step=True)
         self._unordered.append(run.names)
-        return _Way(is_step=False, instead=unordered(run.graph, needed, added))
+        return _RunPlan(is_step=False, instead=unordered(run.graph, needed, added))
 
     def _stop(self, failure: BadInputError) -> NoReturn:
-        """End the program with an error that it cannot handle."""
+        """Record an error and end the program, which cannot handle the error."""
         self.failure = failure
         raise ProgramStopped
 
@@ -307,23 +320,24 @@ class Program:
             found = "the script did not run the step that was placed, where a program"
         else:
             found = (
-                f"the graph is not the one that was placed ({known.difference}), where a program"
+                f"the graph is not the graph of the placement ({known.difference}), where a program"
             )
         return BadInputError(
-            f"{self._what}: {found} that trains the placement's graph was expected: take the graph"
-            f" from the script with the same arguments (pesto export {self._what} --capture),"
-            " without --optimize, profile and solve that."
+            f"{self._what}: {found} that trains the placement's graph was expected: capture the"
+            f" graph of the script with the same arguments (pesto export {self._what} --capture),"
+            " without --optimize, then profile and solve it."
         )
 
-    def _fed_in_vain(self, name: str) -> BadInputError:
+    def _feeds_removed_op(self, name: str) -> BadInputError:
         return BadInputError(
-            f"{self._what}: a run feeds {name!r}, which the placement's step does without, as it"
-            " repeats what another op gives; a placement of the graph as it is built was expected:"
-            f" pesto export {self._what} --capture --as-built, profile and solve that."
+            f"{self._what}: a run feeds {name!r}, which the placement's step does not contain,"
+            " because it computes the same as another op; a placement of the graph as built was"
+            f" expected: pesto export {self._what} --capture --as-built, then profile and solve"
+            " the exported graph."
         )
 
     def _num_cpus(self) -> int:
-        """How many CPU devices the placement uses in the program's own process."""
+        """Return the number of CPU devices that the program's process needs; 0 with a target."""
         if self._target:
             return 0
         used = {self._placement.devices[index] for index in self._placement.device}
@@ -337,12 +351,12 @@ def _of_placement(devices: Mapping[str, str], placement: PlacementFile) -> dict[
 
 
 def _distance(known: _Graph) -> int:
-    """How far a graph is from the placement's, in ops."""
+    """Return the number of ops in which a graph differs from that of the placement."""
     return len(known.difference) if known.placed is None else 0
 
 
-def _asked_otherwise(config: Any) -> list[str]:
-    """Settings that a program has chosen, and not as a placed graph needs them."""
+def _conflicting_settings(config: Any) -> list[str]:
+    """Return the settings that a program has chosen and that could change a placed graph."""
     default = tensorflow().compat.v1.ConfigProto()
     return [
         f"{path} = {attrgetter(path)(config)}"
@@ -352,7 +366,7 @@ def _asked_otherwise(config: Any) -> list[str]:
 
 
 def _unfed(run: SessionRun, needed: Mapping[str, Any]) -> bool:
-    """Whether the order makes a run need a placeholder that it does not feed."""
+    """Return whether a run, because of the order, needs a placeholder that it does not feed."""
     return any(
         operation.type in FED_TYPES and name not in needed
         for name, operation in needed_operations(run).items()

@@ -1,4 +1,4 @@
-"""A placement written into a tf.Graph itself, before any session has seen it."""
+"""Apply a placement to a tf.Graph in place, before any session has run it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ from pesto_cli.graphdef.programs.training_step import CHANGING
 
 @dataclass(frozen=True)
 class PlacedGraph:
-    """What was done to a graph.
+    """The result of placing a graph.
 
-    meta: the graph before, its step simplified as the placement's. changes: by name, of the graph
-    and of `meta`. updates: names of what changes variables in the step, or of all of it if nothing
-    does: a run of these is a step. left_out: names of what the simplified step does without.
+    meta: the graph before it was placed, with its step simplified as in the placement.
+    changes: the changes to the graph, by node name.
+    updates: names of the ops of the step that change variables, or of all its ops if none does. A
+        run that executes all of them is a step.
+    left_out: names of the ops that the simplified step does not need.
     """
 
     meta: Any
@@ -32,7 +34,7 @@ class PlacedGraph:
 
     @property
     def added(self) -> Waits:
-        """The order's control inputs."""
+        """The control inputs that enforce the order."""
         return self.changes.waits_for
 
 
@@ -45,12 +47,12 @@ def place_graph(
     num_seen: int,
     what: str,
 ) -> PlacedGraph | Difference:
-    """Set devices and control inputs of a tf.Graph, or return why it is not the placement's.
+    """Set the devices and control inputs of a tf.Graph, or return how it differs from the plan.
 
-    num_seen: how many of its operations a session has seen, in which changes have no effect.
+    num_seen: the number of its operations that a session has seen; they cannot be changed.
     what: names the program in errors.
 
-    Raises BadInputError where the graph or the devices do not fit, as `planned_changes` does.
+    Raises BadInputError if the graph or the devices do not fit, as `planned_changes` does.
     """
     found = find_step(graph, placement, what)
     if isinstance(found, Difference):
@@ -75,7 +77,7 @@ def _needed(meta: Any) -> set[str]:
 
 
 def _rewire(graph: Any, built: Any, simplified: Any) -> None:
-    """Give the ops of a tf.Graph the inputs that they have in its simplified MetaGraphDef."""
+    """Set the inputs of the ops of a tf.Graph as in its simplified MetaGraphDef."""
     for old, new in zip(built.graph_def.node, simplified.graph_def.node, strict=True):
         if list(old.input) != list(new.input):
             operation = graph.get_operation_by_name(new.name)
@@ -92,7 +94,7 @@ def _rewire(graph: Any, built: Any, simplified: Any) -> None:
 
 
 def _change(graph: Any, before: Any, after: Any, changes: Changes) -> None:
-    """Make a tf.Graph, whose MetaGraphDef is `before`, what `after` says."""
+    """Change a tf.Graph, whose MetaGraphDef is `before`, to match `after`."""
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
     for old, new in zip(before.graph_def.node, after.graph_def.node, strict=True):

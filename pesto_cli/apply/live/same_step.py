@@ -1,8 +1,8 @@
-"""The step of a placement, found again in a graph that a program has built.
+"""Find the step of a placement in a graph that a program has built.
 
-A live graph has no hash to be known by: sizes of feeds are open, and more may be added to it. Its
-step is known by the names of its ops, and by their types, inputs and sizes as far as these are
-static.
+The hash of such a live graph does not help: feeds may have open sizes, and the graph may have other
+ops, too. So the step is identified by the names of its ops, and checked by their types, inputs and
+static sizes.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,9 @@ RETURN = "_retval_"
 class LiveStep:
     """A step in a live graph.
 
-    built: that graph, as exported for this step. meta: the same, simplified as the placement's.
+    built: the live graph as a MetaGraphDef with the fetches of this step.
+    meta: the same, simplified as in the placement.
+    step: the step as read from `meta`.
     """
 
     built: Any
@@ -38,10 +40,13 @@ class LiveStep:
 
 @dataclass(frozen=True)
 class Difference:
-    """Why a graph's step is not the placement's: ops only there, only here, or not the same.
+    """Why the step of a graph is not that of the placement; all fields are names of ops.
 
-    calls: ops of the graph that call functions; a captured graph has these inlined.
-    seen: ops that a session has seen before the graph had the others.
+    planned: ops only in the placement.
+    found: ops only in the graph.
+    changed: ops of another type, or with other inputs or sizes.
+    calls: ops of the graph that call functions; in a captured graph these are inlined.
+    seen: ops of the step that a session had seen before the others were added to the graph.
     """
 
     planned: Sequence[str] = ()
@@ -59,13 +64,13 @@ class Difference:
             _some(self.found, "only in this graph"),
             _some(self.changed, "of another type, or with other inputs or sizes"),
             _some(self.calls, "a call of a tf.function, which cannot be placed in a live graph"),
-            _some(self.seen, "in use by a session already, as others are added to the graph"),
+            _some(self.seen, "already used by a session, before other ops were added to the graph"),
         ]
         return "; ".join(filter(None, parts))
 
 
 def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Difference:
-    """Return the placement's step in a tf.Graph, or how the graph differs.
+    """Return the placement's step in a tf.Graph, or how the graph differs from the placement.
 
     what: names the program in errors. Raises BadInputError for a graph that cannot be read.
     """
@@ -75,7 +80,7 @@ def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Dif
     missing = [name for name in ops if name not in nodes]
     if missing:
         return Difference(planned=missing, calls=calls)
-    # All of its ops together need what its fetches need.
+    # The ops of the step together need the same nodes as its fetches.
     fetches = [*ops, *(_returned(name) for name in placement.names if name not in nodes)]
     meta = live_step(graph, fetches, dict.fromkeys(_fed(graph, placement)), what)
     forbid_lowering(meta.graph_def)
@@ -90,9 +95,9 @@ def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Dif
 def difference(
     step: StepGraph, placement: PlacementFile, calls: Sequence[str] = ()
 ) -> Difference | None:
-    """Return how a step, whose shapes may be open, differs from the placement's, or None.
+    """Return how a step, whose shapes may be open, differs from that of the placement, or None.
 
-    calls: see `Difference`; part of it if ops differ.
+    calls: goes into the `Difference` if the names of ops differ.
     """
     planned, found = set(placement.names), set(step.graph.names)
     if planned != found:
@@ -106,7 +111,7 @@ def difference(
 
 
 def _fed(graph: Any, placement: PlacementFile) -> list[str]:
-    """Names of operations that are fed in the placement's step without being placeholders."""
+    """Return the names of operations, other than placeholders, that the placement's step feeds."""
     feed = fingerprints(OpGraph.build(["feed"], types=["Placeholder"]))
     named = zip(placement.names, placement.fingerprint, strict=False)
     fed = [name for name, fingerprint in named if [fingerprint] == feed]
@@ -114,7 +119,7 @@ def _fed(graph: Any, placement: PlacementFile) -> list[str]:
 
 
 def _changed(step: StepGraph, placement: PlacementFile) -> list[str]:
-    """Names of ops with another fingerprint, where all that they take has a static size."""
+    """Return the names of ops with another fingerprint, if all their inputs have a static size."""
     graph = step.graph
     planned = dict(zip(placement.names, placement.fingerprint, strict=False))
     is_open = np.zeros(len(graph.names), dtype=bool)
@@ -134,7 +139,7 @@ def _in_order(graph: OpGraph) -> list[str]:
 
 
 def _returned(name: str) -> str:
-    """`loss:0` of `_retval_loss_0`."""
+    """Return the fetched tensor of a return: `loss:0` for `_retval_loss_0`."""
     node, _, number = name.removeprefix(RETURN).rpartition("_")
     return f"{node}:{number}"
 

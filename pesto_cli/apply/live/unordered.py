@@ -1,9 +1,9 @@
-"""Runs of a placed graph that are not its step, kept from running half of it.
+"""Execute runs of a placed graph that are not its step, without running parts of the step.
 
-The order of a placement is that of one step. Another run (an evaluation, a summary, another
-training op) that needs some ops of the step would have to run all that is ordered before these,
-updates of variables too. It runs copies of them instead, without the order, on the same devices
-and the same variables.
+The order of a placement is for one step. Another run (an evaluation, a summary, another training
+op) that needs some ops of the step would also run all ops that are ordered before these, such as
+updates of variables. So it runs copies of the ops instead: without the order, but with the same
+devices and variables.
 """
 
 from collections import defaultdict
@@ -19,18 +19,21 @@ SCOPE = "unordered"
 
 
 def runs_more(needed: Collection[str], added: Waits) -> bool:
-    """Whether these operations of a run wait for others that it would not run without the order."""
+    """Return whether the order makes a run execute more operations.
+
+    needed: the operations that it needs without the order. added: the order's control inputs.
+    """
     return any(source not in needed for name in needed for source in added.get(name, ()))
 
 
 @dataclass(frozen=True, eq=False)
 class Unordered:
-    """Copies of operations, by the name of the original, that wait only for what they need."""
+    """Copies of operations without the order's control inputs, by the name of the original."""
 
     copies: Mapping[str, Any]
 
     def instead_of(self, run: SessionRun) -> SessionRun:
-        """Return the run of the copies that gives what `run` asks for."""
+        """Return the run of the copies that computes the same as `run`."""
         fed = {reference.deref(): value for reference, value in run.feeds.items()}
         return replace(
             run,
@@ -50,7 +53,7 @@ class Unordered:
 
 
 def unordered(graph: Any, needed: Mapping[str, Any], added: Waits) -> Unordered:
-    """Add to a graph, finalised or not, copies of what the order holds back in a run.
+    """Add copies of the operations of a run that the order delays to a graph, finalised or not.
 
     needed: the operations of the run without the order, by name. added: the order's control inputs.
     """
@@ -60,7 +63,7 @@ def unordered(graph: Any, needed: Mapping[str, Any], added: Waits) -> Unordered:
 
 
 def _downstream(needed: Mapping[str, Any], added: Waits) -> set[str]:
-    """Names of the operations that the order holds back, and of all that takes from these."""
+    """Return the names of the operations that the order delays, and of all their successors."""
     takers = defaultdict(list)
     for name, operation in needed.items():
         for source in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs):
@@ -77,7 +80,7 @@ def _downstream(needed: Mapping[str, Any], added: Waits) -> set[str]:
 
 
 def _copies(graph: Any, operations: list[Any], added: Waits) -> dict[str, Any]:
-    """Add a copy of every operation to its graph, and return it by the original's name."""
+    """Add a copy of every operation to its graph; return the copies by the original's name."""
     tf1 = tensorflow().compat.v1
     copied = {operation.name for operation in operations}
     body, outside = tf1.GraphDef(), {}
@@ -106,7 +109,7 @@ def _copies(graph: Any, operations: list[Any], added: Waits) -> dict[str, Any]:
 
 @contextmanager
 def _open(graph: Any) -> Iterator[None]:
-    """Let a finalised graph grow once more."""
+    """Allow operations to be added to a finalised graph within the context."""
     finalized = graph.finalized
     if finalized:
         graph._unsafe_unfinalize()
