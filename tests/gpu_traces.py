@@ -1,7 +1,7 @@
-"""Traces of a GPU as TensorFlow's profiler writes them, for machines without one.
+"""Generate traces of a GPU in the formats of TensorFlow's profiler, without a GPU.
 
-Names of planes, lines, events and stats: `xplane_schema.cc`, `cupti_collector.cc` and
-`derived_timeline.cc`; of step stats: `xplane_to_step_stats.cc`.
+Sources in TensorFlow for the names of planes, lines, events and stats: `xplane_schema.cc`,
+`cupti_collector.cc` and `derived_timeline.cc`; for step stats: `xplane_to_step_stats.cc`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class Copy(NamedTuple):
 
 
 class Plane:
-    """Builds one XPlane; texts in stats are references, as the profiler has them."""
+    """Builds one XPlane; strings in stats are stored as references, as the profiler does."""
 
     def __init__(self, space: Any, name: str) -> None:
         self.proto = space.planes.add(name=name, id=len(space.planes))
@@ -65,10 +65,10 @@ def gpu_trace(
     stat: str = "tf_op",
     with_host: bool = True,
 ) -> Any:
-    """An XSpace of one GPU.
+    """Return an XSpace of one GPU and its host.
 
-    kernels: `node:Op` -> for each step, what its kernels take. host: `node:Op` -> what the executor
-    takes for it, launches included. stat: the one that names what launched a kernel.
+    kernels: `node:Op` -> for each step, the times of its kernels. host: `node:Op` -> its time in
+    the executor, launches included. stat: the name of the stat with the op that launched a kernel.
     """
     tensorflow()
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
@@ -115,7 +115,7 @@ def gpu_trace(
 def gpu_step_stats(
     kernels: Mapping[str, Sequence[float]], host: Mapping[str, float], copies: Sequence[Copy] = ()
 ) -> Any:
-    """The step stats of one step on a GPU, whose rows have whole microseconds."""
+    """Return the step stats of one step on a GPU; times are in whole microseconds."""
     stats = tensorflow().compat.v1.RunMetadata().step_stats
     launches = stats.dev_stats.add(device="/job:localhost/replica:0/task:0/device:GPU:0")
     for name, us in host.items():

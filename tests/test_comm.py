@@ -31,7 +31,7 @@ def timed(src, dst, latency_us, us_per_byte, noise_us=()):
     ]
 
 
-def test_times_on_a_line_give_the_line():
+def test_times_on_a_line_give_this_line():
     samples = timed("GPU", "GPU", 40.77, 2.0757e-5) + timed("CPU", "GPU", 7.0, 7.7778e-5)
     gpu, cpu = fit(samples)
     assert (gpu.src_kind, gpu.dst_kind, cpu.src_kind, cpu.dst_kind) == ("GPU", "GPU", "CPU", "GPU")
@@ -41,7 +41,7 @@ def test_times_on_a_line_give_the_line():
     assert (gpu.r_squared, gpu.num_samples) == (pytest.approx(1.0), len(SIZES))
 
 
-def test_noisy_times_give_the_line_of_least_relative_errors():
+def test_noisy_times_give_the_least_squares_line_of_relative_errors():
     samples = timed("GPU", "GPU", 30.0, 1e-4, noise_us=(5.0, -3.0, 8.0, -9.0, 2.0))
     (found,) = fit(samples)
     num_bytes, us = np.array([(sample.num_bytes, sample.us) for sample in samples]).T
@@ -52,18 +52,18 @@ def test_noisy_times_give_the_line_of_least_relative_errors():
     assert found.r_squared == pytest.approx(1 - (residuals**2).mean() / us.var())
 
 
-def test_a_disturbed_large_transfer_does_not_move_the_latency():
+def test_a_disturbed_large_transfer_does_not_change_the_latency():
     samples = timed("CPU", "CPU", 150.0, 7e-4, noise_us=(0.0, 0.0, 0.0, 0.0, 3000.0))
     (found,) = fit(samples)
     assert found.comm.latency_us == pytest.approx(150.0, rel=0.02)
 
 
-def test_a_transfer_in_no_time_is_one_below_the_clock():
+def test_a_transfer_of_0_us_is_weighted_like_one_of_1_us():
     (found,) = fit([Sample("GPU", "GPU", 1, 0.0), Sample("GPU", "GPU", 10**6, 100.0)])
     assert found.comm == CommModel(pytest.approx(0.0, abs=1e-3), pytest.approx(1e-4, rel=1e-3))
 
 
-def test_a_line_below_zero_is_fitted_again_through_the_origin(caplog):
+def test_a_line_with_negative_latency_is_fitted_again_through_the_origin(caplog):
     samples = [Sample("CPU", "GPU", 1000, 1.0), Sample("CPU", "GPU", 2000, 4.0)]
     (found,) = fit(samples)
     assert found.comm == CommModel(0.0, pytest.approx(1500 / 1.25e6), 0.0)
@@ -71,42 +71,42 @@ def test_a_line_below_zero_is_fitted_again_through_the_origin(caplog):
     assert "through the origin" in caplog.text
 
 
-def test_a_line_that_explains_little_is_reported(caplog):
+def test_a_bad_fit_causes_a_warning(caplog):
     sizes, us = [1000, 2000, 3000, 4000], [10.0, 30.0, 12.0, 31.0]
     (found,) = fit(Sample("GPU", "GPU", *pair) for pair in zip(sizes, us, strict=True))
     assert found.r_squared < 0.9
-    assert "explains little" in caplog.text
+    assert "fits the times badly" in caplog.text
 
 
-def test_a_good_line_is_fitted_in_silence(caplog):
+def test_a_good_fit_causes_no_message(caplog):
     with caplog.at_level(logging.INFO):
         fit(timed("GPU", "GPU", 40.77, 2.0757e-5))
     assert not caplog.records
 
 
-def test_equal_times_give_a_pure_latency():
+def test_equal_times_give_a_latency_and_no_time_per_byte():
     (found,) = fit([Sample("GPU", "GPU", 10, 5.0), Sample("GPU", "GPU", 20, 5.0)])
     assert found.comm == CommModel(5.0, 0.0)
     assert found.r_squared == 1.0
 
 
 def test_one_size_is_too_few():
-    with pytest.raises(BadInputError, match=r"GPU -> GPU .*one size of 1000 bytes"):
+    with pytest.raises(BadInputError, match=r"GPU -> GPU .*the same size, 1000 bytes"):
         fit([Sample("GPU", "GPU", 1000, 10.0), Sample("GPU", "GPU", 1000, 11.0)])
 
 
 def test_transfers_that_get_faster_with_their_size_are_refused():
-    with pytest.raises(BadInputError, match="less the larger they are"):
+    with pytest.raises(BadInputError, match="less time the larger they are"):
         fit([Sample("GPU", "GPU", 1000, 10.0), Sample("GPU", "GPU", 2000, 9.0)])
 
 
-def test_losses_on_a_line_give_the_line_of_both_directions():
+def test_overheads_on_a_line_give_this_line_for_both_directions():
     assert fit_loss((size, 40.0 + 3e-4 * size) for size in SIZES) == pytest.approx((40.0, 3e-4))
     there, back = ([(4, us), (10**6, us + 100)] for us in (30.0, 30.0))
     assert fit_loss(there + back) == pytest.approx((30.0, 1e-4), rel=1e-3)
 
 
-def test_a_line_of_losses_is_nowhere_below_zero():
+def test_a_fitted_overhead_is_never_negative():
     fixed_us, us_per_byte = fit_loss([(4, 0.0), (2**16, 0.0), (2**20, 400.0)])
     assert fixed_us == 0.0
     assert us_per_byte > 0
@@ -115,24 +115,24 @@ def test_a_line_of_losses_is_nowhere_below_zero():
     assert fit_loss([]) == (0.0, 0.0)
 
 
-def test_a_loss_is_the_median_difference_of_pairs_for_each_transfer():
+def test_an_overhead_is_the_median_difference_of_pairs_divided_by_the_transfers():
     assert median_loss_us([900.0, 5000.0, 1900.0], [700.0, 800.0, 1500.0], count=4) == 100.0
     assert median_loss_us([700.0], [800.0], count=4) == 0.0
 
 
-def test_products_cover_the_transfers_three_times():
+def test_products_take_three_times_as_long_as_the_transfers():
     transfer_us = {1: 100.0, 2**20: 1100.0, 2**22: 4100.0}
     assert num_products(2**20, transfer_us, product_us=500.0) == 6 * 3 * 1100 / 500 + 0.4
     assert num_products(4, {1: 1.0, 2**22: 2.0}, product_us=500.0) == 8
     assert num_products(2**22, {1: 1e6, 2**22: 1e7}, product_us=500.0) == 2000
 
 
-def test_a_gpu_loses_nothing_to_transfers():
+def test_a_gpu_has_no_transfer_overhead():
     nowhere = Connection("", {})
     assert losses(nowhere, "/device:GPU:0", "/device:CPU:0", {}, num_turns=1) == Losses()
 
 
-def test_fitted_models_survive_their_file_and_reach_the_machine(tmp_path):
+def test_fitted_models_are_equal_after_writing_and_reading_and_apply_to_a_machine(tmp_path):
     path = tmp_path / "links.comm.json"
     fits = fit(timed("GPU", "GPU", 12.0, 1e-5))
     write_comm(path, fits)
@@ -165,7 +165,7 @@ def test_samples_are_read_with_columns_in_any_order(tmp_path):
         (f"src_kind,dst_kind,bytes,us\n{'C' * 200_000},GPU,1,2\n", "line 2: field larger"),
     ],
 )
-def test_a_damaged_file_of_samples_is_refused_with_the_line(tmp_path, text, message):
+def test_a_damaged_file_of_samples_is_refused_naming_the_line(tmp_path, text, message):
     path = tmp_path / "transfers.csv"
     path.write_text(text)
     with pytest.raises(BadInputError, match=message):
@@ -179,13 +179,13 @@ def test_a_binary_file_of_samples_is_refused(tmp_path):
         read_samples(path)
 
 
-def test_a_fit_for_other_links_than_the_machines_is_refused():
+def test_a_fit_for_links_that_the_machine_lacks_is_refused():
     fits = [replace(found, src_kind="TPU") for found in fit(timed("GPU", "GPU", 12.0, 1e-5))]
     with pytest.raises(BadInputError, match="TPU"):
         with_comm(PRESETS["v100x2-nvlink"], fits)
 
 
-def tasks(*names: str, channel: str = "") -> Machine:
+def cpus(*names: str, channel: str = "") -> Machine:
     devices = tuple(Device(name, "CPU", 2**30) for name in names)
     links = tuple(
         Link(src, dst, CommModel(1.0, 1e-4), channel and f"{channel} {src[0]}")
@@ -196,7 +196,7 @@ def tasks(*names: str, channel: str = "") -> Machine:
     return Machine(devices, links)
 
 
-def test_signals_and_checks_survive_their_file(tmp_path):
+def test_signals_and_checks_are_equal_after_writing_and_reading(tmp_path):
     path = tmp_path / "links.comm.json"
     fits = [
         CommFit("CPU", "CPU", CommModel(140.0, 5e-4), 0.9, 28, "out of b", 130.5, 2.1, 1.7),
@@ -214,23 +214,23 @@ def test_a_file_without_signals_and_checks_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("both_ways", "num_channels"), [(1.1, 6), (1.9, 3), (None, 6)])
-def test_directions_that_wait_for_each_other_get_one_channel(both_ways, num_channels):
+def test_directions_that_delay_each_other_get_one_channel(both_ways, num_channels):
     fits = [CommFit("CPU", "CPU", CommModel(140.0, 5e-4), both_ways=both_ways)]
-    machine = with_comm(tasks("a", "b", "c"), fits)
+    machine = with_comm(cpus("a", "b", "c"), fits)
     assert len(machine.channel_names) == num_channels
     there, back = machine.channel[0, 1], machine.channel[1, 0]
     assert (there == back) == (num_channels == 3)
 
 
-def test_directions_that_do_not_wait_lose_their_common_channel():
+def test_directions_that_do_not_delay_each_other_get_separate_channels():
     fits = [CommFit("CPU", "CPU", CommModel(140.0, 5e-4), both_ways=1.0)]
-    joined = with_comm(tasks("a", "b"), [replace(fits[0], both_ways=2.0)])
+    joined = with_comm(cpus("a", "b"), [replace(fits[0], both_ways=2.0)])
     assert len(joined.channel_names) == 1
     assert len(with_comm(joined, fits).channel_names) == 2
 
 
-def test_a_shared_channel_has_its_own_fit_and_stays():
-    machine = tasks("a", "b", "c", channel="out of")
+def test_a_shared_channel_has_its_own_fit_and_remains():
+    machine = cpus("a", "b", "c", channel="out of")
     fits = [
         CommFit("CPU", "CPU", CommModel(10.0, 1e-4), channel="out of a", both_ways=2.0),
         CommFit("CPU", "CPU", CommModel(20.0, 1e-4), both_ways=2.0),
@@ -241,7 +241,7 @@ def test_a_shared_channel_has_its_own_fit_and_stays():
     assert found.latency_us[1].tolist() == [20.0, 0.0, 20.0]
 
 
-def test_a_machine_has_the_mean_signal_of_its_links():
+def test_the_signal_delay_of_a_machine_is_the_mean_over_its_links():
     machine = PRESETS["v100x2-nvlink"]
     fits = [
         CommFit("GPU", "GPU", CommModel(10.0, 1e-4), signal_us=12.0),
@@ -252,7 +252,7 @@ def test_a_machine_has_the_mean_signal_of_its_links():
     assert with_comm(machine, fits[2:]).signal_us == machine.signal_us
 
 
-def test_a_chart_shows_every_transfer_and_what_the_line_leaves_over(tmp_path):
+def test_a_chart_shows_every_transfer_and_the_residuals_of_the_line(tmp_path):
     samples = [*timed("GPU", "GPU", 40.0, 2e-5), Sample("CPU", "CPU", 1000, 150.0, "out of a")]
     samples.append(Sample("CPU", "CPU", 10**6, 900.0, "out of a"))
     chart = comm_chart(samples, fit(samples))
@@ -269,13 +269,13 @@ def test_a_chart_shows_every_transfer_and_what_the_line_leaves_over(tmp_path):
     assert (tmp_path / "links.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_chart_of_an_unknown_form_is_refused(tmp_path):
+def test_a_chart_in_an_unknown_format_is_refused(tmp_path):
     samples = timed("GPU", "GPU", 40.0, 2e-5)
     with pytest.raises(BadInputError, match=r"links.pdf.* \.svg, \.png"):
         write_chart(tmp_path / "links.pdf", comm_chart(samples, fit(samples)))
 
 
-def test_checks_say_where_links_keep_to_the_model():
+def test_checks_compare_links_with_the_model():
     measured = CommFit("CPU", "CPU", CommModel(140.0, 5e-4), 0.9, 28, "", 130.4, 2.1, 1.8)
     assert comm_checks([measured, CommFit("CPU", "GPU", CommModel(7.0, 1e-4))]).splitlines() == [
         "CPU -> CPU: a control edge takes 130.4 us",
@@ -296,7 +296,7 @@ LOSING = CommModel(
 )
 
 
-def test_what_computing_devices_lose_is_in_table_and_words():
+def test_transfer_overheads_are_in_the_table_and_in_the_text():
     fits = [CommFit("CPU", "CPU", LOSING, channel="out of a"), CommFit("CPU", "GPU", NO_LOSS)]
     shown = plain_text(comm_table("links", fits))
     header, _, there, _ = (line.split() for line in shown.splitlines()[2:6])
@@ -310,7 +310,7 @@ def test_what_computing_devices_lose_is_in_table_and_words():
     )
 
 
-def test_where_nothing_is_lost_nothing_is_said_of_it():
+def test_without_transfer_overheads_table_and_text_do_not_mention_them():
     fits = [CommFit("CPU", "GPU", NO_LOSS)]
     assert "loses" not in plain_text(comm_table("links", fits))
     assert comm_checks(fits) == ""
@@ -327,7 +327,7 @@ def test_the_command_fits_and_draws_a_file_of_samples(tmp_path, pesto):
     assert "us per MB" in plot.read_text()
 
 
-def test_the_command_takes_a_machine_or_samples(tmp_path, pesto):
+def test_the_command_needs_either_a_machine_or_samples(tmp_path, pesto):
     for given, found in (
         ((), "neither --machine nor --from was given"),
         (("--from", "a.csv", "--machine", "local-workers:2"), "both were given"),

@@ -311,7 +311,7 @@ def test_times_in_tables_are_those_of_this_world(tmp_path: Path, us: str) -> Non
 def test_transfers_of_no_time_are_not_fitted(tmp_path: Path) -> None:
     path = tmp_path / "samples.csv"
     path.write_text("src_kind,dst_kind,bytes,us\nGPU,GPU,1,0\nGPU,GPU,2,0\n")
-    with pytest.raises(BadInputError, match="all timed with 0 us"):
+    with pytest.raises(BadInputError, match="all took 0 us"):
         fit(read_samples(path))
 
 

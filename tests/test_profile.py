@@ -1,4 +1,4 @@
-"""Op times: from TensorFlow's analytic costs, and from CSV files."""
+"""The cost sources `analytic` (TensorFlow's estimates) and `csv`."""
 
 import re
 from collections import Counter
@@ -30,12 +30,13 @@ from pesto_cli.report.summary import summarize
 
 SERVER = PRESETS["v100x2-nvlink"]
 SIZE = 2048
-# Of a product of two float32 matrices, and of the traffic of any op with two in and one out.
+# Operations of a product of two float32 matrices; bytes that an op with two inputs and one output
+# of this size reads and writes.
 MATMUL_FLOP, TRAFFIC_BYTES = 2 * SIZE**3, 3 * 4 * SIZE**2
 
 
 def training_step(tf):
-    """A large multiplication, a small sum, a shape computed in int32, a string, a variable."""
+    """Build a step with a large product, a small sum, int32 arithmetic, a string and variables."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [SIZE, SIZE], name="fed")
     weights = tf1.get_variable("weights", [SIZE, SIZE], use_resource=True)
@@ -65,7 +66,7 @@ def offloaded(step_graph):
 
 
 def machine_with_two_gpu_kinds() -> Machine:
-    """A CPU, a V100 and a GPU with half its clock rate and no cost of a launch."""
+    """Return a CPU, a V100, and a GPU with half its clock rate whose launches take no time."""
     slow = replace(V100, frequency_mhz=V100.frequency_mhz // 2, launch_us=0.0, no_launch_us=0.0)
     devices = (*SERVER.devices[:2], Device("OLD:0", "OLD", 2**33))
     names = [device.name for device in devices]
@@ -78,9 +79,9 @@ def times(found, kind):
     return dict(zip(found.problem.graph.names, column.tolist(), strict=True))
 
 
-def test_a_large_op_takes_its_arithmetic_and_its_traffic_at_the_devices_peak(analytic):
+def test_the_time_of_a_large_op_is_arithmetic_plus_traffic_at_peak_rates(analytic):
     gpu_us = times(analytic, "GPU")
-    flop_per_us = V100.num_cores * V100.frequency_mhz * 64 * 2  # 64 fused multiply-adds a core
+    flop_per_us = V100.num_cores * V100.frequency_mhz * 64 * 2  # 64 fused multiply-adds per core
     bytes_per_us = V100.bandwidth_gb_s * 1e3
     assert gpu_us["product"] == pytest.approx(
         MATMUL_FLOP / flop_per_us + TRAFFIC_BYTES / bytes_per_us, rel=1e-3
@@ -90,30 +91,30 @@ def test_a_large_op_takes_its_arithmetic_and_its_traffic_at_the_devices_peak(ana
     )
 
 
-def test_times_have_nanoseconds(analytic):
+def test_times_are_not_rounded_to_microseconds(analytic):
     assert times(analytic, "GPU")["total"] % 1 != 0
 
 
-def test_an_op_that_launches_a_kernel_takes_at_least_a_launch(analytic):
+def test_an_op_that_launches_a_kernel_takes_at_least_launch_us(analytic):
     assert times(analytic, "GPU")["small"] == V100.launch_us
 
 
 @pytest.mark.parametrize("op", ["flat", "weights", "product/ReadVariableOp", "size", "train"])
-def test_an_op_that_launches_no_kernel_takes_the_time_of_one_that_does_not(analytic, op):
+def test_an_op_that_launches_no_kernel_takes_no_launch_us(analytic, op):
     assert times(analytic, "GPU")[op] == V100.no_launch_us
 
 
-def test_an_op_runs_on_a_gpu_where_its_group_can_and_else_on_the_cpu(analytic):
+def test_an_op_runs_on_the_gpu_if_its_colocation_group_can_and_else_on_the_cpu(analytic):
     cpu_us, gpu_us = times(analytic, "CPU"), times(analytic, "GPU")
     for op in ("product", "total", "small", "weights", "product/ReadVariableOp"):
         assert np.isnan(cpu_us[op])
-    # The variable of int32 could lie on a GPU, but its increment has no kernel there.
+    # The int32 variable could be on a GPU, but its increment has no GPU kernel.
     for op in ("text", "counter", "counted"):
         assert np.isnan(gpu_us[op])
         assert cpu_us[op] > 0
 
 
-def test_feeds_and_returns_are_free_and_on_the_host(analytic):
+def test_feeds_and_fetches_take_no_time_and_are_on_the_host(analytic):
     problem = analytic.problem
     free = problem.is_feed | problem.is_fetch
     assert free.sum() == 2
@@ -121,14 +122,14 @@ def test_feeds_and_returns_are_free_and_on_the_host(analytic):
     assert np.isnan(problem.time_us[free, problem.kinds.index("GPU")]).all()
 
 
-def test_with_offload_a_gpus_ops_have_a_time_on_the_cpu_too(offloaded):
+def test_with_cpu_offload_ops_of_the_gpu_have_a_time_on_the_cpu_too(offloaded):
     cpu_us, gpu_us = times(offloaded, "CPU"), times(offloaded, "GPU")
     assert cpu_us["product"] > gpu_us["product"] > 0
     assert np.isnan(gpu_us["text"])
 
 
-def words_of_a_loop_and_a_queue(tf):
-    """Strings, which stay on the CPU, made in a loop and taken from a queue; and a GPU's ops."""
+def strings_in_a_loop_and_a_queue(tf):
+    """Build a step with strings (CPU only) in a loop and in a queue, and ops for a GPU."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [64, 64], name="fed")
     product = tf.matmul(fed, fed, name="product")
@@ -145,7 +146,7 @@ def words_of_a_loop_and_a_queue(tf):
     return [tf.group(text, words, name="train"), product]
 
 
-def test_a_kind_is_asked_only_for_what_it_may_run_and_says_the_same(monkeypatch):
+def test_only_ops_that_may_run_on_a_kind_are_estimated_there_with_equal_times(monkeypatch):
     nodes = []
 
     def counted(runs):
@@ -153,7 +154,7 @@ def test_a_kind_is_asked_only_for_what_it_may_run_and_says_the_same(monkeypatch)
         return run_all(runs)
 
     monkeypatch.setattr(analytic_source, "run_all", counted)
-    meta = exported(words_of_a_loop_and_a_queue)
+    meta = exported(strings_in_a_loop_and_a_queue)
     alone, offloaded = (profile(meta, SERVER, cpu_offload=each) for each in (False, True))
     for kind in ("CPU", "GPU"):
         some_us, all_us = times(alone, kind), times(offloaded, kind)
@@ -165,10 +166,10 @@ def test_a_kind_is_asked_only_for_what_it_may_run_and_says_the_same(monkeypatch)
     assert not on_gpu & {"text", "words", "train"}
 
 
-def test_a_kind_that_runs_nothing_is_not_asked(monkeypatch):
-    asked = []
+def test_a_kind_that_may_run_no_op_is_not_simulated(monkeypatch):
+    simulated = []
     monkeypatch.setattr(
-        analytic_source, "run_all", lambda runs: asked.extend(runs) or run_all(runs)
+        analytic_source, "run_all", lambda runs: simulated.extend(runs) or run_all(runs)
     )
 
     def build(tf):
@@ -176,7 +177,7 @@ def test_a_kind_that_runs_nothing_is_not_asked(monkeypatch):
         return [tf.matmul(fed, fed, name="product")]
 
     found = profile(exported(build), SERVER)
-    assert [[*run.devices] for run in asked] == [[f"{DEVICE_PREFIX}GPU:0"]]
+    assert [[*run.devices] for run in simulated] == [[f"{DEVICE_PREFIX}GPU:0"]]
     assert times(found, "CPU")["fed"] == 0
 
 
@@ -184,11 +185,13 @@ def test_every_kind_of_gpu_has_its_own_times(analytic, offloaded):
     gpu_us, old_us = times(offloaded, "GPU"), times(offloaded, "OLD")
     assert gpu_us["product"] == times(analytic, "GPU")["product"]
     assert 1.5 * gpu_us["product"] < old_us["product"] < 2 * gpu_us["product"]
-    assert 0 < old_us["small"] < 1  # no floor
+    assert 0 < old_us["small"] < 1  # launch_us is 0
     assert old_us["flat"] == 0
 
 
-def test_a_profile_says_where_it_comes_from_and_survives_its_file(tmp_path, step_graph, analytic):
+def test_a_profile_has_its_provenance_and_is_equal_after_writing_and_reading(
+    tmp_path, step_graph, analytic
+):
     assert analytic.provenance == {
         "graph_hash": graph_hash(step_graph.graph_def),
         "pesto_version": __version__,
@@ -205,7 +208,7 @@ def test_a_profile_says_where_it_comes_from_and_survives_its_file(tmp_path, step
 
 
 def three_loops(tf):
-    """Loops of 3 and of 7 trips, and one that only the data ends."""
+    """Build loops of 3 and of 7 iterations, and one whose number of iterations depends on data."""
     fed = tf.compat.v1.placeholder(tf.float32, [SIZE, SIZE], name="fed")
 
     def body(trip, value):
@@ -226,7 +229,7 @@ def looping(request):
     return profile(exported(three_loops, functional_control_flow=request.param), SERVER)
 
 
-def test_a_while_loop_takes_all_its_iterations(looping):
+def test_the_time_of_a_while_loop_includes_all_its_iterations(looping):
     gpu_us = times(looping, "GPU")
     three, seven = (gpu_us.get(f"{name}/LoopCond", gpu_us.get(name)) for name in ("three", "seven"))
     product_us = MATMUL_FLOP / (V100.num_cores * V100.frequency_mhz * 64 * 2)
@@ -234,7 +237,7 @@ def test_a_while_loop_takes_all_its_iterations(looping):
     assert seven / three == pytest.approx(7 / 3, rel=0.01)
 
 
-def test_a_loop_that_only_the_data_ends_counts_once_and_is_reported(looping):
+def test_a_loop_whose_length_depends_on_data_counts_as_one_iteration_and_is_noted(looping):
     gpu_us = times(looping, "GPU")
     once, thrice = (gpu_us.get(f"{name}/LoopCond", gpu_us.get(name)) for name in ("open", "three"))
     assert once == pytest.approx(thrice / 3, rel=0.1)
@@ -242,7 +245,7 @@ def test_a_loop_that_only_the_data_ends_counts_once_and_is_reported(looping):
     assert "while loop 'open" in note
 
 
-def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path):
+def test_sizes_that_depend_on_data_are_noted_unless_the_csv_gives_them(tmp_path):
     def build(tf):
         values = tf.compat.v1.placeholder(tf.float32, [300, 7], name="values")
         some = tf.boolean_mask(values, tf.reduce_sum(values, axis=1) > 0, name="some")
@@ -252,8 +255,8 @@ def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path
     estimated = profile(meta, SERVER)
     (note,) = estimated.provenance["notes"]
     assert re.match(
-        r"the data decides the size of \d tensors, estimated by what they are made from: "
-        r".* 'some/\S+', counts as 8,400 bytes",
+        r"the size of \d tensors depends on the data and was estimated from the inputs of their "
+        r"ops: .* 'some/\S+', counts as 8,400 bytes",
         note,
     )
 
@@ -264,7 +267,7 @@ def test_sizes_that_only_the_data_tells_are_noted_unless_they_are_given(tmp_path
 
 
 @pytest.mark.parametrize(("rows", "notes"), [(300, 1), (3, 0)])
-def test_sizes_that_only_the_data_tells_are_not_noted_where_they_do_not_matter(rows, notes):
+def test_sizes_that_depend_on_data_are_only_noted_if_they_are_large(rows, notes):
     def build(tf):
         values = tf.compat.v1.placeholder(tf.float32, [rows, 7], name="values")
         some = tf.boolean_mask(values, tf.reduce_sum(values, axis=1) > 0, name="some")
@@ -274,20 +277,20 @@ def test_sizes_that_only_the_data_tells_are_not_noted_where_they_do_not_matter(r
     assert len(profile(exported(build), SERVER).provenance["notes"]) == notes
 
 
-def test_a_size_that_nothing_tells_is_called_so():
+def test_an_unknown_size_is_noted():
     def build(tf):
         rows = tf.TensorArray(tf.float32, 3, infer_shape=False)
         rows = rows.unstack(tf.compat.v1.placeholder(tf.float32, [3, 7, 2], name="values"))
         return [tf.identity(rows.concat(name="joined"), name="copy")]
 
     (note,) = profile(exported(build), SERVER).provenance["notes"]
-    assert note.startswith("nothing in the graph tells the size of 2 tensors, and open dimensions")
+    assert note.startswith("the size of 2 tensors is unknown: open dimensions count as 1")
     assert "'joined" in note
 
 
 @pytest.mark.parametrize("functional", [False, True])
 @pytest.mark.parametrize("build", [recurrent, nested_loops])
-def test_iterations_are_those_of_a_real_run(build, functional):
+def test_the_computed_numbers_of_iterations_are_those_of_a_real_run(build, functional):
     meta = lowered(exported(build, functional_control_flow=functional))
     fetches = [name.split(":")[0] for name in meta.collection_def["train_op"].node_list.value]
     nodes = needed_nodes(meta.graph_def, fetches)
@@ -306,7 +309,7 @@ def test_iterations_are_those_of_a_real_run(build, functional):
         assert loops.iterations(index) == runs[nodes[index].name]
 
 
-def test_a_machine_that_does_not_describe_a_kind_is_refused(step_graph):
+def test_a_machine_without_the_description_of_a_kind_is_refused(step_graph):
     undescribed = replace(SERVER, kinds={"CPU": SERVER.kinds["CPU"]})
     with pytest.raises(BadInputError, match=r"'GPU:0' is of kind 'GPU'.*\[kinds.GPU\]"):
         profile(step_graph, undescribed)
@@ -324,7 +327,7 @@ def test_a_source_that_is_unknown_or_misused_is_refused(step_graph, source):
         profile(step_graph, SERVER, source=source)
 
 
-def test_a_graph_that_kills_the_virtual_cluster_ends_with_its_last_words():
+def test_if_the_virtual_cluster_dies_the_error_has_its_last_output():
     tf1 = tensorflow().compat.v1
     dangling = tf1.NodeDef(name="op", op="Identity", input=["nowhere"], device="/device:CPU:0")
     dangling.attr["T"].type = 1
@@ -338,7 +341,7 @@ def test_a_graph_that_kills_the_virtual_cluster_ends_with_its_last_words():
 
 
 def small_step(tf):
-    """A feed, `head` with two outputs and a loop; `tail`, which takes both; a string."""
+    """Build a feed, `head` with two outputs, a loop, `tail` which joins all of these; a string."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [2, 8], name="fed")
     head = tf.split(fed, [1, 7], axis=1, name="head")
@@ -368,7 +371,7 @@ def from_csv(tmp_path, meta_graph, rows, header="name,kind,us,bytes", **options)
     return profile(meta_graph, SERVER, source=f"csv:{path}", **options)
 
 
-def test_a_csv_gives_the_times_and_the_kinds_that_an_op_can_run_on(tmp_path, small_graph):
+def test_a_csv_decides_the_times_and_the_kinds_of_an_op(tmp_path, small_graph):
     found = from_csv(tmp_path, small_graph, ROWS)
     cpu_us, gpu_us = times(found, "CPU"), times(found, "GPU")
     assert (gpu_us["head"], gpu_us["tail"], cpu_us["tail"], cpu_us["text"]) == (3.5, 4, 9, 8)
@@ -376,17 +379,17 @@ def test_a_csv_gives_the_times_and_the_kinds_that_an_op_can_run_on(tmp_path, sma
     assert cpu_us["fed"] == 0
 
 
-def test_a_while_loop_takes_the_sum_of_its_rows(tmp_path, small_graph):
+def test_the_time_of_a_while_loop_is_the_sum_of_its_rows(tmp_path, small_graph):
     assert times(from_csv(tmp_path, small_graph, ROWS), "GPU")["loop/LoopCond"] == 12
 
 
-def test_a_loop_does_not_run_where_only_some_of_its_rows_do(tmp_path, small_graph):
+def test_a_loop_cannot_run_on_a_kind_that_lacks_some_of_its_rows(tmp_path, small_graph):
     found = from_csv(tmp_path, small_graph, [*ROWS, "loop/mul,CPU,30,"])
     assert np.isnan(times(found, "CPU")["loop/LoopCond"])
     assert times(found, "GPU")["loop/LoopCond"] == 12
 
 
-def test_stated_bytes_are_shared_by_an_ops_outputs_in_proportion(tmp_path, small_graph):
+def test_given_bytes_are_divided_among_an_ops_outputs_in_proportion(tmp_path, small_graph):
     graph = from_csv(tmp_path, small_graph, ["head,GPU,3.5,128", *ROWS[1:]]).problem.graph
     head, tail = graph.index_of["head"], graph.index_of["tail"]
     assert graph.tensor_bytes[graph.tensor_producer == head].tolist() == [16, 112]
@@ -414,13 +417,13 @@ def test_columns_may_come_in_any_order_and_without_bytes(tmp_path, small_graph):
         ([*ROWS, "heart,GPU,1,"], "line 8: the step has no op 'heart'"),
         ([*ROWS, "head,TPU,1,"], "line 8: kind 'TPU'.*CPU, GPU"),
         ([*ROWS, "head,GPU,1,"], "line 8: op 'head' has a time on GPU already.*line 2"),
-        ([*ROWS, "head,CPU,1,65"], "line 8: op 'head' gives 65 bytes here and 64 in .*line 2"),
+        ([*ROWS, "head,CPU,1,65"], "line 8: op 'head' has 65 bytes here and 64 in .*line 2"),
         ([*ROWS, "text,GPU,1,"], r"line 8: TensorFlow cannot run op 'text' \(AsString\) on a GPU"),
         (ROWS[2:], "no time for 1 of .* ops: 'head'"),
         ([], "no time for 4 of .* ops: 'head', .*, ..."),
     ],
 )
-def test_a_csv_that_does_not_fit_is_refused_with_the_line(tmp_path, small_graph, rows, message):
+def test_a_csv_that_does_not_fit_is_refused_naming_the_line(tmp_path, small_graph, rows, message):
     with pytest.raises(BadInputError, match=message):
         from_csv(tmp_path, small_graph, rows)
 
@@ -430,19 +433,19 @@ def test_a_csv_without_its_columns_is_refused(tmp_path, small_graph):
         from_csv(tmp_path, small_graph, ["head,3.5"], header="op,time")
 
 
-def test_a_csv_says_itself_what_the_cpu_can_run(tmp_path, small_graph):
+def test_cpu_offload_is_refused_with_a_csv(tmp_path, small_graph):
     with pytest.raises(BadInputError, match="cpu-offload"):
         from_csv(tmp_path, small_graph, ROWS, cpu_offload=True)
 
 
-def test_fitted_communication_replaces_the_machines(tmp_path, small_graph):
+def test_a_fitted_communication_model_replaces_that_of_the_machine(tmp_path, small_graph):
     fits = [CommFit("GPU", "GPU", CommModel(3.0, 1e-3))]
     machine = from_csv(tmp_path, small_graph, ROWS, comm=fits).problem.machine
     assert machine.latency_us[1, 2] == 3.0
     assert machine.latency_us[0, 1] == SERVER.latency_us[0, 1]
 
 
-def test_a_summary_counts_ops_by_duration_and_adds_up_the_work(tmp_path, small_graph):
+def test_a_summary_counts_ops_by_duration_and_sums_the_work(tmp_path, small_graph):
     rows = ["head,GPU,9.9,", "tail,GPU,10,", "text,CPU,100,", "loop/mul,GPU,100.1,"]
     problem = from_csv(tmp_path, small_graph, rows).problem
     summary = summarize(problem, critical_path_us=210.1)

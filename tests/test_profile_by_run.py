@@ -1,4 +1,4 @@
-"""Profiles of steps that TensorFlow really runs."""
+"""The cost source `run`: profiles measured in real TensorFlow steps."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,11 +39,11 @@ def test_every_op_gets_the_median_of_its_times_in_the_steps(profile: Profile) ->
     )
     assert (time_us >= least_us).all()
     assert (time_us > least_us).any()
-    assert (abs(time_us - mean_us) <= std_us + 1e-9).all()  # as of every median
+    assert (abs(time_us - mean_us) <= std_us + 1e-9).all()  # true of every median
     assert not problem.time_us[problem.is_feed | problem.is_fetch, 0].any()
 
 
-def test_the_untraced_step_is_reconciled_and_what_it_costs_beyond_ops_is_the_machine_s(
+def test_the_untraced_step_is_reconciled_and_the_machine_gets_the_overheads(
     profile: Profile, tmp_path: Path
 ) -> None:
     machine = profile.problem.machine
@@ -54,11 +54,11 @@ def test_the_untraced_step_is_reconciled_and_what_it_costs_beyond_ops_is_the_mac
     assert {device.op_overhead_us for device in machine.devices} == {account["op_overhead_us"]}
     assert machine.step_overhead_us > 0
     api.write_profile(tmp_path / "p.json", profile)
-    kept = api.read_profile(tmp_path / "p.json").problem.machine
-    assert kept.step_overhead_us == machine.step_overhead_us
+    read = api.read_profile(tmp_path / "p.json").problem.machine
+    assert read.step_overhead_us == machine.step_overhead_us
 
 
-def test_a_chart_shows_the_share_of_ops_up_to_every_deviation(profile: Profile) -> None:
+def test_a_chart_shows_the_share_of_ops_up_to_each_deviation(profile: Profile) -> None:
     spread = profile.spread
     assert spread is not None
     (rows,) = spread_chart(profile, "rnnlm").to_dict()["datasets"].values()
@@ -70,12 +70,12 @@ def test_a_chart_shows_the_share_of_ops_up_to_every_deviation(profile: Profile) 
         assert f"({len(of_class)} ops)" in name
 
 
-def test_times_that_nobody_measured_have_no_chart(profile: Profile) -> None:
+def test_a_chart_of_times_that_were_not_measured_is_refused(profile: Profile) -> None:
     with pytest.raises(BadInputError, match="no op was measured in several steps"):
         spread_chart(replace(profile, spread=None), "rnnlm")
 
 
-def test_a_prediction_is_the_makespan_and_the_step_overhead(profile: Profile) -> None:
+def test_a_predicted_step_time_is_the_makespan_plus_the_step_overhead(profile: Profile) -> None:
     (result,) = api.compare(profile, ["single"])
     placed = api.placement(profile, result)
     expected_us = result.makespan_us + profile.problem.machine.step_overhead_us
@@ -87,7 +87,7 @@ def test_a_prediction_is_the_makespan_and_the_step_overhead(profile: Profile) ->
 
 @pytest.mark.parametrize("functional", [False, True], ids=["v1", "v2"])
 @pytest.mark.parametrize("build", [recurrent, nested_loops])
-def test_a_loop_takes_all_its_iterations(build: Any, functional: bool) -> None:
+def test_the_time_of_a_loop_includes_all_its_iterations(build: Any, functional: bool) -> None:
     meta = exported(build, functional_control_flow=functional)
     found = api.profile_by_run(meta, two_cpus(), steps=3)
     graph, spread = found.problem.graph, found.spread
@@ -96,11 +96,11 @@ def test_a_loop_takes_all_its_iterations(build: Any, functional: bool) -> None:
     assert loops
     for op in loops:
         assert spread.runs[op] == 3
-        # 6 to 15 iterations of several ops, or of one call; no op of these takes 1 us.
+        # 6 to 15 iterations of several ops, or of one call, each op below 1 us.
         assert found.problem.time_us[op, 0] > 5
 
 
-def test_ops_that_never_ran_are_told() -> None:
+def test_ops_that_never_ran_are_noted() -> None:
     found = api.profile_by_run(exported(stateful_cond), two_cpus(), steps=2)
     assert any("never ran" in note for note in found.provenance["notes"])
 
@@ -121,13 +121,13 @@ def test_a_graph_too_large_for_one_device_is_profiled_on_all_of_them(
         api.profile_by_run(rnnlm, two_cpus(little // 8), steps=2)
 
 
-def test_real_steps_need_a_real_machine(rnnlm: Any) -> None:
-    with pytest.raises(BadInputError, match="cost source run needs devices that exist"):
+def test_the_source_run_needs_running_devices(rnnlm: Any) -> None:
+    with pytest.raises(BadInputError, match="cost source run needs running devices"):
         api.profile(rnnlm, api.read_machine("v100x2-nvlink"), source="run")
 
 
 def account(**changes: Any) -> Any:
-    """Three ops of 10, 20 and 30 us; a step of 100 us."""
+    """Reconcile three ops of 10, 20 and 30 us with a step of 100 us."""
     given: dict[str, Any] = {
         "device": np.zeros(3, dtype=np.int64),
         "step_us": 100.0,
@@ -137,19 +137,19 @@ def account(**changes: Any) -> Any:
     return reconciled(["CPU", "CPU"], np.array([10.0, 20.0, 30.0]), **{**given, **changes})
 
 
-def test_what_no_op_explains_is_shared_out_to_the_ops() -> None:
+def test_the_unexplained_rest_of_a_step_is_divided_among_its_ops() -> None:
     found = account()
     assert found.ops_us == 60
     assert found.explained == 0.6
     assert found.op_overhead_us == pytest.approx(2)
 
 
-def test_the_overhead_is_no_more_than_the_gaps_between_ops_and_never_below_0() -> None:
+def test_the_overhead_is_at_most_the_gaps_between_ops_and_at_least_0() -> None:
     assert account(step_us=1000.0, idle_us=15.0).op_overhead_us == 5
     assert account(step_us=80.0).op_overhead_us == 0
 
 
-def test_where_devices_wait_for_each_other_no_overhead_is_fitted() -> None:
+def test_with_ops_on_several_devices_no_overhead_is_fitted() -> None:
     found = account(device=np.array([0, 0, 1]))
     assert (found.num_devices, found.num_ops, found.ops_us) == (2, 2, 30)
     assert found.op_overhead_us is None

@@ -1,4 +1,4 @@
-"""The Chrome trace against the trace-event format, as Perfetto and chrome://tracing read it."""
+"""Chrome traces follow the trace-event format as Perfetto and chrome://tracing read it."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -16,7 +16,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.report.trace import chrome_trace, on_grid_us
 
 NUMBER = (int, float)
-# Phase -> the fields that the format asks for, and their types.
+# Phase -> the fields that the format requires, and their types.
 FIELDS: dict[str, dict[str, Any]] = {
     "M": {"name": str, "pid": int, "tid": int, "args": dict},
     "X": {"name": str, "cat": str, "pid": int, "tid": int, "ts": NUMBER, "dur": NUMBER},
@@ -30,11 +30,11 @@ Case = tuple[Problem, Schedule, list[Event]]
 
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
-    """Random schedules, some with ops and transfers of no length and odd durations."""
+    """Return random schedules with their traces; some ops and transfers take no time."""
     made = []
     for seed in range(30):
         plain = random_problem(seed, 15, num_devices=3)
-        problem = replace(plain, time_us=plain.time_us * 1.2345678)  # of no whole ns
+        problem = replace(plain, time_us=plain.time_us * 1.2345678)  # not in whole ns
         rng = np.random.default_rng(seed)
         device = random_placement(problem, seed)
         schedule = Simulator(problem).list_schedule(device, rng.random(15))
@@ -48,7 +48,7 @@ def of_phase(events: list[Event], phase: str) -> list[Event]:
     return [event for event in events if event["ph"] == phase]
 
 
-def test_every_event_has_the_fields_of_its_phase_and_nothing_is_negative(cases: list[Case]) -> None:
+def test_every_event_has_the_fields_of_its_phase_and_no_negative_time(cases: list[Case]) -> None:
     for _, _, events in cases:
         assert {event["ph"] for event in events} <= FIELDS.keys()
         for event in events:
@@ -57,7 +57,7 @@ def test_every_event_has_the_fields_of_its_phase_and_nothing_is_negative(cases: 
             assert min(event.get("ts", 0), event.get("dur", 0)) >= 0
 
 
-def test_every_row_has_a_name_and_a_place(cases: list[Case]) -> None:
+def test_every_row_has_a_name_and_a_sort_index(cases: list[Case]) -> None:
     for problem, _, events in cases:
         about: dict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
         for event in of_phase(events, "M"):
@@ -67,7 +67,7 @@ def test_every_row_has_a_name_and_a_place(cases: list[Case]) -> None:
         assert named == devices + list(problem.machine.channel_names)
         for (_, row), args in about.items():
             assert args["thread_sort_index"] == {"sort_index": row}
-        # Perfetto takes such a thread for the main one, and mixes its slices with others'.
+        # Perfetto treats such a thread as the main one and mixes its slices with those of others.
         assert not any(row in (0, process) for process, row in about)
         assert {(event["pid"], event["tid"]) for event in of_phase(events, "X")} <= about.keys()
 
@@ -80,14 +80,14 @@ def test_every_op_and_transfer_is_a_slice_and_slices_of_a_row_do_not_overlap(
         assert len(slices) == problem.num_ops + len(schedule.transfers)
         rows = defaultdict(list)
         for event in slices:
-            # As Perfetto cuts to whole ns.
+            # Perfetto truncates to whole ns.
             start_ns, took_ns = int(event["ts"] * 1000), int(event["dur"] * 1000)
             rows[event["pid"], event["tid"]].append((start_ns, start_ns + took_ns))
         for spans in rows.values():
             assert all(end <= start for (_, end), (start, _) in pairwise(sorted(spans)))
 
 
-def test_arrows_come_in_pairs_and_each_end_lies_within_a_slice(cases: list[Case]) -> None:
+def test_each_arrow_has_two_ends_and_each_end_lies_within_a_slice(cases: list[Case]) -> None:
     count = 0
     for problem, _, events in cases:
         tails, heads = of_phase(events, "s"), of_phase(events, "f")
@@ -95,7 +95,7 @@ def test_arrows_come_in_pairs_and_each_end_lies_within_a_slice(cases: list[Case]
         assert len({end["id"] for end in tails}) == len(tails)
         assert all(end["bp"] == "e" for end in heads)
         joined = [
-            (the_slice_around(tail, events), the_slice_around(head, events))
+            (slice_around(tail, events), slice_around(head, events))
             for tail, head in zip(tails, heads, strict=True)
         ]
         for tail, head in joined:
@@ -103,14 +103,14 @@ def test_arrows_come_in_pairs_and_each_end_lies_within_a_slice(cases: list[Case]
             assert {tail["cat"], head["cat"]} == {"op", "transfer"}
             producer = problem.graph.index_of[tail["name"]]
             consumers = problem.graph.successors[producer].tolist()
-            taken = head["cat"] == "op"
-            assert not taken or problem.graph.index_of[head["name"]] in consumers
+            at_consumer = head["cat"] == "op"
+            assert not at_consumer or problem.graph.index_of[head["name"]] in consumers
         count += len(joined)
     assert count > 100
 
 
-def the_slice_around(end: Event, events: list[Event]) -> Event:
-    """The one that an arrow's end is bound to: it holds its time, its own end not included."""
+def slice_around(end: Event, events: list[Event]) -> Event:
+    """Return the slice that contains the time of an arrow's end; slices exclude their own end."""
     (found,) = (
         event
         for event in of_phase(events, "X")
@@ -134,7 +134,7 @@ def test_memory_counters_run_forward_and_reach_the_peak(cases: list[Case]) -> No
             assert max(held) == schedule.peak_bytes[index]
 
 
-def test_times_are_the_same_whether_a_reader_rounds_or_cuts_to_ns() -> None:
+def test_times_are_the_same_whether_a_reader_rounds_or_truncates_to_ns() -> None:
     for time_ns in np.random.default_rng(0).integers(0, 10**13, 20_000).tolist():
         time_us = on_grid_us(time_ns)
         assert int(time_us * 1000) == round(time_us * 1000) == time_ns

@@ -1,4 +1,4 @@
-"""Op times from recorded traces: real ones of every form, and a GPU's as TensorFlow writes them."""
+"""The cost source `trace`: real traces in every format, and generated traces of a GPU."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ TRIPS = 4
 
 
 def training_step(tf):
-    """A product, a loop, a conditional whose second branch never runs, data that decides a size."""
+    """Build a product, a loop, a conditional with an unused branch, a size that depends on data."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [64, 48], name="fed")
     weights = tf1.get_variable("weights", [48, 48], use_resource=True)
@@ -53,7 +53,7 @@ def training_step(tf):
 
 
 class Recorded(NamedTuple):
-    """A graph, the folder with its traces, and what TensorFlow said of each step itself."""
+    """A graph, the folder with its traces, and the step stats of each recorded step."""
 
     meta: object
     folder: Path
@@ -61,7 +61,7 @@ class Recorded(NamedTuple):
 
 
 def viewer_json(xplane):
-    """TensorBoard's trace viewer, by TensorFlow's own converter."""
+    """Convert an XSpace to the JSON of TensorBoard's trace viewer, with TensorFlow's converter."""
     from tensorflow.python.profiler.internal import _pywrap_profiler_plugin as converter
 
     whole = {"resolution": "0", "full_dma": True, "start_time_ms": "0", "end_time_ms": "1e9"}
@@ -70,7 +70,7 @@ def viewer_json(xplane):
 
 
 def recorded_in(folder, meta):
-    """Run a graph and record it in every form that TensorFlow has."""
+    """Run a graph and record it in every trace format of TensorFlow."""
     from tensorflow.python.client.timeline import Timeline
 
     tf = tensorflow()
@@ -133,9 +133,9 @@ def note_on(found, words):
     return note
 
 
-# Form -> how many of the ops that compute it lacks at most, beside a branch that was not taken:
-# TensorFlow's profiler leaves out those that it takes for the cheapest.
-FORMS = {
+# Format -> most ops that compute which may be missing in it, not counting the untaken branch:
+# TensorFlow's profiler leaves out the ops that it considers cheapest.
+FORMATS = {
     "steps": 0,
     "events": 0,
     "timelines": 0,
@@ -147,8 +147,8 @@ FORMS = {
 BRANCH = ["cond/Exp", "gradients/cond/Exp_grad/mul", "gradients/zeros_1"]
 
 
-@pytest.mark.parametrize(("form", "lacking"), FORMS.items())
-def test_a_trace_of_any_form_has_the_times_of_the_graph(recorded, form, lacking):
+@pytest.mark.parametrize(("form", "lacking"), FORMATS.items())
+def test_a_trace_in_any_format_has_the_times_of_the_graph(recorded, form, lacking):
     found = traced(recorded, form)
     coverage = found.provenance["coverage"]
     matched, num_ops = coverage["matched_ops"], coverage["num_ops"]
@@ -163,20 +163,20 @@ def test_a_trace_of_any_form_has_the_times_of_the_graph(recorded, form, lacking)
     assert note_on(found, "ops that compute were measured")
 
 
-def test_a_trace_prices_the_graph_on_devices_that_exist(tmp_path, recorded, pesto):
-    graph, priced = tmp_path / "step.meta", tmp_path / "step.profile.json"
+def test_a_trace_gives_op_times_on_a_machine_of_local_workers(tmp_path, recorded, pesto):
+    graph, path = tmp_path / "step.meta", tmp_path / "step.profile.json"
     write_meta_graph(graph, recorded.meta)
     source = f"trace:{recorded.folder / 'steps'}"
-    done = pesto("profile", graph, "-m", "local-workers:2", "--source", source, "-o", priced)
+    done = pesto("profile", graph, "-m", "local-workers:2", "--source", source, "-o", path)
     assert done.code == 0, done.err
-    found = read_profile(priced)
+    found = read_profile(path)
     names = [device.name for device in found.problem.machine.devices]
     assert names == ["worker:0/CPU:0", "worker:1/CPU:0"]
     assert times(found) == times(traced(recorded, "steps"))
 
 
-def taken_us(stats, nodes):
-    """What some nodes took together in each step, read off the step stats."""
+def total_us(stats, nodes):
+    """Return the total time of some nodes in each step, from the step stats."""
     return [
         sum(
             row.op_end_rel_nanos - row.op_start_rel_nanos
@@ -189,24 +189,24 @@ def taken_us(stats, nodes):
     ]
 
 
-def test_an_op_takes_the_median_of_its_times_and_a_loop_all_of_its_nodes(recorded):
+def test_an_op_time_is_the_median_and_a_loop_includes_all_of_its_nodes(recorded):
     found = traced(recorded, "steps")
     step = read_step(recorded.meta)
     loop = step.nodes[step.graph.index_of["loop/LoopCond"]]
     assert {"inner", "loop/LoopCond"} <= {name.split("/")[-1] for name in loop} | set(loop)
     cpu_us = times(found)
-    assert cpu_us["product"] == pytest.approx(np.median(taken_us(recorded.stats, {"product"})))
-    loop_us = np.median(taken_us(recorded.stats, set(loop)))
+    assert cpu_us["product"] == pytest.approx(np.median(total_us(recorded.stats, {"product"})))
+    loop_us = np.median(total_us(recorded.stats, set(loop)))
     assert cpu_us["loop/LoopCond"] == pytest.approx(loop_us)
 
 
-def test_the_spread_of_the_times_is_kept_with_them(tmp_path, recorded):
+def test_the_profile_file_has_the_spread_of_the_times(tmp_path, recorded):
     found = traced(recorded, "steps")
     path = tmp_path / "step.profile.json"
     write_profile(path, found)
     read = read_profile(path)
     op = read.problem.graph.index_of["product"]
-    us = taken_us(recorded.stats, {"product"})
+    us = total_us(recorded.stats, {"product"})
     spread = read.spread
     assert spread.runs[op] == NUM_STEPS
     assert spread.min_us["CPU"][op] == pytest.approx(min(us))
@@ -236,13 +236,13 @@ def test_a_spread_that_does_not_fit_the_ops_is_refused(tmp_path, recorded, edit,
         read_profile(path)
 
 
-def test_a_branch_that_was_not_taken_takes_no_time_and_is_told(recorded):
+def test_an_untaken_branch_takes_no_time_and_is_noted(recorded):
     found = traced(recorded, "steps")
     assert [times(found)[name] for name in BRANCH] == [0.0] * len(BRANCH)
     assert ", ".join(map(repr, BRANCH)) in note_on(found, "never ran in the measured steps")
 
 
-def test_sizes_that_the_data_decides_are_the_measured_ones(recorded):
+def test_sizes_that_depend_on_data_are_measured(recorded):
     found = traced(recorded, "steps")
     graph = found.problem.graph
     values = graph.op_tensors[graph.index_of["distinct"]]
@@ -252,8 +252,8 @@ def test_sizes_that_the_data_decides_are_the_measured_ones(recorded):
     assert static.tensor_bytes[values] == 64 * 48 * 4
 
 
-def test_a_loop_in_a_profilers_trace_takes_all_its_iterations(recorded):
-    """By a second reading of the planes: the loop's events between one session run and the next."""
+def test_a_loop_in_a_profilers_trace_includes_all_its_iterations(recorded):
+    """Compare with the sum of the loop's events between one session run and the next."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
     space = XSpace.FromString((recorded.folder / "host.xplane.pb").read_bytes())
@@ -274,7 +274,7 @@ def test_a_loop_in_a_profilers_trace_takes_all_its_iterations(recorded):
     assert row.tolist() == pytest.approx([us / 1e6 for us in products.values()])
 
 
-def test_the_newest_run_of_a_log_directory_is_taken_and_named(tmp_path, recorded):
+def test_the_newest_run_of_a_log_directory_is_read_and_noted(tmp_path, recorded):
     runs = tmp_path / "train" / "plugins" / "profile"
     for run in ("2026_01_02_00_00_00", "2026_11_02_00_00_00"):
         (runs / run).mkdir(parents=True)
@@ -284,17 +284,19 @@ def test_the_newest_run_of_a_log_directory_is_taken_and_named(tmp_path, recorded
     assert run in note_on(found, "the newest of 2 profiler runs")
 
 
-def test_traces_of_several_hosts_are_not_mixed(tmp_path, recorded):
+def test_traces_of_several_hosts_are_refused(tmp_path, recorded):
     for host in ("a", "b"):
         data = (recorded.folder / "host.xplane.pb").read_bytes()
         (tmp_path / f"{host}.xplane.pb").write_bytes(data)
-    with pytest.raises(BadInputError, match="traces of 2 hosts; that of one was expected"):
+    with pytest.raises(BadInputError, match="traces of 2 hosts; the trace of one host was exp"):
         profile(recorded.meta, SERVER, source=f"trace:{tmp_path}")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_trace_of_another_graph_is_refused(recorded, other, form):
-    expected = r"another graph: it has \d+ of the 21 ops .*lacks \d+, such as '\S+', '\S+'"
+    expected = (
+        r"another graph: it has \d+ of the 21 ops .*\d+ of its nodes do not, such as '\S+', '\S+'"
+    )
     with pytest.raises(BadInputError, match=expected):
         profile(other, SERVER, source=f"trace:{recorded.folder / form}")
 
@@ -311,14 +313,14 @@ def test_a_trace_that_is_cut_short_is_refused(tmp_path, recorded, name):
         profile(recorded.meta, SERVER, source=f"trace:{path}")
 
 
-def test_an_event_file_that_is_cut_short_gives_the_steps_that_are_whole(tmp_path, recorded):
+def test_an_event_file_that_is_cut_short_gives_its_complete_steps(tmp_path, recorded):
     (events,) = (recorded.folder / "events").iterdir()
     data = events.read_bytes()
     path = tmp_path / events.name
     path.write_bytes(data[:-100])
     assert read_trace(path).num_steps == NUM_STEPS - 1
     path.write_bytes(data[:100])
-    with pytest.raises(BadInputError, match="without the time of any op"):
+    with pytest.raises(BadInputError, match="without any op time"):
         read_trace(path)
 
 
@@ -333,21 +335,21 @@ def test_an_event_file_that_is_cut_short_gives_the_steps_that_are_whole(tmp_path
         (b'{"traceEvents": []}', "no trace of TensorFlow"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path, recorded, data, message):
+def test_a_file_that_is_no_trace_is_refused(tmp_path, recorded, data, message):
     path = tmp_path / "trace"
     path.write_bytes(data)
     with pytest.raises(BadInputError, match=message):
         profile(recorded.meta, SERVER, source=f"trace:{path}")
 
 
-def test_a_graph_is_no_trace_of_it(tmp_path, recorded):
+def test_a_graph_is_refused_as_a_trace(tmp_path, recorded):
     path = tmp_path / "graph.meta"
     path.write_bytes(recorded.meta.SerializeToString())
     with pytest.raises(BadInputError, match="no trace of TensorFlow"):
         read_trace(path)
 
 
-def test_a_trace_has_to_be_named_and_there(tmp_path, recorded):
+def test_a_trace_must_be_named_and_exist(tmp_path, recorded):
     with pytest.raises(BadInputError, match="names no file"):
         profile(recorded.meta, SERVER, source="trace")
     with pytest.raises(BadInputError, match="does not exist"):
@@ -356,13 +358,13 @@ def test_a_trace_has_to_be_named_and_there(tmp_path, recorded):
         profile(recorded.meta, SERVER, source=f"trace:{tmp_path}")
 
 
-def test_on_a_machine_with_gpus_a_trace_of_a_cpu_places_nothing_on_them(recorded):
+def test_a_trace_of_a_cpu_gives_no_times_on_the_gpus_of_a_machine(recorded):
     found = traced(recorded, "steps")
-    assert "nothing was measured on GPU" in note_on(found, "GPU")
+    assert "no op was measured on GPU" in note_on(found, "GPU")
     assert np.isnan(found.problem.time_us[:, found.problem.kinds.index("GPU")]).all()
 
 
-# Traces of a GPU. The ops of `gpu_step`: kernels, and what the host takes to run or to launch them.
+# Traces of a GPU. The ops of `gpu_step`: times of kernels, and times on the host to run or launch.
 KERNELS = {
     "product:MatMul": [[50.0, 20.0], [52.0, 20.0], [90.0, 20.0]],
     "total:AddV2": [[5.0], [6.0], [4.0]],
@@ -398,23 +400,23 @@ def of_gpu(tmp_path, meta, machine=SERVER, kernels=KERNELS, host=HOST, copies=CO
 
 
 @pytest.mark.parametrize("stat", ["tf_op", "annotation"])
-def test_an_op_of_a_gpu_takes_the_median_of_its_kernels_and_not_their_launch(
+def test_the_time_of_a_gpu_op_is_the_median_of_its_kernels_without_launches(
     tmp_path, gpu_meta, stat
 ):
     found = of_gpu(tmp_path, gpu_meta, stat=stat)
     gpu_us, cpu_us = times(found, "GPU"), times(found)
-    assert gpu_us["product"] == 73  # 52 + 20, and a transpose that it needs
+    assert gpu_us["product"] == 73  # 52 + 20, and 1 for the added transpose
     assert gpu_us["total"] == 5
     assert np.isnan([cpu_us["product"], cpu_us["total"], gpu_us["text"]]).all()
 
 
-def test_what_launches_no_kernel_takes_what_the_host_takes_where_its_group_is(tmp_path, gpu_meta):
+def test_an_op_without_kernel_has_its_host_time_on_the_device_of_its_group(tmp_path, gpu_meta):
     found = of_gpu(tmp_path, gpu_meta)
     assert times(found, "GPU")["product/ReadVariableOp"] == 3
     assert times(found)["text"] == 21
 
 
-def test_without_the_host_ops_without_a_kernel_take_no_time(tmp_path, gpu_meta):
+def test_in_a_trace_without_host_ops_without_kernel_take_no_time(tmp_path, gpu_meta):
     found = of_gpu(tmp_path, gpu_meta, with_host=False)
     assert times(found, "GPU")["product"] == 73
     assert times(found, "GPU")["product/ReadVariableOp"] == 0
@@ -422,8 +424,8 @@ def test_without_the_host_ops_without_a_kernel_take_no_time(tmp_path, gpu_meta):
     assert "'text'" in note_on(found, "never ran")
 
 
-def test_lines_that_tensorboard_derives_are_read_like_the_kernels(tmp_path, gpu_meta):
-    """TensorFlow's own converter derives ops and steps; the kernels' names are then taken away."""
+def test_lines_that_tensorboard_derives_give_the_same_times_as_kernels(tmp_path, gpu_meta):
+    """TensorFlow's converter derives ops and steps; then the test removes the kernels' op names."""
     one_kernel = {name: [each[:1] for each in steps] for name, steps in KERNELS.items()}
     plain = of_gpu(tmp_path, gpu_meta, kernels=one_kernel, copies=())
     trace = json.loads(viewer_json(tmp_path / "gpu.xplane.pb"))
@@ -443,7 +445,7 @@ def test_lines_that_tensorboard_derives_are_read_like_the_kernels(tmp_path, gpu_
         assert times(derived, "GPU")[name] == pytest.approx(us, nan_ok=True)
 
 
-def test_copies_tell_what_a_link_takes_beside_what_the_machine_has(tmp_path, gpu_meta):
+def test_a_line_fitted_to_copies_is_noted_with_the_machines_model(tmp_path, gpu_meta):
     found = of_gpu(tmp_path, gpu_meta)
     note = note_on(found, "copies CPU -> GPU")
     assert "18 copies CPU -> GPU of 1,024 to 1,048,576 bytes suggest 10.00 us + 0.0001 us" in note
@@ -452,7 +454,7 @@ def test_copies_tell_what_a_link_takes_beside_what_the_machine_has(tmp_path, gpu
     assert not [note for note in few.provenance["notes"] if "copies" in note]
 
 
-def test_step_stats_of_a_gpu_count_kernels_once_and_no_launches():
+def test_step_stats_of_a_gpu_count_each_kernel_once_and_no_launch():
     stats = gpu_step_stats({"product:MatMul": [50, 20]}, HOST, [Copy("D2H", 64, 7), *COPIES])
     measured = step_stats.measured([stats])
     assert {key: us.tolist() for key, us in measured.us.items()} == {
@@ -465,8 +467,8 @@ def test_step_stats_of_a_gpu_count_kernels_once_and_no_launches():
     assert measured.device["product"].endswith("device:GPU:0")
 
 
-def test_what_a_worker_receives_is_a_transfer_of_the_outputs_real_size():
-    """The label as TensorFlow 2.21 writes it, for 262,144 bytes."""
+def test_a_received_tensor_is_a_transfer_with_the_exact_size_of_the_output():
+    """TensorFlow 2.21 writes this label for 262,144 bytes."""
     stats = tensorflow().compat.v1.RunMetadata().step_stats
     first, second = (f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2))
     ran = stats.dev_stats.add(device=first).node_stats.add(
@@ -499,13 +501,13 @@ def test_what_a_worker_receives_is_a_transfer_of_the_outputs_real_size():
         ("[0B] [nanMb/s] edge_13_Identity_6", 0, 0),
     ],
 )
-def test_the_label_of_a_received_tensor_has_its_size_with_every_rate(label, us, num_bytes):
+def test_the_size_of_a_received_tensor_follows_from_its_label(label, us, num_bytes):
     received = ReceivedLabel.parse(f"{label} from /task:0 to /task:1")
     assert (received.node, received.src, received.dst) == ("Identity_6", "/task:0", "/task:1")
     assert received.num_bytes(us, []) == num_bytes
 
 
-def test_signals_between_workers_are_no_transfers():
+def test_signals_between_workers_are_not_transfers():
     stats = tensorflow().compat.v1.RunMetadata().step_stats
     for size in (0, 5000):
         stats.dev_stats.add(device="/task:1").node_stats.add(
@@ -517,11 +519,11 @@ def test_signals_between_workers_are_no_transfers():
     assert measured.transfers == (TimedTransfer("/task:0", "/task:1", 5000, 306.0),)
 
 
-# What a measurement means on a machine, with times made up.
+# Costs on a machine from given times.
 
 
 def of_times(meta, machine, us, **options):
-    """Costs by (node, place) -> times in each step."""
+    """Return the costs from times: us is (node, place) -> time in each step."""
     num_steps = len(next(iter(us.values())))
     columns = {key: np.array(row, dtype=float) for key, row in us.items()}
     request = CostRequest(read_step(meta), meta, machine, **options)
@@ -536,7 +538,7 @@ def op_us(found, meta, kind, name):
     return found.time_us[kind][read_step(meta).graph.index_of[name]]
 
 
-def test_the_median_counts_over_the_steps_in_which_an_op_ran(gpu_meta):
+def test_the_median_is_over_the_steps_in_which_an_op_ran(gpu_meta):
     found = of_times(gpu_meta, SERVER, ON_GPU)
     assert op_us(found, gpu_meta, "GPU", "product") == 8
     assert op_us(found, gpu_meta, "GPU", "total") == 1
@@ -545,7 +547,7 @@ def test_the_median_counts_over_the_steps_in_which_an_op_ran(gpu_meta):
     assert (runs["product"], runs["total"], runs["weights"]) == (3, 2, 0)
 
 
-def test_with_offload_an_op_keeps_both_places_that_it_was_measured_on(gpu_meta):
+def test_with_cpu_offload_an_op_has_times_on_both_measured_types(gpu_meta):
     both = {**ON_GPU, ("product", "CPU"): [80, 90, 70], ("total", "CPU"): [10, 10, 10]}
     by_default, offloaded = (
         of_times(gpu_meta, SERVER, both, cpu_offload=flag) for flag in (False, True)
@@ -555,14 +557,14 @@ def test_with_offload_an_op_keeps_both_places_that_it_was_measured_on(gpu_meta):
     assert op_us(offloaded, gpu_meta, "GPU", "product") == 8
 
 
-def test_kinds_of_one_type_share_its_times_and_a_kind_has_its_own_first(gpu_meta):
+def test_kinds_share_the_times_of_their_type_unless_they_were_measured_themselves(gpu_meta):
     devices = (*SERVER.devices[:2], Device("OLD:0", "OLD", 2**33))
     names = [device.name for device in devices]
     links = [Link(a, b, CommModel(1.0, 1e-4)) for a in names for b in names if a != b]
     machine = Machine(devices, tuple(links), kinds={**SERVER.kinds, "OLD": replace(V100)})
     shared = of_times(gpu_meta, machine, ON_GPU)
     assert op_us(shared, gpu_meta, "OLD", "product") == op_us(shared, gpu_meta, "GPU", "product")
-    assert any("serves GPU and OLD alike" in note for note in shared.notes)
+    assert any("are used for GPU and OLD" in note for note in shared.notes)
     old = {
         (node, "OLD"): [2 * us for us in row]
         for (node, kind), row in ON_GPU.items()
@@ -570,23 +572,23 @@ def test_kinds_of_one_type_share_its_times_and_a_kind_has_its_own_first(gpu_meta
     }
     own = of_times(gpu_meta, machine, {**ON_GPU, **old})
     assert op_us(own, gpu_meta, "OLD", "product") == 16
-    assert not any("alike" in note for note in own.notes)
+    assert not any("are used for" in note for note in own.notes)
 
 
 def test_times_on_devices_that_the_machine_lacks_are_refused(gpu_meta):
     cpu_only = Machine(SERVER.devices[:1], (), kinds=SERVER.kinds)
-    with pytest.raises(BadInputError, match=r"has 2 ops, such as 'product', on GPU alone"):
+    with pytest.raises(BadInputError, match=r"has 2 ops, such as 'product', on GPU only"):
         of_times(gpu_meta, cpu_only, ON_GPU)
 
 
-def test_a_group_measured_in_pieces_takes_what_its_ops_took(gpu_meta):
-    """A variable and its read share a device; the trace saw them on two."""
+def test_ops_of_a_group_split_over_device_types_have_their_measured_times(gpu_meta):
+    """A variable and its read must share a device; in the trace they are on two."""
     pieces = {**ON_GPU, ("weights", "CPU"): [2, 2, 2], ("product/ReadVariableOp", "GPU"): [3, 3, 3]}
     found = of_times(gpu_meta, SERVER, pieces)
     assert op_us(found, gpu_meta, "GPU", "weights") == 2
     assert op_us(found, gpu_meta, "GPU", "product/ReadVariableOp") == 3
     assert np.isnan(op_us(found, gpu_meta, "CPU", "weights"))
-    assert any("measured on several types" in note for note in found.notes)
+    assert any("split over several device types" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -606,19 +608,19 @@ def test_a_group_measured_in_pieces_takes_what_its_ops_took(gpu_meta):
         ("weights/replicate/_7", None),
     ],
 )
-def test_names_that_tensorflow_gives_as_it_runs_are_known(gpu_meta, name, op):
+def test_names_that_tensorflow_changes_at_run_time_are_recognised(gpu_meta, name, op):
     step = read_step(gpu_meta)
     names = NodeNames(CostRequest(step, gpu_meta, SERVER))
     assert names.find(name) == Match(None if op is None else step.graph.index_of[op])
 
 
-def test_names_of_no_op_are_told(gpu_meta):
+def test_names_that_belong_to_no_op_are_not_matched(gpu_meta):
     names = NodeNames(CostRequest(read_step(gpu_meta), gpu_meta, SERVER))
     for name in ("another/MatMul", "produc", "ArithmeticOptimizer/Rule_none"):
         assert names.find(name) is None
 
 
-def test_what_a_functional_loop_ran_counts_only_where_the_loop_itself_was_not_seen():
+def test_nodes_in_a_functional_loop_count_only_if_the_loop_itself_was_not_recorded():
     def build(tf):
         fed = tf.compat.v1.placeholder(tf.float32, [8, 8], name="fed")
         body = lambda i, v: (i + 1, tf.matmul(v, fed))  # noqa: E731
@@ -635,8 +637,8 @@ def test_what_a_functional_loop_ran_counts_only_where_the_loop_itself_was_not_se
     assert op_us(whole, meta, "GPU", "loop") == 11
 
 
-def test_steps_are_told_by_what_repeats():
-    """Three steps of a, a loop of two trips and c; the trace begins within a fourth."""
+def test_steps_are_found_from_repeated_runs():
+    """Three steps of a, a loop of two iterations, and c; before them the end of a fourth step."""
     runs = [Run("c", 5.0, 1.0)]
     for step in range(3):
         start = 10.0 + 20.0 * step

@@ -1,8 +1,9 @@
-"""The simulator agrees with a scheduler that others wrote: the one in TensorFlow's grappler.
+"""The simulator agrees with an independent one: the virtual scheduler of TensorFlow's grappler.
 
-Real training steps, placed at random so that they communicate a lot, are replayed by both in the
-same order on every device; over NVLink, and over PCIe, where communication takes most of the step.
-`pytest -rP tests/test_virtual_scheduler.py` prints the table of docs/profiling.md case by case.
+Real training steps are placed at random, so that they communicate a lot. Both simulators replay
+them in the same order on every device, over NVLink and over PCIe. Over PCIe, communication takes
+most of the step. `pytest -rP tests/test_virtual_scheduler.py` prints each case of the table in
+docs/profiling.md.
 """
 
 import re
@@ -25,7 +26,7 @@ from pesto_cli.profile.analytic.virtual_cluster import run_all
 LINKS = ("v100x2-nvlink", "v100x2-pcie")
 LATENCIES_US = (0.0, 40.77)
 SEEDS = (0, 1, 2)
-# What of an op's name says its layer and time step.
+# Parts of an op's name that give its layer and time step.
 PART = re.compile(
     r"\b(layer_\d+|step_\d+|encoder|decoder|self_attention|cross_attention|feed_forward)\b"
 )
@@ -33,9 +34,9 @@ PART = re.compile(
 
 @dataclass(frozen=True)
 class Replayed:
-    """One placement and order, and what the virtual scheduler makes of it.
+    """One placement with ranks, and its replay by the virtual scheduler.
 
-    problem: with the times that the virtual scheduler itself gives the ops.
+    problem: its op times are those of the virtual scheduler.
     """
 
     problem: Problem
@@ -44,12 +45,12 @@ class Replayed:
     virtual_makespan_us: float
 
     def error(self, problem: Problem | None = None) -> float:
-        """How far the simulated makespan is from the virtual one."""
+        """Return the relative difference between the simulated and the virtual makespan."""
         simulated = replay(problem or self.problem, self.placement)
         return abs(simulated.makespan_us / self.virtual_makespan_us - 1)
 
     def error_without_communication(self) -> float:
-        """The same if the simulator took data to cross for nothing."""
+        """Return the relative difference if transfers and signals take no time in the simulator."""
         machine = self.problem.machine
         free = tuple(replace(link, comm=CommModel(0.0, 0.0)) for link in machine.links)
         return self.error(
@@ -57,7 +58,7 @@ class Replayed:
         )
 
     def start_error_us(self) -> float:
-        """The same for the start of an op, at most."""
+        """Return the largest difference between the simulated and the virtual start of an op."""
         simulated = replay(self.problem, self.placement)
         return float(np.abs(simulated.start_us - self.virtual_start_us).max())
 
@@ -69,7 +70,7 @@ def model(request):
 
 @pytest.fixture(scope="module", params=LINKS)
 def replays(model, request) -> list[Replayed]:
-    """Placed by part (layer, time step and direction), and by op; for each latency."""
+    """Replay placements by part (layer, time step, direction) and by op, for each latency."""
     server = PRESETS[request.param]
     problem = profile(model, server).problem
     placed = [random_devices(problem, part_of, seed) for seed in SEEDS]
@@ -94,12 +95,12 @@ def test_every_op_starts_when_the_virtual_scheduler_starts_it(replays):
 
 
 @pytest.mark.parametrize("replays", ["v100x2-pcie"], indirect=True)
-def test_without_communication_they_are_far_apart(replays):
+def test_without_communication_the_makespans_differ_a_lot(replays):
     for case in replays:
         assert case.error_without_communication() > 0.5
 
 
-def test_links_that_share_a_bus_serve_who_comes_first():
+def test_links_that_share_a_bus_serve_transfers_first_come_first_served():
     apart = PRESETS["v100x2-pcie"]
     bus = replace(apart, links=tuple(replace(link, channel="bus") for link in apart.links))
     meta_graph = export("zoo:Transformer-tiny")
@@ -111,7 +112,7 @@ def test_links_that_share_a_bus_serve_who_comes_first():
 
 
 def with_latency(server: Machine, latency_us: float) -> Machine:
-    """A server with another latency between its GPUs."""
+    """Return the server with another latency between its GPUs."""
     links = tuple(
         replace(link, comm=replace(link.comm, latency_us=latency_us))
         if "CPU:0" not in (link.src, link.dst)
@@ -128,7 +129,10 @@ def part_of(name: str) -> str:
 
 
 def random_devices(problem: Problem, part_of, seed: int) -> IntArray:
-    """A GPU drawn for every part, the CPU for what must be there; groups follow their first op."""
+    """Return a random GPU for every part, and the CPU for ops that cannot run on a GPU.
+
+    A colocation group is on the device of its first op.
+    """
     random = np.random.default_rng(seed)
     gpu_of_part: dict[str, int] = {}
     gpus = [gpu_of_part.setdefault(part_of(n), random.integers(1, 3)) for n in problem.graph.names]
@@ -140,7 +144,7 @@ def random_devices(problem: Problem, part_of, seed: int) -> IntArray:
 def replayed_by_both(
     meta_graph, problem: Problem, cases: list[tuple[Machine, IntArray]]
 ) -> list[Replayed]:
-    """Order the ops of each case by upward rank, and have the virtual scheduler replay that."""
+    """Order the ops of each case by upward rank, and replay this with the virtual scheduler."""
     step = read_step(meta_graph)
     orders = [ordered(replace(problem, machine=machine), device) for machine, device in cases]
     runs = run_all(
@@ -159,5 +163,5 @@ def replayed_by_both(
 
 def ordered(problem: Problem, device: IntArray) -> Placement:
     priority = upward_rank(problem, device)
-    priority[problem.is_feed] = np.inf  # Feeds are there before anything starts.
+    priority[problem.is_feed] = np.inf  # Feeds start before all other ops.
     return list_schedule(problem, device, priority).placement

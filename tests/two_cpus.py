@@ -1,4 +1,4 @@
-"""A machine of two CPU devices in this process: the code that runs on a cluster, without one."""
+"""A machine of two CPU devices in this process, to test code for clusters without a cluster."""
 
 import pickle
 from typing import Any
@@ -12,7 +12,7 @@ FULL = {name: f"/job:localhost/replica:0/task:0/device:{name}" for name in NAMES
 
 
 class TwoCpus(Connection):
-    """Sessions of this process with two CPU devices."""
+    """Opens sessions with two CPU devices in this process."""
 
     def session(self, graph: Any, config: Any = None) -> Any:
         own = tensorflow().compat.v1.ConfigProto()
@@ -25,7 +25,7 @@ class TwoCpus(Connection):
 
 
 class InThisProcess:
-    """Runs what a client process would, on what would arrive there."""
+    """Runs a request as a client process would, after pickling and unpickling it."""
 
     def call(self, request: Any) -> Any:
         there = pickle.loads(pickle.dumps(request))

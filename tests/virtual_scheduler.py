@@ -1,10 +1,11 @@
-"""A placed and ordered step, as a graph that TensorFlow's virtual scheduler can run.
+"""Convert a placed and ordered step to a graph for TensorFlow's virtual scheduler.
 
-The virtual scheduler runs one op at a time on each device, but lets data cross devices within a
-nanosecond. So each transfer is played by stand-ins on an extra device that stands for its channel:
-a constant, made when the producer ends, as large as what the link carries in the time of the
-transfer, and a copy of it, for which the consumers wait. Each signal is played likewise on a device
-of its own. Control inputs chain the ops of each device in their order.
+The virtual scheduler runs one op at a time on each device, but its transfers take one nanosecond.
+So each transfer is modelled by two nodes on an extra device, which represents its channel: a
+constant, which starts when the producer ends, and a copy of it, which the consumers wait for. The
+size of the constant is chosen so that the copy takes the time of the transfer. Each signal is
+modelled in the same way on an extra device of its own. Control inputs put the ops of each device
+in rank order.
 """
 
 from collections import defaultdict
@@ -33,17 +34,17 @@ DEVICES = {
     "CPU": VirtualDevice("CPU", 2100, 12, 115_200_000),
     "GPU": VirtualDevice("GPU", 1530, 80, 900_000_000, "7.0"),
 }
-# Of the extra devices: a transfer's size in bytes is its duration in tenths of a nanosecond.
+# Rate of the extra devices: a size in bytes is a duration in tenths of a nanosecond.
 CARRIER_US_PER_BYTE = 1e-4
-# Numbers of the extra devices; those of the machine are below.
+# Numbers of the extra devices; the devices of the machine have smaller numbers.
 FIRST_CHANNEL, FIRST_FEED, FIRST_SIGNAL = 100, 1000, 10_000
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Something that goes from an op to another device.
+    """A transfer or a signal from an op to another device.
 
-    name: sorts as the channel serves what queues at one time.
+    name: in alphabetical order, transfers that queue at the same time are served.
     carrier: the extra device that it occupies.
     """
 
@@ -57,20 +58,20 @@ class Crossing:
 def placed_run(
     meta_graph: Any, step: StepGraph, machine: Machine, placement: Placement
 ) -> VirtualRun:
-    """The step with every op on its device and in its place there."""
+    """Return the virtual run of the step with the devices and the order of a placement."""
     nodes = _step_nodes(meta_graph, step, machine, placement)
     devices = {DEVICE_PREFIX + device.name: DEVICES[device.kind] for device in machine.devices}
     names = _node_names(step)
     fetches = [node_name(fetch) for fetch in fetch_names(meta_graph)]
     for number, feed in enumerate(node for node in nodes.values() if node.op in FEED_TYPES):
-        # On one device they would come one after the other.
+        # Each feed has a device of its own: on one device they would run one after another.
         feed.device = f"{DEVICE_PREFIX}GPU:{FIRST_FEED + number}"
         devices[feed.device] = DEVICES["GPU"]
     for before, after in _device_orders(step, placement):
         nodes[names[after]].input.append(f"^{names[before]}")
     for crossing in crossings(step, machine, placement):
         destination = nodes[names[crossing.consumers[0]]].device
-        arrival = _add_stand_ins(crossing, names[crossing.producer], destination, nodes, devices)
+        arrival = _add_crossing(crossing, names[crossing.producer], destination, nodes, devices)
         for consumer in crossing.consumers:
             nodes[names[consumer]].input.append(f"^{arrival}")
     for before, after in _returns(step):
@@ -83,17 +84,17 @@ def placed_run(
 
 
 def op_start_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
-    """`[num_ops]`: when the virtual scheduler started each op."""
+    """`[num_ops]`: start of each op in the virtual scheduler."""
     return np.array([run[name].start_ns / 1e3 for name in _node_names(step)])
 
 
 def op_time_us(step: StepGraph, run: Mapping[str, NodeRun]) -> FloatArray:
-    """`[num_ops]`: what each op took."""
+    """`[num_ops]`: time of each op in the virtual scheduler."""
     return np.array([run[name].duration_ns / 1e3 for name in _node_names(step)])
 
 
 def end_us(run: Mapping[str, NodeRun]) -> float:
-    """When the last node ended."""
+    """Return the end of the last node."""
     return max(node.start_ns + node.duration_ns for node in run.values()) / 1e3
 
 
@@ -136,14 +137,17 @@ def crossings(step: StepGraph, machine: Machine, placement: Placement) -> Iterat
 
 
 def _node_names(step: StepGraph) -> list[str]:
-    """The node that plays each op: its own, or a NoOp for the return of a fetch."""
+    """Return the name of the node that represents each op; for a fetch, that of an added NoOp."""
     return [nodes[0] if nodes else f"returned_{op}" for op, nodes in enumerate(step.nodes)]
 
 
 def _step_nodes(
     meta_graph: Any, step: StepGraph, machine: Machine, placement: Placement
 ) -> dict[str, Any]:
-    """The step's nodes by name, with their edges as they are; small constants with a consumer."""
+    """Return the step's nodes by name with their devices; their edges are unchanged.
+
+    A small constant is on the device of a consumer.
+    """
     device_of = [DEVICE_PREFIX + machine.devices[device].name for device in placement.device]
     names = dict(zip(_node_names(step), device_of, strict=True))
     names.update((name, device_of[op]) for name, op in step.constants.items())
@@ -160,7 +164,7 @@ def _step_nodes(
 
 
 def _device_orders(step: StepGraph, placement: Placement) -> Iterator[tuple[int, int]]:
-    """Yield what comes directly before what on a device; feeds start at time 0 in any case."""
+    """Yield the pairs of consecutive ops on each device; feeds are left out (start at time 0)."""
     last: dict[int, int] = {}
     for op in np.lexsort((placement.rank, placement.device)).tolist():
         if step.graph.labels.role[op] != Role.FEED:
@@ -171,21 +175,21 @@ def _device_orders(step: StepGraph, placement: Placement) -> Iterator[tuple[int,
 
 
 def _returns(step: StepGraph) -> Iterator[tuple[int, int]]:
-    """Yield (producer, return) of every fetched tensor."""
+    """Yield (producer, fetch) for every fetched tensor."""
     graph = step.graph
     for tensor, consumer in zip(graph.consumer_tensor, graph.consumers, strict=True):
         if graph.labels.role[consumer] == Role.FETCH:
             yield int(graph.tensor_producer[tensor]), int(consumer)
 
 
-def _add_stand_ins(
+def _add_crossing(
     crossing: Crossing,
     producer: str,
     device: str,
     nodes: dict[str, Any],
     devices: dict[str, VirtualDevice],
 ) -> str:
-    """Add what plays a crossing to `device`; return the node that ends when it arrives."""
+    """Add the nodes of a crossing to `device`; return the node that ends when it arrives."""
     tf1 = tensorflow().compat.v1
     # A copy reads and writes: two bytes of traffic for each byte.
     bandwidth_kb_s = round(2e3 / CARRIER_US_PER_BYTE)
@@ -200,9 +204,9 @@ def _add_stand_ins(
     copy = tf1.NodeDef(name=f"{crossing.name}_copy", op="DeepCopy", device=crossing.carrier)
     copy.input.append(data.name)
     copy.attr["T"].type = tensorflow().int8.as_datatype_enum
-    # The virtual scheduler handles nodes in the order in which they become ready, and lets a node
-    # start after that of its inputs which it handled last. A consumer could so overtake the copy,
-    # which became ready early, but not this one, which becomes ready when the copy is done.
+    # The virtual scheduler handles nodes in the order in which they become ready. A node starts
+    # after the input that was handled last. The copy becomes ready early, so a consumer could start
+    # before it ends. This node becomes ready only when the copy ends, so no consumer overtakes it.
     arrival = tf1.NodeDef(name=f"{crossing.name}_arrival", op="Identity", device=device)
     arrival.input.append(copy.name)
     arrival.attr["T"].type = tensorflow().int8.as_datatype_enum

@@ -1,11 +1,11 @@
-"""pesto's pipeline in one process, where much is missing; run by `test_faults`.
+"""Run pesto's commands in a poor environment; `test_faults` runs this script.
 
     unshare -rmn python without_comforts.py FOLDER
 
-In a network namespace of its own nothing can be fetched. In a mount namespace of its own it can
-have a file system that is full, and one that is read-only. Standard input is closed, the terminal
-is narrow and dumb, stdout knows ASCII alone, and there is no home. What became of every command
-goes to FOLDER/outcomes.json.
+The new network namespace has no network. The new mount namespace allows to mount a full file system
+and a read-only one. Standard input is closed, the terminal is narrow and dumb, stdout only accepts
+ASCII, and there is no home directory. The outcome of every command is written to
+FOLDER/outcomes.json.
 """
 
 import io
@@ -39,7 +39,7 @@ MOUNTS = (("full", "size=16k"), ("read only", "ro"))
 
 
 def run(argv: tuple[str, ...]) -> dict[str, object]:
-    """What a shell would see of a command."""
+    """Run a command; return its exit code and its output on stdout and stderr."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "ascii", errors=e) for e in ("strict", "replace"))
     sys.argv, code = ["pesto", *argv], 0
     try:
@@ -52,7 +52,7 @@ def run(argv: tuple[str, ...]) -> dict[str, object]:
 
 
 def mounted() -> str:
-    """Mount the file systems; says why not, where that is so."""
+    """Mount the file systems; return the error message if that fails, else an empty string."""
     for name, option in MOUNTS:
         Path(name).mkdir()
         done = subprocess.run(

@@ -1,6 +1,7 @@
-"""Op times and communication models: what a machine takes for a training step.
+"""Profiles: the op times of a training step on a machine, and the communication models of links.
 
-To add a cost source: one file with a function `CostRequest -> Costs`, and one line in `SOURCES`.
+A cost source is a function `CostRequest -> Costs`. To add one, write a file with this function and
+add a line to `SOURCES`.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from pesto_cli.profile.traces import source as trace_source
 log = logger(__name__)
 
 LEAST_SHARE = 1e-3
-"""Of memory or traffic; below it, a size that is only estimated is not worth a note."""
+"""Share of memory or traffic. Estimated sizes that add up to less than this cause no note."""
 
 SOURCES: Registry[Source] = Registry(
     "pesto.sources",
@@ -53,21 +54,21 @@ def profile(
     live: Live | None = None,
     what: str = "the graph",
 ) -> Profile:
-    """Read a training step and give every op its time on every kind of device that can run it.
+    """Read a training step and return its profile: the time of every op on every device kind.
 
     Args:
         meta_graph: a MetaGraphDef that names its fetches.
-        machine: what the step is to run on.
-        source: a name in `SOURCES`, with its argument behind a colon (`csv:FILE`).
+        machine: the machine that the step is placed on.
+        source: a name in `SOURCES`; an argument follows after a colon (`csv:FILE`).
         cpu_offload: give ops that a GPU can run a time on the CPU too.
-        comm: fitted communication models to put on the machine's links.
-        live: the machine itself, for sources that measure on it.
-        what: names the graph in errors.
+        comm: fitted communication models, which replace those of the machine's links.
+        live: the running devices, for sources that measure on them.
+        what: the name of the graph in error messages.
 
     Raises:
-        BadInputError: the source is unknown, or graph, machine or costs do not fit each other.
-        InfeasibleError: an op or colocation group has no device.
-        EnvironmentFailedError: a process that was asked for costs died, or a plug-in failed.
+        BadInputError: the source is unknown, or graph, machine and costs do not fit together.
+        InfeasibleError: no device can run an op or a colocation group.
+        EnvironmentFailedError: a process that computes costs died, or a plug-in failed.
     """
     name, _, argument = source.partition(":")
     SOURCES.find(name)
@@ -99,7 +100,7 @@ def profile(
 
 
 def _problem(graph: OpGraph, costs: Costs, machine: Machine) -> Problem:
-    """What a source has found out, worked into graph and machine."""
+    """Return the problem with the op times, tensor sizes and machine that a source has found."""
     machine = costs.machine or machine
     if costs.tensor_bytes is not None:
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
@@ -107,7 +108,7 @@ def _problem(graph: OpGraph, costs: Costs, machine: Machine) -> Problem:
 
 
 def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:
-    """Of ops that may run elsewhere than where the program itself puts them."""
+    """Yield a note if the program sets a device (tf.device) for ops that may run on others too."""
     has_choice = problem.allowed.sum(axis=1) > 1
     put = Counter(
         name for name, free in zip(step.program_device, has_choice, strict=True) if name and free
@@ -115,36 +116,37 @@ def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:
     if put:
         count = sum(put.values())
         yield (
-            f"the program itself puts {'1 op' if count == 1 else f'{count} ops'} on "
-            f"{short_list(sorted(put))}, by tf.device; they are placed like any other unless "
-            "--keep-devices asks to leave them there."
+            f"the program sets the device of {'1 op' if count == 1 else f'{count} ops'} with "
+            f"tf.device ({short_list(sorted(put))}); pesto ignores this and places them freely, "
+            "unless --keep-devices is given."
         )
 
 
 def _size_notes(step: StepGraph, graph: OpGraph, machine: Machine) -> Iterator[str]:
-    """Of sizes that nobody measured.
+    """Yield notes on tensors whose sizes were not measured.
 
-    Those that the data decides are told where they matter, those that nothing tells always.
+    Estimated sizes, which depend on the data, are noted if they are large (`LEAST_SHARE`). Unknown
+    sizes are always noted.
     """
     is_measured = graph.tensor_bytes != step.graph.tensor_bytes
     estimated = np.flatnonzero(step.estimated & ~step.size_unknown & ~is_measured)
     if graph.tensor_bytes[estimated].sum() > LEAST_SHARE * _large_bytes(graph, machine):
         yield (
-            f"the data decides the size of {_tensors(len(estimated))}, estimated by what "
-            f"{'it is' if len(estimated) == 1 else 'they are'} made from: "
-            f"{_largest(graph, estimated)}; give measured sizes for more (--source csv:FILE)."
+            f"the size of {_tensors(len(estimated))} depends on the data and was estimated from "
+            f"the inputs of {'its op' if len(estimated) == 1 else 'their ops'}: "
+            f"{_largest(graph, estimated)}; give measured sizes for exact ones (--source csv:FILE)."
         )
     untold = np.flatnonzero(step.size_unknown & ~is_measured)
     if len(untold):
         yield (
-            f"nothing in the graph tells the size of {_tensors(len(untold))}, and open dimensions "
-            f"are counted as 1, likely far too small: {_largest(graph, untold)}; give measured "
-            "sizes (--source csv:FILE, or a trace of RunMetadata)."
+            f"the size of {_tensors(len(untold))} is unknown: open dimensions count as 1, which is "
+            f"probably far too small: {_largest(graph, untold)}; give measured sizes "
+            "(--source csv:FILE, or a trace of RunMetadata)."
         )
 
 
 def _large_bytes(graph: OpGraph, machine: Machine) -> int:
-    """The lesser of the largest device's memory and what all ops give in a step."""
+    """Return the smaller of the largest device memory and the sum of all tensors, in bytes."""
     most = max(device.memory_bytes for device in machine.devices)
     return min(most, int(graph.tensor_bytes.sum()))
 
@@ -154,7 +156,7 @@ def _tensors(count: int) -> str:
 
 
 def _largest(graph: OpGraph, tensors: IntArray) -> str:
-    """The largest of some tensors, in words."""
+    """Return a phrase that names the op and the size of the largest of some tensors."""
     largest = tensors[np.argmax(graph.tensor_bytes[tensors])]
     what = "the largest, an output" if len(tensors) > 1 else "an output"
     name, num_bytes = graph.names[graph.tensor_producer[largest]], graph.tensor_bytes[largest]
@@ -164,7 +166,10 @@ def _largest(graph: OpGraph, tensors: IntArray) -> str:
 def _with_free_feeds(
     graph: OpGraph, time_us: Mapping[str, FloatArray], machine: Machine
 ) -> dict[str, FloatArray]:
-    """Feeds and returns of fetches take no time, on the host or, where there is none, anywhere."""
+    """Return op times where feeds and fetches take 0 us on the host and cannot run elsewhere.
+
+    On a machine without a host they take 0 us on every device.
+    """
     is_free = graph.labels.has_role(Role.FEED, Role.FETCH)
     host_kind = None if machine.host is None else machine.devices[machine.host].kind
     return {

@@ -1,4 +1,4 @@
-"""On which types of device an op gets a time, where it could run on several."""
+"""The device types (GPU, CPU) on which an op gets a time, if it could run on both."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from pesto_cli.profile.source import CostRequest
 
 
 def affinity(request: CostRequest) -> dict[str, BoolArray]:
-    """Device type -> `[num_ops]`, where an op gets a time.
+    """Return device type -> `[num_ops]`: whether an op gets a time on devices of this type.
 
-    As in the paper, an op has one type: GPU where its whole colocation group can run on one, else
-    CPU; with `cpu_offload`, both where it can. A group that neither type can run keeps what its
-    members can, for the error that names them.
+    As in the paper, an op has one type: GPU if its whole colocation group can run on a GPU, else
+    CPU. With `cpu_offload` it has both types if its group can run on both. If neither type can run
+    a group, each member has the types that can run it: a later error names these members.
     """
     step, groups = request.step, request.step.graph.colocation_group
     types = {request.machine.device_type(device.kind) for device in request.machine.devices}
@@ -24,7 +24,7 @@ def affinity(request: CostRequest) -> dict[str, BoolArray]:
 
 
 def _together(able: BoolArray, groups: IntArray) -> BoolArray:
-    """`[num_ops]`: whether all members of an op's group are able."""
+    """`[num_ops]`: whether `able` is true for all members of the op's colocation group."""
     together = np.ones(int(groups.max(initial=-1)) + 1, dtype=np.bool_)
     np.logical_and.at(together, groups, able)
     return together[groups]

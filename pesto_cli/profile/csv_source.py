@@ -1,12 +1,13 @@
 """Op times of any origin, from a CSV file: `--source csv:FILE`.
 
 Columns:
-    name: an op of the step, or a node of its graph: a while loop, which is one op, takes the sum
-        of its nodes. Small constants, which TensorFlow copies to every device, may be listed.
-    kind: a kind of device of the machine. An op can run on the kinds that it has rows for.
-    us: its time in one step on a device of this kind and of speed 1, all iterations together.
-    bytes (optional): size of the op's outputs together, in place of what their static shapes give;
-        several outputs share it in proportion to these.
+    name: an op of the step, or a node of its graph. A while loop is one op, whose time is the sum
+        of its nodes. Small constants may be listed, but their rows are ignored: TensorFlow copies
+        these constants to every device.
+    kind: a device kind of the machine. An op can run on the kinds that it has rows for.
+    us: time of the op in one step on a device of this kind and of speed 1, all iterations together.
+    bytes (optional): total size of the op's outputs, in place of the sizes from static shapes. It
+        is divided among several outputs in proportion to their static sizes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,18 +26,18 @@ SHOWN_OPS = 3
 
 
 def costs(request: CostRequest) -> Costs:
-    """Read the file that the source's argument names.
+    """Read op times and sizes from the file that the source's argument names.
 
     Raises:
-        BadInputError: no file is named, it cannot be read, a row does not fit the step or the
-            machine (with its line), or an op has no row.
+        BadInputError: no file is named, the file cannot be read, a row does not fit the step or
+            the machine (the message names its line), or an op has no row.
     """
     if not request.argument:
         raise BadInputError("cost source csv names no file; give one: --source csv:FILE.")
     if request.cpu_offload:
         raise BadInputError(
-            "--cpu-offload does not go with --source csv: there an op can run on the kinds that it "
-            "has rows for; leave the option out."
+            "--cpu-offload has no effect with --source csv, where an op can run on the kinds that "
+            "it has rows for; leave the option out."
         )
     path = Path(request.argument)
     graph = request.step.graph
@@ -48,7 +49,7 @@ def costs(request: CostRequest) -> Costs:
 
 @dataclass(frozen=True)
 class _Timing:
-    """One row, understood."""
+    """One row of the file, with the index of its op."""
 
     row: TableRow
     op: int
@@ -86,7 +87,7 @@ def _timings(path: Path, request: CostRequest) -> Iterator[_Timing]:
                 "need was expected: take the times of this very graph."
             )
         _check_kernel(row, request, op, kind)
-        # Nodes within a loop give nothing to other ops.
+        # The sizes of nodes within a loop are no outputs of the loop.
         is_loop = len(step.nodes[op]) > 1
         yield _Timing(row, op, kind, us, None if is_loop else num_bytes)
 
@@ -103,10 +104,10 @@ def _check_kernel(row: TableRow, request: CostRequest, op: int, kind: str) -> No
 
 
 def _time_us(num_ops: int, timings: Iterable[_Timing]) -> dict[str, FloatArray]:
-    """Add up by op and kind.
+    """Return kind -> `[num_ops]`, the sum of the rows of each op; NaN if the kind cannot run it.
 
-    A kind on which not all timed nodes of a loop have a time would have only a part of its time:
-    the loop cannot run there.
+    A loop can only run on kinds where all its timed nodes have a time. On any other kind the sum
+    would lack a part of the loop.
     """
     us: dict[str, FloatArray] = {}
     num_rows: dict[str, IntArray] = {}
@@ -135,7 +136,7 @@ def _check_every_op_is_timed(path: Path, graph: OpGraph, time_us: Mapping[str, F
 
 
 def _tensor_bytes(graph: OpGraph, timings: Iterable[_Timing]) -> IntArray:
-    """`[num_tensors]`: the static sizes, replaced where rows state the bytes of an op's outputs."""
+    """`[num_tensors]`: sizes in bytes, from the column `bytes` where given, else static ones."""
     stated: dict[int, _Timing] = {}
     for timing in timings:
         if timing.num_bytes is None:
@@ -143,7 +144,7 @@ def _tensor_bytes(graph: OpGraph, timings: Iterable[_Timing]) -> IntArray:
         before = stated.setdefault(timing.op, timing)
         if before.num_bytes != timing.num_bytes:
             raise BadInputError(
-                f"{timing.row.where}: op {graph.names[timing.op]!r} gives {timing.num_bytes} bytes "
+                f"{timing.row.where}: op {graph.names[timing.op]!r} has {timing.num_bytes} bytes "
                 f"here and {before.num_bytes} in {before.row.where}; the same size on every kind "
                 "was expected."
             )

@@ -1,4 +1,4 @@
-"""What a cost source is asked for and what it answers."""
+"""The types of a cost source: a `CostRequest` in, `Costs` out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ from pesto_cli.profile.run.reconcile import Reconciliation
 
 @dataclass(frozen=True)
 class Live:
-    """Devices to measure a step on, and how.
+    """Running devices on which a step is measured, and the settings of the measurement.
 
-    feeds: a source of batches, see `runtime.feeds`; small valid data by default.
-    placement: what the step is measured under; by default all of it on one device of each kind.
+    feeds: a source of batches, see `runtime.feeds`; by default small valid data.
+    placement: the placement that is measured; by default the whole step is on one device, and one
+        device of each kind is measured.
     """
 
     cluster: Cluster
@@ -30,12 +31,12 @@ class Live:
 
 @dataclass(frozen=True)
 class CostRequest:
-    """A training step to be costed.
+    """A training step whose op times a source returns.
 
     meta_graph: the MetaGraphDef that `step` was read from.
-    argument: what follows the source's name, such as the file of `csv:FILE`.
+    argument: the text after the source's name, such as the file of `csv:FILE`.
     cpu_offload: give ops that a GPU can run a time on the CPU too.
-    live: the machine itself, where it is at hand.
+    live: the running devices of the machine; None if there are none.
     """
 
     step: StepGraph
@@ -48,11 +49,11 @@ class CostRequest:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How far a measurement and a graph are about the same step.
+    """The parts of a graph and of a measurement that match each other.
 
-    matched_ops, num_ops: of the ops that compute (not those that hand on data or handles), how many
-        were measured.
-    matched_us, recorded_us: of the time that was measured in a step, what belongs to the graph.
+    num_ops: number of ops that compute; ops that only pass on data or handles do not count.
+    matched_ops: number of these that were measured.
+    recorded_us: measured time of a step. matched_us: its part that belongs to ops of the graph.
     """
 
     matched_ops: int
@@ -63,17 +64,17 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a source knows of a step.
+    """The costs of a step that a source returns.
 
-    time_us: kind of device -> `[num_ops]` on a device of speed 1, NaN where it cannot run the op.
-        What it says of feeds and fetches is not used.
-    tensor_bytes: `[num_tensors]` where the source has measured them.
-    num_runs: measured steps behind the times; 0 where none was run.
-    notes: what the user should know of the times.
-    spread: of measured times.
-    coverage: of a measurement.
-    machine: the one asked about with what the source has found out of it, if it has.
-    reconciled: steps on some devices beside the op times there.
+    time_us: device kind -> `[num_ops]` on a device of speed 1, NaN if the kind cannot run the op.
+        The times of feeds and fetches are not used.
+    tensor_bytes: `[num_tensors]`; None if the source does not measure sizes.
+    num_runs: number of steps that the times were measured on; 0 if no step was run.
+    notes: notes on the times for the user.
+    spread: minimum, mean and deviation of measured times.
+    coverage: how well a measurement matches the graph.
+    machine: the requested machine with measured values; None if the source changes nothing.
+    reconciled: comparisons of whole steps with the sum of their op times.
     """
 
     time_us: Mapping[str, FloatArray]

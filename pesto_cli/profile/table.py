@@ -1,4 +1,4 @@
-"""Tables in CSV, row by row, with errors that name the line."""
+"""Read CSV tables row by row; errors name the line."""
 
 import csv
 import math
@@ -10,22 +10,22 @@ from pesto_cli.data.machine import MAX_TIME_US
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import MAX_TENSOR_BYTES, read_bytes
 
-# Of a cell, in an error.
+# Characters of a cell that an error message shows.
 SHOWN = 60
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row. where: file and line, as errors begin."""
+    """One row. where: file and line, which error messages begin with."""
 
     where: str
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """What stands in a column.
+        """Return the text of a column.
 
         Raises:
-            BadInputError: nothing does.
+            BadInputError: the cell is empty.
         """
         cell = self.cells.get(column, "")
         if not cell:
@@ -33,10 +33,10 @@ class TableRow:
         return cell
 
     def amount(self, column: str, most: float = MAX_TIME_US) -> float:
-        """A number from 0 to `most`.
+        """Return the value of a column, a number from 0 to `most`.
 
         Raises:
-            BadInputError: it is something else.
+            BadInputError: the cell holds something else.
         """
         cell = self.text(column)
         try:
@@ -51,7 +51,7 @@ class TableRow:
         return amount
 
     def num_bytes(self, column: str) -> int:
-        """A whole number from 0 to the largest tensor."""
+        """Return a size in bytes: a whole number from 0 to the size of the largest tensor."""
         amount = self.amount(column, MAX_TENSOR_BYTES)
         if amount != int(amount):
             raise BadInputError(
@@ -68,7 +68,8 @@ def read_rows(
     A column may be spelt with spaces in place of underscores.
 
     Raises:
-        BadInputError: the file cannot be read, or its columns or a row's cells are others.
+        BadInputError: the file cannot be read, its columns are not the expected ones, or a row has
+            another number of cells.
     """
     lines = _lines(path)
     columns = [cell.strip().replace(" ", "_") for cell in next(lines, (1, []))[1]]
@@ -90,7 +91,7 @@ def read_rows(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of every line that has some, with its number."""
+    """Yield the number and the cells of every line that is not empty."""
     try:
         reader = csv.reader(read_bytes(path).decode("utf-8-sig").splitlines())
     except UnicodeDecodeError:

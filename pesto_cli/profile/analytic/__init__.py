@@ -1,11 +1,12 @@
-"""Op times without the hardware: TensorFlow's analytic costs, by its virtual cluster.
+"""Op times without the hardware: analytic estimates of TensorFlow's virtual cluster.
 
     estimate = operations / peak + bytes read and written / bandwidth
-    time = max(estimate, launch_us)   where the op launches a kernel
-    time = no_launch_us               where it only hands on data or a handle
+    time = max(estimate, launch_us)   if the op launches a kernel
+    time = no_launch_us               if it only passes on data or a handle
 
-The estimate is TensorFlow's (`OpLevelCostEstimator`), which knows no cost of a launch. A while loop
-takes the sum of its nodes' times, each as often as it runs; of a conditional both branches count.
+The estimate is that of TensorFlow's `OpLevelCostEstimator`, which leaves out the cost of a kernel
+launch. The time of a while loop is the sum over its nodes of their time multiplied by their number
+of iterations. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ from pesto_cli.profile.analytic.virtual_cluster import (
 )
 from pesto_cli.profile.source import CostRequest, Costs
 
-# Op types that launch no kernel: the output is the input's buffer, a handle, a shape or a constant
-# that was put on the device before the step.
+# Op types that launch no kernel: their output is the input's buffer, a handle, a shape or a
+# constant that is on the device before the step begins.
 _NO_LAUNCH = """
     Const NoOp ControlTrigger Assert
     Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval
@@ -46,13 +47,13 @@ NO_LAUNCH = frozenset(_NO_LAUNCH.split())
 
 
 def costs(request: CostRequest) -> Costs:
-    """Estimate every op on every kind of device of the machine that can run it.
+    """Estimate the time of every op on every device kind of the machine that can run it.
 
-    An op has a time on the CPU only where it cannot run on a GPU, or with `cpu_offload`.
+    An op has a time on the CPU only if it cannot run on a GPU, or with `cpu_offload`.
 
     Raises:
-        BadInputError: a kind of device has no description, or the source was given an argument.
-        EnvironmentFailedError: TensorFlow's virtual cluster died.
+        BadInputError: a device kind has no description, or the source was given an argument.
+        EnvironmentFailedError: the process of TensorFlow's virtual cluster died.
     """
     if request.argument:
         raise BadInputError(
@@ -78,7 +79,7 @@ def costs(request: CostRequest) -> Costs:
 
 
 def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int]:
-    """Indices of the nodes that need an estimate on a kind of device; may_run: `[num_ops]`."""
+    """Return the indices of the nodes to estimate on a device kind; may_run: `[num_ops]`."""
     return [
         index
         for index, op in enumerate(step.op_of)
@@ -87,9 +88,10 @@ def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int
 
 
 def _run(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> VirtualRun:
-    """What some nodes need, on one device of a kind: nothing is sent, and every node is costed.
+    """Return a virtual run of some nodes and all their inputs on one device of a kind.
 
-    The cost of a node follows from the shapes and constants that it takes.
+    One device means no transfers. The inputs are included because the cost of a node depends on
+    their shapes and constant values.
     """
     device = f"{DEVICE_PREFIX}{kind.type}:0"
     graph_def = type(step.graph_def)(
@@ -111,22 +113,26 @@ def _run(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> VirtualR
 
 
 def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
-    """What a node takes each time that it runs."""
+    """Return the time of one run of a node, in us."""
     if _is_free(step, index, kind):
         return kind.no_launch_us
     name = step.nodes[index].name
-    # A node that the virtual cluster never reaches has no estimate.
+    # A node that the virtual cluster did not run has no estimate.
     estimate_ns = runs[name].duration_ns if name in runs else 0
     return max(estimate_ns / 1e3, kind.launch_us)
 
 
 def _is_free(step: Unfolded, index: int, kind: DeviceKind) -> bool:
-    """Whether a node launches no kernel on a kind of device."""
+    """Whether a node launches no kernel on a device kind."""
     return step.nodes[index].type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index])
 
 
 def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
-    """The kinds of the machine's devices, in their order."""
+    """Return the kinds of the machine's devices by name, in order of first use.
+
+    Raises:
+        BadInputError: a kind is not described, or lacks the architecture of its GPU.
+    """
     kinds: dict[str, DeviceKind] = {}
     for device in machine.devices:
         if device.kind not in machine.kinds:
@@ -149,11 +155,11 @@ def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
 def _notes(step: Unfolded) -> Iterator[str]:
     for name in step.endless:
         yield (
-            f"nothing in the graph tells how often while loop {name!r} runs: it was counted once; "
-            "give measured times for more (--source csv:FILE)."
+            f"the number of iterations of while loop {name!r} does not follow from the graph: 1 "
+            "was assumed; give measured times to correct it (--source csv:FILE)."
         )
     for name in sorted(step.folded):
         yield (
-            f"TensorFlow does not inline what {name!r} calls: it was estimated by its inputs and "
-            "outputs alone; give a measured time for more (--source csv:FILE)."
+            f"TensorFlow does not inline the function that {name!r} calls: its time was estimated "
+            "from its inputs and outputs alone; give a measured time (--source csv:FILE)."
         )

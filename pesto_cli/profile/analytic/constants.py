@@ -1,7 +1,8 @@
-"""What nodes give whatever the data is: constants, and what ops without side effects make of them.
+"""Constant folding: the outputs of nodes that do not depend on the data of a step.
 
-It serves to find the bounds of loops, which AutoGraph computes in the graph. So a value is only
-known if it, and all that it is made of, has at most MAX_ELEMENTS elements.
+These are constants, and outputs of ops without side effects whose inputs are all constant. They are
+used to find the bounds of loops, which AutoGraph computes in the graph. Such values are small, so
+a value is only computed if it and all its inputs have at most MAX_ELEMENTS elements.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +19,13 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 MAX_ELEMENTS = 1000
 MAX_DEPTH = 100
-"""Ops between a constant and what is made of it: those that bound loops take about ten."""
+"""Most ops on a path from a constant to a value; loop bounds need about ten."""
 MAX_NESTING = 10
 
-# What hands on its first input as it is.
+# Op types that return their first input unchanged.
 PASSING = ENTER | NEXT_ITERATION | {"Identity", "Switch", "RefSwitch"}
 POP, PUSH = "TensorListPopBack", "TensorListPushBack"
-# Ops whose values follow from the static shapes of their inputs.
+# Op types whose outputs follow from the static shapes of their inputs.
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 _PURE = """
     Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow
@@ -41,14 +42,14 @@ Array = np.ndarray[Any, Any]
 Output = tuple[int, int]
 """(node, output number)"""
 Known = tuple[Array | None, ...]
-"""The value of each output of a node; of no node more outputs than these are known."""
+"""The values of the first outputs of a node; None, and all further outputs, are unknown."""
 
 
 class Constants:
-    """The values that nodes have in every step, in every iteration of their loops.
+    """The outputs of nodes that are the same in every step and in every loop iteration.
 
-    at_exit: the value with which a loop variable leaves its loop, by the node that enters it there;
-        None where it is not known.
+    at_exit: a function from the Merge node of a loop variable to its value after the loop; None if
+        that is unknown.
     """
 
     def __init__(
@@ -65,24 +66,27 @@ class Constants:
         self._of_node: dict[int, Known] = {}
 
     def value(self, index: int, output: int = 0) -> Array | None:
-        """The value of an output; None where it depends on data or is too large."""
+        """Return the value of an output; None if it depends on data or is too large."""
         if not self._may_be_known[index]:
             return None
         if index not in self._of_node:
-            self._of_node[index] = ()  # A list may hold what is made of its own elements.
+            self._of_node[index] = ()  # Ends the recursion of a list whose elements use the list.
             self._of_node[index] = self._known(self._nodes[index], index)
         known = self._of_node[index]
         found = known[output] if output < len(known) else None
         return found if found is not None and found.size <= MAX_ELEMENTS else None
 
     def source(self, index: int) -> int:
-        """The node whose first output a node hands on; itself where it makes its own."""
+        """Follow nodes that pass on their input unchanged; return the node that computes it."""
         while self._nodes[index].type in PASSING:
             index = self._nodes[index].inputs[0][0]
         return index
 
     def entry(self, merge: int) -> tuple[int, int] | None:
-        """(what enters a loop, what returns to it) at a Merge that holds a loop variable."""
+        """Return the two inputs of the Merge of a loop variable: (first value, next iteration).
+
+        None if the node is no such Merge.
+        """
         node = self._nodes[merge]
         if node.type not in MERGE:
             return None
@@ -92,7 +96,10 @@ class Constants:
         return (entries[0], returns[0]) if len(entries) == len(returns) == 1 else None
 
     def _without_data(self, order: Sequence[int]) -> list[bool]:
-        """`[num_nodes]`, whether a node is made of constants and shapes alone, by few ops."""
+        """`[num_nodes]`: whether constants and shapes alone may decide a node's outputs.
+
+        No path from a constant to such a node has more than MAX_DEPTH ops.
+        """
         depth: list[int | None] = [None] * len(self._nodes)
         for index in order:
             node = self._nodes[index]
@@ -128,9 +135,10 @@ class Constants:
         return self._computed(node)
 
     def _popped(self, handle: Output) -> Array | None:
-        """The value of all elements of a TensorList; None where they differ or one is unknown.
+        """Return the common value of all elements of a TensorList.
 
-        The gradient of a loop takes from such lists what each iteration of the loop has put there.
+        None if elements differ or one is unknown. A loop pushes a value to such a list in each
+        iteration, and its gradient pops them.
         """
         pushed = self._pushed(handle, MAX_NESTING)
         first: Array | None = None
@@ -141,9 +149,10 @@ class Constants:
         return first
 
     def _pushed(self, handle: Output, nesting: int) -> set[Output] | None:
-        """What is put into the TensorLists that a handle may stand for; None if that is open.
+        """Return the outputs that are pushed to any TensorList that a handle may refer to.
 
-        nesting: how deep lists may be within lists, as of loops within loops.
+        None if they cannot be found. nesting: the deepest level of lists of lists to look at;
+        loops within loops make these.
         """
         pushed: set[Output] = set()
         seen: set[Output] = set()
@@ -186,7 +195,7 @@ class Constants:
         return tuple(None if value is None else np.array(value, dtype) for value in found)
 
     def _computed(self, node: Node) -> Known:
-        """The outputs of an op, by TensorFlow's own kernel on the CPU; none that fails."""
+        """Compute the outputs of an op with TensorFlow's kernel on the CPU; () if it fails."""
         outputs = self._graph.get_operation_by_name(node.name).outputs
         sizes = [tensor.shape.num_elements() for tensor in outputs]
         taken = [self.value(source, output) for source, output in node.inputs]
@@ -211,6 +220,6 @@ class Constants:
                 results = execute.execute(
                     node.type.encode(), num_outputs, tensors, tuple(attributes), context.context()
                 )
-            except tf.errors.OpError:  # as in the step: a division by zero
+            except tf.errors.OpError:  # such as a division by zero, which fails in the step too
                 return ()
             return tuple(np.asarray(result) for result in results)

@@ -1,4 +1,7 @@
-"""How often each node of a graph with v1 while loops runs in one step, where the graph tells."""
+"""Trip counts: how often each node of a graph with v1 while loops runs in one step.
+
+A trip count is only known if it follows from constants of the graph.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +14,10 @@ from pesto_cli.graphdef.nodes import MERGE, Node
 from pesto_cli.profile.analytic.constants import PASSING, Array, Constants
 
 Frame = tuple[str, ...]
-"""The names of a loop and of those around it, outermost first."""
+"""The names of a loop and of the loops around it, outermost first; () outside of loops."""
 Number = int | float
 Counter = tuple[Number, Number]
-"""(start, step) of a loop variable that each iteration changes by a constant."""
+"""(start, step) of a loop variable to which each iteration adds the constant `step`."""
 
 ENDLESS = math.inf
 NEGATED = {
@@ -36,13 +39,13 @@ MIRRORED = {
 
 
 class Loops:
-    """The while loops of a graph, and how often they run.
+    """The while loops of a graph and their trip counts.
 
-    The number of trips is known where the condition compares a counter that grows or falls by a
-    constant with a bound, and both follow from constants: `while_loop` over a range, AutoGraph's
-    `for` over a `tf.range`, a `maximum_iterations`, the gradient of such a loop. Of several
-    comparisons that must all hold, the first to fail ends the loop; those that depend on data are
-    taken to hold.
+    A trip count is known if the loop condition compares a counter with a bound, the counter changes
+    by a constant in each iteration, and start, step and bound follow from constants. Examples are
+    `while_loop` over a range, AutoGraph's `for` over a `tf.range`, `maximum_iterations`, and the
+    gradients of such loops. If the condition is a conjunction, the first comparison that fails ends
+    the loop, and comparisons that depend on data are assumed to hold.
     """
 
     def __init__(self, graph_def: Any, nodes: Sequence[Node], order: Sequence[int]) -> None:
@@ -57,19 +60,19 @@ class Loops:
 
     @property
     def of_unknown_length(self) -> list[Frame]:
-        """Loops of which the graph does not tell how often they run."""
+        """The loops whose trip count is unknown."""
         return [frame for frame in self._conditions if self.trips(frame) is None]
 
     def iterations(self, index: int) -> int:
-        """How often a node runs; a loop of unknown length counts once."""
+        """Return how often a node runs in a step; a loop of unknown trip count counts as 1."""
         frame = self.frames[index]
         trips = [self.trips(frame[:depth]) for depth in range(1, len(frame) + 1)]
         return math.prod(1 if count is None else count for count in trips)
 
     def trips(self, frame: Frame) -> int | None:
-        """How often a loop runs each time that it is entered; None if the graph does not tell."""
+        """Return the number of iterations each time that a loop is entered; None if unknown."""
         if frame not in self._trips:
-            self._trips[frame] = None  # for a bound that depends on it
+            self._trips[frame] = None  # Ends the recursion if the bound depends on the loop itself.
             condition = self._conditions.get(frame)
             count = None
             if condition is not None:
@@ -78,7 +81,10 @@ class Loops:
         return self._trips[frame]
 
     def _count(self, condition: int, negated: bool) -> Number | None:
-        """How often a condition, or its negation, holds before it fails; None if data decides."""
+        """Return how often a condition (or its negation) holds before it fails.
+
+        None if that depends on data.
+        """
         index = self._constants.source(condition)
         known = self._constants.value(index)
         if known is not None:
@@ -96,9 +102,9 @@ class Loops:
         return self._compared(NEGATED[node.type] if negated else node.type, node)
 
     def _chosen(self, merge: Node, negated: bool) -> Number | None:
-        """How often a conditional holds of which one branch gives a constant.
+        """Return how often a conditional holds if one of its branches is a constant.
 
-        So AutoGraph writes `a and b`, `a or b` and a loop with a `break`:
+        AutoGraph writes `a and b`, `a or b` and loops with `break` in this form:
 
             False if p else q  =  (not p) and q        True if p else q  =  p or q
         """
@@ -114,7 +120,10 @@ class Loops:
         return None
 
     def _constant_branch(self, index: int, output: int) -> tuple[bool, int, bool] | None:
-        """(what a branch gives, the predicate that chooses it, what this has to be) if constant."""
+        """Return (the branch's value, its predicate, the predicate's value that selects it).
+
+        None if the branch is not constant.
+        """
         while self._nodes[index].type in PASSING:
             node = self._nodes[index]
             if node.type == "Switch":
@@ -126,7 +135,10 @@ class Loops:
         return None if known is None or guard is None else (bool(known), *guard)
 
     def _guard(self, constant: int) -> tuple[int, bool] | None:
-        """The predicate for whose sake a constant is given, and what it has to be."""
+        """Return the predicate that a constant in a branch depends on, and the value it must have.
+
+        It is found through the control edges of the constant.
+        """
         waiting = [(index, 0) for index in self._nodes[constant].controls]
         seen: set[int] = set()
         while waiting:
@@ -140,7 +152,7 @@ class Loops:
         return None
 
     def _compared(self, comparison: str, node: Node) -> Number | None:
-        """How often a comparison of a counter with a bound holds."""
+        """Return how often a comparison of a counter with a bound holds before it fails."""
         left, right = (source for source, _ in node.inputs)
         for kind, variable, limit in (
             (comparison, left, right),
@@ -153,7 +165,7 @@ class Loops:
         return None
 
     def _at_exit(self, merge: int) -> Array | None:
-        """What a loop variable is at the end of its loop."""
+        """Return the value of a loop variable after its loop; None if unknown."""
         counter = self._counter(merge)
         if counter is None:
             return None
@@ -162,7 +174,7 @@ class Loops:
         return None if trips is None else np.array(start + step * trips)
 
     def _number(self, index: int) -> Number | None:
-        """The number that a node gives, where it gives one that is known."""
+        """Return the constant scalar that a node computes; None if it is unknown or no number."""
         value = self._constants.value(index)
         if value is None or value.shape or value.dtype.kind not in "iuf":
             return None
@@ -170,7 +182,7 @@ class Loops:
         return number
 
     def _counter(self, merge: int) -> Counter | None:
-        """The (start, step) of the loop variable at a Merge."""
+        """Return the (start, step) of the loop variable at a Merge; None if unknown."""
         ways = self._constants.entry(merge)
         if ways is None:
             return None
@@ -178,7 +190,7 @@ class Loops:
         return None if start is None or step is None else (start, step)
 
     def _step(self, update: int, merge: int) -> Number | None:
-        """What one iteration adds to the loop variable that enters it at `merge`."""
+        """Return what one iteration adds to the loop variable at `merge`; None if unknown."""
         step: Number = 0
         index = self._constants.source(update)
         while index != merge:
@@ -197,7 +209,10 @@ class Loops:
 
 
 def _joined(counts: Sequence[Number | None], all_must_hold: bool) -> Number | None:
-    """How often several conditions, all or one of them, hold; None stands for data."""
+    """Return how often the conjunction or disjunction of several conditions holds.
+
+    None stands for a condition that depends on data.
+    """
     found = [count for count in counts if count is not None]
     if all_must_hold:
         return min(found, default=None)
@@ -205,9 +220,9 @@ def _joined(counts: Sequence[Number | None], all_must_hold: bool) -> Number | No
 
 
 def _count(comparison: str, counter: Counter, bound: Number) -> Number | None:
-    """How often `counter < bound`, or another comparison, holds from the start on.
+    """Return how often a comparison such as `counter < bound` holds before it fails.
 
-    None where it holds for ever, as far as numbers have no end.
+    None if it never fails; overflow of the counter is left out.
     """
     start, step = counter
     distance = bound - start
@@ -227,9 +242,9 @@ def _count(comparison: str, counter: Counter, bound: Number) -> Number | None:
 
 
 def _frames(nodes: Sequence[Node], order: Sequence[int]) -> list[Frame]:
-    """Return the frame that each node runs in; an Enter and an Exit run in the one around.
+    """Return the frame that each node runs in; Enter and Exit belong to the enclosing frame.
 
-    After `BuildControlFlowInfo` in TensorFlow's control_flow.cc.
+    Source: `BuildControlFlowInfo` in TensorFlow's control_flow.cc.
     """
     given: list[Frame] = [()] * len(nodes)
     frames: list[Frame] = [()] * len(nodes)

@@ -1,4 +1,4 @@
-"""A step with its functions and functional loops unfolded, so that every node can be costed."""
+"""Inlining: a step without function calls and functional loops, so that each node gets a cost."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.wiring import wiring
 from pesto_cli.profile.analytic.loops import Loops
 
-# What inlining adds at the borders of a function: `Func/<caller>/input/_1`.
+# Prefix of the nodes that inlining adds for arguments and results: `Func/<caller>/input/_1`.
 PLUMBING = "Func/"
 
 
 @dataclass(frozen=True)
 class Unfolded:
-    """The nodes of a step, those of the functions that it calls in place of the calls.
+    """The nodes of a step, where each call is replaced by the nodes of the called function.
 
-    op_of: `[num_nodes]`, the op of the step that each node is a part of; None for a constant that
-        the step leaves out.
-    on_host: `[num_nodes]`, whether all that a node gives is in host memory even if it runs on a
-        GPU: arithmetic on shapes.
-    iterations: `[num_nodes]`, how often each runs in a step.
-    endless: loops of which the graph does not tell how often they run.
-    folded: calls that TensorFlow does not inline.
+    op_of: `[num_nodes]`, the op of the step that a node belongs to; None for a small constant,
+        which is no op of the step.
+    on_host: `[num_nodes]`, whether all outputs of a node are in host memory even if it runs on a
+        GPU, as in arithmetic on shapes.
+    iterations: `[num_nodes]`, how often a node runs in a step.
+    endless: names of loops whose number of iterations is unknown.
+    folded: names of calls that TensorFlow does not inline.
     """
 
     graph_def: Any
@@ -40,7 +40,7 @@ class Unfolded:
 
 
 def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
-    """Unfold the step that was read from a MetaGraphDef.
+    """Inline the functions of a step; `step` was read from `meta_graph`.
 
     Raises:
         BadInputError: TensorFlow cannot rewrite the graph.
@@ -71,9 +71,10 @@ def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
 
 
 def lowered(meta_graph: Any) -> Any:
-    """Return the MetaGraphDef with what its functions do in their place, loops as v1 frames.
+    """Return the MetaGraphDef with its functions inlined and its loops as v1 frames.
 
-    A graph without calls comes back as it is. What a call `f` turns into has names below `f/`.
+    A graph without calls is returned unchanged. The nodes that replace a call `f` have names that
+    begin with `f/`.
 
     Raises:
         BadInputError: TensorFlow cannot rewrite the graph.
@@ -107,14 +108,14 @@ def lowered(meta_graph: Any) -> Any:
 
 
 def _calls(graph_def: Any) -> frozenset[str]:
-    """Return the nodes that call functions."""
+    """Return the names of the nodes that call functions."""
     functions = {function.signature.name for function in graph_def.library.function}
     types = functions.union(CALLS, FUNCTIONAL_CONTROL_FLOW)
     return frozenset(node.name for node in graph_def.node if node.op in types)
 
 
 def _caller(name: str, calls: Collection[str]) -> str:
-    """Return the outermost of `calls` that a node of the lowered graph stems from; else itself."""
+    """Return the outermost of `calls` whose inlining created a node, else the node's own name."""
     parts = name.removeprefix(PLUMBING).split("/")
     prefixes = ("/".join(parts[:length]) for length in range(1, len(parts)))
     return next((prefix for prefix in prefixes if prefix in calls), name)

@@ -1,6 +1,6 @@
-"""TensorFlow's virtual cluster: runs a graph on paper, on devices that need not exist.
+"""TensorFlow's virtual cluster: simulates a graph on devices that need not exist.
 
-It ends its process on input that it does not expect, so it lives in one of its own.
+It aborts its process on input that it does not expect, so it runs in a process of its own.
 """
 
 import os
@@ -23,7 +23,7 @@ SHOWN_OF_LAST_WORDS = 400
 
 @dataclass(frozen=True)
 class VirtualDevice:
-    """What the cluster knows of a device; silently wrong costs follow where it lacks something.
+    """Properties of a simulated device; without any of them the costs are wrong, with no error.
 
     type: `CPU` or `GPU`. architecture: compute capability of a GPU, such as `7.0`.
     """
@@ -37,7 +37,10 @@ class VirtualDevice:
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """One run: a graph, every node with a `device`, its fetches and the devices by full name."""
+    """One simulated run.
+
+    graph_def: a GraphDef whose nodes all have a `device`. devices: by full name.
+    """
 
     graph_def: Any
     fetches: Sequence[str]
@@ -46,19 +49,19 @@ class VirtualRun:
 
 @dataclass(frozen=True)
 class NodeRun:
-    """When a node started, from the start of the run, and what it took."""
+    """The start of a node, relative to the start of the run, and its duration."""
 
     start_ns: int
     duration_ns: int
 
 
 def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
-    """Return, for every run, when each node of the graph ran, by name.
+    """Simulate all runs; return for each of them the `NodeRun` of each node by name.
 
-    The graphs must be sound (`graphdef.read` has read them): inputs present, names unique.
+    The graphs must be valid (inputs exist, names are unique), as `graphdef.read` ensures.
 
     Raises:
-        EnvironmentFailedError: the process died; with its last words.
+        EnvironmentFailedError: the process died; the message has its last line of output.
     """
     if not runs:
         return []
@@ -111,7 +114,7 @@ def _named_device(name: str, device: VirtualDevice) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """The child finds this pesto, wherever it was imported from, and keeps quiet until it dies."""
+    """Return the child's environment: it imports this `pesto_cli` and logs only fatal errors."""
     paths = [str(Path(pesto_cli.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -132,13 +135,16 @@ def _node_runs(serialized: bytes) -> dict[str, NodeRun]:
 
 
 def _last_words(stderr: str) -> str:
-    """The last line that is no part of a stack trace."""
+    """Return the last line that is no part of a stack trace."""
     lines = [line for line in stderr.splitlines() if line and not line.startswith((" ", "***"))]
     return lines[-1][:SHOWN_OF_LAST_WORDS] if lines else "without a word"
 
 
 def serve(request: str, response: str) -> None:
-    """In the child: read runs from one file and write their step stats to the other."""
+    """Read runs from the file `request`, simulate them, and write their step stats to `response`.
+
+    This function runs in the child process.
+    """
     tensorflow()
     from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef

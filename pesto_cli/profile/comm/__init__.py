@@ -1,4 +1,4 @@
-"""Communication models: latency and slope of each kind of link, fitted to timed transfers."""
+"""Communication models: latency and time per byte of each link kind, fitted to timed transfers."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,17 +16,18 @@ from pesto_cli.profile.table import read_rows
 
 log = logger(__name__)
 
-# The fits of Pesto, Section 3.1, have 0.92 to 0.99.
+# A fit below this causes a warning. The fits of Pesto, Section 3.1, have 0.92 to 0.99.
 DOUBTFUL_R_SQUARED = 0.9
-# Below this, all times are taken to be equally exact.
+# Times below this are assumed to have equal absolute errors.
 CLOCK_US = 1.0
-# The same for losses, which are differences of steps: they come out alike to some microseconds.
+# The same for transfer overheads. They are differences of step times, so they vary by some
+# microseconds.
 LOSS_US = 10.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed transfer on a kind of link."""
+    """One timed transfer on a link kind."""
 
     src_kind: str
     dst_kind: str
@@ -36,33 +37,35 @@ class Sample:
 
     @property
     def link_kind(self) -> LinkKind:
-        """What it is a sample of."""
+        """The link kind: kinds of sender and receiver, and channel."""
         return self.src_kind, self.dst_kind, self.channel
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Timed transfers from a CSV file with the columns src_kind, dst_kind, bytes, us.
+    """Read timed transfers from a CSV file with the columns src_kind, dst_kind, bytes, us.
 
     Raises:
-        BadInputError: the file cannot be read or a row is damaged; with its line.
+        BadInputError: the file cannot be read, or a row is damaged (the message names its line).
     """
     samples = [
         Sample(row.text("src_kind"), row.text("dst_kind"), row.num_bytes("bytes"), row.amount("us"))
         for row in read_rows(path, ("src_kind", "dst_kind", "bytes", "us"))
     ]
     if not samples:
-        raise BadInputError(f"{path} has no transfers; at least two for a kind were expected.")
+        raise BadInputError(
+            f"{path} has no transfers; at least two for each link kind were expected."
+        )
     return samples
 
 
 def fit(samples: Iterable[Sample]) -> list[CommFit]:
-    """Fit every kind of link that was timed, in order of appearance.
+    """Fit a line to the samples of every link kind, in order of appearance.
 
-    Transfers timed on a machine and those read from a file enter here alike. The floor `min_us` of
-    the model stays 0: a line has none.
+    Samples may be timed on a machine or read from a file. `min_us` of the models is 0, as a line
+    has no minimum.
 
     Raises:
-        BadInputError: a kind of link has too few sizes, or larger transfers take less time.
+        BadInputError: a link kind has samples of one size only, or larger transfers take less time.
     """
     by_kind: dict[LinkKind, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -71,13 +74,13 @@ def fit(samples: Iterable[Sample]) -> list[CommFit]:
 
 
 def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
-    """Least squares of relative errors: us = latency_us + us_per_byte * bytes.
+    """Fit us = latency_us + us_per_byte * bytes by least squares of the relative errors.
 
         min  Σ ((latency_us + us_per_byte * bytes - us) / us)²
 
-    Pesto (Section 3.1) has absolute errors. Over the eight decades from a byte to 64 MiB only the
-    largest transfers then count: the latency is off by its whole size, and most transfers of a
-    step are small.
+    Pesto (Section 3.1) uses absolute errors. With sizes from one byte to 64 MiB, the largest
+    transfers alone would then decide the fit, and the error of the latency would be as large as
+    the latency itself. But most transfers of a step are small.
     """
     src_kind, dst_kind, channel = kind
     link = f"transfers {src_kind} -> {dst_kind} {channel}".strip()
@@ -85,39 +88,41 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
     us = np.array([sample.us for sample in samples])
     if len(np.unique(num_bytes)) < 2:
         raise BadInputError(
-            f"{link} were timed with the one size of {num_bytes[0]:.0f} bytes; at least two sizes "
-            "were expected: time more, from a few bytes to what the model sends."
+            f"{link} were all timed with the same size, {num_bytes[0]:.0f} bytes; at least two "
+            "sizes were expected: time more sizes, from a few bytes to the model's largest tensors."
         )
     if not us.any():
         raise BadInputError(
-            f"{link} were all timed with 0 us; times above 0 were expected: measure them with a "
-            "finer clock."
+            f"{link} all took 0 us; times above 0 were expected: measure them with a finer clock."
         )
     latency_us, us_per_byte = _line(num_bytes, us, CLOCK_US)
     if us_per_byte < 0:
         raise BadInputError(
-            f"{link} take {-us_per_byte:.3g} us a byte less the larger they are; a time that grows "
-            "with the size was expected: time larger transfers, and more of them."
+            f"{link} take less time the larger they are ({us_per_byte:.3g} us per byte); a time "
+            "that grows with the size was expected: time larger transfers, and more of them."
         )
     if latency_us < 0:
         log.warning(
-            "%s: the line has a latency of %.3g us; it was fitted again through the origin.",
+            "%s: the fitted latency is negative (%.3g us); the line was fitted again through the "
+            "origin.",
             link,
             latency_us,
         )
         latency_us, us_per_byte = _line_through_origin(num_bytes, us, CLOCK_US)
     r_squared = _r_squared(us, latency_us + us_per_byte * num_bytes)
     if r_squared < DOUBTFUL_R_SQUARED:
-        log.warning("%s: the line explains little of the times (R² %.2f).", link, r_squared)
+        log.warning("%s: the line fits the times badly (R² %.2f).", link, r_squared)
     model = CommModel(latency_us, us_per_byte)
     return CommFit(src_kind, dst_kind, model, r_squared, len(samples), channel)
 
 
 def fit_loss(lost_us: Iterable[tuple[int, float]]) -> tuple[float, float]:
-    """The line, us and us per byte, of what an end of a link loses: by the bytes of a transfer.
+    """Fit the transfer overhead at an endpoint: return (us, us per byte).
 
-    Of the same least squares as transfers. Neither is negative: what would be is 0, and the other
-    is fitted again. Nothing timed is nothing lost.
+    lost_us: pairs of the bytes of a transfer and the measured overhead in us.
+
+    The fit minimises relative errors, as for transfers. A coefficient that would be negative is 0,
+    and the other one is fitted again. With fewer than two sizes both are 0.
     """
     num_bytes, us = np.array([*lost_us], dtype=np.float64).reshape(-1, 2).T
     if len(np.unique(num_bytes)) < 2:
@@ -131,7 +136,7 @@ def fit_loss(lost_us: Iterable[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _line(num_bytes: FloatArray, us: FloatArray, exact_us: float) -> tuple[float, float]:
-    """Least squares of relative errors: us at no bytes, and us per byte."""
+    """Fit a line by least squares of relative errors: return (us at 0 bytes, us per byte)."""
     weight = _weight(us, exact_us)
     mean_bytes, mean_us = np.average(num_bytes, weights=weight), np.average(us, weights=weight)
     deviation = weight * (num_bytes - mean_bytes)
@@ -147,12 +152,12 @@ def _line_through_origin(
 
 
 def _weight(us: FloatArray, exact_us: float) -> FloatArray:
-    """Of squared errors, to make them relative; times below `exact_us` count alike."""
+    """Return weights that make squared errors relative; times below `exact_us` weigh the same."""
     return 1 / np.maximum(us, exact_us) ** 2
 
 
 def _r_squared(us: FloatArray, fitted_us: FloatArray) -> float:
-    """R² = 1 - Σ (us - fitted)² / Σ (us - mean)²; 1 where all times are the same and met."""
+    """Return R² = 1 - Σ (us - fitted)² / Σ (us - mean)²; 1 if all times are the same."""
     unexplained = float(((us - fitted_us) ** 2).sum())
     variance = float(((us - us.mean()) ** 2).sum())
     return 1 - unexplained / variance if variance > 0 else 1.0

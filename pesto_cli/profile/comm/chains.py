@@ -1,14 +1,14 @@
-"""Chains of hops between devices, as graphs: what a hop of each takes.
+"""Time hops between devices by running graphs that are chains of hops.
 
-In a hop tensors or signals (control edges) go between devices, all at once, and the next hop begins
-when all have arrived. What a step costs beyond its chain is the same for a chain of any length, so
-with T_k the time of the step with k hops
+In one hop, tensors or signals (control edges) go between devices, all at the same time. The next
+hop begins when all have arrived. The rest of the step takes the same time for a chain of any
+length, so with T_k the time of a step with k hops
 
     hop_us = (T_k - T_1) / (k - 1)
 
-A tensor comes from a variable, as TensorFlow copies small constants to every device; grappler is
-off, and nothing is fetched. All chains of a graph take turns, so that a disturbance hits all alike,
-and of each the median counts, as for op times: a machine is measured with one ruler.
+The tensors are values of variables, because TensorFlow copies small constants to every device.
+Grappler is off, and nothing is fetched. The chains of a graph run in turn, so that a disturbance
+affects all of them equally. T_k is the median over the turns, as for op times.
 """
 
 import time
@@ -23,12 +23,15 @@ from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 NUM_WARM_UP = 2
-# After so long there are no more turns than these.
+# No new turn begins after LIMIT_S, except for the first MIN_TURNS.
 LIMIT_S, MIN_TURNS = 40.0, 3
 
 
 def turns(count: int, limit_s: float) -> Iterator[int]:
-    """Number the turns, those of the warm-up first; past the limit there are only the fewest."""
+    """Yield the numbers of the turns: NUM_WARM_UP + count, the warm-up first.
+
+    After `limit_s` there are no more turns, except for the warm-up and the next MIN_TURNS.
+    """
     deadline = time.monotonic() + limit_s
     for turn in range(NUM_WARM_UP + count):
         if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
@@ -38,7 +41,7 @@ def turns(count: int, limit_s: float) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Hop:
-    """From one device to another: a tensor, or a signal where there is no tensor."""
+    """A transfer of `tensor` from one device to another; a signal if `tensor` is None."""
 
     src: str
     dst: str
@@ -46,10 +49,10 @@ class Hop:
 
 
 class Chains:
-    """A graph of chains under construction; every hop begins and ends at `home`.
+    """A graph of chains of hops; an op on device `home` ends each hop and starts the next.
 
-    assignments: what gives the variables their values.
-    ends: of each chain, by its name and its number of hops.
+    assignments: the ops that initialise the variables.
+    ends: (name of a chain, number of its hops) -> its last op, in a list.
     """
 
     def __init__(self, connection: Connection, home: str) -> None:
@@ -59,7 +62,7 @@ class Chains:
         self._connection, self._home = connection, home
 
     def variable(self, device: str, num_bytes: int) -> Any:
-        """A tensor that is there before the step."""
+        """Return the value of a new variable, which is on the device before the step begins."""
         tf = tensorflow()
         raw = tf.raw_ops
         with self.graph.as_default(), tf.device(device):
@@ -70,7 +73,7 @@ class Chains:
             return raw.ReadVariableOp(resource=handle, dtype=tf.uint8)
 
     def add(self, name: int | str, num_hops: int, *moves: Hop) -> None:
-        """Add chains of one hop and of `num_hops`, in each hop these moves at once."""
+        """Add a chain of one hop and a chain of `num_hops`; each hop does all `moves` at once."""
         for count in (1, num_hops):
             end: list[Any] = []
             for _ in range(count):
@@ -95,9 +98,9 @@ class Chains:
                 return tf1.no_op()
 
     def hop_us(self, num_turns: int) -> dict[int | str, float]:
-        """Run all chains by turns and return the time of a hop of each.
+        """Run all chains in turn; return the time of one hop of each chain, by its name.
 
-        Where others keep the machine busy there may be fewer turns: see `LIMIT_S`.
+        On a busy machine there may be fewer than `num_turns` turns: see `LIMIT_S`.
         """
         us: dict[tuple[int | str, int], list[float]] = {key: [] for key in self.ends}
         with self._connection.session(self.graph, session_config()) as session:

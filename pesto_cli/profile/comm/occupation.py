@@ -1,17 +1,18 @@
-"""What a device that computes loses to a transfer at its end of a link.
+"""Measure the transfer overhead: how much a transfer delays an endpoint that computes.
 
-Between CPUs a transfer is work of their cores: to serialize, to copy, and the network stack. A step
-has `count` tensors on the sender, and meanwhile one end computes: the sender from when the tensors
-exist, the receiver from the start. They are read on the receiver, or stay and are read on the
-sender. The computation is the last to end in both steps, so that
+A transfer between CPUs is work for their cores: serialization, copies and the network stack. A step
+has `count` tensors on the sender, and one endpoint computes during the transfers: the sender once
+the tensors exist, the receiver from the start of the step. In one step the tensors go to the
+receiver and are read there; in the other they stay and are read on the sender. The computation ends
+last in both steps, so that
 
     lost_us = median(T_goes - T_stays) / count
 
-over pairs of steps next to each other, in either order by turns. What disturbs the machine for
-longer than a pair hits both its steps, and a single disturbance does not move the median; the best
-times of each step, as in `chains`, would lack the switches of threads that are part of the loss.
+The median is over pairs of consecutive steps, whose order alternates. A disturbance longer than a
+pair affects both of its steps, and a single short one does not change the median. The minimum of
+each step would leave out thread switches, which are part of the overhead.
 
-A GPU copies with engines of its own: there is nothing to measure.
+A GPU copies with engines of its own, so its overhead is 0 and is not measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,18 +28,19 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
-# How many tensors of so many bytes a step sends: enough to lose more than steps differ by anyway.
+# Bytes of a tensor -> number of such tensors in a step. With so many, the overhead is larger than
+# the variation of step times.
 COUNTS = {4: 20, 2**16: 20, 2**18: 16, 2**20: 6, 2**22: 2}
-# The computation takes this multiple of the transfers alone, which it slows down, and at least so
-# long; where the link is slow it has no more products than a graph builds in a second.
+# The computation takes COVER times as long as the transfers alone, because it slows them down, and
+# at least COVER_US. For slow links it is limited to the products that are built in about a second.
 COVER, COVER_US, MAX_PRODUCTS = 3.0, 4000.0, 2000
-# Of a link, after which there are no more turns than the fewest; an idle machine takes some 5 s.
+# Time limit for a link, see `turns`; on an idle machine the measurement takes about 5 s.
 LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What the ends of a link lose if they compute, in us a transfer, by its bytes."""
+    """Transfer overhead at both endpoints of a link: bytes of a transfer -> us per transfer."""
 
     sender_us: Mapping[int, float] = field(default_factory=dict)
     receiver_us: Mapping[int, float] = field(default_factory=dict)
@@ -47,9 +49,10 @@ class Losses:
 def losses(
     connection: Connection, src: str, dst: str, transfer_us: Mapping[int, float], num_turns: int
 ) -> Losses:
-    """Measure both ends of a link between two CPUs; there are none with a GPU at an end.
+    """Measure the overhead at both endpoints of a link between CPUs; empty if one is a GPU.
 
-    transfer_us: of transfers alone, by bytes: how long the computation has to be follows from it.
+    transfer_us: bytes -> time of a transfer alone, from which the length of the computation
+        follows.
     """
     if {device_type(src), device_type(dst)} != {"CPU"}:
         return Losses()
@@ -59,12 +62,15 @@ def losses(
 
 
 def median_loss_us(goes_us: Sequence[float], stays_us: Sequence[float], count: int) -> float:
-    """The loss to one of `count` transfers, from steps in pairs; what is below 0 is noise."""
+    """Return the overhead of one of `count` transfers from pairs of step times.
+
+    A negative median is noise and counts as 0.
+    """
     return max(0.0, float(np.median(np.subtract(goes_us, stays_us))) / count)
 
 
 def num_products(num_bytes: int, transfer_us: Mapping[int, float], product_us: float) -> int:
-    """How many products cover the transfers of a step."""
+    """Return the number of products that take longer than the transfers of a step."""
     known = sorted(transfer_us)
     alone_us = np.interp(num_bytes, known, [transfer_us[size] for size in known])
     cover_us = max(COVER_US, COVER * COUNTS[num_bytes] * float(alone_us))
@@ -102,7 +108,7 @@ def _lost_us(
 
 
 def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tuple[Any, Any]:
-    """The ops of a step where the tensors go, and of one where they stay."""
+    """Return the ops of two steps: one where the tensors are sent, one where they stay."""
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.device(src):
@@ -115,7 +121,7 @@ def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tup
     for device in (src, dst):
         with tf.device(device):
             arrived[device] = [tf.identity(tensor).op for tensor in tensors]
-    ends = [computed]  # and something on either device, so that both take part in both steps
+    ends = [computed]  # No-ops on both devices follow, so that both take part in both steps.
     for device in (src, dst):
         with tf.device(device):
             ends.append(tf1.no_op())

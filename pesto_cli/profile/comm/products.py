@@ -1,4 +1,4 @@
-"""Work for a device while its links are timed: products of matrices."""
+"""Matrix products: the computation of a device while its links are timed."""
 
 import time
 from collections.abc import Sequence
@@ -9,12 +9,15 @@ from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import MIN_TURNS, NUM_WARM_UP
 
-# Products of square matrices of so many rows; so many are timed to know how long one takes.
+# Rows of the square matrices; number of products that are timed to find the time of one.
 NUM_ROWS, NUM_TRIED = 256, 20
 
 
 def products(name: str, device: str, count: int, after: Sequence[Any] = ()) -> Any:
-    """A chain of products of square matrices on a device, for it to compute; the last op."""
+    """Build a chain of `count` matrix products on a device, which starts after the ops `after`.
+
+    Return its last op.
+    """
     tf = tensorflow()
     with tf.device(device):
         matrix = variable(name, [NUM_ROWS, NUM_ROWS])
@@ -26,14 +29,17 @@ def products(name: str, device: str, count: int, after: Sequence[Any] = ()) -> A
 
 
 def variable(name: str, shape: list[int]) -> Any:
-    """The value of a new variable."""
+    """Create a variable of zeros and return its value."""
     tf1 = tensorflow().compat.v1
     zeros = tf1.zeros_initializer()
     return tf1.get_variable(name, shape, initializer=zeros, use_resource=True).read_value()
 
 
 def product_us(connection: Connection, device: str) -> float:
-    """What a product takes: the best of a few steps, less what a step without any takes."""
+    """Return the time of one product in us, at least 1.
+
+    It follows from the fastest steps with NUM_TRIED products and without any.
+    """
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
         ends = [products(f"matrix_{count}", device, count) for count in (0, NUM_TRIED)]
@@ -48,7 +54,7 @@ def product_us(connection: Connection, device: str) -> float:
 
 
 def timed_us(step: Any) -> float:
-    """What a call takes."""
+    """Return the time of a call in us."""
     began = time.perf_counter()
     step()
     return (time.perf_counter() - began) * 1e6

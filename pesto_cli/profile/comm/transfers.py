@@ -1,14 +1,14 @@
-"""Timed transfers and signals between the devices of a cluster.
+"""Time transfers and signals between the devices of a cluster.
 
-For a link a -> b, a session step is a chain of hops (`profile.chains`): a tensor goes from a to b,
-and a signal (a control edge) back to a starts the next hop. The same chain with b = a moves
-nothing, and a chain of signals alone, there and back, gives the delay of one:
+For a link a -> b, a session step is a chain of hops (`profile.comm.chains`): a tensor goes from a
+to b, and a signal (a control edge) back to a starts the next hop. The same chain with b = a has no
+transfers. A chain of signals alone, from a to b and back, gives the delay of one signal:
 
     signal_us   = (hop_us(signals) - hop_us(signals that stay)) / 2
     transfer_us = hop_us(tensor that goes) - hop_us(tensor that stays) - signal_us
 
-What a and b lose to it if they compute meanwhile is timed apart (`profile.comm.occupation`), and so
-is how long they keep a tensor waiting (`profile.comm.waiting`).
+`profile.comm.occupation` measures how much a transfer delays endpoints that compute, and
+`profile.comm.waiting` how much endpoints that compute delay a transfer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,19 +28,19 @@ from pesto_cli.profile.comm.waiting import wait_us
 # 1 B to 64 MiB.
 SIZES = tuple(4**power for power in range(14))
 NUM_TURNS = 20
-# A chain moves so many bytes, within these numbers of hops.
+# Bytes that a chain moves in all, within these limits on its number of hops.
 BYTES_OF_A_CHAIN = 2**25
 MIN_HOPS, MAX_HOPS = 3, 16
-# Large enough that latency is nothing beside it.
+# So large that the latency is negligible.
 CONGESTION_BYTES = 2**24
 
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """What one link takes.
+    """Measured times of one link.
 
-    us: of a transfer by its bytes. losses: of its ends. wait_us: at an end that computes. The
-    others are as in `CommFit`.
+    us: bytes of a transfer -> its time. losses: overhead at the endpoints. wait_us: wait of a
+    tensor at an endpoint that computes. The other fields are those of `CommFit`.
     """
 
     us: Mapping[int, float]
@@ -53,13 +53,13 @@ class LinkTimes:
 
 @dataclass(frozen=True)
 class TimedTransfers:
-    """Times by kind of link: of one pair of devices, in both directions if they are of a kind."""
+    """Measured times of one pair of devices by link kind, in both directions if the kinds agree."""
 
     links: Mapping[LinkKind, Sequence[LinkTimes]]
 
     @property
     def samples(self) -> list[Sample]:
-        """Every transfer."""
+        """The samples of all link kinds, for `fit`."""
         return [
             Sample(src, dst, num_bytes, us, channel)
             for (src, dst, channel), timed in self.links.items()
@@ -68,7 +68,7 @@ class TimedTransfers:
         ]
 
     def fits(self) -> list[CommFit]:
-        """A line for each kind of link, the lines of its losses, and the means of the checks.
+        """Return for each link kind the fitted lines of transfers and overheads, and mean times.
 
         Raises:
             BadInputError: larger transfers took less time.
@@ -79,10 +79,10 @@ class TimedTransfers:
 def timed_transfers(
     cluster: Cluster, sizes: Sequence[int] = SIZES, num_turns: int = NUM_TURNS
 ) -> TimedTransfers:
-    """Time transfers and signals on every kind of link of a cluster: `pesto comm`.
+    """Time transfers and signals on every link kind of a cluster, for `pesto comm`.
 
     Raises:
-        EnvironmentFailedError: a part of the cluster has ended.
+        EnvironmentFailedError: a process of the cluster has ended.
     """
     return TimedTransfers(
         {
@@ -128,7 +128,7 @@ def _with_the_rest(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
 def _time_link(
     connection: Connection, link: Link, sizes: Sequence[int], num_turns: int
 ) -> LinkTimes:
-    """Runs in the client process."""
+    """Measure all times of a link; runs in the client process."""
     src, dst = (connection.device_names[name] for name in (link.src, link.dst))
     chains = Chains(connection, home=src)
     for num_bytes in sizes:
@@ -145,14 +145,14 @@ def _time_link(
     chains.add("both ways", num_hops, there, back)
     hop_us = chains.hop_us(num_turns)
     signal_us = max(0.0, hop_us["signals"] - hop_us["signals stay"]) / 2
-    beside_us = hop_us["tensor stays"] + signal_us
-    one_us = hop_us["one"] - beside_us
-    us = {size: max(0.0, hop_us[size] - beside_us) for size in sizes}
+    fixed_us = hop_us["tensor stays"] + signal_us
+    one_us = hop_us["one"] - fixed_us
+    us = {size: max(0.0, hop_us[size] - fixed_us) for size in sizes}
     return LinkTimes(
         us,
         signal_us,
-        (hop_us["two"] - beside_us) / one_us,
-        (hop_us["both ways"] - beside_us) / one_us,
+        (hop_us["two"] - fixed_us) / one_us,
+        (hop_us["both ways"] - fixed_us) / one_us,
         losses(connection, src, dst, us, num_turns),
         wait_us(connection, src, dst, num_turns),
     )

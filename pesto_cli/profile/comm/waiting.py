@@ -1,15 +1,16 @@
-"""How long an end that computes keeps a tensor waiting.
+"""Measure how much an endpoint that computes delays a transfer.
 
-Without copy engines a device sends and receives on the cores that compute, when the operating
-system gives them to it: on a core that is busy that is milliseconds. In a step the sender has a
-tensor, and the receiver computes from when it is there; in half of the steps the sender computes
-too, from when it has made the tensor. The receiver is the last to end, so that
+A device without copy engines sends and receives on the cores that also compute. On a busy core, the
+operating system may start this work only after milliseconds. In each step the sender sends a
+tensor, and the receiver computes once the tensor has arrived. In half of the steps the sender
+computes too, once it has produced the tensor. The receiver ends last, so that
 
     wait_us = mean(T_sender_computes - T_sender_is_idle)
 
-over pairs of steps next to each other, without the tenth of them at either end. Waits are anything
-between nothing and several ticks of the operating system, and a step has the sum of some: so it is
-the mean that counts. A receiver is taken to be like the sender.
+The mean is over pairs of consecutive steps, without the smallest and largest tenth of the
+differences. Waits vary from nothing to several ticks of the operating system, and a step contains
+several waits: their sum is predicted by the mean. The receiver is assumed to wait as long as the
+sender.
 """
 
 import math
@@ -22,19 +23,19 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
-# Longer than a wait by far, and in a ratio to each other that keeps the receiver the last.
+# Both are much longer than a wait, and their ratio makes the receiver end last.
 SENDER_US, RECEIVER_US = 20_000.0, 50_000.0
 NUM_BYTES = 2**10
-# Pairs of steps for each turn of other chains, as waits differ so much.
+# Pairs of steps for each turn of other measurements; many, because waits vary so much.
 PAIRS_A_TURN = 3
-# After so long there are no more pairs than the fewest.
+# Time limit for a link, see `turns`.
 LIMIT_S = 15.0
-# Of the pairs, at either end.
+# Share of the differences that is left out at each end.
 TRIMMED = 0.1
 
 
 def wait_us(connection: Connection, src: str, dst: str, num_turns: int) -> float:
-    """Measure it for a link between two CPUs; with a GPU at an end it is 0."""
+    """Measure the wait in us on a link between two CPUs; 0 if an endpoint is a GPU."""
     from scipy.stats import trim_mean
 
     if {device_type(src), device_type(dst)} != {"CPU"}:

@@ -1,10 +1,10 @@
-"""What was seen of the nodes of a graph over some real steps, and what the ops of a step cost then.
+"""Costs of the ops of a step, from measured times of the graph's nodes in some real steps.
 
-    time of an op on a kind of device = median over the steps of (sum over its nodes in a step)
+    time of an op on a device kind = median over the steps of (sum over its nodes in a step)
 
-A while loop is one op, whose nodes and iterations are summed. The minimum is steadier on a CPU,
-where whatever disturbs an op makes it longer; but what is to be predicted is a step as it usually
-is, and the sum of the minima is 5 % short of it.
+A while loop is one op: its nodes and iterations are summed. The minimum over the steps would vary
+less on a CPU, where every disturbance makes an op longer. But the profile has to predict a typical
+step, and the sum of the minima is 5 % below its time.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,15 +26,15 @@ __all__ = ["HOST_THREAD", "Measured", "TimedTransfer", "costs"]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The nodes of a graph over `num_steps` steps.
+    """Measured times and sizes of the nodes of a graph in `num_steps` steps.
 
-    us: (node, place) -> `[num_steps]`, what the node took in each step, all iterations of a loop
-        together, NaN where it did not run. A node has the name that TensorFlow gave it when it
-        ran. Sends and receives are no nodes, but transfers. A place is a device kind of the
+    us: (node, place) -> `[num_steps]`, time of the node in each step, all iterations of a loop
+        together, NaN if it did not run. Node names are those that TensorFlow used at run time.
+        Sends and receives are not nodes; they are transfers. A place is a device kind of the
         machine, or a device type of TensorFlow (`CPU`, `GPU`), or HOST_THREAD.
-    output_bytes: node -> number of an output -> the most bytes that it had.
-    transfers: what was copied between devices, where it was timed.
-    device: node -> the device that it ran on last, as TensorFlow names it.
+    output_bytes: node -> output number -> the largest measured size in bytes.
+    transfers: timed copies between devices.
+    device: node -> the device that it last ran on, as TensorFlow names it.
     """
 
     num_steps: int
@@ -45,9 +45,9 @@ class Measured:
 
 
 def costs(measured: Measured, request: CostRequest, what: str = "the trace") -> Costs:
-    """Return what the ops of a step cost by a measurement; an op that never ran takes no time.
+    """Return the costs of the ops of a step from a measurement; an op that never ran takes 0 us.
 
-    `what` names the measurement in errors.
+    `what` is the name of the measurement in error messages.
 
     Raises:
         BadInputError: the measurement is of another graph, or of devices that the machine lacks.
@@ -88,7 +88,7 @@ _STATISTICS: Mapping[str, Callable[..., FloatArray]] = {
 
 
 def _column(rows: BoolArray, us: FloatArray, statistic: Callable[..., FloatArray]) -> FloatArray:
-    """`[num_ops]`: a statistic of each of some rows, NaN in the others."""
+    """`[num_ops]`: a statistic of `us` for the ops where `rows` is true, NaN for the others."""
     column = np.full(len(rows), np.nan)
     if rows.any():
         column[rows] = statistic(us, axis=1)

@@ -1,4 +1,4 @@
-"""On which kinds of device an op gets its measured time."""
+"""The device kinds on which an op gets its measured time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from pesto_cli.profile.source import CostRequest
 
 @dataclass(frozen=True, eq=False)
 class MeasuredAffinity:
-    """Where the ops of a step get their times.
+    """The kinds on which the ops of a step get a time, and the places that the times come from.
 
-    place_of: kind of device of the machine -> the place whose times it takes: its own, or that of
-        its type.
-    may_run: kind -> `[num_ops]`, where an op gets a time.
-    in_pieces: `[num_ops]`, of a group that has to share a device and was measured on several
-        types, one op here, another there: each takes the same time wherever it may run.
+    place_of: device kind of the machine -> the place whose times it uses: the kind itself if it
+        was measured, else its device type.
+    may_run: kind -> `[num_ops]`, whether an op gets a time on the kind.
+    in_pieces: `[num_ops]`, whether an op's colocation group was split over several device types
+        in the measurement. Such an op has the same time on every kind that may run it.
     """
 
     place_of: Mapping[str, str]
@@ -29,11 +29,12 @@ class MeasuredAffinity:
 
 
 def measured_affinity(found: Attributed, request: CostRequest, what: str) -> MeasuredAffinity:
-    """Return where the ops get their times.
+    """Return the kinds on which each op gets a time.
 
-    An op can run where all of its colocation group that ran did run. Measured on several types, it
-    keeps that of `affinity`: one, or both with `cpu_offload`. Groups that never ran, or that were
-    measured in pieces, go where `affinity` says.
+    An op can run on a kind if all measured ops of its colocation group were measured there. If the
+    group was measured on several types, those that `affinity` names are chosen: one, or both with
+    `cpu_offload`. Groups that never ran, or that were split over several types, get the types of
+    `affinity`.
 
     Raises:
         BadInputError: ops were measured on devices that the machine lacks.
@@ -59,25 +60,25 @@ def measured_affinity(found: Attributed, request: CostRequest, what: str) -> Mea
 def affinity_notes(
     where: MeasuredAffinity, found: Attributed, request: CostRequest
 ) -> Iterator[str]:
-    """Yield what the user should know of it."""
+    """Yield notes for the user on places without a measurement and on times used more than once."""
     for place in dict.fromkeys(where.place_of.values()):
         kinds = [kind for kind, own in where.place_of.items() if own == place]
         if place not in found.us:
             yield (
-                f"nothing was measured on {place}, so that no op that ran can be placed on "
+                f"no op was measured on {place}, so no op of the measurement can be placed on "
                 f"{' or '.join(kinds)}: measure a step there too."
             )
         elif len(kinds) > 1:
             yield (
-                f"what was measured on {place} serves {' and '.join(kinds)} alike: give their "
-                "devices a `speed`, or measure each."
+                f"the times measured on {place} are used for {' and '.join(kinds)}: give "
+                "their devices a `speed`, or measure each kind."
             )
     if where.in_pieces.any():
         name = request.step.graph.names[int(np.argmax(where.in_pieces))]
         yield (
-            f"{np.count_nonzero(where.in_pieces)} ops that have to share a device, such as "
-            f"{name!r}, were measured on several types: each is taken to take the same wherever "
-            "it runs."
+            f"{np.count_nonzero(where.in_pieces)} ops, such as {name!r}, are in colocation groups "
+            "that were split over several device types in the measurement: each of them is assumed "
+            "to take the same time on every device."
         )
 
 
@@ -90,18 +91,19 @@ def _check_places(
         others = ", ".join(sorted(set(found.us) - set(served)))
         raise BadInputError(
             f"{what} has {len(foreign)} ops, such as {request.step.graph.names[foreign[0]]!r}, on "
-            f"{others} alone, where the machine has {', '.join(place_of)}; times on devices of the "
-            "machine were expected: take a machine that has those of the trace."
+            f"{others} only, but the machine has {', '.join(place_of)}; times on devices of the "
+            "machine were expected: give a machine with the devices of the trace."
         )
 
 
 def _usual(
     found: Attributed, place_of: Mapping[str, str], request: CostRequest
 ) -> dict[str, BoolArray]:
-    """Kind -> `[num_ops]`, where `affinity` would have an op, among the kinds with measurements.
+    """Return kind -> `[num_ops]`: the kinds for ops whose measurement does not decide.
 
-    What it would have elsewhere may run on any of these that its group can; what then is left has
-    to go without measurements.
+    These are the kinds of `affinity` that were measured. If there are none, they are all measured
+    kinds that can run the whole colocation group; if there are none either, the unmeasured kinds
+    of `affinity`.
     """
     type_of = {kind: request.machine.device_type(kind) for kind in place_of}
     nowhere = np.zeros_like(found.has_run)
@@ -121,7 +123,10 @@ def _usual(
 
 
 def _whole(found: Attributed, place: str, kind: str, request: CostRequest) -> BoolArray:
-    """`[num_ops]`: whether a group ran at a place as a whole, and has kernels for all of it."""
+    """`[num_ops]`: whether an op's whole group was measured at a place and has kernels there.
+
+    Members that never ran need only a kernel. Groups that never ran do not count.
+    """
     graph = request.step.graph
     if place not in found.us:
         return np.zeros(graph.num_ops, dtype=np.bool_)
@@ -131,7 +136,7 @@ def _whole(found: Attributed, place: str, kind: str, request: CostRequest) -> Bo
 
 
 def _together(flags: BoolArray, request: CostRequest) -> BoolArray:
-    """`[num_ops]`: whether all of an op's colocation group are flagged."""
+    """`[num_ops]`: whether the flag is true for all members of the op's colocation group."""
     groups = request.step.graph.colocation_group
     together = np.ones(request.step.graph.num_groups, dtype=np.bool_)
     np.logical_and.at(together, groups, flags)

@@ -1,4 +1,4 @@
-"""Times of recorded nodes, added up by the ops of a step that they belong to."""
+"""Sums of the times of recorded nodes over the ops of a step that they belong to."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,18 @@ from pesto_cli.profile.measured.node_names import Match, NodeNames
 from pesto_cli.profile.source import CostRequest
 
 HOST_THREAD = ""
-"""The place of what a thread of the host did, where a trace does not tell for which device."""
+"""The place of work on a host thread, if the trace does not name the device that it was for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attributed:
-    """What the ops of a step took, by place.
+    """The measured times of the ops of a step, by place.
 
-    us: place -> `[num_ops, num_steps]`, NaN where an op did not run there in a step.
+    us: place -> `[num_ops, num_steps]`, NaN if an op did not run there in a step.
     num_nodes: place -> `[num_ops]`, how many nodes of an op ran there.
-    num_nodes_anywhere: `[num_ops]`.
-    unmatched: nodes that the step lacks, with their time in a step, longest first.
+    num_nodes_anywhere: `[num_ops]`, how many nodes of an op ran at all.
+    unmatched: recorded nodes that are not in the graph, with their mean time in a step in us,
+        longest first.
     """
 
     us: Mapping[str, FloatArray]
@@ -33,7 +34,7 @@ class Attributed:
 
     @cached_property
     def total_us(self) -> FloatArray:
-        """`[num_ops, num_steps]`: at all places together, NaN where an op ran nowhere."""
+        """`[num_ops, num_steps]`: sum of the times at all places, NaN if an op did not run."""
         total = np.full((len(self.num_nodes_anywhere), 0), np.nan)
         for us in self.us.values():
             total = us if total.size == 0 else _plus(total, us)
@@ -41,7 +42,7 @@ class Attributed:
 
     @cached_property
     def num_runs(self) -> IntArray:
-        """`[num_ops]`: steps in which an op ran."""
+        """`[num_ops]`: number of steps in which an op ran."""
         runs: IntArray = np.count_nonzero(~np.isnan(self.total_us), axis=1)
         return runs
 
@@ -51,7 +52,7 @@ class Attributed:
         return self.num_nodes_anywhere > 0
 
     def is_whole(self, place: str) -> BoolArray:
-        """`[num_ops]`: whether all nodes of an op that ran at all ran at this place."""
+        """`[num_ops]`: whether an op ran and all its measured nodes ran at this place."""
         count = self.num_nodes[place]
         whole: BoolArray = (count > 0) & (count == self.num_nodes_anywhere)
         return whole
@@ -60,10 +61,10 @@ class Attributed:
 def attribute(
     node_us: Mapping[tuple[str, str], FloatArray], num_steps: int, request: CostRequest
 ) -> Attributed:
-    """Add up what nodes took (`Measured.us`) by the ops of the request's step.
+    """Sum node times (`Measured.us`) over the ops of the request's step.
 
-    What ran on a thread of the host for a device that is not told belongs to the GPU where the op
-    has a kernel there (it launches none then, or the kernel has its own row), else to the CPU.
+    Work at HOST_THREAD counts for the GPU if the op has a GPU kernel, else for the CPU. A node that
+    was also measured on a device is skipped there: its host time is that of the kernel launch.
     """
     graph = request.step.graph
     found = _matches(node_us, request)
@@ -82,7 +83,7 @@ def attribute(
             at = place
             if place == HOST_THREAD:
                 if name in measured_on_a_device:
-                    continue  # The launch of a kernel that is counted itself.
+                    continue  # The launch of a kernel whose own time is counted.
                 at = "GPU" if is_gpu[match.op] else "CPU"
             table = us.setdefault(at, np.full((graph.num_ops, num_steps), np.nan))
             table[match.op] = _plus(table[match.op], row)
@@ -102,9 +103,9 @@ def attribute(
 def _matches(
     node_us: Mapping[tuple[str, str], FloatArray], request: CostRequest
 ) -> dict[str, Match | None]:
-    """Return what each recorded node is.
+    """Return the op that each recorded node belongs to; None if the graph has no such op.
 
-    Of an op that calls functions, the nodes within count only where it was not recorded itself.
+    The nodes within a called function count only if the calling op itself was not recorded.
     """
     names = NodeNames(request)
     found = {name: names.find(name) for name, _ in node_us}
@@ -116,7 +117,7 @@ def _matches(
 
 
 def _plus(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the sum, NaN only where both are."""
+    """Return the sum, where NaN counts as 0; NaN only if both are NaN."""
     total: FloatArray = np.where(np.isnan(one), other, np.where(np.isnan(other), one, one + other))
     return total
 

@@ -1,4 +1,4 @@
-"""Copies between devices that were timed, beside what the machine's links would take."""
+"""Timed copies between devices, compared with the machine's communication models."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from pesto_cli.data.machine import Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.profile.comm import Sample, fit
 
-# Fewer copies, or sizes, tell nothing of latency and slope.
+# Fewer copies, or fewer sizes, are too few to fit latency and slope.
 LEAST_COPIES, LEAST_SIZES = 8, 3
 HOST = "/device:CPU:0"
 _COPY_KIND = re.compile(r"Memcpy(H2D|D2H|D2D|P2P)", re.IGNORECASE)
@@ -18,7 +18,7 @@ _COPY_PEER = re.compile(r"\bdest:(\d+)")
 
 @dataclass(frozen=True)
 class TimedTransfer:
-    """One copy that took `us`. src, dst: the devices, or as much of them as is known."""
+    """One copy that took `us`. src, dst: names of devices, or their known parts."""
 
     src: str
     dst: str
@@ -29,18 +29,20 @@ class TimedTransfer:
 def device_type(device: str) -> str:
     """Return TensorFlow's type of a device by its name: `GPU` of `/job:worker/task:0/device:GPU:1`.
 
-    Older names are in lower case (`/gpu:0`); what lies in the host's memory is of the CPU.
+    Older names are in lower case (`/gpu:0`). Host memory belongs to the CPU.
     """
     words = device.upper().replace("/", ":").split(":")
     return "GPU" if "GPU" in words else "CPU"
 
 
 def copied(details: str, gpu: str, us: float) -> TimedTransfer | None:
-    """Return the copy that a GPU's trace tells of, None where it stays on the GPU or has no size.
+    """Return the copy that a row of a GPU's trace records.
 
-    details: `MemcpyH2D kind_src:pinned kind_dst:device size:8192 dest:0 async:1`; older
-        TensorFlow has `kind:` for the two kinds. `dest` is the number of the GPU of a copy between
-        two.
+    None for a copy within the GPU or without a size.
+
+    details: `MemcpyH2D kind_src:pinned kind_dst:device size:8192 dest:0 async:1`; older versions of
+        TensorFlow write `kind:` for the two kinds. For a copy between GPUs, `dest` is the number
+        of the receiving GPU.
     """
     kind, size = _COPY_KIND.search(details), _COPY_SIZE.search(details)
     if kind is None or size is None:
@@ -53,7 +55,7 @@ def copied(details: str, gpu: str, us: float) -> TimedTransfer | None:
 
 
 def copy_notes(transfers: Sequence[TimedTransfer], machine: Machine) -> Iterator[str]:
-    """Yield what the copies of each pair of types suggest for a link, and what the machine has."""
+    """Yield, for each pair of device types, a line fitted to its copies and the machine's model."""
     by_types: dict[tuple[str, str], list[Sample]] = {}
     for copy in transfers:
         types = device_type(copy.src), device_type(copy.dst)
@@ -66,7 +68,7 @@ def copy_notes(transfers: Sequence[TimedTransfer], machine: Machine) -> Iterator
         try:
             (fitted,) = fit(samples)
         except BadInputError as error:
-            yield f"{copies} were timed, but fit no line: {error}"
+            yield f"{copies} were timed, but no line fits them: {error}"
             continue
         yield (
             f"{copies} suggest {fitted.comm.latency_us:.2f} us + {fitted.comm.us_per_byte:.3g} us "
@@ -75,7 +77,7 @@ def copy_notes(transfers: Sequence[TimedTransfer], machine: Machine) -> Iterator
 
 
 def _links(machine: Machine, src: str, dst: str) -> str:
-    """Return what the machine says of such links."""
+    """Return a phrase with the machine's communication models from one device type to another."""
     kind_of = {device.name: device.kind for device in machine.devices}
     models = {
         link.comm
@@ -85,7 +87,7 @@ def _links(machine: Machine, src: str, dst: str) -> str:
     }
     if not models:
         return "the machine has no such link"
-    told = " or ".join(
+    stated = " or ".join(
         sorted(f"{model.latency_us:.2f} us + {model.us_per_byte:.3g} us a byte" for model in models)
     )
-    return f"the machine has {told}"
+    return f"the machine has {stated}"

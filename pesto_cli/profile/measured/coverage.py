@@ -1,4 +1,4 @@
-"""How far a measurement is one of the graph at hand."""
+"""Coverage: how well a measurement matches the graph that is profiled."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,13 @@ from pesto_cli.profile.analytic import NO_LAUNCH
 from pesto_cli.profile.measured.attributed import Attributed
 from pesto_cli.profile.source import CostRequest, Coverage
 
-# Below this share of the ops, or of the time, a measurement is taken for one of another graph.
+# A measurement with a smaller share of matched ops, or of matched time, is refused.
 LEAST_MATCHED = 0.5
 SHOWN_NAMES = 3
 
 
 def coverage(found: Attributed, request: CostRequest) -> Coverage:
-    """Return what was matched; feeds, fetches and what only hands on data need no measurement."""
+    """Return the coverage; feeds, fetches and ops that only pass on data do not count."""
     computes = _computes(request)
     unmatched_us = sum(us for _, us in found.unmatched)
     num_steps = max(found.total_us.shape[1], 1)
@@ -34,7 +34,8 @@ def check(covered: Coverage, found: Attributed, what: str) -> None:
     """Refuse a measurement of another graph.
 
     Raises:
-        BadInputError: too few ops of the step were measured, or too much time has no op.
+        BadInputError: too few ops of the step were measured, or too much of the measured time
+            belongs to no op of the step.
     """
     ops = _share(covered.matched_ops, covered.num_ops)
     time = _share(covered.matched_us, covered.recorded_us)
@@ -45,30 +46,30 @@ def check(covered: Coverage, found: Attributed, what: str) -> None:
     )
     raise BadInputError(
         f"{what} seems to be of another graph: it has {covered.matched_ops} of the "
-        f"{covered.num_ops} ops of this one that compute ({ops:.0%}), and {time:.0%} of its time "
-        f"is of nodes that this one has (it lacks {len(found.unmatched)}{lacking}); at least "
-        f"{LEAST_MATCHED:.0%} of both was expected: record a step of this very graph."
+        f"{covered.num_ops} ops that compute in this graph ({ops:.0%}), and {time:.0%} of its time "
+        f"belongs to nodes of this graph ({len(found.unmatched)} of its nodes do not{lacking}); at "
+        f"least {LEAST_MATCHED:.0%} of both was expected: record a step of exactly this graph."
     )
 
 
 def coverage_notes(covered: Coverage, found: Attributed, request: CostRequest) -> Iterator[str]:
-    """Yield what was measured and what was not."""
+    """Yield notes on the measured ops, and on ops that compute but never ran."""
     text = (
-        f"{covered.matched_ops} of {covered.num_ops} ops that compute were measured; of what the "
-        f"trace has, {_share(covered.matched_us, covered.recorded_us):.1%} "
+        f"{covered.matched_ops} of {covered.num_ops} ops that compute were measured; "
+        f"{_share(covered.matched_us, covered.recorded_us):.1%} of the trace's time "
         f"({covered.matched_us / 1e3:.3f} of {covered.recorded_us / 1e3:.3f} ms a step) belongs "
         "to ops of this graph"
     )
     if found.unmatched:
         names = [name for name, _ in found.unmatched]
-        text += f"; the graph lacks {_counted(len(names), 'node')} of it: {_listed(names)}"
+        text += f"; {_counted(len(names), 'node')} of the trace not in the graph: {_listed(names)}"
     yield f"{text}."
     never = np.flatnonzero(_computes(request) & ~found.has_run)
     if len(never):
         yield (
-            f"{_counted(len(never), 'op')} that compute never ran in the measured steps and are "
-            f"taken to take no time: {_listed([request.step.graph.names[op] for op in never])} "
-            "(TensorFlow may have made them a part of others, or a branch was not taken)."
+            f"{len(never)} of the ops that compute never ran in the measured steps and count as "
+            f"0 us: {_listed([request.step.graph.names[op] for op in never])} "
+            "(TensorFlow may have fused them into others, or a branch was not taken)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which op of a step a node of the run is, whatever TensorFlow made of its name."""
+"""Map names of recorded nodes, which TensorFlow may have changed, to the ops of a step."""
 
 import re
 from collections.abc import Iterator
@@ -8,26 +8,27 @@ from pesto_cli.data.labels import Role
 from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.profile.source import CostRequest
 
-# What TensorFlow adds to a graph as it runs it, and what is no op of a step: the ends of the graph,
-# feeds and returns of fetches, copies of small constants on every device, what a transfer becomes.
+# Nodes that TensorFlow adds when it runs a graph and that are no ops of a step: source and sink of
+# the graph, feeds and fetches, copies of small constants on every device, sends and receives.
 _PLUMBING = re.compile(r"_SOURCE|_SINK|_arg_.*|_retval_.*|.*/replicate/_\d+|.*/_\d+")
-# What TensorFlow puts in front where a larger function called the step, as one of Keras does.
+# Prefix of names if another function called the step, as Keras does.
 _CALLER = re.compile(r"(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
-# What inlining adds at the borders of a function: `Func/<caller>/input/_1`.
+# Prefix of the nodes that inlining adds for arguments and results: `Func/<caller>/input/_1`.
 _BORDER = "Func/"
-# Transposes around an op in the other layout: `conv-0-TransposeNHWCToNCHW-LayoutOptimizer`.
+# Transposes around an op whose layout was changed: `conv-0-TransposeNHWCToNCHW-LayoutOptimizer`.
 _LAYOUT = re.compile(r"(.+?)-(?:\d+|.*)-?Transpose\w+-LayoutOptimizer")
-# What an op was rewritten to: `gradients/ArithmeticOptimizer/SimplifyAggregation_Mul_AddN` stands
-# for (a part of) `gradients/AddN`.
+# A rewritten op: `gradients/ArithmeticOptimizer/SimplifyAggregation_Mul_AddN` replaces (a part of)
+# `gradients/AddN`.
 _REWRITTEN = re.compile(r"(?P<scope>(?:.*/)?)ArithmeticOptimizer/(?P<rule>[^_/]+)_(?P<name>.+)")
 
 
 @dataclass(frozen=True)
 class Match:
-    """What a recorded node is.
+    """The op that a recorded node belongs to.
 
-    op: index of the op, or None where no op is to carry its time (feeds, constants, transfers).
-    is_within: a node of what the op calls, whose time is also in that of the op itself.
+    op: index of the op; None if the node's time belongs to no op (feeds, constants, transfers).
+    is_within: whether the node is in a function that the op calls; if the op itself was recorded,
+        its time includes that of the node.
     """
 
     op: int | None
@@ -38,7 +39,7 @@ _NO_OP = Match(None)
 
 
 class NodeNames:
-    """The recorded names of a step's nodes."""
+    """Finds the op of a step by the recorded name of a node."""
 
     def __init__(self, request: CostRequest) -> None:
         step, graph = request.step, request.step.graph
@@ -54,7 +55,7 @@ class NodeNames:
         self._calls = {op for op, kind in enumerate(graph.types) if kind in calls}
 
     def find(self, name: str) -> Match | None:
-        """Return what a node is; None where the graph has nothing of the kind."""
+        """Return the match of a node by its recorded name; None if the graph has no such node."""
         if name in self._found:
             return self._found[name]
         bare = _bare(name)
@@ -79,13 +80,13 @@ def _bare(name: str) -> str:
 
 
 def _callers(name: str) -> Iterator[str]:
-    """Yield the nodes that could have called the function that a node is in, outermost first."""
+    """Yield the names of all nodes that may have called the function of a node, outermost first."""
     parts = name.split("/")
     return ("/".join(parts[:length]) for length in range(1, len(parts)))
 
 
 def _served(name: str) -> Iterator[str]:
-    """Yield the nodes that a node added by TensorFlow's optimisers may stand for."""
+    """Yield the names of the nodes that an added node of TensorFlow's optimisers may replace."""
     layout = _LAYOUT.fullmatch(name)
     if layout:
         yield layout[1]

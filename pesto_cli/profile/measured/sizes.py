@@ -1,4 +1,4 @@
-"""Sizes of tensors, as they were measured."""
+"""Measured sizes of tensors."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,11 +6,14 @@ from pesto_cli.data.graph import IntArray
 from pesto_cli.profile.source import CostRequest
 
 OutputBytes = Mapping[str, Mapping[int, int]]
-"""node -> number of an output -> bytes"""
+"""node -> output number -> bytes"""
 
 
 def measured_sizes(output_bytes: OutputBytes, request: CostRequest) -> IntArray:
-    """Return the bytes of the step's tensors, measured where the data decides, `[num_tensors]`."""
+    """Return the size of each tensor in bytes, `[num_tensors]`.
+
+    Measured sizes replace estimated ones, which depend on the data; static sizes stay.
+    """
     tensor_bytes = request.step.graph.tensor_bytes.copy()
     for tensor, num_bytes in _sizes(output_bytes, request):
         if request.step.estimated[tensor]:
@@ -19,7 +22,7 @@ def measured_sizes(output_bytes: OutputBytes, request: CostRequest) -> IntArray:
 
 
 def size_notes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[str]:
-    """Yield that static sizes are others than the measured: those of another batch, for one."""
+    """Yield a note if measured sizes differ from static ones, as with another batch size."""
     graph = request.step.graph
     static = [
         (tensor, num_bytes)
@@ -30,15 +33,18 @@ def size_notes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[str]
     if others:
         tensor, num_bytes = max(others, key=lambda other: graph.tensor_bytes[other[0]])
         yield (
-            f"{len(others)} of {len(static)} outputs had another size than the graph says, the "
-            f"largest that of {graph.names[graph.tensor_producer[tensor]]!r} with {num_bytes:,} "
-            f"bytes in place of {graph.tensor_bytes[tensor]:,}: measure with the shapes (the batch "
-            "size) that the graph was exported with."
+            f"{len(others)} of {len(static)} static sizes differ from the measured ones; the "
+            f"largest, of {graph.names[graph.tensor_producer[tensor]]!r}, had {num_bytes:,} bytes "
+            f"instead of {graph.tensor_bytes[tensor]:,}: measure with the shapes (the batch size) "
+            "that the graph was exported with."
         )
 
 
 def _sizes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[tuple[int, int]]:
-    """Yield tensors and their measured bytes; what leaves a while loop is not told apart."""
+    """Yield (tensor, measured bytes) for all measured outputs of ops that are one node.
+
+    Loops are left out: their recorded nodes do not show which of them computes which output.
+    """
     graph, nodes = request.step.graph, request.step.nodes
     for name, sizes in output_bytes.items():
         op = graph.index_of.get(name)

@@ -1,1 +1,1 @@
-"""Op times of real steps: `--source run`."""
+"""The cost source `run`: op times measured in real steps."""

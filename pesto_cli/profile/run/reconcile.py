@@ -1,11 +1,12 @@
-"""How much of a real step the op times explain, and what each op costs beyond its own time.
+"""Reconcile the time of a real step with its op times: fit the overhead of an op.
 
     step = dispatch + sum over the ops of (time + overhead)        on one device
 
-`step` is measured without a trace, `dispatch` is a step that does nothing, and the times are those
-of the trace. What is left is the executor's: it is shared out to the ops as their overhead. It is
-no more than what lies between the ops of a traced step, where the tracing itself is added: more is
-left only where something else kept all untraced steps from the processor.
+`step` is measured without a trace, `dispatch` is the time of a step that does nothing, and op times
+come from the trace. The rest is time of TensorFlow's executor, divided equally among the ops as
+their overhead. The rest is limited to the time between the ops of a traced step. That time also
+includes the cost of tracing, so a larger rest means that other processes delayed the untraced
+steps.
 """
 
 from collections.abc import Sequence
@@ -18,13 +19,14 @@ from pesto_cli.data.graph import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """A step on one device, or on several at once, and its op times.
+    """The time of a step on one device or on several, compared with its op times.
 
-    kind: of the device. num_devices: that had ops. num_ops: on the device that was busiest.
-    step_us: untraced. dispatch_us: of a step that is fed and does nothing. ops_us: sum on the
-        busiest device. All are medians.
-    op_overhead_us: what an op costs beyond its time; None where several devices had ops, and
-        waited for each other.
+    kind: device kind of the busiest device. num_devices: number of devices that had ops.
+    num_ops: number of ops on the busiest device.
+    step_us: time of an untraced step. dispatch_us: time of a step that is fed and does nothing.
+    ops_us: sum of the op times on the busiest device. All three are medians over the steps.
+    op_overhead_us: overhead of an op beyond its time; None if several devices had ops, as the
+        step then includes waits between devices.
     """
 
     kind: str
@@ -37,15 +39,15 @@ class Reconciliation:
 
     @property
     def explained(self) -> float:
-        """The share of the step that is op times on the busiest device."""
+        """The op times of the busiest device as a share of the step."""
         return self.ops_us / self.step_us
 
     @property
     def text(self) -> str:
-        """All of it in a sentence."""
+        """The comparison in one sentence."""
         where = f"one {self.kind}" if self.num_devices == 1 else f"{self.num_devices} devices"
         overhead = (
-            "the rest is also waiting for each other, so no overhead was fitted"
+            "the rest includes waits between devices, so no overhead was fitted"
             if self.op_overhead_us is None
             else f"the executor took {self.op_overhead_us:.3f} us for each of {self.num_ops} ops"
         )
@@ -65,16 +67,16 @@ def reconciled(
     idle_us: float,
     dispatch_us: float,
 ) -> Reconciliation:
-    """Reconcile an untraced step with its op times.
+    """Compare the time of untraced steps with the op times, and fit the overhead of an op.
 
     Args:
-        kinds: of the devices.
-        time_us: `[num_ops]`, on the device where each op was; NaN for feeds and returns of fetches,
-            which are free.
-        device: `[num_ops]`, index of that device.
-        step_us: of untraced steps, their median, as all that follows.
-        idle_us: between the ops of a traced step.
-        dispatch_us: of a step that does nothing on these devices.
+        kinds: `[num_devices]`, kind of each device.
+        time_us: `[num_ops]`, time of each op on its device; NaN for feeds and fetches, which take
+            no time.
+        device: `[num_ops]`, index of the device that ran each op.
+        step_us: median time of the untraced steps.
+        idle_us: median time between the ops of a traced step.
+        dispatch_us: median time of a step that does nothing on these devices.
     """
     counted = ~np.isnan(time_us)
     num_ops = np.bincount(device[counted], minlength=len(kinds))

@@ -1,4 +1,4 @@
-"""Op times of real steps on real devices: `--source run`."""
+"""Measure op times in real steps on running devices: `--source run`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,17 +23,17 @@ from pesto_cli.runtime.dispatch import empty_step_us
 
 
 def costs(request: CostRequest) -> Costs:
-    """Run the step on the machine and take the times of its ops.
+    """Run the step on the machine and return the measured costs of its ops.
 
     Raises:
-        BadInputError: the machine is not at hand, or TensorFlow cannot run the step there.
-        EnvironmentFailedError: a device or the client failed.
+        BadInputError: the machine has no running devices, or TensorFlow cannot run the step there.
+        EnvironmentFailedError: a device or the client process failed.
     """
     live = request.live
     if live is None:
         raise BadInputError(
-            "cost source run needs devices that exist: --machine local-workers:N, local-gpus or "
-            "the file of a cluster was expected."
+            "cost source run needs running devices: --machine local-workers:N, local-gpus or a "
+            "cluster file was expected."
         )
     if request.argument:
         raise BadInputError(
@@ -59,11 +59,11 @@ def costs(request: CostRequest) -> Costs:
 
 
 def _layouts(request: CostRequest) -> list[Placement]:
-    """A placement for each run that it takes to measure all kinds of device.
+    """Return the placements to measure: one for each device kind that needs its own run.
 
-    All ops that a kind can run are on the first such device, the others on the host. A CPU is
-    measured with all it can run only where there is no GPU, or with `cpu_offload`. One op runs
-    after the other: two at once on one core would take twice as long.
+    All ops that the kind can run are on the first device of the kind, the others on the host. The
+    CPU gets such a run only if there is no GPU, or with `cpu_offload`. The ranks are a topological
+    order, so ops run one after another: two ops at once on one core would take twice as long.
     """
     machine, graph = request.machine, request.step.graph
     usual = affinity(request)
@@ -94,7 +94,7 @@ def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
 
 
 def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> FloatArray:
-    """`[num_steps]`: what a step takes that does nothing but to be fed."""
+    """`[num_steps]`: time of a step that is fed and does nothing."""
     names = [row.name for row in request.machine.devices]
     return live.cluster.call(
         empty_step_us,
@@ -107,7 +107,7 @@ def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> 
 
 
 def _merged(parts: Sequence[Measured]) -> Measured:
-    """What the runs on several kinds of device have seen together."""
+    """Merge the measurements of the runs on several device kinds."""
     return Measured(
         num_steps=parts[0].num_steps,
         us={key: us for part in parts for key, us in part.us.items()},
@@ -139,7 +139,7 @@ def _account(
 def _with_overheads(
     machine: Machine, accounts: Sequence[Reconciliation], step_overhead_us: float
 ) -> Machine:
-    """The machine with what was found out: overheads of ops, by kind, and of steps."""
+    """Return the machine with the measured overheads of ops, by device kind, and of a step."""
     fitted = {
         account.kind: account.op_overhead_us
         for account in accounts

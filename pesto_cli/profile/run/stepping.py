@@ -1,7 +1,7 @@
-"""Steps with and without a trace, by turns, so that both meet the same noise.
+"""Run steps with and without a trace alternately, so that disturbances affect both equally.
 
-The trace gives the times of ops; the untraced steps say what the trace itself costs, and what no op
-accounts for. All of it runs in the client process.
+The traced steps give the times of ops. The untraced steps give the step time without the cost of
+tracing. This module runs in the client process.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,11 @@ from pesto_cli.runtime.step import opened
 
 @dataclass(frozen=True, eq=False)
 class Stepped:
-    """What a step in its session gave.
+    """Measurements of a step.
 
-    step_us: `[num_steps]`, untraced. idle_us: `[num_steps]`, between the nodes of a traced step, on
-        the device that was busiest.
+    measured: times and sizes of nodes in the traced steps.
+    step_us: `[num_steps]`, time of each untraced step.
+    idle_us: `[num_steps]`, time between the nodes of each traced step on its busiest device.
     """
 
     measured: Measured
@@ -41,9 +42,9 @@ def stepped(
     num_warm_up: int,
     feeds: str | None,
 ) -> Stepped:
-    """Run traced and untraced steps of a placed MetaGraphDef by turns.
+    """Run `num_steps` untraced and as many traced steps of a placed MetaGraphDef, alternately.
 
-    place_of: the kind of each device, by TensorFlow's name.
+    place_of: TensorFlow's name of a device -> its device kind.
     """
     with opened(connection, meta, feeds) as step:
         for _ in range(num_warm_up):

@@ -1,1 +1,1 @@
-"""Op times of recorded traces: `--source trace:PATH`."""
+"""The cost source `trace`: op times from recorded traces."""

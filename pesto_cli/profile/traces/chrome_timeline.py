@@ -4,8 +4,8 @@
 `DEVICE Compute` for each device, with events of category `Op` whose `args` have the node's name and
 type. The durations are whole microseconds.
 
-TensorBoard's trace viewer writes all that was traced: a process for each plane, a thread for each
-line. The name of an op is `args.long_name`, or one of `stackFrames`, by number.
+TensorBoard's trace viewer writes the whole profile: a process for each plane, a thread for each
+line. The name of an op is `args.long_name`, or the entry of `stackFrames` with the number `sf`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,15 +18,15 @@ from pesto_cli.profile.traces.lines import Event, TraceLine
 from pesto_cli.profile.traces.step_rows import StepRow
 
 _COMPUTE = " Compute"
-# Far behind any clock, also one that counts ns from 1970.
+# Later than the time of any clock, also of one that counts ns since 1970.
 LATEST_US = 1e24
 
 
 def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
-    """Return a Chrome trace, or None where a file is no JSON.
+    """Parse a Chrome trace; return None if the data is not JSON.
 
     Raises:
-        BadInputError: it is cut short, or some other JSON.
+        BadInputError: the JSON is incomplete, or it is no Chrome trace.
     """
     if not data.lstrip().startswith((b"{", b"[")):
         return None
@@ -34,7 +34,7 @@ def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
         value = loads(data)
     except ValueError as error:
         raise BadInputError(
-            f"{path} is JSON that is cut short or damaged ({error}); a whole Chrome trace was "
+            f"{path} is JSON that is cut short or damaged ({error}); a complete Chrome trace was "
             "expected: write or copy it again."
         ) from None
     trace = value if isinstance(value, dict) else {"traceEvents": value}
@@ -48,14 +48,14 @@ def read_chrome(path: Path, data: bytes) -> Mapping[str, Any] | None:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a value is an event, of a process and thread that can be told from others."""
+    """Whether a value is an event whose process and thread are valid keys."""
     return isinstance(value, dict) and not any(
         isinstance(value.get(key), list | dict) for key in ("pid", "tid")
     )
 
 
 def timeline_rows(trace: Mapping[str, Any]) -> list[StepRow]:
-    """Return the rows of a `Timeline`; none where the trace is no such one."""
+    """Return the rows of a trace that `Timeline` wrote; empty for any other trace."""
     device_of = {
         process: name.removesuffix(_COMPUTE)
         for process, name in _process_names(trace).items()
@@ -75,7 +75,7 @@ def timeline_rows(trace: Mapping[str, Any]) -> list[StepRow]:
 
 
 def viewer_lines(trace: Mapping[str, Any]) -> list[TraceLine]:
-    """Return the lines of TensorBoard's trace viewer."""
+    """Return the lines of a trace that TensorBoard's trace viewer wrote."""
     planes = _process_names(trace)
     names = {
         (event.get("pid"), event.get("tid")): str(_args(event).get("name", ""))
@@ -105,7 +105,7 @@ def _process_names(trace: Mapping[str, Any]) -> dict[Any, str]:
 
 
 def _complete(trace: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield the events that have a start and a duration, with their args."""
+    """Yield the events that have a start and a duration, each with its args."""
     for event in trace["traceEvents"]:
         timed = all(_is_time(event.get(key)) for key in ("ts", "dur"))
         if event.get("ph") == "X" and "pid" in event and timed:

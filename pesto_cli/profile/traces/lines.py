@@ -1,14 +1,15 @@
-"""What TensorFlow's profiler traced: lines of events on the planes of the host and of GPUs.
+"""Traces of TensorFlow's profiler: lines of events on the planes of the host and of GPUs.
 
-    /host:CPU       a line for each thread. Events `node:Op` lie within an `ExecutorState::Process`
-                    whose `id` is that of the step; what ends on another thread than it began on
-                    (While, If) is a pair of `ExecutorState::ProcessAsync::Start` and `::Done`. The
-                    cheapest ops are left out.
-    /device:GPU:0   a line for each stream (`Stream #13(Compute)`), of kernels, with the `node:Op`
-                    that launched them as a stat, and of copies; and what TensorBoard derives from
-                    these: a line of events `node:Op`, and `Steps`.
+    /host:CPU       One line for each thread. Events `node:Op` lie within an
+                    `ExecutorState::Process` event, whose `id` is that of the step. An op that ends
+                    on another thread than it began on (While, If) is a pair of the events
+                    `ExecutorState::ProcessAsync::Start` and `::Done`. The cheapest ops are missing.
+    /device:GPU:0   One line for each stream (`Stream #13(Compute)`), with kernels and copies. A
+                    stat of a kernel has the `node:Op` that launched it. TensorBoard derives two
+                    further lines from these: one of events `node:Op`, and `Steps`.
 
-Names: `xplane_schema.cc`, `cupti_collector.cc` and `derived_timeline.cc` in TensorFlow.
+Source of the names: `xplane_schema.cc`, `cupti_collector.cc` and `derived_timeline.cc` in
+TensorFlow.
 """
 
 import re
@@ -25,20 +26,20 @@ from pesto_cli.profile.traces.step_rows import PLUMBING_TYPES
 from pesto_cli.profile.traces.steps import Run, steps_by_number, steps_by_repetition, steps_from
 
 _HOST_PLANE, _GPU_PLANE = re.compile(r"/host:CPU\b"), re.compile(r"/device:GPU:\d+")
-# Derived lines; older TensorFlow has the second name.
+# Names of derived lines; older versions of TensorFlow use the second one for ops.
 _OPS, _STEPS = ("Framework Ops", "TensorFlow Ops"), "Steps"
-# Stats of a kernel that name what launched it; older TensorFlow has the second.
+# Stats of a kernel that name the op that launched it; older versions of TensorFlow use the second.
 _LAUNCHED_BY = ("tf_op", "annotation")
 _PROCESS = "ExecutorState::Process"
 _START, _DONE = f"{_PROCESS}Async::Start", f"{_PROCESS}Async::Done"
-# As `ParseTfOpFullname` in TensorFlow's tf_op_utils.cc has it, behind annotations of an outer scope
-# and before `#attributes#`.
+# `node:Op` as in `ParseTfOpFullname` of TensorFlow's tf_op_utils.cc, after annotations of an outer
+# scope and before `#attributes#`.
 _NODE = re.compile(r"(?:.*::)?([A-Za-z0-9.][\w./>-]*):([A-Z_]\w*)(?:#.*)?")
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a line shows from `start_us` on for `us`."""
+    """An event of a line: it starts at `start_us` and takes `us`."""
 
     name: str
     start_us: float
@@ -48,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True)
 class TraceLine:
-    """Events of one thread or stream. plane: in some files the host's name stands before it."""
+    """Events of one thread or stream. plane: its name; in some files after the host's name."""
 
     plane: str
     name: str
@@ -56,9 +57,9 @@ class TraceLine:
 
 
 def measured(lines: Sequence[TraceLine], bodies: Bodies = NO_BODIES) -> Measured | None:
-    """Return what was traced, or None where no line is of the host or a GPU.
+    """Return the measured node times; None if no line belongs to the host or a GPU.
 
-    bodies: whose runs on the host are left out.
+    bodies: identifies runs of nodes in function bodies; those on the host are left out.
     """
     gpus: dict[str, list[TraceLine]] = defaultdict(list)
     host = []
@@ -70,7 +71,7 @@ def measured(lines: Sequence[TraceLine], bodies: Bodies = NO_BODIES) -> Measured
             host.append(line)
     if not gpus and not host:
         return None
-    # What the host does for a GPU looks like what it does itself.
+    # Events of host threads look the same, whether the op runs on the host or on a GPU.
     place = HOST_THREAD if gpus else "CPU"
     traced = [(HOST, place, _host_steps(host, bodies))]
     traced += [(gpu, "GPU", _gpu_steps(on_gpu)) for gpu, on_gpu in gpus.items()]
@@ -86,7 +87,10 @@ def measured(lines: Sequence[TraceLine], bodies: Bodies = NO_BODIES) -> Measured
 
 
 def _gpu_steps(lines: Sequence[TraceLine]) -> list[list[Run]]:
-    """Return the runs of a GPU's nodes in each step: its kernels, or if nameless, its ops."""
+    """Return the runs of a GPU's nodes in each step.
+
+    The runs are the kernels; if no kernel has the name of a node, the events of the op line.
+    """
     kernels = (event for line in lines for event in line.events if "kernel_details" in event.stats)
     ops = (event for line in lines if line.name in _OPS for event in line.events)
     runs = list(_runs((event, _launched_by(event)) for event in kernels))
@@ -119,7 +123,7 @@ def _host_steps(lines: Sequence[TraceLine], bodies: Bodies) -> list[list[Run]]:
 
 
 def _thread_runs(line: TraceLine) -> Iterator[Run]:
-    """Yield the nodes that a thread ran, each with the step of the executor around it."""
+    """Yield the runs of nodes on a thread; their step is that of the enclosing executor event."""
     executors: list[Event] = []
     for event in sorted(line.events, key=lambda event: (event.start_us, -event.us)):
         while executors and executors[-1].start_us + executors[-1].us < event.start_us:
@@ -132,7 +136,7 @@ def _thread_runs(line: TraceLine) -> Iterator[Run]:
 
 
 def _asynchronous_runs(events: Iterable[Event]) -> Iterator[Run]:
-    """Yield the nodes that began on one thread and ended on another, with their step."""
+    """Yield the runs of nodes that began on one thread and ended on another, with their step."""
     began: dict[tuple[object, object], deque[float]] = defaultdict(deque)
     for event in sorted(events, key=lambda event: event.start_us):
         key = event.stats.get("step_id"), event.stats.get("name")
@@ -146,7 +150,7 @@ def _asynchronous_runs(events: Iterable[Event]) -> Iterator[Run]:
 
 
 def _runs(named: Iterable[tuple[Event, str]], step: object = None) -> Iterator[Run]:
-    """Yield the events whose name is that of a node."""
+    """Yield a run for each event with the name of a node; sends and receives are left out."""
     for event, name in named:
         node = _NODE.fullmatch(name)
         if node and node[2] not in PLUMBING_TYPES:

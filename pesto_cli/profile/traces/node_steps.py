@@ -1,4 +1,4 @@
-"""Times of nodes, collected step by step."""
+"""Collect times of nodes step by step."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pesto_cli.data.graph import FloatArray
 
 
 class NodeSteps:
-    """Adds up what each node took at each place in each of `num_steps` steps."""
+    """Sums the times of each node at each place in each of `num_steps` steps."""
 
     def __init__(self, num_steps: int) -> None:
         self.num_steps = num_steps
@@ -21,7 +21,7 @@ class NodeSteps:
         by_step[step] = by_step.get(step, 0.0) + us
 
     def columns(self) -> Mapping[tuple[str, str], FloatArray]:
-        """Return `Measured.us`: (node, place) -> `[num_steps]`, NaN where it did not run."""
+        """Return `Measured.us`: (node, place) -> `[num_steps]`, NaN if the node did not run."""
         columns = {}
         for key, by_step in self._us.items():
             columns[key] = np.full(self.num_steps, np.nan)

@@ -1,4 +1,4 @@
-"""The label with which TensorFlow's workers record a tensor that they received from another."""
+"""Parse the labels of TensorFlow's trace rows for tensors that a worker received from another."""
 
 import re
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 _MIB = 2**20
-# Sizes from 0.1 MiB on have one decimal, and rates too from 1 Gb/s on. The rate is `inf` or `nan`
-# where the clock showed no time.
+# Sizes of 0.1 MiB and more have one decimal, as have rates of 1 Gb/s and more. The rate is `inf` or
+# `nan` if the measured time is 0.
 _FIGURE = r"\d{1,15}(?:\.\d{1,15})?"
 _LABEL = re.compile(
     rf"\[(?P<size>{_FIGURE})(?P<mebi>M?)B\] "
@@ -18,11 +18,11 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True)
 class ReceivedLabel:
-    """What `[0.2MB] [6.9Gb/s] edge_9_dense/MatMul from /job:worker/... to /job:worker/...` says.
+    """A parsed label: `[0.2MB] [6.9Gb/s] edge_9_dense/MatMul from /job:worker/... to /job:...`.
 
-    node: the node of the tensor. src, dst: names of devices.
-    least_bytes, most_bytes: the sizes that the label's figure may stand for.
-    bytes_per_us: the rate, None where the label has no usable one.
+    node: the node that produces the tensor. src, dst: names of the devices.
+    least_bytes, most_bytes: limits of the size, which the label gives rounded.
+    bytes_per_us: the rate; None if the label has none or it is not finite.
     """
 
     node: str
@@ -34,7 +34,7 @@ class ReceivedLabel:
 
     @classmethod
     def parse(cls, label: str) -> Self | None:
-        """Return what a label says; None for the label of anything else."""
+        """Parse a label; return None if it is not that of a received tensor."""
         found = _LABEL.search(label)
         if found is None:
             return None
@@ -48,12 +48,12 @@ class ReceivedLabel:
         return cls(found["node"], found["src"], found["dst"], least, most, bytes_per_us)
 
     def num_bytes(self, us: float, output_bytes: Sequence[int]) -> int:
-        """Return the size of the tensor that took `us`.
+        """Return the size of the tensor in bytes.
 
         Args:
-            us: the time of the transfer, in microseconds.
-            output_bytes: the sizes of its node's outputs where the trace has them: the one nearest
-                to the label's rounded figures is exact.
+            us: the time of the transfer.
+            output_bytes: the exact sizes of the node's outputs, if the trace has them; the one
+                nearest to the label's rounded size is returned.
         """
         estimate = (self.least_bytes + self.most_bytes) / 2
         if self.bytes_per_us is not None:

@@ -1,13 +1,13 @@
-"""Op times from what TensorFlow recorded somewhere else: `--source trace:PATH`.
+"""Read op times from a trace that TensorFlow recorded elsewhere: `--source trace:PATH`.
 
-PATH is a file, told apart by what is in it, or a folder:
+PATH is a file, whose format is found from its content, or a folder:
     a `RunMetadata` of one step (protocol buffer)
     an XSpace of TensorFlow's profiler (`*.xplane.pb`)
-    a Chrome trace by TensorFlow's Timeline or TensorBoard's trace viewer (JSON)
-    TensorBoard's event file, with the `RunMetadata` that TensorFlow 1's FileWriter was given
+    a Chrome trace of TensorFlow's Timeline or TensorBoard's trace viewer (JSON)
+    an event file of TensorBoard, with the `RunMetadata` that TensorFlow 1's FileWriter added
     a folder of `RunMetadata` or Timeline files, one for each step
-    TensorBoard's log directory: the newest run of the profiler in it, else its event files
-All but event files may be packed (gzip).
+    a log directory of TensorBoard: its newest run of the profiler, else its event files
+All except event files may be compressed (gzip).
 """
 
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ from pesto_cli.profile.traces.xplane import parse_xspace, xplane_lines
 EXPECTED = (
     "a RunMetadata (protocol buffer), an *.xplane.pb, a Chrome trace (JSON) or a folder of these"
 )
-# What the profiler writes for each host, the finest first.
+# The files that the profiler writes for each host, most detailed first.
 _PROFILER_FILES = ("*.xplane.pb", "*.trace.json.gz", "*.trace.json")
 
 
 def costs(request: CostRequest) -> Costs:
-    """Return the times in the trace that the source's argument names.
+    """Return the measured costs from the trace that the source's argument names.
 
     Raises:
-        BadInputError: no trace is named, it cannot be read, or it is of another graph.
+        BadInputError: no trace is named, the trace cannot be read, or it is of another graph.
     """
     if not request.argument:
         raise BadInputError("cost source trace names no file; give one: --source trace:FILE.")
@@ -50,12 +50,12 @@ def costs(request: CostRequest) -> Costs:
 
 
 def read_trace(path: Path, bodies: Bodies = NO_BODIES) -> Measured:
-    """Return what a file, or a folder with one for each step, has seen.
+    """Read a trace file, or a folder with a file for each step.
 
-    bodies: of the traced graph, whose nodes are left out.
+    bodies: identifies runs of nodes in function bodies, which are left out.
 
     Raises:
-        BadInputError: nothing is there, it is cut short, or it is no trace.
+        BadInputError: the path does not exist, is incomplete, or is no trace.
     """
     events = event_files(path)
     if events:
@@ -71,17 +71,17 @@ def read_trace(path: Path, bodies: Bodies = NO_BODIES) -> Measured:
         step = _read_file(file, bodies)
         if isinstance(step, Measured):
             raise BadInputError(
-                f"{file} holds several steps, where each file of a folder was expected to hold one:"
-                f" give the file itself, --source trace:{file}."
+                f"{file} has several steps; one step in each file of a folder was expected: give "
+                f"the file itself, --source trace:{file}."
             )
         steps.append(step)
     return measured_steps(steps, bodies=bodies)
 
 
 def _newest_run(path: Path) -> tuple[Path, list[str]]:
-    """Return the trace to take from a path, and what to say of that choice.
+    """Return the trace to read from a path, and notes on the choice.
 
-    In a log directory, TensorFlow's profiler has a folder for each run, named by its time.
+    In a log directory, TensorFlow's profiler makes a folder for each run, named by its time.
     """
     if not path.is_dir():
         return path, []
@@ -92,11 +92,11 @@ def _newest_run(path: Path) -> tuple[Path, list[str]]:
             taken = sorted(file for file in files if file.parent.name == newest)
             if len(taken) > 1:
                 raise BadInputError(
-                    f"{taken[0].parent} has traces of {len(taken)} hosts; that of one was expected:"
-                    f" name it, --source trace:{taken[0]}."
+                    f"{taken[0].parent} has traces of {len(taken)} hosts; the trace of one host was"
+                    f" expected: name its file, --source trace:{taken[0]}."
                 )
             runs = len({file.parent for file in files})
-            return taken[0], [f"the trace is {taken[0]}, of the newest of {runs} profiler runs."]
+            return taken[0], [f"the trace is {taken[0]}, from the newest of {runs} profiler runs."]
     return path, []
 
 
@@ -105,15 +105,15 @@ def _read_events(path: Path, files: Sequence[Path], bodies: Bodies) -> Measured:
     steps = [step_stats.recorded_step(step) for step in stats if step.dev_stats]
     if not steps:
         raise BadInputError(
-            f"{path} has event files without the time of any op; run metadata of a step "
+            f"{path} has event files without any op time; run metadata of a step "
             "(FileWriter.add_run_metadata), or a run of TensorFlow's profiler in the same log "
-            "directory, was expected: record one, with tf.profiler.experimental.start(LOGDIR)."
+            "directory, was expected: record one with tf.profiler.experimental.start(LOGDIR)."
         )
     return measured_steps(steps, bodies=bodies)
 
 
 def _read_file(path: Path, bodies: Bodies) -> RecordedStep | Measured:
-    """Return one step, or all those of a profiler's trace; the kind is told by the content."""
+    """Read one step, or all steps of a profiler's trace; the content decides the format."""
     data = read_bytes(path)
     if not data:
         raise BadInputError(f"{path} is empty; {EXPECTED} was expected.")
@@ -128,14 +128,14 @@ def _read_file(path: Path, bodies: Bodies) -> RecordedStep | Measured:
         )
     if found is None:
         raise BadInputError(
-            f"{path} is cut short, or no trace of TensorFlow ({len(data):,} bytes); {EXPECTED} was "
-            "expected: record or copy it again."
+            f"{path} ({len(data):,} bytes) is cut short, or it is no trace of TensorFlow; "
+            f"{EXPECTED} was expected: record or copy it again."
         )
     if isinstance(found, Measured) and not found.us:
         raise BadInputError(
-            f"{path} has no op in it; the trace of a training step was expected: run steps between "
-            "the start and the stop of the profiler, and without XLA (jit_compile=False), which "
-            "leaves no ops."
+            f"{path} has no op; the trace of a training step was expected: run steps between the "
+            "start and the stop of the profiler, and without XLA (jit_compile=False), because XLA "
+            "leaves no ops in the trace."
         )
     return found
 

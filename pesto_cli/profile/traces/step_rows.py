@@ -1,11 +1,11 @@
-"""One recorded step as TensorFlow's executors and GPU streams tell it, row by row.
+"""One recorded step as rows: runs of nodes and of GPU kernels.
 
-Devices of a step, by the name that TensorFlow gives their rows:
-    /job:localhost/replica:0/task:0/device:CPU:0   the executor's account: every node that ran there
+Names that TensorFlow gives the devices of rows:
+    /job:localhost/replica:0/task:0/device:CPU:0   rows of the executor: every node that ran there
     /device:GPU:0/stream:all                       kernels, as `node:Op`
     /device:GPU:0/memcpy                           copies
-An op of a GPU is launched by the executor and runs as kernels: it takes what its kernels take, and
-what the executor says where it has none.
+The executor launches an op of a GPU, which runs as kernels. Its time is the sum of its kernels, or
+the time of its executor row if it has no kernels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from pesto_cli.profile.measured.copies import TimedTransfer, device_type
 from pesto_cli.profile.traces.node_steps import NodeSteps
 
 KERNELS, COPIES = "/stream:all", "/memcpy"
-# Rows of what carries data between devices, and into and out of the step.
+# Types of ops that send and receive data between devices, or into and out of the step.
 PLUMBING_TYPES = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"})
 
 
@@ -25,8 +25,8 @@ PLUMBING_TYPES = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", 
 class StepRow:
     """One run of a node, or of one of its kernels.
 
-    device: as TensorFlow names it. output_bytes: number of an output -> bytes. start_ns: on
-        the device's clock.
+    device: TensorFlow's name of the device. output_bytes: output number -> bytes. start_ns: start
+        on the device's clock.
     """
 
     device: str
@@ -38,13 +38,13 @@ class StepRow:
 
     @property
     def recorded(self) -> Recorded:
-        """When and where it ran, in ns."""
+        """The node, its device, and start and end in ns."""
         return Recorded(self.node, self.device, self.start_ns, self.start_ns + round(self.us * 1e3))
 
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """One step, as its rows and what was copied between devices."""
+    """One step: its rows, and its transfers between devices."""
 
     rows: Sequence[StepRow]
     transfers: Sequence[TimedTransfer] = ()
@@ -55,9 +55,10 @@ def measured_steps(
     place_of: Callable[[str], str] = device_type,
     bodies: Bodies = NO_BODIES,
 ) -> Measured:
-    """Return what the rows of each step have seen.
+    """Return the measured times and sizes from the rows of each step.
 
-    place_of: the place of a device by its name. bodies: whose rows are left out.
+    place_of: name of a device -> its place. bodies: identifies rows of nodes in function
+        bodies, which are left out.
     """
     times = NodeSteps(len(steps))
     device: dict[str, str] = {}

@@ -20,7 +20,7 @@ from pesto_cli.profile.traces.step_rows import (
     measured_steps,
 )
 
-# `name = Type(inputs)`, behind the memory that a worker writes in front.
+# `name = Type(inputs)`; workers write the memory in brackets before it.
 _LABEL = re.compile(r"(?:^|\] )\S+ = (\w+)\(")
 _RECEIVED = "RecvTensor"
 
@@ -30,12 +30,15 @@ def measured(
     place_of: Callable[[str], str] = device_type,
     bodies: Bodies = NO_BODIES,
 ) -> Measured:
-    """Return what a StepStats for each step has seen; arguments of `measured_steps`."""
+    """Return the measured times and sizes from a StepStats for each step.
+
+    The other arguments are those of `measured_steps`.
+    """
     return measured_steps([recorded_step(step) for step in steps], place_of, bodies)
 
 
 def recorded_step(step: Any) -> RecordedStep:
-    """Return the rows and copies of a StepStats."""
+    """Convert a StepStats to rows and transfers."""
     rows = list(_rows(step))
     sizes = {row.node: row.output_bytes for row in rows if row.output_bytes}
     return RecordedStep(rows, [*_copies(step), *_received(step, sizes)])
@@ -62,7 +65,7 @@ def _copies(step: Any) -> Iterator[TimedTransfer]:
 
 
 def _received(step: Any, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[TimedTransfer]:
-    """Yield the tensors that workers received from other workers; signals carry no byte."""
+    """Yield the tensors that workers received from other workers; signals are left out."""
     for device in step.dev_stats:
         for stats in device.node_stats:
             label = ReceivedLabel.parse(stats.timeline_label)
@@ -74,23 +77,23 @@ def _received(step: Any, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[Tim
 
 
 def _start_ns(stats: Any) -> int:
-    """Return when a row began; TensorFlow before 1.12 has whole us alone."""
+    """Return the start of a row in ns; TensorFlow before 1.12 only records whole us."""
     nanos: int = stats.all_start_nanos + stats.op_start_rel_nanos
     micros: int = stats.all_start_micros + stats.op_start_rel_micros
     return nanos if stats.all_start_nanos else micros * 1000
 
 
 def _us(stats: Any) -> float:
-    """Return what a row took; TensorFlow before 1.12, and the rows of GPUs, have whole us alone."""
+    """Return the time of a row; TensorFlow before 1.12, and rows of GPUs, only have whole us."""
     nanos: int = stats.op_end_rel_nanos - stats.op_start_rel_nanos
     micros: int = stats.op_end_rel_micros - stats.op_start_rel_micros
     return nanos / 1e3 if nanos > 0 else float(max(micros, 0))
 
 
 def _sizes(stats: Any) -> dict[int, int]:
-    """Return the bytes of the outputs of a row; those of handles and texts say nothing.
+    """Return output number -> bytes for the outputs of a row.
 
-    Nor do sizes that no tensor has.
+    Handles and strings are left out, as their recorded sizes mean nothing; so are impossible sizes.
     """
     sizes = {}
     for output in stats.output:

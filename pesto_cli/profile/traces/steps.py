@@ -1,19 +1,20 @@
-"""Which runs of nodes belong to which step of a trace."""
+"""Divide the runs of nodes in a trace into steps."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A share of the nodes that is no accident: so many run as often as there are steps.
+# At least this share of the nodes runs once in each step; a smaller share with equal numbers of
+# runs may be coincidence.
 COMMON = 0.2
-# What has fewer nodes than this share of the largest step is another function, or a step cut off.
+# A "step" with a smaller share of the nodes of the largest step is incomplete or another function.
 WHOLE = 0.5
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a node. step: an executor's number of the step, where it is known."""
+    """One run of a node. step: the executor's number of the step; None if unknown."""
 
     node: str
     start_us: float
@@ -22,7 +23,7 @@ class Run:
 
 
 def steps_by_number(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs of each step by the executor's number, in order of time."""
+    """Divide the runs into steps by the executor's number; return the steps in order of time."""
     by_number: dict[object, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.start_us):
         if run.step is not None:
@@ -31,7 +32,7 @@ def steps_by_number(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def steps_from(starts_us: Sequence[float], runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs from each start to the next; what ran before the first is left out."""
+    """Divide the runs into steps that begin at given times; runs before the first are left out."""
     ordered = sorted(starts_us)
     steps: list[list[Run]] = [[] for _ in ordered]
     for run in runs:
@@ -42,10 +43,11 @@ def steps_from(starts_us: Sequence[float], runs: Sequence[Run]) -> list[list[Run
 
 
 def steps_by_repetition(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs of each step where nothing but the runs tells them.
+    """Divide the runs into steps if neither numbers nor starts of steps are known.
 
-    A node outside of loops runs once a step: the least number of runs that many nodes have in
-    common is that of the steps, and the n-th step begins with the n-th run of any of these nodes.
+    A node outside of loops runs once in a step. So the number of steps is the smallest number of
+    runs that many nodes (`COMMON`) share. The n-th step begins when the first of these nodes starts
+    its n-th run.
     """
     starts_us: dict[str, list[float]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.start_us):
@@ -59,7 +61,7 @@ def steps_by_repetition(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _whole(steps: Sequence[list[Run]]) -> list[list[Run]]:
-    """Return the steps that are no fragments."""
+    """Return the steps without incomplete ones, see `WHOLE`."""
     sizes = [len({run.node for run in runs}) for runs in steps]
     return [
         runs for runs, size in zip(steps, sizes, strict=True) if size >= WHOLE * max(sizes) and size

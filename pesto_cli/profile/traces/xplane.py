@@ -1,4 +1,4 @@
-"""TensorFlow's profiler: an XSpace (`*.xplane.pb`), as planes, lines and events."""
+"""Read an XSpace (`*.xplane.pb`) of TensorFlow's profiler: planes, lines and events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pesto_cli.profile.traces.lines import Event, TraceLine
 
 
 def parse_xspace(data: bytes) -> Any:
-    """Return the XSpace in some bytes, or None where they hold none."""
+    """Parse an XSpace; return None if the data is something else."""
     tensorflow()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
@@ -17,12 +17,12 @@ def parse_xspace(data: bytes) -> Any:
         space = XSpace.FromString(data)
     except DecodeError:
         return None
-    # Bytes of other messages parse as planes without a name.
+    # Other protocol buffers may parse too, as planes without a name.
     return space if space.planes and all(plane.name for plane in space.planes) else None
 
 
 def xplane_lines(space: Any) -> list[TraceLine]:
-    """Return the lines of all planes; times in us since the first line's clock began."""
+    """Return the lines of all planes; times are in us on the clock of the trace."""
     return [_line(plane, line) for plane in space.planes for line in plane.lines]
 
 
@@ -45,7 +45,7 @@ def _line(plane: Any, line: Any) -> TraceLine:
 
 
 def _value(stat: Any, stat_names: Mapping[int, str]) -> Any:
-    """Return what a stat says; a long text is kept once, as the name of a stat."""
+    """Return the value of a stat; a long text is stored once, as the name of a stat."""
     kind = stat.WhichOneof("value")
     if kind == "ref_value":
         return stat_names.get(stat.ref_value, "")
