@@ -40,9 +40,9 @@ from pesto_cli.cluster.workers import free_ports
 from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm import fit_loss
+from pesto_cli.profile.comm import fit_overhead
 from pesto_cli.profile.comm.chains import Chains, Hop
-from pesto_cli.profile.comm.occupation import Losses, losses
+from pesto_cli.profile.comm.overhead import TransferOverheads, transfer_overheads
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 from pesto_cli.profile.comm.waiting import wait_us
 from pesto_cli.profile.traces.received import ReceivedLabel
@@ -336,16 +336,20 @@ def test_transfers_of_all_sizes_are_timed_both_ways(workers: Cluster) -> None:
     assert sum(sample.us for sample in timed.samples) > 0
 
 
-def losses_both_ways(connection: Connection, transfer_us: dict[int, float]) -> list[Losses]:
+def overheads_both_ways(
+    connection: Connection, transfer_us: dict[int, float]
+) -> list[TransferOverheads]:
     a, b = connection.device_names.values()
-    return [losses(connection, *ends, transfer_us, num_turns=7) for ends in ((a, b), (b, a))]
+    return [
+        transfer_overheads(connection, *ends, transfer_us, num_turns=7) for ends in ((a, b), (b, a))
+    ]
 
 
 def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers: Cluster) -> None:
-    def lost_us() -> tuple[float, float]:
-        both_ways = workers.call(losses_both_ways, {1: 110.0, 2**22: 3000.0})
+    def overhead_us() -> tuple[float, float]:
+        both_ways = workers.call(overheads_both_ways, {1: 110.0, 2**22: 3000.0})
         sender, receiver = (
-            fit_loss(lost for each in both_ways for lost in getattr(each, end).items())
+            fit_overhead(overhead for each in both_ways for overhead in getattr(each, end).items())
             for end in ("sender_us", "receiver_us")
         )
         small_us, per_byte = (sum(part) for part in zip(sender, receiver, strict=True))
@@ -354,7 +358,7 @@ def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers:
     # What else runs on the machine can hide it in a measurement.
     measured: list[tuple[float, float]] = []
     while len(measured) < 5:
-        small_us, large_us = lost_us()
+        small_us, large_us = overhead_us()
         assert 0 <= small_us <= large_us
         if large_us > max(small_us, 50):
             return
@@ -372,9 +376,9 @@ def test_the_wait_at_a_worker_that_computes_is_timed_and_a_gpu_has_none(workers:
 
 def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
-    there = Losses({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
-    back = Losses({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
-    timed = [LinkTimes(us, 140.0, 2.0, 1.5, lost) for lost in (there, back)]
+    there = TransferOverheads({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
+    back = TransferOverheads({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
+    timed = [LinkTimes(us, 140.0, 2.0, 1.5, overheads) for overheads in (there, back)]
     (fit,) = TimedTransfers({("CPU", "CPU", ""): timed}).fits()
     sender = (fit.comm.sender_us, fit.comm.sender_us_per_byte)
     receiver = (fit.comm.receiver_us, fit.comm.receiver_us_per_byte)

@@ -11,8 +11,13 @@ from pesto_cli.cluster import Connection
 from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, read_comm, with_comm, write_comm
-from pesto_cli.profile.comm import Sample, fit, fit_loss, read_samples
-from pesto_cli.profile.comm.occupation import Losses, losses, median_loss_us, num_products
+from pesto_cli.profile.comm import Sample, fit, fit_overhead, read_samples
+from pesto_cli.profile.comm.overhead import (
+    TransferOverheads,
+    median_overhead_us,
+    num_products,
+    transfer_overheads,
+)
 from pesto_cli.report.charts import write_chart
 from pesto_cli.report.comm_checks import comm_checks
 from pesto_cli.report.comm_plot import comm_chart
@@ -101,23 +106,23 @@ def test_transfers_that_get_faster_with_their_size_are_refused():
 
 
 def test_overheads_on_a_line_give_this_line_for_both_directions():
-    assert fit_loss((size, 40.0 + 3e-4 * size) for size in SIZES) == pytest.approx((40.0, 3e-4))
+    assert fit_overhead((size, 40.0 + 3e-4 * size) for size in SIZES) == pytest.approx((40.0, 3e-4))
     there, back = ([(4, us), (10**6, us + 100)] for us in (30.0, 30.0))
-    assert fit_loss(there + back) == pytest.approx((30.0, 1e-4), rel=1e-3)
+    assert fit_overhead(there + back) == pytest.approx((30.0, 1e-4), rel=1e-3)
 
 
 def test_a_fitted_overhead_is_never_negative():
-    fixed_us, us_per_byte = fit_loss([(4, 0.0), (2**16, 0.0), (2**20, 400.0)])
+    fixed_us, us_per_byte = fit_overhead([(4, 0.0), (2**16, 0.0), (2**20, 400.0)])
     assert fixed_us == 0.0
     assert us_per_byte > 0
-    assert fit_loss([(4, 30.0), (2**20, 20.0)]) == (pytest.approx(23.08, abs=0.01), 0.0)
-    assert fit_loss([(4, 0.0), (2**20, 0.0)]) == (0.0, 0.0)
-    assert fit_loss([]) == (0.0, 0.0)
+    assert fit_overhead([(4, 30.0), (2**20, 20.0)]) == (pytest.approx(23.08, abs=0.01), 0.0)
+    assert fit_overhead([(4, 0.0), (2**20, 0.0)]) == (0.0, 0.0)
+    assert fit_overhead([]) == (0.0, 0.0)
 
 
 def test_an_overhead_is_the_median_difference_of_pairs_divided_by_the_transfers():
-    assert median_loss_us([900.0, 5000.0, 1900.0], [700.0, 800.0, 1500.0], count=4) == 100.0
-    assert median_loss_us([700.0], [800.0], count=4) == 0.0
+    assert median_overhead_us([900.0, 5000.0, 1900.0], [700.0, 800.0, 1500.0], count=4) == 100.0
+    assert median_overhead_us([700.0], [800.0], count=4) == 0.0
 
 
 def test_products_take_three_times_as_long_as_the_transfers():
@@ -129,7 +134,10 @@ def test_products_take_three_times_as_long_as_the_transfers():
 
 def test_a_gpu_has_no_transfer_overhead():
     nowhere = Connection("", {})
-    assert losses(nowhere, "/device:GPU:0", "/device:CPU:0", {}, num_turns=1) == Losses()
+    assert (
+        transfer_overheads(nowhere, "/device:GPU:0", "/device:CPU:0", {}, num_turns=1)
+        == TransferOverheads()
+    )
 
 
 def test_fitted_models_are_equal_after_writing_and_reading_and_apply_to_a_machine(tmp_path):

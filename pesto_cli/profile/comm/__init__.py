@@ -22,7 +22,7 @@ DOUBTFUL_R_SQUARED = 0.9
 CLOCK_US = 1.0
 # The same for transfer overheads. They are differences of step times, so they vary by some
 # microseconds.
-LOSS_US = 10.0
+OVERHEAD_US = 10.0
 
 
 @dataclass(frozen=True)
@@ -116,22 +116,22 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
     return CommFit(src_kind, dst_kind, model, r_squared, len(samples), channel)
 
 
-def fit_loss(lost_us: Iterable[tuple[int, float]]) -> tuple[float, float]:
+def fit_overhead(overhead_us: Iterable[tuple[int, float]]) -> tuple[float, float]:
     """Fit the transfer overhead at an endpoint: return (us, us per byte).
 
-    lost_us: pairs of the bytes of a transfer and the measured overhead in us.
+    overhead_us: pairs of the bytes of a transfer and the measured overhead in us.
 
     The fit minimises relative errors, as for transfers. A coefficient that would be negative is 0,
     and the other one is fitted again. With fewer than two sizes both are 0.
     """
-    num_bytes, us = np.array([*lost_us], dtype=np.float64).reshape(-1, 2).T
+    num_bytes, us = np.array([*overhead_us], dtype=np.float64).reshape(-1, 2).T
     if len(np.unique(num_bytes)) < 2:
         return 0.0, 0.0
-    fixed_us, us_per_byte = _line(num_bytes, us, LOSS_US)
+    fixed_us, us_per_byte = _line(num_bytes, us, OVERHEAD_US)
     if us_per_byte < 0:
-        return float(np.average(us, weights=_weight(us, LOSS_US))), 0.0
+        return float(np.average(us, weights=_weight(us, OVERHEAD_US))), 0.0
     if fixed_us < 0:
-        return _line_through_origin(num_bytes, us, LOSS_US)
+        return _line_through_origin(num_bytes, us, OVERHEAD_US)
     return fixed_us, us_per_byte
 
 

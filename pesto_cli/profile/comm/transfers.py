@@ -7,7 +7,7 @@ transfers. A chain of signals alone, from a to b and back, gives the delay of on
     signal_us   = (hop_us(signals) - hop_us(signals that stay)) / 2
     transfer_us = hop_us(tensor that goes) - hop_us(tensor that stays) - signal_us
 
-`profile.comm.occupation` measures how much a transfer delays endpoints that compute, and
+`profile.comm.overhead` measures how much a transfer delays endpoints that compute, and
 `profile.comm.waiting` how much endpoints that compute delay a transfer.
 """
 
@@ -20,9 +20,9 @@ import numpy as np
 from pesto_cli.cluster import Cluster, Connection
 from pesto_cli.data.machine import Link, Machine
 from pesto_cli.files import CommFit, LinkKind, link_kinds
-from pesto_cli.profile.comm import Sample, fit, fit_loss
+from pesto_cli.profile.comm import Sample, fit, fit_overhead
 from pesto_cli.profile.comm.chains import Chains, Hop
-from pesto_cli.profile.comm.occupation import Losses, losses
+from pesto_cli.profile.comm.overhead import TransferOverheads, transfer_overheads
 from pesto_cli.profile.comm.waiting import wait_us
 
 # 1 B to 64 MiB.
@@ -39,15 +39,15 @@ CONGESTION_BYTES = 2**24
 class LinkTimes:
     """Measured times of one link.
 
-    us: bytes of a transfer -> its time. losses: overhead at the endpoints. wait_us: wait of a
-    tensor at an endpoint that computes. The other fields are those of `CommFit`.
+    us: bytes of a transfer -> its time. overheads: delays of endpoints that compute. wait_us: delay
+    of a tensor at an endpoint that computes. The other fields are those of `CommFit`.
     """
 
     us: Mapping[int, float]
     signal_us: float
     two_at_once: float
     both_ways: float
-    losses: Losses = field(default_factory=Losses)
+    overheads: TransferOverheads = field(default_factory=TransferOverheads)
     wait_us: float = 0.0
 
 
@@ -102,11 +102,11 @@ def _links_to_time(machine: Machine) -> dict[LinkKind, list[Link]]:
 
 
 def _with_the_rest(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
-    sender_us, sender_us_per_byte = fit_loss(
-        lost for each in times for lost in each.losses.sender_us.items()
+    sender_us, sender_us_per_byte = fit_overhead(
+        overhead for each in times for overhead in each.overheads.sender_us.items()
     )
-    receiver_us, receiver_us_per_byte = fit_loss(
-        lost for each in times for lost in each.losses.receiver_us.items()
+    receiver_us, receiver_us_per_byte = fit_overhead(
+        overhead for each in times for overhead in each.overheads.receiver_us.items()
     )
     comm = replace(
         line.comm,
@@ -153,7 +153,7 @@ def _time_link(
         signal_us,
         (hop_us["two"] - fixed_us) / one_us,
         (hop_us["both ways"] - fixed_us) / one_us,
-        losses(connection, src, dst, us, num_turns),
+        transfer_overheads(connection, src, dst, us, num_turns),
         wait_us(connection, src, dst, num_turns),
     )
 

@@ -6,7 +6,7 @@ the tensors exist, the receiver from the start of the step. In one step the tens
 receiver and are read there; in the other they stay and are read on the sender. The computation ends
 last in both steps, so that
 
-    lost_us = median(T_goes - T_stays) / count
+    overhead_us = median(T_goes - T_stays) / count
 
 The median is over pairs of consecutive steps, whose order alternates. A disturbance longer than a
 pair affects both of its steps, and a single short one does not change the median. The minimum of
@@ -39,29 +39,29 @@ LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Losses:
+class TransferOverheads:
     """Transfer overhead at both endpoints of a link: bytes of a transfer -> us per transfer."""
 
     sender_us: Mapping[int, float] = field(default_factory=dict)
     receiver_us: Mapping[int, float] = field(default_factory=dict)
 
 
-def losses(
+def transfer_overheads(
     connection: Connection, src: str, dst: str, transfer_us: Mapping[int, float], num_turns: int
-) -> Losses:
+) -> TransferOverheads:
     """Measure the overhead at both endpoints of a link between CPUs; empty if one is a GPU.
 
     transfer_us: bytes -> time of a transfer alone, from which the length of the computation
         follows.
     """
     if {device_type(src), device_type(dst)} != {"CPU"}:
-        return Losses()
-    return Losses(
-        *(_lost_us(connection, src, dst, at, transfer_us, num_turns) for at in (src, dst))
+        return TransferOverheads()
+    return TransferOverheads(
+        *(_overhead_us(connection, src, dst, at, transfer_us, num_turns) for at in (src, dst))
     )
 
 
-def median_loss_us(goes_us: Sequence[float], stays_us: Sequence[float], count: int) -> float:
+def median_overhead_us(goes_us: Sequence[float], stays_us: Sequence[float], count: int) -> float:
     """Return the overhead of one of `count` transfers from pairs of step times.
 
     A negative median is noise and counts as 0.
@@ -77,7 +77,7 @@ def num_products(num_bytes: int, transfer_us: Mapping[int, float], product_us: f
     return min(MAX_PRODUCTS, int(np.ceil(cover_us / product_us)))
 
 
-def _lost_us(
+def _overhead_us(
     connection: Connection,
     src: str,
     dst: str,
@@ -102,7 +102,7 @@ def _lost_us(
                 for which in (0, 1) if turn % 2 else (1, 0):
                     us[size][which].append(timed_us(pair[which]))
     return {
-        size: median_loss_us(goes[NUM_WARM_UP:], stays[NUM_WARM_UP:], COUNTS[size])
+        size: median_overhead_us(goes[NUM_WARM_UP:], stays[NUM_WARM_UP:], COUNTS[size])
         for size, (goes, stays) in us.items()
     }
 
