@@ -327,7 +327,7 @@ def test_everything_is_written_and_nothing_is_made_twice(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--only", "fig7,fig9"), "--only names 'fig9', which is no experiment; some of table1"),
+        (("--only", "fig7,fig9"), "--only: there is no experiment 'fig9'; some of table1"),
         (("--only", "fig7,fig7"), "names fig7 twice"),
         (("--memory", "16"), "--memory names '16'; a size above 0 with its unit was expected"),
         (("--memory", "0GB"), "--memory names '0GB'"),

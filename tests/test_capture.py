@@ -285,7 +285,7 @@ def test_the_command_writes_the_graph_and_the_feeds(pesto: Any, tmp_path: Path) 
     done = pesto("export", EXAMPLE, "--capture", "-o", graph, "--", "--batch", "16")
     assert (done.code, done.out) == (0, "")
     assert "fetches train, loss:0" in done.err
-    assert "model.feeds.npz: what the step is fed: pictures [16, 128], labels [16]" in done.err
+    assert "model.feeds.npz: feeds of the step: pictures [16, 128], labels [16]" in done.err
     with np.load(tmp_path / "model.feeds.npz") as feeds:
         assert {name: feeds[name].shape for name in feeds} == {
             name: tuple(dim.size for dim in node.attr["shape"].shape.dim)

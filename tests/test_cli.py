@@ -316,7 +316,7 @@ def test_the_input_is_never_overwritten(pesto: Pesto, diamond_profile: Path) -> 
     for verb in ("solve", "coarsen"):
         refused = pesto(verb, diamond_profile, "-o", diamond_profile)
         assert refused.code == 2
-        assert "is an input or another output too, and would be lost" in refused.err
+        assert "is also an input or another output, and would be lost" in refused.err
     assert diamond_profile.read_bytes() == before
 
 

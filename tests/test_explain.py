@@ -100,7 +100,7 @@ def test_a_group_moves_together_and_may_not_fit(pesto: Pesto, tmp_path: Path) ->
 def test_a_pattern_or_a_beginning_lists_ops_by_time(pesto: Pesto, files: tuple[Path, Path]) -> None:
     assert [row["op"] for row in explained(pesto, *files, "[bcd]")] == ["b", "c", "d"]
     whole = pesto("explain", *files, "*")
-    assert whole.out.startswith("4 ops fit '*'")
+    assert whole.out.startswith("4 ops match '*'")
     assert explained(pesto, *files, "?")[3]["cause"].startswith("the transfer of an output of 'c'")
 
 
@@ -116,7 +116,7 @@ def test_an_unknown_op_is_refused_with_names_like_it(
         assert told.code == 2
         assert f"no op {wanted!r}" in told.err
         assert f"did you mean {alike!r}" in told.err
-    with pytest.raises(BadInputError, match="2 ops fit 'lstm/'"):
+    with pytest.raises(BadInputError, match="'lstm/' matches 2 ops"):
         api.explain(api.read_profile(profile), api.read_placement(placement), "lstm/")
 
 

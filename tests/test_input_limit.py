@@ -135,7 +135,7 @@ def test_the_option_says_how_much_is_read(
 def test_what_is_no_size_is_refused(pesto: Pesto, diamond_profile: Path, size: str) -> None:
     refused = pesto("--max-input", size, "solve", diamond_profile, "-o", "p.json")
     assert refused.code == 2
-    assert "is no size; one such as 8GB or 500MiB was expected" in refused.err
+    assert "is not a size; a size such as 8GB or 500MiB was expected" in refused.err
 
 
 def test_units() -> None:

@@ -288,11 +288,11 @@ def test_what_cannot_be_run_is_refused_clearly(files: Path, profile: Profile, pe
         (("--compare", "placed.json,placed.json"), "names placed.json twice"),
         (
             ("--compare", "single", "--placement", "placed.json"),
-            "--placement does not go with --compare, which takes placements too: --compare "
+            "--placement does not go with --compare; add the placement to --compare: --compare "
             "single,placed.json",
         ),
         (("--placement", "placed.json", "--profile", "other.profile.json"), "of another machine"),
-        (("--verify", "--steps", 1), "plans no device"),
+        (("--verify", "--steps", 1), "sets no device"),
         (("--feeds", "none.npz"), "none.npz does not exist"),
     ):
         refused = pesto(*run, *options)
@@ -338,6 +338,6 @@ def test_what_a_script_cannot_have_is_refused(pesto: Pesto) -> None:
         assert refused.code == 2
         assert message in refused.err
     refused = pesto("run", "none.py", "-m", "local-workers:2", "--placement", SCRIPT)
-    assert (refused.code, "none.py: no such script" in refused.err) == (2, True)
+    assert (refused.code, "none.py does not exist" in refused.err) == (2, True)
     refused = pesto("run", "graph.meta", "-m", "local-workers:2", "--", "--steps", "4")
     assert (refused.code, "are for a script" in refused.err) == (2, True)

@@ -1,4 +1,4 @@
-"""The command line: each command reads, calls, writes and echoes."""
+"""The command line: each command reads its inputs, calls the API, writes its outputs and prints."""
 
 import io
 import os
@@ -9,7 +9,7 @@ import click
 from pesto_cli import __version__
 from pesto_cli.cli.bench import bench
 from pesto_cli.cli.checking import check, diff
-from pesto_cli.cli.completing import offer
+from pesto_cli.cli.completing import add_completers
 from pesto_cli.cli.costs import comm, profile
 from pesto_cli.cli.doctor import completion, doctor
 from pesto_cli.cli.explaining import explain
@@ -25,7 +25,7 @@ from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedErr
 
 
 def main() -> None:
-    """Run the command line, and turn every outcome into its exit code."""
+    """Run the command line, and exit with the code of its outcome."""
     open_standard_streams()
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
@@ -37,9 +37,9 @@ def main() -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
-        told = io.StringIO()
-        error.show(told)
-        echo_text(told.getvalue().rstrip("\n"), err=True)
+        message = io.StringIO()
+        error.show(message)
+        echo_text(message.getvalue().rstrip("\n"), err=True)
         sys.exit(error.exit_code)
     except PestoError as error:
         echo(f"Error: {error}", err=True)
@@ -50,15 +50,15 @@ def main() -> None:
         echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # As of `| head`: nobody wants to know more, and the interpreter is to flush no more.
+        # The reader of stdout has exited, as `| head` does. Keep the interpreter from flushing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_LEFT)
     except SystemExit:
-        if sys.stdout is not stdout:  # click has seen a broken pipe, and exits with 1
+        if sys.stdout is not stdout:  # click found a broken pipe, and exits with 1
             sys.exit(READER_LEFT)
         raise
     except MemoryError as error:
-        echo(f"Error: the memory is full ({error}); use a machine with more.", err=True)
+        echo(f"Error: the memory is full ({error}); use a machine with more memory.", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
     except OSError as error:
         echo(f"Error: {error}", err=True)
@@ -72,10 +72,10 @@ def main() -> None:
 
 
 class InOrder(click.Group):
-    """Lists its commands as they were added: in the order of their use."""
+    """A group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the commands."""
+        """Return the names of the commands."""
         return list(self.commands)
 
 
@@ -116,4 +116,4 @@ for command in (
     completion,
 ):
     cli.add_command(command)
-offer(cli)
+add_completers(cli)

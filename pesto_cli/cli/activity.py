@@ -1,4 +1,4 @@
-"""What goes on while a command works, on stderr unless it is to be quiet."""
+"""Progress of a command on stderr, unless the command is quiet."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def activity(what: str, quiet: bool) -> Iterator[None]:
-    """On a terminal, that this is what goes on, for as long as the context lasts."""
+    """Show on a terminal what the command does, until the context ends."""
     from pesto_cli.report.progress import activity_on_stderr
 
     with ExitStack() as line:
@@ -20,19 +20,19 @@ def activity(what: str, quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def searching(strategy: str, context: Any, quiet: bool) -> Iterator[Any]:
-    """The same context, with progress on stderr."""
+    """Yield a copy of the search context that shows progress on stderr; if quiet, the context."""
     from pesto_cli.report.progress import progress_on_stderr
 
     if quiet:
         yield context
         return
-    with progress_on_stderr(strategy, context.limits) as tell:
-        yield replace(context, on_progress=tell)
+    with progress_on_stderr(strategy, context.limits) as show:
+        yield replace(context, on_progress=show)
 
 
 @contextmanager
 def connected(machine: str, open_ports: bool, quiet: bool) -> Iterator[Any]:
-    """The cluster that a `--machine` stands for; see `cluster.connected`."""
+    """Yield the cluster of a `--machine` option; see `cluster.connected`."""
     from pesto_cli import api
 
     with ExitStack() as until_done:
@@ -43,7 +43,7 @@ def connected(machine: str, open_ports: bool, quiet: bool) -> Iterator[Any]:
 
 @contextmanager
 def notes_of_profiles(quiet: bool) -> Iterator[None]:
-    """Remarks on what is profiled; if it is to be quiet, they are in the profile alone."""
+    """Log the notes on a profile while it is made; if quiet, only the profile contains them."""
     log = logging.getLogger("pesto_cli.profile")
     before = log.level
     if quiet:

@@ -1,4 +1,4 @@
-"""`bench`: published experiments, made again."""
+"""`bench`: reproduce published experiments."""
 
 import math
 import os
@@ -27,50 +27,52 @@ from pesto_cli.errors import BadInputError, about
 MACHINE = "v100x2-nvlink"
 
 
-@click.group(short_help="Make the experiments of papers again, with every rival.")
+@click.group(short_help="Reproduce the experiments of papers, with every baseline.")
 def bench() -> None:
-    """Make published experiments again, with every rival in the same run."""
+    """Reproduce published experiments, with every baseline in the same run."""
 
 
 @bench.command()
 @click.option(
-    "-o", "--output", type=PATH, required=True, help="A folder for results; made if need be."
+    "-o", "--output", type=PATH, required=True, help="The folder for results; created if missing."
 )
 @click.option(
     "--only",
     metavar="A,B,...",
-    help="table1, fig5, fig7, table2, table3, fig8a, fig8b, coarse-size, order; all unless given.",
+    help="Experiments: table1, fig5, fig7, table2, table3, fig8a, fig8b, coarse-size, order.  "
+    "[default: all]",
 )
 @click.option(
     "--models",
     metavar="A,B,...",
-    help="Zoo models or profiles (.json), instead of those that each experiment is about.",
+    help="Zoo models or profiles (.json).  [default: the models of each experiment]",
 )
 @click.option(
     "--memory",
     default="80GB,16GB",
     show_default=True,
     metavar="A,B,...",
-    help="Of a GPU. Experiments that need one size take the first.",
+    help="Memory sizes of a GPU. Experiments with one size use the first.",
 )
-@time_limit_option("For each search of pesto; rivals take what they take.")
+@time_limit_option("Time limit of each search by pesto; baselines have none.")
 @seed_option
 @click.option(
     "--jobs",
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Runs at once; they share the cores. More than one falsifies placement times.",
+    help="Number of parallel runs. They share the cores, so more than one distorts placement "
+    "times.",
 )
 @deterministic_option
 @click.option(
     "--profiles",
     type=PATH,
-    help="A folder of profiles, NAME.profile.json; what it lacks is made.  [default: profiles in "
-    "the output]",
+    help="The folder of profiles, NAME.profile.json; missing profiles are made.  [default: "
+    "profiles in the output]",
 )
 @json_option
-@quiet_option("no progress, only what was written")
+@quiet_option("no progress, only the names of written files")
 def paper(
     output: Path,
     only: str | None,
@@ -84,11 +86,11 @@ def paper(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make the tables and figures of the Pesto paper again (Middleware '21).
+    """Reproduce the tables and figures of the Pesto paper (Middleware '21).
 
-    Writes JSON, Markdown, SVG and PNG, with the paper's numbers beside ours. Every run is kept in
-    OUTPUT/runs by all that its result depends on: the same command goes on where it was stopped,
-    and makes nothing twice.
+    Writes JSON, Markdown, SVG and PNG, with the paper's numbers next to ours. Every run is cached
+    in OUTPUT/runs under everything that its result depends on: the same command continues where it
+    was stopped, and repeats no run.
     """
     from pesto_cli import api
     from pesto_cli import bench as experiments
@@ -102,7 +104,7 @@ def paper(
         for name in names:
             if name not in experiments.EXPERIMENTS:
                 raise BadInputError(
-                    f"--only names {name!r}, which is no experiment; some of {known} were expected."
+                    f"--only: there is no experiment {name!r}; some of {known} were expected."
                 )
     named = [] if models is None else listed("--models", models, "zoo models or profiles")
     sizes = tuple(_gib(size) for size in listed("--memory", memory, "sizes such as 80GB,16GB"))
@@ -112,17 +114,17 @@ def paper(
     effort = Effort(time_limit, seed, workers, deterministic)
     folder = _folder(output)
 
-    def made(name: str) -> Any:
+    def make_profile(name: str) -> Any:
         with activity(f"making the profile of {name}, once", quiet):
             graph = api.export(f"zoo:{name}")
             return api.profile(graph, api.read_machine(MACHINE))
 
-    source = experiments.Models(_folder(profiles or folder / "profiles"), made)
+    source = experiments.Models(_folder(profiles or folder / "profiles"), make_profile)
     for name in named:
         _check_model(name, source)
-    with _telling(quiet) as tell:
+    with _run_progress(quiet) as show:
         written = experiments.paper(
-            names, source, named, ExperimentRequest((), sizes, effort), folder, jobs, tell
+            names, source, named, ExperimentRequest((), sizes, effort), folder, jobs, show
         )
     if as_json:
         echo_json({"written": list(map(str, written))})
@@ -131,7 +133,7 @@ def paper(
 
 
 def _check_model(name: str, source: Any) -> None:
-    """Refuse a model of `--models` that is not there, before hours of runs, not after them."""
+    """Refuse a model of `--models` that does not exist, before the runs, which take hours."""
     from pesto_cli.zoo import check_name
 
     if source.is_made(name):
@@ -143,17 +145,17 @@ def _check_model(name: str, source: Any) -> None:
 
 
 def _gib(size: str) -> float:
-    """`80GB` in units of 2^30 bytes, as GPUs are sold."""
+    """Return the number of a size such as `80GB`; the unit is 2^30 bytes, as on GPU data sheets."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?GB", size, re.IGNORECASE)
     if found is None or not float(found[1]):
         raise BadInputError(
-            f"--memory names {size!r}; a size above 0 with its unit was expected, such as 80GB."
+            f"--memory has the entry {size!r}; a size above 0 in GB was expected, such as 80GB."
         )
     return float(found[1])
 
 
 def _folder(path: Path) -> Path:
-    """Make it if need be; its own folder has to exist."""
+    """Create a folder if it does not exist; its parent has to exist."""
     if path.exists() and not path.is_dir():
         raise BadInputError(f"{path} is a file; a folder was expected.")
     if not path.parent.is_dir():
@@ -163,12 +165,14 @@ def _folder(path: Path) -> Path:
 
 
 @contextmanager
-def _telling(quiet: bool) -> Iterator[Any]:
-    """What is over and what is left: a line that changes in place, or one a run in a log."""
+def _run_progress(quiet: bool) -> Iterator[Any]:
+    """Yield a callback that counts finished runs: a line that changes in place, or a log line."""
     from pesto_cli.report.run_counter import run_counter_on_stderr
 
     if quiet:
-        yield lambda told: None
+        yield lambda progress: None
         return
     with run_counter_on_stderr("runs") as tick:
-        yield lambda told: tick(str(told.job), told.num_over, told.num_jobs, not told.was_kept)
+        yield lambda progress: tick(
+            str(progress.job), progress.num_over, progress.num_jobs, not progress.was_kept
+        )

@@ -1,4 +1,4 @@
-"""`check` and `diff`: is a placement still the one to use, and what has another one otherwise."""
+"""`check` and `diff`: whether a placement is up to date, and how two placements differ."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ from pesto_cli.cli.options import (
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 
 
-@click.command(short_help="Tell whether PLACEMENT is fresh, stale or regressed.")
+@click.command(short_help="Check whether PLACEMENT is fresh, stale or regressed.")
 @click.argument("graph")
 @click.argument("placement", type=PATH)
-@click.option("--profile", type=PATH, help="Of GRAPH: predict the step time, and the memory.")
-@max_regression_option("Fail if the step is predicted slower than promised by more.")
+@click.option("--profile", type=PATH, help="Predict step time and memory by this profile of GRAPH.")
+@max_regression_option("Fail if the step is slower than the stored prediction by more than this.")
 @summary_option
 @json_option
-@quiet_option("nothing but an error")
+@quiet_option("only errors")
 def check(
     graph: str,
     placement: Path,
@@ -34,11 +34,12 @@ def check(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Tell whether PLACEMENT is fresh, stale or regressed; nothing is solved.
+    """Check whether PLACEMENT is fresh, stale or regressed; nothing is solved.
 
-    Fresh: GRAPH, and the profile if there is one, are those that it was solved for. Stale: one of
-    them has changed. Regressed: by the profile, the step is slower than promised or exceeds the
-    memory. GRAPH is what export takes, or what it wrote. Exit code 1 unless fresh.
+    Fresh: GRAPH, and the profile if given, are those that PLACEMENT was solved for. Stale: one of
+    them has changed. Regressed: by the profile, the step is slower than the prediction stored in
+    PLACEMENT, or exceeds the memory. GRAPH is an exported graph, or any source that export takes.
+    The exit code is 1 unless PLACEMENT is fresh.
     """
     from pesto_cli import api
     from pesto_cli.diff import Freshness
@@ -47,7 +48,7 @@ def check(
     from pesto_cli.report.sections import print_sections, sections_markdown
 
     if max_regression is not None and profile is None:
-        raise BadInputError("--max-regression needs predictions; --profile was expected with it.")
+        raise BadInputError("--max-regression needs a prediction; --profile was expected with it.")
     if summary is not None:
         check_output(summary, Path(graph), placement, profile)
     placed = api.read_placement(placement)
@@ -74,19 +75,21 @@ def check(
 @click.command()
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
-@click.option("--profile", type=PATH, help="Tell the work that moves, and predict both by it.")
-@max_regression_option("Fail if the second is slower than the first promised by more.")
+@click.option("--profile", type=PATH, help="Predict both, and sum the times of moved ops, by this.")
+@max_regression_option(
+    "Fail if SECOND is slower than the stored prediction of FIRST by more than this."
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "md"]),
     default="text",
     show_default=True,
-    help="md is for a comment on a pull request.",
+    help="Output format; md is for a comment on a pull request.",
 )
 @summary_option
 @json_option
-@quiet_option("nothing but an error")
+@quiet_option("only errors")
 def diff(
     first: Path,
     second: Path,
@@ -97,10 +100,10 @@ def diff(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Tell what the SECOND placement has otherwise than the FIRST.
+    """Show how the SECOND placement differs from the FIRST.
 
-    Ops that moved by scope, and step time, peak memory and bytes sent of both. Devices that have
-    only changed names are recognised.
+    Lists the moved ops by scope, and step time, peak memory and bytes sent of both placements. A
+    device that only changed its name is recognised.
     """
     from pesto_cli import api
     from pesto_cli.files.job_summary import append_summary
@@ -131,6 +134,6 @@ def diff(
         )
     if max_regression is not None and slower_by is not None and slower_by > max_regression:
         raise NotAsPlannedError(
-            f"by {second} the step is {slower_text(slower_by)} than {first} promised; "
-            f"{max_regression:.1%} was accepted (--max-regression)."
+            f"the step by {second} is {slower_text(slower_by)} than the stored prediction of "
+            f"{first}; at most {max_regression:.1%} was accepted (--max-regression)."
         )

@@ -1,7 +1,7 @@
-"""Options whose value is a name of a registry: what may be typed, and which package adds it.
+"""Options whose value is a name of a registry: the valid names, and the package that adds each.
 
-Help and completion name what there is, and load nothing of it: the registries import numba and
-more, which takes a second. So built-in names are read from the source of the registry.
+Help and completion list these names without loading the registries, which import numba and take a
+second. So the built-in names are read from the source code of the registry.
 """
 
 import ast
@@ -19,13 +19,13 @@ from pesto_cli.plugins import GROUPS, PlugIn, offered
 
 @dataclass(frozen=True)
 class Choices:
-    """Names of a group of entry points. with_argument: those that a colon and more belongs to."""
+    """The names of a group of entry points. with_argument: names followed by `:` and a value."""
 
     group: str
     with_argument: Collection[str] = ()
 
     def names(self) -> tuple[str, ...]:
-        """All that can be typed."""
+        """Return all names that can be typed."""
         added = tuple(each.name for each in self.plug_ins())
         return tuple(
             f"{name}:" if name in self.with_argument else name for name in self.builtin + added
@@ -33,27 +33,27 @@ class Choices:
 
     @cached_property
     def builtin(self) -> tuple[str, ...]:
-        """The names of pesto's own."""
+        """The names that pesto itself registers."""
         module, _, name = GROUPS[self.group].registry.partition(":")
         package = Path(pesto_cli.__file__).parent.joinpath(*module.split(".")[1:])
         tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
         return tuple(_keys(tree, name))
 
     def plug_ins(self) -> tuple[PlugIn, ...]:
-        """Those of other packages."""
+        """Return the plug-ins of other packages."""
         return offered(self.group, self.builtin)
 
     def in_words(self) -> str:
-        """The names of pesto's own, as an alternative."""
+        """Return the built-in names as text: `a, b or c`."""
         return f"{', '.join(self.builtin[:-1])} or {self.builtin[-1]}"
 
     def of_other_packages(self) -> str:
-        """The names that packages add, each with its package; nothing if there are none."""
+        """Return the names that packages add, each with its package, as text; empty if none do."""
         return ", ".join(f"{each.name} ({each.package})" for each in self.plug_ins())
 
 
 def _keys(tree: ast.Module, variable: str) -> Iterator[str]:
-    """The keys of the dict that a variable of a module is made from."""
+    """Yield the keys of the dict literal from which a variable of a module is made."""
     for statement in tree.body:
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == variable:
             call = statement.value
@@ -74,12 +74,12 @@ class ChoiceOption(click.Option):
     """
 
     def __init__(self, *arguments: Any, choices: Choices, **settings: Any) -> None:
-        """choices: what may be given; all else is as click has it."""
+        """Make the option. choices: the valid names; all other arguments are those of click."""
         super().__init__(*arguments, **settings)
         self._choices, self._help = choices, self.help or ""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """As click does, with the names that there are now."""
+        """Return click's record, with the names that are installed now."""
         own = self._help.replace("{names}", self._choices.in_words())
         added = self._choices.of_other_packages()
         self.help = f"{own} Of other packages: {added}." if added else own
@@ -90,7 +90,7 @@ class SearchCommand(click.Command):
     """A command that searches; its help ends with the search moves that packages add."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Tell them; no option chooses them."""
+        """Write the names of these search moves; no option selects them."""
         if added := MOVES.of_other_packages():
             formatter.write_paragraph()
             formatter.write_text(f"Search moves of other packages: {added}.")

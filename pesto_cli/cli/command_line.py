@@ -1,10 +1,10 @@
-"""The command line up to the cursor, and how a completed word is written back into it."""
+"""Splitting the command line up to the cursor, and quoting the word that completes it."""
 
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-# All but what `shlex.quote` takes for safe, and letters of other scripts.
+# Characters to quote: all but those that `shlex.quote` considers safe and letters of other scripts.
 SPECIAL = re.compile(r"[^\w@%+=:,./-]")
 SPECIAL_IN_DOUBLE_QUOTES = re.compile(r'[\\$`"]')
 
@@ -13,9 +13,9 @@ SPECIAL_IN_DOUBLE_QUOTES = re.compile(r'[\\$`"]')
 class TypedWord:
     """The word at the cursor.
 
-    text: what it stands for, without quotes. quote: the quotation mark that is open, or nothing.
-    num_kept: characters of the text that the shell keeps; it replaces what is behind them.
-    has_tilde: it begins with a `~` that stands for a home.
+    text: the word without quotes. quote: the quotation mark that is open, or nothing. num_kept: how
+    many characters of the text the shell keeps; it replaces those after them. has_tilde: the word
+    begins with a `~` that stands for a home directory.
     """
 
     text: str = ""
@@ -24,22 +24,25 @@ class TypedWord:
     has_tilde: bool = False
 
     def completed(self, value: str) -> str:
-        """What is inserted for a value that begins with the text: quoted, without what is kept."""
+        """Return what to insert for a value that begins with the text.
+
+        The insertion is quoted, and leaves out the characters that the shell keeps.
+        """
         rest = value[self.num_kept :]
         if self.quote == "'":
             return rest.replace("'", r"'\''")
         if self.quote == '"':
             escaped = SPECIAL_IN_DOUBLE_QUOTES.sub(r"\\\g<0>", rest)
-            return escaped.replace("!", """"'!'\"""")  # of the history, also in double quotes
+            return escaped.replace("!", """"'!'\"""")  # expands the history, even in double quotes
         tilde = "~" * (self.has_tilde and not self.num_kept)
         return tilde + SPECIAL.sub(r"\\\g<0>", rest.removeprefix(tilde))
 
 
 def typed_words(line: str, breaks: Collection[str] = "") -> tuple[list[str], TypedWord]:
-    """Split a line into the words before the one at the cursor, and that one.
+    """Return the words before the cursor's word, and the cursor's word.
 
-    breaks: characters behind which the shell begins another word, as bash does behind a `:`
-    (COMP_WORDBREAKS). It does so behind a quotation mark, too, as long as it is open.
+    breaks: characters after which the shell begins another word, as bash does after a `:`
+    (COMP_WORDBREAKS). An open quotation mark begins another word, too.
     """
     words: list[str] = []
     word = _Word()
@@ -54,7 +57,7 @@ def typed_words(line: str, breaks: Collection[str] = "") -> tuple[list[str], Typ
 
 
 class _Word:
-    """A word of which letters come one by one."""
+    """A word that is built letter by letter."""
 
     def __init__(self) -> None:
         self.text, self.quote, self.num_kept, self._kept_before_quote = "", "", 0, 0

@@ -1,6 +1,6 @@
-"""What the shell offers at TAB: files by their endings, and names.
+"""Shell completion: the files, by their endings, and the names that a shell offers at TAB.
 
-Nothing heavy is loaded, see `choices.py`.
+No heavy package is loaded, see `choices.py`.
 """
 
 import os
@@ -24,35 +24,38 @@ LIVE_MACHINES = ("local-workers:2", "local-gpus")
 GRAPHS = (".meta", ".pb", ".pbtxt")
 PLACEMENTS = (".placement.json",)
 
-# What begins with the letters typed so far, in the context of the parameters before them.
-Offers = Callable[[click.Context, str], Iterable[str]]
+# Returns candidates for a parameter, given the parameters before it and the letters typed so far.
+Completer = Callable[[click.Context, str], Iterable[str]]
 
 
-def names(*known: str) -> Offers:
-    """Some names."""
+def names(*known: str) -> Completer:
+    """Return a completer with these names."""
     return lambda context, typed: known
 
 
-def one_of(choices: Choices) -> Offers:
-    """Names, those of plug-ins too."""
+def one_of(choices: Choices) -> Completer:
+    """Return a completer with the names of a registry, including those of plug-ins."""
     return lambda context, typed: choices.names()
 
 
-def several(choices: Choices, *more: str) -> Offers:
-    """Names with commas between them, none twice."""
+def several(choices: Choices, *more: str) -> Completer:
+    """Return a completer of a list `A,B,...` of names without repetition."""
 
-    def offers(context: click.Context, typed: str) -> Iterable[str]:
+    def candidates(context: click.Context, typed: str) -> Iterable[str]:
         given, comma, _ = typed.rpartition(",")
         known = (*more, *choices.names())
         return (f"{given}{comma}{name}" for name in known if name not in given.split(","))
 
-    return offers
+    return candidates
 
 
-def files(*endings: str) -> Offers:
-    """Files with these endings, and folders beside them; nothing if there are only folders."""
+def files(*endings: str) -> Completer:
+    """Return a completer with the files of these endings and the folders next to them.
 
-    def offers(context: click.Context, typed: str) -> Iterable[str]:
+    Without such a file it has no candidates, even if there are folders.
+    """
+
+    def candidates(context: click.Context, typed: str) -> Iterable[str]:
         folder, start = os.path.split(typed)
         try:
             entries = [*os.scandir(os.path.expanduser(folder) or ".")]
@@ -65,30 +68,30 @@ def files(*endings: str) -> Offers:
         folders = [f"{each.name}/" for each in entries if each.is_dir()]
         return [os.path.join(folder, name) for name in sorted(found + folders)] if found else []
 
-    return offers
+    return candidates
 
 
-def either(*offers: Offers) -> Offers:
-    """All that several have to offer."""
-    return lambda context, typed: (item for each in offers for item in each(context, typed))
+def either(*completers: Completer) -> Completer:
+    """Return a completer with the candidates of several."""
+    return lambda context, typed: (item for each in completers for item in each(context, typed))
 
 
 def presets(context: click.Context, typed: str) -> Iterable[str]:
-    """Machines that are known by name."""
+    """Return the names of machine presets."""
     from pesto_cli.data.machine import PRESETS
 
     return PRESETS
 
 
 def models(context: click.Context, typed: str) -> Iterable[str]:
-    """Of the zoo."""
+    """Return the names of zoo models."""
     from pesto_cli.zoo import MODELS
 
     return (f"zoo:{name}" for name in MODELS)
 
 
 def ops(context: click.Context, typed: str) -> Iterable[str]:
-    """Of the profile that was given, scope by scope."""
+    """Return the ops of the given profile, one scope further than what is typed."""
     from pesto_cli.errors import PestoError
     from pesto_cli.files import read_profile
 
@@ -102,7 +105,7 @@ def ops(context: click.Context, typed: str) -> Iterable[str]:
 
 
 # By parameter, or by command and parameter.
-OFFERS: Mapping[str, Offers] = {
+COMPLETERS: Mapping[str, Completer] = {
     "profile": files(".profile.json", ".profile.json.gz"),
     "placement": files(*PLACEMENTS),
     "placements": files(*PLACEMENTS),
@@ -130,44 +133,45 @@ OFFERS: Mapping[str, Offers] = {
 }
 
 
-class Offering(click.ParamType):  # type: ignore[type-arg]
-    """A type as it was, which has something to offer at TAB; if not, the shell offers files."""
+class CompletedType(click.ParamType):  # type: ignore[type-arg]
+    """A parameter type with a completer; for a path without candidates the shell offers files."""
 
-    def __init__(self, type_: Any, offers: Offers) -> None:
-        self.name, self._type, self._offers = type_.name, type_, offers
+    def __init__(self, type_: Any, completer: Completer) -> None:
+        self.name, self._type, self._completer = type_.name, type_, completer
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As the type does."""
+        """Convert as the type does."""
         return self._type.convert(value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """What begins with what is typed."""
-        found = [item for item in self._offers(ctx, incomplete) if item.startswith(incomplete)]
+        """Return the candidates that begin with the typed letters."""
+        found = [item for item in self._completer(ctx, incomplete) if item.startswith(incomplete)]
         if found or not isinstance(self._type, click.Path):
             return [CompletionItem(item) for item in found]
         return [CompletionItem(incomplete, type="file")]
 
 
-def offer(command: click.Command) -> None:
-    """Give the parameters of a command, or of all commands of a group, what they may offer."""
+def add_completers(command: click.Command) -> None:
+    """Add completers to the parameters of a command, or of all commands of a group."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
-            offer(each)
+            add_completers(each)
     for param in command.params:
-        offers = OFFERS.get(f"{command.name} {param.name}", OFFERS.get(str(param.name)))
-        if offers is not None and not isinstance(param.type, Offering):
-            param.type = Offering(param.type, offers)
+        name = f"{command.name} {param.name}"
+        completer = COMPLETERS.get(name, COMPLETERS.get(str(param.name)))
+        if completer is not None and not isinstance(param.type, CompletedType):
+            param.type = CompletedType(param.type, completer)
 
 
-class Offered(ShellComplete):
-    """Leaves out what a shell cannot be offered, or would take for something else."""
+class FilteredCompletion(ShellComplete):
+    """Shell completion without values that a shell would misread."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """As click does, without values that have control characters or look like options.
+        """Return click's completions without control characters and without values like options.
 
-        Protocols of the shells have a value a line; options are offered only behind a `-`.
+        The shells read one value a line. Options are offered only after a typed `-`.
         """
         found = super().get_completions(args, incomplete)
         may_begin_with_dash = incomplete.startswith("-") or "--" in args
@@ -179,10 +183,10 @@ class Offered(ShellComplete):
 
 
 @add_completion_class
-class Bash(Offered, BashComplete):
-    """Bash, which inserts what it is offered as it stands: it is quoted here.
+class Bash(FilteredCompletion, BashComplete):
+    """Completion in bash, which does not quote what it inserts: values are quoted here.
 
-    Bash takes `:` for the end of a word, so that click would see `zoo:RNN` in parts.
+    Bash ends a word at `:`, so that click would get `zoo:RNN` in parts. So the line is split here.
     """
 
     source_template = r"""
@@ -205,12 +209,12 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is typed, and that one."""
+        """Return the words before the cursor's word, and the cursor's word."""
         words, typed = self._typed()
         return words[1:], typed.text
 
     def format_completion(self, item: CompletionItem) -> str:
-        """A type and what bash is to insert."""
+        """Return the type of an item and the text that bash inserts, as `type,text`."""
         value = self._typed()[1].completed(item.value) if item.type == "plain" else item.value
         return f"{item.type},{value}"
 
@@ -219,10 +223,11 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 @add_completion_class
-class Zsh(Offered, ZshComplete):
-    """Zsh, also at the second TAB: a function from `fpath` is its file's whole text every time.
+class Zsh(FilteredCompletion, ZshComplete):
+    """Completion in zsh, which quotes the values itself.
 
-    It quotes what it is offered.
+    Zsh runs the whole file of a function from `fpath` at every TAB. click's script completes only
+    at the first one, so its condition is replaced.
     """
 
     source_template = ZshComplete.source_template.replace(
@@ -231,10 +236,10 @@ class Zsh(Offered, ZshComplete):
 
 
 @add_completion_class
-class Fish(Offered, FishComplete):
-    """Fish, with one split at a comma: those in values and descriptions are theirs.
+class Fish(FilteredCompletion, FishComplete):
+    """Completion in fish, which quotes the values itself.
 
-    It quotes what it is offered.
+    A line is split at its first comma only, because values and descriptions may have commas.
     """
 
     source_template = r"""
@@ -257,6 +262,6 @@ complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is typed, and that one."""
+        """Return the words before the cursor's word, and the cursor's word."""
         words, typed = typed_words(os.environ["COMP_WORDS"])
         return words[1:], typed.text

@@ -1,4 +1,4 @@
-"""`profile` and `comm`: what ops and transfers take."""
+"""`profile` and `comm`: the times of ops and transfers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -29,20 +29,20 @@ from pesto_cli.errors import BadInputError
     "-m",
     "--machine",
     required=True,
-    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus or "
-    "a cluster file (TOML).",
+    help="A preset, a machine file (TOML), or real devices: local-workers:N, local-gpus or a "
+    "cluster file (TOML).",
 )
 @output_option("the profile (.json or .json.gz)")
 @click.option(
     "--source",
     cls=ChoiceOption,
     choices=SOURCES,
-    help="{names}: csv and trace with a file, as in csv:FILE, and run on devices that exist.  "
-    "[default: run where it can, else analytic]",
+    help="Source of op times: {names}. csv and trace need a file, as in csv:FILE; run needs real "
+    "devices.  [default: run on real devices, else analytic]",
 )
-@click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's.")
-@click.option("--cpu-offload", is_flag=True, help="Price GPU ops on the CPU too.")
-@click.option("--plot", type=PATH, help="Draw how measured times scatter (.svg, .png, .html).")
+@click.option("--comm", type=PATH, help="A fit by `pesto comm`, used instead of the machine's.")
+@click.option("--cpu-offload", is_flag=True, help="Let GPU ops run on the CPU too.")
+@click.option("--plot", type=PATH, help="Draw the spread of measured times (.svg, .png, .html).")
 @live_options(steps=100)
 @json_option
 @quiet_option()
@@ -58,7 +58,7 @@ def profile(
     quiet: bool,
     **live: Any,
 ) -> None:
-    """Price every op and transfer of GRAPH on a machine."""
+    """Find the time of every op and transfer of GRAPH on a machine."""
     from pesto_cli import api
     from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.layouts import print_layouts
@@ -73,17 +73,17 @@ def profile(
         check_output(plot, output, graph, comm, measured)
     with activity(f"reading {graph}", quiet):
         meta = api.read_meta_graph(graph)
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "cpu_offload": cpu_offload,
         "comm": None if comm is None else api.read_comm(comm),
         "what": str(graph),
     }
     if source == "run" or (source is None and api.is_live(machine)):
-        priced = _priced_by_run(graph, meta, machine, live, asked, quiet)
+        priced = _profiled_by_run(graph, meta, machine, live, settings, quiet)
     else:
         known = _known(machine, live["open_ports"], quiet)
-        with activity(f"pricing {graph.name}", quiet), notes_of_profiles(quiet):
-            priced = api.profile(meta, known, source=source or "analytic", **asked)
+        with activity(f"profiling {graph.name}", quiet), notes_of_profiles(quiet):
+            priced = api.profile(meta, known, source=source or "analytic", **settings)
     chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)
     if plot is not None and chart is not None:
@@ -95,15 +95,15 @@ def profile(
         print_layouts([profile_table(graph.name, summary)])
 
 
-def _priced_by_run(
+def _profiled_by_run(
     graph: Path,
     meta: Any,
     machine: str,
     live: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
     quiet: bool,
 ) -> Any:
-    """The profile of real steps, and word on stderr of what they took beyond their ops."""
+    """Return the profile of real steps; warn on stderr of step time that no op accounts for."""
     from pesto_cli import api
     from pesto_cli.report.unexplained_time import unexplained_time_warnings
     from pesto_cli.runtime.feeds import source_file
@@ -117,14 +117,14 @@ def _priced_by_run(
         activity(running, quiet),
         notes_of_profiles(quiet),
     ):
-        priced = api.profile_by_run(meta, cluster, **steps, **asked)
+        priced = api.profile_by_run(meta, cluster, **steps, **settings)
     for note in () if quiet else unexplained_time_warnings(priced.provenance):
         echo(note, err=True)
     return priced
 
 
 def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
-    """The machine of a name, a file, or devices that exist."""
+    """Return the machine of a preset, a file, or real devices."""
     from pesto_cli import api
 
     if not api.is_live(machine):
@@ -138,12 +138,16 @@ def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
     "-m",
     "--machine",
     metavar="MACHINE",
-    help="Time it: local-workers:N, local-gpus, a cluster file.",
+    help="Measure transfers on local-workers:N, local-gpus or a cluster file.",
 )
-@click.option("--from", "samples", type=PATH, metavar="CSV", help="Or take these transfers.")
+@click.option("--from", "samples", type=PATH, metavar="CSV", help="Or read measured transfers.")
 @output_option("the fit")
 @click.option("--plot", type=PATH, help="Draw times, lines and residuals (.svg, .png, .html).")
-@click.option("--open-ports", is_flag=True, help="Start workers that others can reach, too.")
+@click.option(
+    "--open-ports",
+    is_flag=True,
+    help="Start workers in the network of this host, where others can connect to them.",
+)
 @json_option
 @quiet_option()
 def comm(
@@ -157,8 +161,8 @@ def comm(
 ) -> None:
     """Fit latency and slope of transfers by linear regression.
 
-    Transfers of 1 B to 64 MiB are timed on MACHINE in both directions, with signals, and with two
-    at once. CSV has the columns src kind, dst kind, bytes and us.
+    On MACHINE, transfers of 1 B to 64 MiB are timed in both directions, as well as signals and
+    pairs of simultaneous transfers. CSV has the columns src kind, dst kind, bytes and us.
     """
     from pesto_cli import api
     from pesto_cli.profile.comm import fit, read_samples
@@ -172,8 +176,8 @@ def comm(
     if (machine is None) == (samples is None):
         found = "neither --machine nor --from was" if machine is None else "both were"
         raise BadInputError(
-            f"comm times the transfers of --machine, or takes those of --from, a CSV file: {found} "
-            "given; one of the two was expected."
+            "comm measures transfers on --machine, or reads them from the CSV file of --from: "
+            f"{found} given; one of the two was expected."
         )
     check_output(output, samples)
     if plot is not None:
@@ -186,8 +190,8 @@ def comm(
         with connected(str(machine), open_ports, quiet) as cluster:
             if not cluster.machine.links:
                 raise BadInputError(
-                    f"machine {machine} has one device, and no link to time; two or more were "
-                    "expected, as in local-workers:2."
+                    f"machine {machine} has one device, and so no link to measure; two or more "
+                    "devices were expected, as in local-workers:2."
                 )
             with activity(f"timing transfers on {machine}", quiet):
                 timed = timed_transfers(cluster)

@@ -12,11 +12,11 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 @click.command(short_help="Check the installation: versions, solvers, devices.")
 @json_option
-@quiet_option("only what does not work")
+@quiet_option("only the checks that did not pass")
 def doctor(as_json: bool, quiet: bool) -> None:
-    """Check the installation: versions, solvers, devices, and what limits them.
+    """Check the installation: versions, solvers, devices and their limits.
 
-    Exits 5 if something does not work that pesto needs.
+    The exit code is 5 if something that pesto needs does not work.
     """
     from pesto_cli.doctor import Outcome, checks
     from pesto_cli.report.checks import checks_table
@@ -24,23 +24,24 @@ def doctor(as_json: bool, quiet: bool) -> None:
 
     with activity("looking at solvers and devices", quiet):
         found = checks()
-    told = [check for check in found if not quiet or check.verdict is not Outcome.OK]
+    shown = [check for check in found if not quiet or check.verdict is not Outcome.OK]
     if as_json:
-        echo_json([asdict(check) for check in told])
-    elif told:
-        print_layouts([checks_table(told)])
+        echo_json([asdict(check) for check in shown])
+    elif shown:
+        print_layouts([checks_table(shown)])
     failed = [check.name for check in found if check.verdict is Outcome.FAIL]
     if failed:
         raise EnvironmentFailedError(
-            f"pesto needs what does not work here: {', '.join(failed)}; see above what to do."
+            f"pesto needs {', '.join(failed)}, which failed on this machine; follow the advice "
+            "above."
         )
 
 
-@click.command(short_help="Print what a shell needs to complete pesto's commands.")
+@click.command(short_help="Print a script that completes pesto's commands in a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what SHELL needs to complete pesto's commands, options, names and files at TAB.
+    """Print a script with which SHELL completes pesto's commands, options, names and files at TAB.
 
     \b
     bash: mkdir -p ~/.local/share/bash-completion/completions

@@ -1,4 +1,4 @@
-"""`explain`: why an op runs where and when it does, and where a step's time goes."""
+"""`explain`: why an op runs where and when it does, and what the step time consists of."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,17 +10,18 @@ from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import PATH, echo_json, echo_text, json_option, quiet_option
 
 
-@click.command(short_help="Tell why OP runs where and when it does.")
+@click.command(short_help="Explain why OP runs where and when it does.")
 @click.argument("profile", type=PATH)
 @click.argument("placement", type=PATH)
 @click.argument("op", required=False)
 @json_option
 @quiet_option("no progress, only the answer")
 def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet: bool) -> None:
-    """Tell why OP runs where and when it does, and what the step would take if it ran elsewhere.
+    """Explain why OP runs where and when it does, and predict the step if OP ran elsewhere.
 
-    OP is a name. A pattern ('*/MatMul*') or the beginning of names lists all ops that fit, by
-    time. Without OP: the chain of ops, transfers and waits that makes the step as long as it is.
+    OP is the name of an op. A pattern ('*/MatMul*') or a prefix of names lists all matching ops, by
+    start time. Without OP, explain shows the critical path of the schedule: the ops, transfers and
+    waits, one after the other, that add up to the step time.
     """
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
@@ -36,7 +37,7 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
 
 
 def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
-    """What is known for a machine; and for a person, in sentences and tables."""
+    """Return the explanation as a JSON value, as a text and as tables."""
     from pesto_cli import api
     from pesto_cli.report.explanation.matching import matching_ops
     from pesto_cli.report.explanation.step_time import step_tables, step_text
@@ -50,4 +51,4 @@ def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
         facts = api.explain(priced, placed, names[0])
         return asdict(facts), op_text(facts), op_tables(facts)
     briefs = api.explain_briefly(priced, placed, names)
-    return list(map(asdict, briefs)), f"{len(names):,} ops fit {op!r}", [brief_table(briefs)]
+    return list(map(asdict, briefs)), f"{len(names):,} ops match {op!r}", [brief_table(briefs)]

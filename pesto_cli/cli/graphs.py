@@ -1,4 +1,4 @@
-"""`export` and `apply`: a graph in, and a placement back into it."""
+"""`export` and `apply`: write a program's graph, and write a placement into that graph."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,17 +22,29 @@ from pesto_cli.errors import BadInputError
 @click.argument("source")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @output_option("the graph (.meta)")
-@click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="The train op first.")
-@click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
-@click.option("--signature", help="Which one of a SavedModel's.")
+@click.option(
+    "--fetch",
+    "fetches",
+    multiple=True,
+    metavar="NAME",
+    help="An op that the step runs, the train op first.",
+)
+@click.option(
+    "--feed",
+    "feeds",
+    multiple=True,
+    metavar="NAME=SHAPE",
+    help="The shape of a placeholder, such as images=32,224,224,3.",
+)
+@click.option("--signature", help="The signature of a SavedModel to export.")
 @click.option(
     "--optimize",
     is_flag=True,
-    help="Have grappler fold, merge and remove ops, once. Not for placements that are applied to a "
-    "script or a function as it runs.",
+    help="Let grappler fold, merge and remove ops once. Do not use it for a placement that is "
+    "applied to a running script or function.",
 )
 @click.option(
-    "--as-built", is_flag=True, help="Keep what a program repeats, such as reads of one variable."
+    "--as-built", is_flag=True, help="Keep repeated ops, such as several reads of one variable."
 )
 @click.option(
     "--capture", is_flag=True, help="Run SOURCE, a script, up to its first training step."
@@ -40,7 +52,7 @@ from pesto_cli.errors import BadInputError
 @click.option(
     "--feeds-output",
     type=PATH,
-    help="Where --capture writes what that step is fed.  [default: the graph's, as .feeds.npz]",
+    help="Where --capture writes the feeds of that step.  [default: OUTPUT with .feeds.npz]",
 )
 @json_option
 @quiet_option()
@@ -58,11 +70,11 @@ def export(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a flat training-step graph.
+    """Write the graph of a training step as one flat graph.
 
     SOURCE is script.py:function, zoo:NAME, a SavedModel directory, a .meta, a .pb, a .pbtxt, or a
-    log directory or event file of TensorBoard's. With --capture it is a script in the style of
-    TensorFlow 1, and ARGS are what it is run with.
+    log directory or event file of TensorBoard. With --capture, SOURCE is a script in the style of
+    TensorFlow 1, and ARGS are its arguments.
     """
     from pesto_cli import api
     from pesto_cli.graphdef.fetches import parse_feed
@@ -102,7 +114,7 @@ def export(
 def _exported(
     output: Path, graph: Any, feeds_path: Path | None, data: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what was written, as JSON has it."""
+    """Return a record of the written files as a JSON value."""
     from pesto_cli.graphdef.fetches import fetch_names
 
     num_nodes, fetched = len(graph.graph_def.node), fetch_names(graph)
@@ -114,13 +126,13 @@ def _exported(
 
 
 def _lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the same as text."""
+    """Yield the record as lines of text."""
     fetched = ", ".join(record["fetches"])
     yield f"{record['output']}: {record['num_nodes']} nodes; fetches {fetched}"
     if "feeds" in record:
         shapes = record["feeds"]["shapes"].items()
         what = ", ".join(f"{name} {shape}" for name, shape in shapes) or "nothing"
-        yield f"{record['feeds']['output']}: what the step is fed: {what}"
+        yield f"{record['feeds']['output']}: feeds of the step: {what}"
 
 
 def _check_capture(
@@ -140,7 +152,7 @@ def _check_capture(
             )
     elif arguments or feeds_output is not None:
         found = f"arguments ({' '.join(arguments)})" if arguments else "--feeds-output"
-        raise BadInputError(f"{found} without --capture: they are for a script that is run.")
+        raise BadInputError(f"{found} without --capture, which runs a script; add --capture.")
 
 
 @click.command()
@@ -152,9 +164,15 @@ def _check_capture(
     type=click.Choice(["full", "none"]),
     default="full",
     show_default=True,
-    help="Enforce each device's order by control dependencies, or leave it to TensorFlow.",
+    help="full: enforce the order of each device by control dependencies; none: leave the order to "
+    "TensorFlow.",
 )
-@click.option("--devices", default="", metavar="GPU:0=/device:CPU:0,...", help="Devices at hand.")
+@click.option(
+    "--devices",
+    default="",
+    metavar="GPU:0=/device:CPU:0,...",
+    help="TensorFlow devices to use for planned devices.",
+)
 @click.option("--tf-pesto", type=PATH, metavar="DIR", help="Also write part.json and cdep.json.")
 @json_option
 @quiet_option()
@@ -196,7 +214,7 @@ def apply(
     elif not quiet:
         echo(
             f"{output}: {len(changes.device)} nodes placed, {num_edges} control dependencies "
-            "added. Run it with pesto_cli.apply.session_config(), or TensorFlow may move ops or "
-            "lose their order.",
+            "added. Run it with pesto_cli.apply.session_config(); otherwise TensorFlow may move "
+            "ops or change their order.",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""Where numba keeps compiled kernels: beside the sources, or in the user's cache, or for a run."""
+"""Where numba caches compiled kernels: next to the sources, in the user's cache, or for one run."""
 
 import os
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ VARIABLE = "NUMBA_CACHE_DIR"
 
 @contextmanager
 def kernel_cache() -> Iterator[None]:
-    """Give numba a folder of this process if it can write to none of its own: it would give up.
+    """Set a temporary cache folder if numba can write to none of its own; numba would fail.
 
-    Kernels are compiled anew then, about 40 s.
+    With a temporary folder, every process compiles the kernels again, for about 40 s.
     """
     sources = Path(__file__).parents[1]
     users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
@@ -26,7 +26,7 @@ def kernel_cache() -> Iterator[None]:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether a file can be made in a folder, which is made if need be."""
+    """Whether a file can be created in a folder; the folder is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()

@@ -20,7 +20,7 @@ PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
 
 
-# What a size is counted in; without `i` in powers of 1000.
+# Units of sizes in bytes: powers of 1024 with `i`, else of 1000.
 UNITS = {
     f"{prefix}{binary}".lower(): (1024 if binary else 1000) ** power
     for power, prefix in enumerate(("", "k", "M", "G", "T"))
@@ -29,17 +29,19 @@ UNITS = {
 
 
 def _limit_input(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    """Have a size such as `8GB` hold for all that the command reads."""
+    """Parse a size such as `8GB`, and limit all files that the command reads to it."""
     from pesto_cli.files.reading import input_limit
 
     size = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kmgt]?i?)b?", value.lower())
     if size is None:
-        raise click.BadParameter(f"{value!r} is no size; one such as 8GB or 500MiB was expected.")
+        raise click.BadParameter(
+            f"{value!r} is not a size; a size such as 8GB or 500MiB was expected."
+        )
     ctx.with_resource(input_limit(int(float(size[1]) * UNITS[size[2]])))
 
 
 def max_input_option(command: Command) -> Command:
-    """`--max-input`, of all commands."""
+    """Add `--max-input`, which holds for all commands."""
     return click.option(
         "--max-input",
         default="4GB",
@@ -47,50 +49,52 @@ def max_input_option(command: Command) -> Command:
         metavar="SIZE",
         callback=_limit_input,
         expose_value=False,
-        help="Read no larger file; of a packed one, what it unpacks to.",
+        help="Refuse larger input files; a compressed file counts with its uncompressed size.",
     )(command)
 
 
 def output_option(what: str) -> Callable[[Command], Command]:
-    """`-o FILE`, required."""
+    """Add `-o FILE`, which is required."""
     return click.option("-o", "--output", type=PATH, required=True, help=f"Where to write {what}.")
 
 
 def json_option(command: Command) -> Command:
-    """`--json`."""
+    """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")(command)
 
 
 def quiet_option(what: str = "neither progress nor summary") -> Callable[[Command], Command]:
-    """`--quiet`."""
+    """Add `--quiet`. what: completes the sentence `Print ...`."""
     return click.option("--quiet", is_flag=True, help=f"Print {what}.")
 
 
 def summary_option(command: Command) -> Command:
-    """`--summary`."""
+    """Add `--summary`."""
     return click.option(
-        "--summary", type=PATH, help="Append Markdown, as to the file of GITHUB_STEP_SUMMARY."
+        "--summary",
+        type=PATH,
+        help="Append a summary in Markdown to this file, such as $GITHUB_STEP_SUMMARY.",
     )(command)
 
 
 def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """What share a text such as `2%` stands for."""
+    """Return the share of a percentage: 0.02 for `2%`."""
     if value is None:
         return None
     if re.fullmatch(r"\d{1,6}(\.\d+)?%", value) is None:
         raise click.BadParameter(
-            f"{value!r} is no percentage; one such as 2% or 0.5% was expected."
+            f"{value!r} is not a percentage; one such as 2% or 0.5% was expected."
         )
     return float(value[:-1]) / 100
 
 
 def max_regression_option(what: str) -> Callable[[Command], Command]:
-    """`--max-regression`."""
+    """Add `--max-regression`."""
     return click.option("--max-regression", callback=_share, metavar="PERCENT", help=what)
 
 
-def time_limit_option(what: str = "For the search.") -> Callable[[Command], Command]:
-    """`--time-limit`."""
+def time_limit_option(what: str = "Time limit of the search.") -> Callable[[Command], Command]:
+    """Add `--time-limit`."""
     return click.option(
         "--time-limit",
         type=click.FloatRange(min=0, min_open=True, max=10**7),
@@ -102,39 +106,39 @@ def time_limit_option(what: str = "For the search.") -> Callable[[Command], Comm
 
 
 def seed_option(command: Command) -> Command:
-    """`--seed`."""
+    """Add `--seed`."""
     return click.option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="Of all that is left to chance.",
+        help="Random seed.",
     )(command)
 
 
 def deterministic_option(command: Command) -> Command:
-    """`--deterministic`."""
+    """Add `--deterministic`."""
     return click.option(
         "--deterministic",
         is_flag=True,
-        help="The same answer twice: one thread, work counted instead of seconds.",
+        help="Give the same result in every run: use one thread, and limit work instead of time.",
     )(command)
 
 
 def num_nodes_option(command: Command) -> Command:
-    """`--num-nodes`."""
+    """Add `--num-nodes`."""
     return click.option(
         "-n",
         "--num-nodes",
         type=click.IntRange(min=1),
         default=200,
         show_default=True,
-        help="Size of the coarse graph.",
+        help="Number of nodes of the coarse graph.",
     )(command)
 
 
 def search_options(command: Command) -> Command:
-    """Options that every search takes."""
+    """Add the options of all searches."""
     options: list[Callable[[Command], Command]] = [
         time_limit_option(),
         click.option(
@@ -143,7 +147,7 @@ def search_options(command: Command) -> Command:
             choices=SOLVERS,
             default="cpsat",
             show_default=True,
-            help="{names}.",
+            help="Solver of the ILP: {names}.",
         ),
         num_nodes_option,
         click.option(
@@ -152,11 +156,13 @@ def search_options(command: Command) -> Command:
         click.option(
             "--balance",
             type=click.FloatRange(0, 1),
-            help="Share by which the outputs on two devices may differ in the ILP.",
+            help="Share by which the output bytes of two devices may differ in the ILP.",
         ),
         seed_option,
         click.option(
-            "--workers", type=click.IntRange(1, 256), help="Threads; all cores unless given."
+            "--workers",
+            type=click.IntRange(1, 256),
+            help="Number of threads.  [default: all cores]",
         ),
         deterministic_option,
         click.option(
@@ -165,7 +171,7 @@ def search_options(command: Command) -> Command:
         click.option(
             "--keep-devices",
             is_flag=True,
-            help="Leave ops where the program itself puts them, by tf.device.",
+            help="Keep ops on the devices that the program itself sets by tf.device.",
         ),
     ]
     for option in reversed(options):
@@ -174,27 +180,31 @@ def search_options(command: Command) -> Command:
 
 
 def live_options(*, steps: int) -> Callable[[Command], Command]:
-    """Of steps on devices that exist; `steps` is how many by default."""
+    """Add the options of steps on real devices; `steps` is the default number of steps."""
     options = [
         click.option(
             "--steps",
             type=click.IntRange(min=1),
             default=steps,
             show_default=True,
-            help="How many are measured.",
+            help="Number of measured steps.",
         ),
         click.option(
             "--warm-up",
             type=click.IntRange(min=0),
             default=5,
             show_default=True,
-            help="Steps before these.",
+            help="Number of steps before the measured ones.",
         ),
         click.option(
-            "--feeds", metavar="SOURCE", help="FILE.npz or script.py:function; else small data."
+            "--feeds",
+            metavar="SOURCE",
+            help="Data of the feeds: FILE.npz or script.py:function.  [default: small random data]",
         ),
         click.option(
-            "--open-ports", is_flag=True, help="Start workers that others can reach, too."
+            "--open-ports",
+            is_flag=True,
+            help="Start workers in the network of this host, where others can connect to them.",
         ),
     ]
 
@@ -207,9 +217,13 @@ def live_options(*, steps: int) -> Callable[[Command], Command]:
 
 
 def check_output(output: Path, *others: Path | None) -> None:
-    """Find out before the work, not after it, that its result has nowhere to go.
+    """Check before the work that its result can be written.
 
-    others: what else the command reads or writes.
+    others: the other files that the command reads or writes.
+
+    Raises:
+        BadInputError: the output is one of the other files, or its folder does not exist.
+        EnvironmentFailedError: the file system refuses to write there.
     """
     from pesto_cli.files.destination import destination
 
@@ -217,11 +231,11 @@ def check_output(output: Path, *others: Path | None) -> None:
     taken = [os.path.realpath(path) for path in others if path is not None]
     if os.path.realpath(output) in taken:
         raise BadInputError(
-            f"{output} is an input or another output too, and would be lost; choose another name."
+            f"{output} is also an input or another output, and would be lost; choose another name."
         )
     if place.is_stream:
         if place.is_joined_to(1):
-            _tell_on_stderr(output)
+            _redirect_prints_to_stderr(output)
         return
     try:
         tempfile.TemporaryFile(dir=place.path.parent).close()  # as files are written
@@ -231,25 +245,25 @@ def check_output(output: Path, *others: Path | None) -> None:
         ) from error
 
 
-def _tell_on_stderr(output: Path) -> None:
-    """Print on stderr what the command prints on stdout, where its output is written to.
+def _redirect_prints_to_stderr(output: Path) -> None:
+    """Print to stderr instead of stdout, because the output file is written to stdout.
 
     Raises:
-        BadInputError: JSON was asked for, which is for a program to read from stdout.
+        BadInputError: JSON was requested, which is printed to stdout.
     """
     context = click.get_current_context()
     if context.params.get("as_json") or context.params.get("form", "text") != "text":
         raise BadInputError(
-            f"{output} is standard output, which JSON is printed to; choose another path."
+            f"{output} is the standard output, and JSON is printed there too; choose another path."
         )
     context.with_resource(redirect_stdout(sys.stderr))
 
 
 def listed(option: str, text: str, expected: str) -> list[str]:
-    """The entries of `A,B,...`, each of which is there once.
+    """Return the entries of `A,B,...`.
 
     Raises:
-        BadInputError: one is empty or there twice.
+        BadInputError: an entry is empty or occurs twice.
     """
     names = [name.strip() for name in text.split(",")]
     if "" in names:
@@ -260,7 +274,7 @@ def listed(option: str, text: str, expected: str) -> list[str]:
 
 
 def echo(*lines: str, err: bool = False) -> None:
-    """Print lines, whose names from files are made printable here."""
+    """Print lines; unprintable characters, as in names from files, are escaped."""
     click.echo("\n".join(map(printable, lines)), err=err)
 
 
@@ -270,5 +284,5 @@ def echo_text(text: str, err: bool = False) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print to stdout."""
+    """Print a value to stdout as JSON."""
     click.echo(json.dumps(value, indent=2))

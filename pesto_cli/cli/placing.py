@@ -1,4 +1,4 @@
-"""`coarsen`, `solve`, `simulate` and `compare`: profiles in, placements out."""
+"""`coarsen`, `solve`, `simulate` and `compare`: commands that make or evaluate placements."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ from pesto_cli.errors import INTERRUPTED
 @json_option
 @quiet_option()
 def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:
-    """Coarsen PROFILE by height-based batch merging."""
+    """Merge the ops of PROFILE to a coarse graph by height-based batch merging."""
     from pesto_cli import api
 
     check_output(output, profile)
@@ -68,7 +68,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
             )
 
 
-@click.command(cls=SearchCommand, short_help="Find a device and a place in its order for every op.")
+@click.command(cls=SearchCommand, short_help="Find a device and an execution order for all ops.")
 @click.argument("profile", type=PATH)
 @output_option("the placement")
 @click.option(
@@ -77,11 +77,13 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
     choices=STRATEGIES,
     default="pesto",
     show_default=True,
-    help="{names}.",
+    help="Strategy: {names}.",
 )
 @search_options
 @click.option(
-    "--warm-start", type=PATH, help="A placement to start from, also of an earlier graph."
+    "--warm-start",
+    type=PATH,
+    help="A placement to start from, of this graph or of an earlier version.",
 )
 @summary_option
 @json_option
@@ -96,7 +98,7 @@ def solve(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Find a device and a place in its execution order for every op of PROFILE."""
+    """Find a device for every op of PROFILE, and the execution order of every device."""
     from pesto_cli import api
     from pesto_cli.data.result import SolveStatus
     from pesto_cli.files.job_summary import append_summary
@@ -137,18 +139,22 @@ def solve(
         sys.exit(INTERRUPTED)
 
 
-@click.command(short_help="Replay a placement of PROFILE, and check it.")
+@click.command(short_help="Simulate a placement of PROFILE, and check it.")
 @click.argument("profile", type=PATH)
-@click.option("--placement", type=PATH, required=True, help="What to replay.")
+@click.option("--placement", type=PATH, required=True, help="The placement to simulate.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace, for Perfetto.")
 @click.option(
     "--random-orders",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Also leave the order to chance, N times.",
+    help="Also simulate N random execution orders on the same devices.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of these orders."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Random seed of these orders.",
 )
 @json_option
 @quiet_option()
@@ -161,13 +167,16 @@ def simulate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Replay a placement of PROFILE and check it against every rule of the execution model."""
+    """Simulate a placement of PROFILE, and check it against all rules of the execution model.
+
+    Every device runs its ops strictly in the order of the placement.
+    """
     from pesto_cli import api
     from pesto_cli.evaluation.memory import held_over_time
     from pesto_cli.files import atomic_write
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.memory import memory_text
-    from pesto_cli.report.random_orders import chance, chance_table
+    from pesto_cli.report.random_orders import random_order_figures, random_orders_table
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace
@@ -181,9 +190,9 @@ def simulate(
     tables = [comparison(placement.name, priced.problem, [result])]
     if random_orders is not None:
         random_us = api.random_orders_us(priced, placed, random_orders, seed)
-        found = chance(result.makespan_us, random_us)
+        found = random_order_figures(result.makespan_us, random_us)
         record["random_orders"] = {"seed": seed, "makespan_us": random_us.tolist(), **asdict(found)}
-        tables.append(chance_table(result.makespan_us, found))
+        tables.append(random_orders_table(result.makespan_us, found))
     if trace is not None:
         held = held_over_time(priced.problem, result.schedule)
         value = chrome_trace(priced.problem, result.schedule, held)
@@ -196,7 +205,7 @@ def simulate(
             echo_text(memory_text(result.memory_peaks), err=True)
 
 
-@click.command(cls=SearchCommand, short_help="Solve PROFILE by every strategy, side by side.")
+@click.command(cls=SearchCommand, short_help="Compare strategies on PROFILE.")
 @click.argument("profile", type=PATH)
 @click.option(
     "--strategies",
@@ -205,13 +214,13 @@ def simulate(
     default="all",
     show_default=True,
     metavar="A,B,...",
-    help="Some of {names}.",
+    help="all, or some of {names}.",
 )
 @search_options
 @json_option
 @quiet_option("no progress, only the table")
 def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Solve PROFILE by every strategy, side by side, with lower bound and gap."""
+    """Solve PROFILE by several strategies; print one row each, with lower bound and gap."""
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json

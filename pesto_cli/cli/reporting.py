@@ -1,4 +1,4 @@
-"""`report`: placements as a page."""
+"""`report`: show placements on an HTML page."""
 
 import gc
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import PATH, check_output, echo, echo_json, json_option, quiet_option
 from pesto_cli.errors import BadInputError
 
-# A report makes millions of small objects that stay until the end. Looking for garbage among them
-# after every 700 new ones, as Python does, takes a quarter of its time.
+# A report makes millions of small objects that stay until the end. Python collects garbage after
+# every 700 new objects, which would take a quarter of the report's time.
 NEW_OBJECTS_PER_COLLECTION = 100_000
 
 
@@ -26,8 +26,8 @@ def report(
 ) -> None:
     """Show placements of PROFILE in one page of HTML that works offline.
 
-    It has what runs when, the critical chain, memory over time, how busy devices and links are, and
-    the coarse graph; several placements are compared.
+    The page has a timeline, the critical path of the schedule, memory over time, the utilisation of
+    devices and links, and the coarse graph. It compares several placements.
     """
     from pesto_cli import api
     from pesto_cli.files import atomic_write
@@ -47,13 +47,13 @@ def report(
 
 
 def _names(placements: Sequence[Path]) -> list[str]:
-    """What to call them: file names where these differ, else paths.
+    """Return the names of placements on the page: file names if they differ, else paths.
 
     Raises:
-        BadInputError: one is given twice.
+        BadInputError: a placement is given twice.
     """
     if len(set(placements)) < len(placements):
         twice = next(path for path in placements if placements.count(path) > 1)
-        raise BadInputError(f"{twice} is given twice; give every placement once.")
+        raise BadInputError(f"{twice} is given twice; give each placement once.")
     names = [path.name.removesuffix(".json").removesuffix(".placement") for path in placements]
     return names if len(set(names)) == len(names) else [str(path) for path in placements]

@@ -1,4 +1,4 @@
-"""`run` and `worker`: real steps on devices that exist."""
+"""`run` and `worker`: run steps on real devices."""
 
 import os
 from collections.abc import Sequence
@@ -33,18 +33,22 @@ SHOWN_DEPARTURES = 50
 @click.option(
     "-m", "--machine", required=True, help="local-workers:N, local-gpus or a cluster file (TOML)."
 )
-@click.option("--placement", type=PATH, help="Run GRAPH under it.")
+@click.option("--placement", type=PATH, help="Apply this placement to GRAPH.")
 @click.option(
     "--compare",
     cls=ChoiceOption,
     choices=STRATEGIES,
     metavar="A,B,...",
-    help="Strategies and placements, run by turns.",
+    help="Strategies and placement files, whose steps are run alternately.",
 )
-@click.option("--profile", type=PATH, help="Of GRAPH on this machine: to predict and to solve.")
+@click.option(
+    "--profile",
+    type=PATH,
+    help="A profile of GRAPH on this machine, to solve and to predict step times.",
+)
 @live_options(steps=50)
-@click.option("--verify", is_flag=True, help="Fail if TensorFlow departed from the placement.")
-@time_limit_option("For each strategy to solve.")
+@click.option("--verify", is_flag=True, help="Fail if TensorFlow deviates from the placement.")
+@time_limit_option("Time limit of each strategy's search.")
 @seed_option
 @json_option
 @quiet_option()
@@ -67,8 +71,9 @@ def run(
 ) -> None:
     """Run steps of GRAPH on real devices, and compare their time with the prediction.
 
-    GRAPH is as exported, with --placement or --compare, or one placed by `pesto apply`; or a script
-    in the style of TensorFlow 1, which is run with ARGS, and its training step placed.
+    GRAPH is an exported graph with --placement or --compare, or a graph placed by `pesto apply`. It
+    can also be a script in the style of TensorFlow 1: the script runs with ARGS, and the placement
+    is applied to its training step.
     """
     from pesto_cli import api
     from pesto_cli.report.runs import RunRow, runs_json
@@ -116,20 +121,20 @@ def _ran(
     quiet: bool,
     **measured: Any,
 ) -> Any:
-    """What a script took under its placement, or steps of a graph under each of several."""
+    """Run a script under its placement, or steps of a graph under each placement."""
     from pesto_cli import api
     from pesto_cli.runtime.scripts import run_script_on
 
     if meta is None:
         with activity(f"running {graph}", quiet):
             return [cluster.call(run_script_on, graph, arguments, placed[0])]
-    times = "" if len(placed) == 1 else f" of each of {len(placed)} placements, by turns"
+    times = "" if len(placed) == 1 else f" of each of {len(placed)} placements, alternately"
     with activity(f"running {measured['steps']} steps of {graph.name}{times}", quiet):
         return api.run_steps(meta, cluster, placed, **measured)
 
 
 def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tuple[Any, bool]:
-    """The graph, and whether nothing plans a device of it."""
+    """Return the graph, and whether neither the graph nor a placement sets any device."""
     from pesto_cli import api
     from pesto_cli.runtime.comparison import devices_in_graph
 
@@ -139,21 +144,21 @@ def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tu
         is_unplaced = not has_plans and not devices_in_graph(meta)
     if verify and is_unplaced:
         raise BadInputError(
-            f"--verify: {graph} plans no device; a placed graph, or --placement, was expected."
+            f"--verify: {graph} sets no device; a placed graph, or --placement, was expected."
         )
     return meta, is_unplaced
 
 
 def _show(rows: Sequence[Any], what: str, unplaced: Path | None) -> None:
-    """The table of runs, and what is to be known of them. unplaced: a graph that is not placed."""
+    """Print the table of runs, and remarks on them. unplaced: a graph without a placement."""
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.runs import busy_note, runs_table
 
     print_layouts([runs_table(f"{what}, {rows[0].times.us.size} steps", rows)])
     if unplaced is not None:
         echo(
-            f"{unplaced} is not placed: TensorFlow put every op where it liked, and ran them in "
-            "any order, several at once. --placement or --compare runs it under a plan.",
+            f"{unplaced} is not placed: TensorFlow chose the device of every op, and ran ops in "
+            "any order, several at once. Use --placement or --compare to run it with a placement.",
             err=True,
         )
     if note := busy_note(rows):
@@ -161,10 +166,12 @@ def _show(rows: Sequence[Any], what: str, unplaced: Path | None) -> None:
 
 
 def _names(compare: str | None, placement: Path | None, profile: Path | None) -> list[str]:
-    """Strategies and placement files to run, in the order of the table; none for the graph alone.
+    """Return the strategies and placement files to run, in the order of the table.
+
+    The list is empty if the graph runs as it is.
 
     Raises:
-        BadInputError: one is neither, or a strategy has no op times to go by.
+        BadInputError: a name is neither of both, or a strategy is given without a profile.
     """
     from pesto_cli import api
 
@@ -172,7 +179,7 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
         return [] if placement is None else [str(placement)]
     if placement is not None:
         raise BadInputError(
-            f"--placement does not go with --compare, which takes placements too: --compare "
+            f"--placement does not go with --compare; add the placement to --compare: --compare "
             f"{compare},{placement}."
         )
     strategies = ", ".join(api.STRATEGIES)
@@ -185,8 +192,8 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
             )
         if name in api.STRATEGIES and profile is None:
             raise BadInputError(
-                f"--compare {name}: a strategy needs op times to solve; a profile of the graph on "
-                "this machine was expected: --profile PROFILE."
+                f"--compare {name}: a strategy needs op times; a profile of the graph on this "
+                "machine was expected: --profile PROFILE."
             )
     return names
 
@@ -199,33 +206,38 @@ def _check_script(
     profile: Path | None,
     feeds: str | None,
 ) -> None:
-    """Refuse what does not go with a script, and with a graph what only a script takes."""
+    """Refuse options that a script does not take, and arguments for a graph."""
     if script.suffix != ".py":
         if arguments:
             given = " ".join(arguments)
-            raise BadInputError(f"arguments ({given}) are for a script; {script} is none.")
+            raise BadInputError(
+                f"arguments ({given}) are for a script, but {script} is not a script (.py); leave "
+                "them out."
+            )
         return
     if not script.is_file():
-        raise BadInputError(f"{script}: no such script. Check the path.")
+        raise BadInputError(f"{script} does not exist; check the path.")
     if placement is None:
-        raise BadInputError("a script was given without --placement; the placement was expected.")
+        raise BadInputError(f"{script} is a script, which needs --placement PLACEMENT; add it.")
     others = {"--compare": compare, "--profile": profile, "--feeds": feeds}
     for option, value in others.items():
         if value is not None:
             raise BadInputError(
-                f"{option} does not go with a script, which has its own steps and data; take its "
-                "graph (pesto export --capture) and run that."
+                f"{option} does not go with a script, which has its own steps and data; export its "
+                "graph (pesto export --capture) and run the graph."
             )
 
 
 @click.command()
 @click.argument("cluster", type=PATH)
-@click.option("--task", type=click.IntRange(min=0), required=True, help="Its number in the job.")
-@click.option("--job", default="worker", show_default=True, help="Of which TASK is one.")
+@click.option(
+    "--task", type=click.IntRange(min=0), required=True, help="The task's number in its job."
+)
+@click.option("--job", default="worker", show_default=True, help="The task's job.")
 def worker(cluster: Path, task: int, job: str) -> None:
-    """Be a task of a CLUSTER file (TOML) on this host, until Ctrl-C.
+    """Run a task of a CLUSTER file (TOML) on this host, until Ctrl-C.
 
-    Whoever can reach its port can run programs as this user.
+    Anyone who can connect to its port can run programs as this user.
     """
     from pesto_cli.cluster import serve
 
@@ -233,7 +245,7 @@ def worker(cluster: Path, task: int, job: str) -> None:
 
 
 def _solved(strategy: str, priced: Any, limits: Any, quiet: bool) -> Any:
-    """The placement that a strategy finds."""
+    """Return the placement that a strategy finds."""
     from pesto_cli import api
 
     with searching(strategy, api.Context(limits=limits), quiet) as context:
@@ -241,13 +253,14 @@ def _solved(strategy: str, priced: Any, limits: Any, quiet: bool) -> Any:
 
 
 def _check(name: str, verification: Any, quiet: bool) -> None:
-    """Fail if a step did not run as planned, with all that was otherwise."""
+    """Fail if a step did not run as planned; the error lists the deviations."""
     departures = verification.departures
     if departures:
         error = NotAsPlannedError(
-            f"{name}: {len(departures)} departures from the plan, where {verification.num_nodes} "
-            f"nodes on their devices and {verification.num_ops} ops in their order were expected: "
-            "TensorFlow overrode it; place the graph as exported by this pesto."
+            f"{name}: {len(departures)} deviations from the placement, where "
+            f"{verification.num_nodes} nodes on their devices and {verification.num_ops} ops in "
+            "their order were expected: TensorFlow overrode the placement; export the graph with "
+            "this version of pesto, and place it again."
         )
         lines = [f"{row.name}: planned {row.planned}, ran {row.found}" for row in departures]
         if len(lines) > SHOWN_DEPARTURES:

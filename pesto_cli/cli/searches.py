@@ -1,4 +1,4 @@
-"""What the commands that search have in common: their options made values, and Ctrl-C."""
+"""Shared parts of the commands that search: values of their options, and Ctrl-C."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.errors import BadInputError, about
 
-# Options that are parameters of a strategy, and what these are called.
+# Options that set parameters of strategies, and the names of these parameters.
 PARAMETERS = {
     "solver": "solver",
     "num_nodes": "num_nodes",
@@ -28,7 +28,11 @@ PARAMETERS = {
 
 
 def parameters_from(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of parameters that options give; one that none of the strategies has is refused."""
+    """Return the parameters of these strategies with the values of the options.
+
+    Raises:
+        BadInputError: an option was given for a parameter that none of the strategies has.
+    """
     from pesto_cli import api
     from pesto_cli.strategies.context import parameters
 
@@ -39,28 +43,28 @@ def parameters_from(names: Sequence[str], options: Mapping[str, Any]) -> dict[st
     for option, name in PARAMETERS.items():
         if name not in own and _is_given(option):
             raise BadInputError(
-                f"--{option.replace('_', '-')} is no option of {' or '.join(map(repr, names))}; "
-                f"it is one of {_those_with(name)}: "
-                "leave it out, or choose one of these."
+                f"--{option.replace('_', '-')} is not an option of "
+                f"{' or '.join(map(repr, names))}, but of {_those_with(name)}: leave it out, or "
+                "choose one of these strategies."
             )
     return {name: value for name, value in values.items() if name in own}
 
 
 def check_takes_start(strategy: str) -> None:
-    """Refuse a warm start for a strategy that is no search."""
+    """Refuse a warm start for a strategy that does not search."""
     from pesto_cli import api
     from pesto_cli.strategies.context import is_search
 
     searches = [name for name, each in api.STRATEGIES.usable().items() if is_search(each)]
     if strategy not in searches:
         raise BadInputError(
-            f"strategy {strategy!r} takes no warm start; {', '.join(searches)} would: leave it "
+            f"strategy {strategy!r} takes no warm start, but {', '.join(searches)} can: leave it "
             "out, or choose another strategy."
         )
 
 
 def made_by(strategy: str, values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a placement depends on beside the profile, for the record."""
+    """Return the settings that a placement depends on, for its provenance."""
     from pesto_cli import api
     from pesto_cli.strategies.context import is_search, parameters, with_parameters
 
@@ -87,9 +91,9 @@ def _those_with(parameter: str) -> str:
 
 
 def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
-    """The profile, with the constraints that the options ask for, which go into what was read.
+    """Return the profile with the constraints of the options, and record these in `read`.
 
-    Word on stderr of what binds much of the step to one device.
+    Prints a note on stderr if colocation groups bind much of the step to one device.
     """
     from pesto_cli import api
     from pesto_cli.data.binding import binding_note
@@ -112,7 +116,10 @@ def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], qu
 
 
 def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
-    """A placement to start from, and word on stderr of how it fits; its hash goes into `read`."""
+    """Return a placement file mapped to this graph, to start from, and record its hash in `read`.
+
+    Prints on stderr how many ops it covers.
+    """
     from pesto_cli import api
     from pesto_cli.report.search_summary import mapping_text, mapping_warnings
 
@@ -127,7 +134,7 @@ def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
 
 
 def _compiled_before() -> Iterator[str]:
-    """What is compiled before a search begins, in words."""
+    """Yield a message for each group of kernels that is compiled before the search begins."""
     from pesto_cli import kernels
     from pesto_cli.refine.moves import MOVES
 
@@ -138,14 +145,14 @@ def _compiled_before() -> Iterator[str]:
 
 
 def context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
-    """The limits that the command's options ask for; kernels are compiled before they begin."""
+    """Return a context with the limits of the options; compile kernels before time is counted."""
     from pesto_cli import api, ilp
 
     ilp.SOLVERS.find(options["solver"])
     if math.isnan(options["time_limit"]):
         raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     for text in () if quiet else _compiled_before():
-        with suppress(OSError):  # nobody reads it: no reason to stop
+        with suppress(OSError):  # stderr is closed: no reason to stop
             echo(text, err=True)
     api.warm_up()
     limits = api.Limits(
@@ -160,15 +167,18 @@ def context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
 
 @contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks the search to stop with the best so far; a second one ends it."""
+    """Yield an event that the first Ctrl-C sets, to end the search with the best schedule so far.
+
+    A second Ctrl-C raises KeyboardInterrupt.
+    """
     stop = threading.Event()
 
-    def ask(signum: int, frame: Any) -> None:
+    def request_stop(signum: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
         yield stop
     finally:

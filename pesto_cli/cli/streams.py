@@ -1,14 +1,14 @@
-"""Standard streams that whoever started the process has closed, as `2>&-` does."""
+"""Standard streams that were closed before the process started, as by `2>&-`."""
 
 import os
 import sys
 
 
 def open_standard_streams() -> None:
-    """Open those that are closed, to nowhere.
+    """Open closed standard streams to the null device.
 
-    A file that is opened later would get the free number of a descriptor, and what libraries print
-    there would be written into it.
+    Otherwise a file that is opened later would get the free descriptor number, and prints of
+    libraries to this stream would be written into the file.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:

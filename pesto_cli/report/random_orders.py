@@ -1,4 +1,4 @@
-"""What a placement's order is worth, beside orders that are left to chance."""
+"""Step times of random execution orders, compared with the order of a placement."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from pesto_cli.report.times import TimeScale
 
 
 @dataclass(frozen=True)
-class Chance:
-    """Step times of the same devices in random orders.
+class RandomOrderFigures:
+    """Statistics of the step times of random orders on the same devices, in us.
 
-    order_is_worth: by which share the placement's own order is shorter than their median.
+    order_is_worth: the share by which the placement's own order is shorter than their median.
     """
 
     num_orders: int
@@ -24,10 +24,10 @@ class Chance:
     order_is_worth: float
 
 
-def chance(makespan_us: float, random_us: FloatArray) -> Chance:
-    """Compare a placement's makespan with `[count]` others, of its devices in random orders."""
+def random_order_figures(makespan_us: float, random_us: FloatArray) -> RandomOrderFigures:
+    """Compare a placement's makespan with those of random orders, `random_us[count]`."""
     median_us = float(np.median(random_us))
-    return Chance(
+    return RandomOrderFigures(
         num_orders=len(random_us),
         min_us=float(random_us.min()),
         median_us=median_us,
@@ -37,8 +37,8 @@ def chance(makespan_us: float, random_us: FloatArray) -> Chance:
     )
 
 
-def chance_table(makespan_us: float, found: Chance) -> Layouts:
-    """The placement's own order, then the distribution of the others."""
+def random_orders_table(makespan_us: float, found: RandomOrderFigures) -> Layouts:
+    """Return a table of the makespan in the placement's own order and in random orders."""
     orders = "1 random order" if found.num_orders == 1 else f"{found.num_orders} random orders"
     times_us = {
         "own order": makespan_us,
