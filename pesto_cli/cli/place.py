@@ -27,17 +27,18 @@ from pesto_cli.cli.searches import context_from, made_by, stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError, about
 
 FILES = ("graph.meta", "profile.json", "placement.json")
-# The placement is compared with these, which take no time to find.
+# The result is compared with these strategies, which take little time.
 BASELINES = ("single", "expert")
-STEPS = 50  # measured on devices that exist, as many again with a trace
+# Steps that are measured on devices that exist: as many with a trace as without.
+STEPS = 50
 
 
 @dataclass
 class Run:
-    """The files of one run, and what it has said and reused so far.
+    """The state of one call.
 
-    Args:
-        folder: where the files of the single steps are.
+    folder: contains the files of the single steps.
+    reused: names of the steps whose earlier results are still fresh.
     """
 
     folder: Path
@@ -49,7 +50,7 @@ class Run:
         return self.folder / name
 
     def tell(self, step: str, text: str, *, reused: bool = False) -> None:
-        """Print what a step gave, on stderr."""
+        """Print a summary of a step to stderr."""
         if reused:
             self.reused.append(step)
             text += " (still fresh, reused)"
@@ -59,9 +60,10 @@ class Run:
 
 @dataclass(frozen=True)
 class _Target:
-    """A machine by its name, and what is known of it before it is started.
+    """The machine that the user has named.
 
-    machine: None for devices that exist. fits: links by `pesto comm`, if they were given.
+    machine: None for devices that exist, which are known when they are started.
+    fits: links that `pesto comm` has measured, or None.
     """
 
     name: str
@@ -148,21 +150,21 @@ def place(
 
 
 def _check_paths(source: str, output: Path, *others: Path | None) -> None:
-    """Check every output before the work begins."""
+    """Check all outputs before the work begins."""
     from pesto_cli.files.destination import destination
 
     report, *inputs = others
     check_output(output, Path(source), *inputs)
     if destination(output).is_stream:
         raise BadInputError(
-            f"{output} is no file, and the files of the single steps have no place next to it; the "
-            "path of a file was expected: choose one, or run the single steps."
+            f"{output} is not a file, so the files of the single steps cannot be kept next to it; "
+            "the path of a file was expected: choose one, or run the single steps."
         )
     folder = output.with_suffix(".pesto")
     if folder == output or (folder.exists() and not folder.is_dir()):
         raise BadInputError(
-            f"{folder} is where the files of the single steps go, and is a file; a folder, or "
-            "nothing, was expected: choose another name for the output."
+            f"{folder} is a file; it was expected to be a folder for the files of the single "
+            "steps, or not to exist: choose another name for the output."
         )
     if report is not None:
         check_output(report, output, Path(source), *inputs)
@@ -188,7 +190,7 @@ def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str,
 
 
 def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
-    """The profile, from its file if that is still fresh."""
+    """Return the profile, from its file if that is still fresh."""
     from pesto_cli import api
 
     if target.machine is not None:
@@ -239,7 +241,7 @@ def _sizes(profile: Any) -> str:
 def _solved(
     run: Run, meta: Any, priced: Any, settings: dict[str, Any], record: Mapping[str, Any]
 ) -> Any:
-    """The result of the search, or of the earlier placement if that is still fresh."""
+    """Return the result of the search, or of the earlier placement if that is still fresh."""
     from pesto_cli import api
     from pesto_cli.data.result import SolveStatus
 
@@ -289,7 +291,7 @@ def _write_report(run: Run, priced: Any, path: Path) -> None:
 
 
 def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: Any) -> Any:
-    """What was written and found, as JSON."""
+    """Return the results and what was written, as JSON."""
     from pesto_cli.report.records import result_json
 
     return {
@@ -303,7 +305,7 @@ def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: An
 
 
 def _show(run: Run, output: Path, target: _Target, priced: Any, results: list[Any]) -> None:
-    """The table, and what to do next."""
+    """Print the table of results and the next commands."""
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.tables import comparison
 
@@ -331,15 +333,19 @@ def _show(run: Run, output: Path, target: _Target, priced: Any, results: list[An
 
 
 def _gain_text(results: Sequence[Any]) -> str:
-    """How much is gained over the better baseline, and what could be gained at most."""
+    """Return the predicted step time, compared with the better baseline and with the bound."""
     from pesto_cli.data.result import SolveStatus
     from pesto_cli.report.times import time_text
 
     *baselines, result = results
-    bound = f"no placement on this machine takes less than {time_text(result.lower_bound_us)}"
     fitting = [each for each in baselines if each.status is not SolveStatus.OUT_OF_MEMORY]
-    if not fitting:
-        return f"No baseline fits into memory; {bound}."
-    best = min(fitting, key=lambda each: each.makespan_us)
-    ratio = best.makespan_us / result.makespan_us if result.makespan_us else 1.0
-    return f"A step is predicted to be {ratio:.2f} times as fast as with {best.strategy}; {bound}."
+    best = min(fitting, key=lambda each: each.makespan_us, default=None)
+    if best is None:
+        ratio = "the baselines do not fit into memory"
+    else:
+        times = best.makespan_us / result.makespan_us if result.makespan_us else 1.0
+        ratio = f"{times:.2f} times as fast as {best.strategy}"
+    return (
+        f"Predicted step time: {time_text(result.makespan_us)}, {ratio}. "
+        f"No placement on this machine takes less than {time_text(result.lower_bound_us)}."
+    )
