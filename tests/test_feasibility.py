@@ -109,8 +109,8 @@ def test_a_colocation_group_that_is_larger_than_every_device_is_named() -> None:
 def test_variables_that_do_not_fit_together_are_counted() -> None:
     reason = unavoidable_shortfall(variables([900, 1100, 1200], [0, 1, 2], 1500))
     assert reason == (
-        "variables that may only be on GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used there; "
-        "the largest are those of op 'v2' (1,200 bytes)"
+        "variables that may only be on GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used "
+        "there; the largest are those of op 'v2' (1,200 bytes)"
     )
 
 
@@ -133,8 +133,8 @@ def test_an_op_counts_beside_the_variables_that_lie_where_it_runs() -> None:
     pinned = np.array([[0, 1, 0]] * 3, dtype=bool)
     reason = unavoidable_shortfall(problem.constrained(permitted=pinned))
     assert reason == (
-        "op 'a' needs 600 bytes for its inputs and outputs, in addition to 500 bytes of variables, and "
-        "GPU:0, the largest device that may run it, has 1,000 bytes to use"
+        "op 'a' needs 600 bytes for its inputs and outputs, in addition to 500 bytes of variables, "
+        "and GPU:0, the largest device that may run it, has 1,000 bytes to use"
     )
 
 
@@ -164,9 +164,9 @@ def test_solve_refuses_at_once_what_fits_nowhere(
     assert refused.code == 3
     assert refused.err.splitlines()[-1] == (
         "Error: no placement can fit into memory: op 'product' needs 1,500 bytes for its inputs "
-        "and outputs, in addition to 0 bytes of variables, and GPU:0, the largest device that may run it, "
-        "has 1,000 bytes to use; reduce the batch size, use devices with more memory, or relax the "
-        "headroom."
+        "and outputs, in addition to 0 bytes of variables, and GPU:0, the largest device that may "
+        "run it, has 1,000 bytes to use; reduce the batch size, use devices with more memory, or "
+        "relax the headroom."
     )
     assert not output.exists()
 
