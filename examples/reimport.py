@@ -3,11 +3,11 @@
 import sys
 from collections import Counter
 
-from pesto_cli.graphdef.tensorflow import tensorflow  # imports it quietly
+from pesto_cli.graphdef.tensorflow import tensorflow  # imports it without log messages
 
 
 def main(path: str) -> None:
-    """Import the graph, and let TensorFlow check every shape, device and control dependency."""
+    """Import the graph; TensorFlow checks every shape, device and control dependency."""
     tf = tensorflow()
     with tf.Graph().as_default() as graph:
         tf.compat.v1.train.import_meta_graph(path)

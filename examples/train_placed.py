@@ -1,7 +1,7 @@
 """Place a scaled-down RNNLM over two devices and train it: python train_placed.py FOLDER.
 
-The two GPUs of the plan are two logical CPU devices here, so that it runs on any machine. Every op
-must run where it was placed, and the losses must equal those of the unplaced graph bit for bit.
+The two GPUs of the placement are mapped to two logical CPU devices, so it runs on any machine.
+Every op must run on its device, and the losses must equal those of the unplaced graph exactly.
 """
 
 import sys
@@ -12,7 +12,7 @@ import numpy as np
 from pesto_cli import api as pesto
 from pesto_cli.apply import session_config
 from pesto_cli.graphdef.fetches import feed_names, init_names
-from pesto_cli.graphdef.tensorflow import tensorflow  # imports it quietly
+from pesto_cli.graphdef.tensorflow import tensorflow  # imports it without log messages
 
 tf = tensorflow()
 tf1 = tf.compat.v1
@@ -21,7 +21,7 @@ STEPS = 5
 
 
 def train(path: Path) -> tuple[list[float], dict[str, str]]:
-    """Five steps on the same random words; the losses, and the device that each op ran on."""
+    """Run five steps on the same random words; return the losses, and the device of each op."""
     config = session_config()
     config.device_count["CPU"] = 2
     options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
@@ -44,10 +44,10 @@ def train(path: Path) -> tuple[list[float], dict[str, str]]:
 
 
 def main(folder: Path) -> None:
-    """Export, profile, place over both devices, apply, train with and without the placement."""
+    """Export, profile, place on both devices, apply; train with and without the placement."""
     graph = pesto.export("zoo:RNNLM-tiny")
     profile = pesto.profile(graph, pesto.read_machine("v100x2-nvlink"))
-    # Dealing ops out crosses devices everywhere: the hardest placement to run right.
+    # Round-robin results in the most transfers, and so in the strictest test.
     placement = pesto.placement(profile, pesto.solve(profile, "round-robin"))
     placed = pesto.apply(graph, placement, devices=AT_HAND)
     pesto.write_meta_graph(folder / "tiny.meta", graph)

@@ -1,8 +1,8 @@
-"""A training script in the style of TensorFlow 1, which knows nothing of pesto.
+"""A training script in the style of TensorFlow 1, which does not use pesto.
 
     python examples/train_v1.py --steps 5
 
-Two towers look at the two halves of a picture and guess between them what it shows.
+A model with two towers, one for each half of a picture, classifies pictures.
 """
 
 import argparse
@@ -15,13 +15,13 @@ CLASSES, PIXELS, UNITS, LAYERS = 5, 64, 128, 3
 
 
 def weights(*shape: int) -> tf.Variable:
-    """A matrix of the scope that is open."""
+    """Return the variable `weights` of the current scope."""
     initial = tf1.random_normal_initializer(stddev=0.1, seed=1)
     return tf1.get_variable("weights", shape, initializer=initial)
 
 
 def tower(name: str, values: tf.Tensor) -> tf.Tensor:
-    """Layers one after the other, `[batch, UNITS]`."""
+    """Return the output of a stack of dense layers, `[batch, UNITS]`."""
     for layer in range(LAYERS):
         with tf1.variable_scope(f"{name}/layer_{layer}"):
             values = tf.nn.relu(tf.matmul(values, weights(values.shape[1], UNITS)))
@@ -29,7 +29,7 @@ def tower(name: str, values: tf.Tensor) -> tf.Tensor:
 
 
 def build() -> tuple[tf.Operation, tf.Tensor, tf.Tensor]:
-    """The train op, the loss and the accuracy."""
+    """Return the train op, the loss and the accuracy."""
     pictures = tf1.placeholder(tf.float32, [None, 2 * PIXELS], name="pictures")
     labels = tf1.placeholder(tf.int32, [None], name="labels")
     left, right = tf.split(pictures, 2, axis=1)
@@ -46,7 +46,7 @@ def build() -> tuple[tf.Operation, tf.Tensor, tf.Tensor]:
 
 
 def batch(random: np.random.Generator, size: int) -> dict[str, np.ndarray]:
-    """Noise, brighter where the label says."""
+    """Return random pictures, each with one brighter pixel that depends on its label."""
     labels = random.integers(0, CLASSES, size)
     pictures = random.normal(size=(size, 2 * PIXELS))
     pictures[np.arange(size), labels * 20] += 4
@@ -54,7 +54,7 @@ def batch(random: np.random.Generator, size: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Train, and look at the accuracy on other pictures every now and then."""
+    """Train, and print the accuracy on other pictures after every five steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32)

@@ -2,7 +2,7 @@
 
     pesto export examples/two_towers.py:build -o towers.meta
 
-Words are looked up, go through two towers side by side, and the next word is guessed.
+A model with two parallel towers predicts the next word from the previous ones.
 """
 
 import tensorflow as tf
@@ -12,12 +12,12 @@ BATCH, STEPS, WORDS, UNITS, LAYERS = 64, 8, 10_000, 512, 4
 
 
 def weights(*shape: int) -> tf.Variable:
-    """A matrix of the scope that is open."""
+    """Return the variable `weights` of the current scope."""
     return tf1.get_variable("weights", shape, use_resource=True)
 
 
 def tower(name: str, values: tf.Tensor) -> tf.Tensor:
-    """Layers one after the other, `[BATCH, UNITS]`."""
+    """Return the output of a stack of dense layers, `[BATCH, UNITS]`."""
     for layer in range(LAYERS):
         with tf1.variable_scope(f"{name}/layer_{layer}"):
             values = tf.nn.relu(tf.matmul(values, weights(values.shape[1], UNITS)))
@@ -25,7 +25,7 @@ def tower(name: str, values: tf.Tensor) -> tf.Tensor:
 
 
 def build() -> dict[str, tf.Tensor]:
-    """The train op, and the loss to be fetched with it."""
+    """Return the train op, and the loss as a second fetch."""
     words = tf1.placeholder(tf.int32, [BATCH, STEPS], name="words")
     target = tf1.placeholder(tf.int32, [BATCH], name="target")
     with tf1.variable_scope("embedding"):

@@ -107,8 +107,10 @@ def spans(placed: PlacedFunction) -> dict[str, tuple[int, int]]:
 def early(meta: Any, chosen: PlacementFile, placed: PlacedFunction) -> dict[str, Any]:
     """How many ops of the order ran, and which before one of lower rank on their device ended."""
     step, ran = read_step(meta), spans(placed)
-    line = ordered_ops(meta, step)
-    branch_of = {step.graph.names[op]: int(line.branch[op]) for op in np.flatnonzero(line.waits)}
+    ordered = ordered_ops(meta, step)
+    branch_of = {
+        step.graph.names[op]: int(ordered.branch[op]) for op in np.flatnonzero(ordered.waits)
+    }
     ended: dict[tuple[int, int], int] = defaultdict(int)
     seen, too_early = 0, []
     for _, device, name in sorted(zip(chosen.rank, chosen.device, chosen.names, strict=True)):

@@ -270,7 +270,7 @@ def test_a_placement_of_another_graph_is_refused_and_nothing_is_written(
     message = capsys.readouterr().err
     assert "placement of another graph" in message
     assert "hash 000000000000," in message
-    assert f"one has {read_step(meta).graph_hash[:12]};" in message
+    assert f"this graph has {read_step(meta).graph_hash[:12]};" in message
     assert not output.exists()
 
 

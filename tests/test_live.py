@@ -212,7 +212,7 @@ def test_a_session_gets_the_settings_that_keep_a_placed_graph(
     assert caplog.messages == []
     assert "graph_options.rewrite_options.disable_meta_optimizer" in plain[1].adjusted
     soft = run_script(path, ["soft"], chosen).sessions
-    assert "asks for allow_soft_placement = True" in caplog.text
+    assert "requests allow_soft_placement = True" in caplog.text
     assert "allow_soft_placement" in soft[1].adjusted
     assert [report.target for report in soft] == ["", ""]
 

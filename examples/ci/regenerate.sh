@@ -3,18 +3,18 @@
 #
 #     regenerate.sh SOURCE PLACEMENT
 #
-# SOURCE is what `pesto export` takes. While PLACEMENT is fresh, nothing is solved or written. When
-# the model, or what its ops cost, has changed, a new one is solved that starts from the old one: the
-# same bytes for the same inputs. It replaces the old one, unless the step is slower than the old one
-# promised by more than is accepted: then the script ends with exit code 1. In the environment:
-#
+# SOURCE is that of `pesto export`. While PLACEMENT is fresh, nothing is solved or written. If the
+# model or the times of its ops have changed, a new placement is solved, with the old one as warm
+# start: the same inputs result in the same bytes. It replaces the old placement, unless the step is
+# slower than the old prediction by more than MAX_REGRESSION: then the script ends with exit code 1.
+# Environment variables, with their defaults:
 #     MACHINE          a preset or a machine file                          [v100x2-nvlink]
-#     TIME_LIMIT       of the search, in units of work, about a second each          [60]
+#     TIME_LIMIT       limit of the search, in units of work of about a second each  [60]
 #     MAX_REGRESSION   how much slower a step may get                                [2%]
-#     ACCEPT_BY        what accepts a slower step, for the comment  [a larger MAX_REGRESSION]
-#     SUMMARY          a file that gets Markdown appended           [$GITHUB_STEP_SUMMARY]
-#     COMMENT          a file for what has happened, as Markdown; there is none if
-#                      nothing has                                                  [none]
+#     ACCEPT_BY        how to accept a slower step, for the comment [a larger MAX_REGRESSION]
+#     SUMMARY          a file to which Markdown is appended         [$GITHUB_STEP_SUMMARY]
+#     COMMENT          a file for the result as Markdown; it is not written if nothing
+#                      has changed                                                 [none]
 set -euo pipefail
 
 source=${1:?usage: regenerate.sh SOURCE PLACEMENT}
@@ -22,13 +22,13 @@ name=${2:?usage: regenerate.sh SOURCE PLACEMENT}
 max_regression=${MAX_REGRESSION:-2%}
 search=(--deterministic --time-limit "${TIME_LIMIT:-60}")
 
-# A usable path, absolute and without links; exit code 5 is pesto's for what the system refuses.
+# Prints a writable path, absolute and without links. Exit code 5 is pesto's for system errors.
 usable() {
     mkdir -p "$(dirname "$1")"
     local path
     path=$(readlink -f "$1")
     if [[ $path != /dev/null && (-d $path || ! -w $(dirname "$path")) ]]; then
-        echo "Error: $1 cannot be written; a file in a folder that can be was expected." >&2
+        echo "Error: $1 cannot be written; a file in a writable folder was expected." >&2
         exit 5
     fi
     echo "$path"
@@ -44,7 +44,7 @@ if [[ $comment != /dev/null ]]; then rm -f "$comment"; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Ends with a code, and tells in a headline and a file of Markdown what has happened.
+# Ends with exit code $1, and reports the headline $2 and the Markdown in file $3.
 finish() {
     { printf '### %s: %s\n\n' "$name" "$2"; cat "$3"; } > "$work/comment.md"
     cat "$work/comment.md" > "$comment"
@@ -53,7 +53,7 @@ finish() {
     exit "$1"
 }
 
-# Runs a command whose exit code may be as large as this; a larger one is what has happened.
+# Runs a command and accepts exit codes up to $1; a larger one ends the script with a report.
 run() {
     local most=$1
     shift

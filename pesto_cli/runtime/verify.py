@@ -75,14 +75,14 @@ class _Order:
     def __init__(
         self, meta: Any, step: StepGraph, placement: PlacementFile, ran: Sequence[Span]
     ) -> None:
-        line = ordered_ops(meta, step)
+        ordered = ordered_ops(meta, step)
         types = {node.name: node.type for node in step.wiring.nodes}
         span_of = {span.node: span for span in ran}
         rank_of = dict(
             zip(placement.names, zip(placement.device, placement.rank, strict=True), strict=True)
         )
         self._rows = []
-        for op in np.flatnonzero(line.waits).tolist():
+        for op in np.flatnonzero(ordered.waits).tolist():
             spans = [span_of[node] for node in step.nodes[op] if node in span_of]
             if spans:
                 # A loop has ended with the last of its Exits; more of it may still be running.
@@ -90,7 +90,7 @@ class _Order:
                 start_us = min(span.start_us for span in spans)
                 end_us = max(span.end_us for span in exits)
                 name = step.graph.names[op]
-                awaited, branch = bool(line.awaited[op]), int(line.branch[op])
+                awaited, branch = bool(ordered.awaited[op]), int(ordered.branch[op])
                 self._rows.append((*rank_of[name], name, awaited, branch, start_us, end_us))
         self._rows.sort()
 

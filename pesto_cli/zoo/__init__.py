@@ -1,8 +1,9 @@
-"""The models of the papers, as builders of v1 training graphs.
+"""Builders of the papers' models as v1 training graphs.
 
 A builder adds a complete training step (forward pass, loss, gradients, optimiser) to the default
-graph and returns `{"train_op": operation, "loss": scalar tensor}`. Nothing is run, so that a model
-of any size can be built on any machine. To add a kind of model: one builder and one line here.
+graph and returns `{"train_op": operation, "loss": scalar tensor}`. It runs nothing, so a model of
+any size can be built on any machine. To add a model family, write a builder and add an entry to
+FAMILIES.
 """
 
 import re
@@ -19,10 +20,11 @@ from pesto_cli.zoo.transformer import transformer
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one builder, named after their sizes: `Transformer-6-16-2048`.
+    """The models of one builder, named after their sizes: `Transformer-6-16-2048`.
 
-    sizes: the builder's parameters in the order of the name, as Pesto, section 5.2, gives them.
-    tiny: the arguments of the model for tests.
+    sizes: the builder's parameters in the order in which they occur in the name, which is that of
+        Pesto, section 5.2.
+    tiny: the builder's arguments for the tiny model, which is for tests.
     """
 
     builder: Callable[..., dict[str, Any]]
@@ -30,7 +32,7 @@ class Family:
     tiny: Mapping[str, int]
 
     def pattern(self, name: str) -> str:
-        """How models are named: `RNNLM-LAYERS-HIDDEN`."""
+        """Return the pattern of the names of models: `RNNLM-LAYERS-HIDDEN`."""
         return "-".join([name, *map(str.upper, self.sizes)])
 
 
@@ -93,16 +95,16 @@ PAPER_MODELS = (
     "NASNet-6-148",
     "NASNet-6-168",
 )
-"""The variants of Pesto, section 5.2."""
+"""The models of Pesto, section 5.2."""
 
 MODELS = (*PAPER_MODELS, *(f"{name}-tiny" for name in FAMILIES))
 
 
 def build(name: str) -> dict[str, Any]:
-    """Add model `name` (any case) to the default graph; return its train op and loss.
+    """Add the model `name` (upper or lower case) to the default graph; return train op and loss.
 
-    `name` is one of `MODELS`, or a family and any other sizes: `Transformer-153-8-512`. Raises
-    BadInputError when the zoo has no such model.
+    `name` is one of `MODELS`, or a family with other sizes: `Transformer-153-8-512`. Raises
+    BadInputError when the zoo has no model of this name.
     """
     builder, arguments = _known(name)
     return builder(**arguments)
@@ -114,7 +116,7 @@ def check_name(name: str) -> None:
 
 
 def _known(name: str) -> tuple[Callable[..., dict[str, Any]], Mapping[str, int]]:
-    """The builder of a model, and its arguments."""
+    """Return the builder of a model, and its arguments; raise BadInputError if there is none."""
     families = {known.lower(): family for known, family in FAMILIES.items()}
     kind, _, rest = name.lower().partition("-")
     family = families.get(kind)
@@ -127,6 +129,6 @@ def _known(name: str) -> tuple[Callable[..., dict[str, Any]], Mapping[str, int]]
             return family.builder, dict(zip(family.sizes, map(int, numbers), strict=True))
     patterns = (family.pattern(known) for known, family in FAMILIES.items())
     raise BadInputError(
-        f"zoo model {name!r}: not in the zoo. Choose one of: {', '.join(MODELS)}; or name it after "
-        f"its sizes, whole numbers above 0: {', '.join(patterns)}."
+        f"zoo model {name!r}: not in the zoo. Choose one of: {', '.join(MODELS)}; or a name with "
+        f"other sizes, whole numbers above 0: {', '.join(patterns)}."
     )

@@ -12,24 +12,24 @@ FORGET_BIAS = 1.0
 
 @dataclass(frozen=True)
 class LstmWeights:
-    """One layer's weights, read once for all its steps."""
+    """The weights of one layer, which are read once for all its steps."""
 
     kernel: Any
-    """[width of the inputs + hidden, 4 * hidden]: input, candidate, forget, output in a row."""
+    """[width of the inputs + hidden, 4 * hidden]: columns of input, candidate, forget, output."""
     bias: Any
     """[4 * hidden]"""
 
 
 @dataclass(frozen=True)
 class LstmState:
-    """What a step hands to the next: cell and output, both [batch, hidden]."""
+    """The state that one step passes to the next: cell and output, both [batch, hidden]."""
 
     cell: Any
     output: Any
 
 
 def lstm_weights(width: int, hidden: int, *, scale: float, seed: int) -> LstmWeights:
-    """Create the variables of a layer whose inputs have `width` columns in all."""
+    """Create the variables of a layer whose inputs have `width` columns in total."""
     tf = tensorflow()
     kernel = uniform("kernel", [width + hidden, 4 * hidden], scale=scale, seed=seed)
     bias = filled("bias", [4 * hidden], 0.0)
@@ -57,18 +57,18 @@ def lstm_layer(
     initial: LstmState | None = None,
     backward: bool = False,
 ) -> tuple[Sequence[Any], LstmState]:
-    """Run a layer over all steps, in scopes `step_<t>`.
+    """Add a layer for all steps, in scopes `step_<t>`.
 
     Args:
-        inputs: for each step, the tensors [batch, any width] that it reads side by side.
+        inputs: for each step, the tensors [batch, any width] that are concatenated as its input.
         hidden: width of the layer's outputs.
-        scale: of the initial weights.
-        seed: of the initial weights.
+        scale: initial weights are uniform in [-scale, scale).
+        seed: random seed of the initial weights.
         initial: the state before the first step; zeros if None.
-        backward: whether to run from the last step to the first.
+        backward: whether to go from the last step to the first.
 
     Returns:
-        The output of each step, [batch, hidden], in the order of the inputs; the last state.
+        The output of each step, [batch, hidden], in the order of the inputs; and the last state.
     """
     tf = tensorflow()
     width = sum(part.shape[1] for part in inputs[0])

@@ -25,12 +25,14 @@ Operation = Callable[[Any, int, int, int], Any]
 
 @dataclass(frozen=True)
 class _CellType:
-    """A cell's blocks, each the sum of two branches: (operation, state it reads).
+    """The blocks of a cell. A block is the sum of two branches: (operation, state that it reads).
 
-    State 0 is the output of the cell before, 1 that of the cell before that one, both brought to
-    the cell's filters; 2 to 6 are the blocks' sums. stride: that of operations on states 0 and 1.
-    outputs: the states that the cell's output puts side by side, those that no block reads and, as
-    in the authors' code, state 1 of a normal cell.
+    State 0 is the output of the previous cell, and state 1 that of the cell before; both are
+    converted to the number of filters of this cell. States 2 to 6 are the sums of the blocks.
+
+    stride: the stride of operations on states 0 and 1.
+    outputs: the states that are concatenated as the output of the cell. These are the states that
+        no block reads and, as in the authors' code, state 1 of a normal cell.
     """
 
     stride: int
@@ -78,22 +80,22 @@ def nasnet(
 ) -> dict[str, Any]:
     """Add the training step of a NASNet-A with three stacks of `cells` normal cells.
 
-    The first stack has `filters` filters, each of the others twice those of the one before. Feeds
-    `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in [0, classes). Returns
-    `train_op` and `loss`, the cross entropy in nats (float32 scalar). Raises BadInputError unless
-    `filters` is a multiple of 4.
+    The first stack has `filters` filters, and each other stack has twice as many as the previous
+    one. Feeds: `images`, float32 [batch, size, size, 3], and `labels`, int32 [batch] in
+    [0, classes). Returns `train_op` and `loss`, the cross entropy in nats (float32 scalar). Raises
+    BadInputError unless `filters` is a multiple of 4.
 
     Source: Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
     (2018), Figures 2 and 4 and appendix A, with details after github.com/tensorflow/models,
     `slim/nets/nasnet`, large ImageNet configuration (RMSProp with decay and momentum 0.9 and
     epsilon 1, gradients clipped to a norm of 10; the first normal cell after a reduction reads the
     same state 1 as the reduction). Pesto, section 5.2, gives cells, filters and batch 32; 6 cells
-    of 168 filters are the NASNet-A (6 @ 4032) of Zoph et al., so a number of cells is that of one
-    stack. Pesto leaves open the image size: with 224 x 224 pixels (NASNet-A mobile's) a step on one
-    GPU takes 12 to 14 GiB in pesto's accounting; with the 331 x 331 of Zoph et al. it takes over
-    twice as much, which the two GPUs of 16 GB that Pesto trained all variants on hardly hold.
-    Departures: neither dropout, drop path, label smoothing nor weight decay, at a constant rate,
-    and no auxiliary classifier. The moving averages of batch norm are updated.
+    of 168 filters are the NASNet-A (6 @ 4032) of Zoph et al., so `cells` counts the cells of one
+    stack. Pesto does not give the image size. With 224 x 224 pixels (as in NASNet-A mobile) a step
+    on one GPU takes 12 to 14 GiB by pesto's estimate. With the 331 x 331 pixels of Zoph et al. it
+    takes over twice as much, and hardly fits on the two GPUs of 16 GB on which Pesto trained all
+    models. Departures: no dropout, drop path, label smoothing, weight decay or auxiliary
+    classifier, and a constant learning rate. The moving averages of batch norm are updated.
     """
     if filters % 4:
         raise BadInputError(f"a NASNet has {filters} filters; a multiple of 4 was expected.")
@@ -168,7 +170,7 @@ def _stem(images: Any, filters: int, stem_filters: int, seed: int) -> tuple[Any,
 def _cell(
     name: str, cell: _CellType, current: Any, previous: Any | None, filters: int, seed: int
 ) -> Any:
-    """Return a cell's output from those of the two cells before; the first cell has only one."""
+    """Return a cell's output from those of the two previous cells; the first has no `previous`."""
     tf = tensorflow()
     with tf.name_scope(name):
         states = [
@@ -186,7 +188,7 @@ def _cell(
 
 
 def _fit(name: str, activations: Any, like: Any, filters: int, seed: int) -> Any:
-    """Bring activations to a number of filters, and to the height and width of others."""
+    """Convert activations to the height and width of `like`, and to this number of filters."""
     if activations.shape[1] != like.shape[1]:
         return _halve(name, activations, filters, seed)
     if activations.shape[3] != filters:
@@ -195,14 +197,14 @@ def _fit(name: str, activations: Any, like: Any, filters: int, seed: int) -> Any
 
 
 def _project(name: str, activations: Any, filters: int, seed: int) -> Any:
-    """Return a 1 x 1 convolution of the activations."""
+    """Return a 1 x 1 convolution of the activations with ReLU and batch norm."""
     tf = tensorflow()
     with tf.name_scope(name):
         return _batch_norm(_pointwise("kernel", tf.nn.relu(activations), filters, seed))
 
 
 def _halve(name: str, activations: Any, filters: int, seed: int) -> Any:
-    """Halve height and width: even and odd pixels give half of the filters each."""
+    """Halve height and width: even and odd pixels provide one half of the filters each."""
     tf = tensorflow()
     with tf.name_scope(name):
         even = tf.nn.relu(activations)
@@ -266,7 +268,7 @@ def _kernel(name: str, shape: list[int], seed: int) -> Any:
 
 
 def _batch_norm(activations: Any) -> Any:
-    """Normalise over batch, height and width, and have the moving averages follow."""
+    """Normalise over batch, height and width; add the updates of the moving averages."""
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.name_scope("batch_norm"):

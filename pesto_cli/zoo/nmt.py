@@ -18,12 +18,12 @@ from pesto_cli.zoo.variables import filled, uniform
 from pesto_cli.zoo.words import loss_per_word, word_logits, word_vectors
 
 FIRST_RESIDUAL_LAYER = 2
-"""The layers below read a concatenation that is wider than their outputs."""
+"""The input of a lower layer is a concatenation that is wider than its output."""
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """What all layers share: the width of their outputs, and scale and seed of their weights."""
+    """Parameters that all layers share: width of outputs, and scale and seed of weights."""
 
     layers: int
     hidden: int
@@ -51,22 +51,22 @@ def nmt(
 ) -> dict[str, Any]:
     """Add the training step of an encoder and a decoder of `layers` layers each.
 
-    Feeds `source` [batch, source_length], `target` (the decoder's input) and `labels` (the same,
-    one word on), both [batch, target_length]; all int32 in [0, vocabulary). Returns `train_op` and
-    `loss`, the cross entropy in nats per word (float32 scalar). Raises BadInputError when there are
-    less than two layers.
+    Feeds: `source` [batch, source_length], `target` (the decoder's input) and `labels` (the target
+    shifted by one word), both [batch, target_length]; all int32 in [0, vocabulary). Returns
+    `train_op` and `loss`, the cross entropy in nats per word (float32 scalar). Raises BadInputError
+    when there are less than two layers.
 
     Source: Wu et al., "Google's Neural Machine Translation System" (2016), section 3, in the form
     of github.com/tensorflow/nmt, `wmt16_gnmt_4_layer.json` (`gnmt_v2` and `normed_bahdanau`: the
-    lowest decoder layer attends, and all layers read what it finds in the same step; SGD at rate 1,
-    gradients clipped to a norm of 5, weights uniform in +-0.1, sentences of up to 50 words). Pesto,
-    section 5.2, gives the layers, 1024 units, batch 128 and WMT16. The vocabulary stands for the
-    32,000 merges of that repository's `wmt16_en_de.sh`. Departures: no dropout, so that a step is
-    deterministic; a constant rate; every sentence has the full length, so that there is no padding
-    to mask; the softmax has a bias. Softmax and loss are taken step by step, so that they may
-    overlap with the steps that follow; TensorFlow then holds a weight's gradients of all steps
-    until it adds them up. On one GPU 2 layers take 12 GiB and 4 layers 17 in pesto's accounting: as
-    in Pesto, only the first fit into 16 GB.
+    lowest decoder layer computes the attention, and all layers read its context of the same step;
+    SGD at rate 1, gradients clipped to a norm of 5, weights uniform in +-0.1, sentences of up to 50
+    words). Pesto, section 5.2, gives the layers, 1024 units, batch 128 and WMT16. The vocabulary
+    size is the number of merges, 32,000, in that repository's `wmt16_en_de.sh`. Departures: no
+    dropout, so a step is deterministic; a constant rate; every sentence has the full length, so
+    there is no padding to mask; the softmax has a bias. Softmax and loss are computed for each step
+    separately, so that they can overlap with later steps; TensorFlow then holds a weight's
+    gradients of all steps until it adds them up. On one GPU, 2 layers take 12 GiB and 4 layers
+    17 GiB by pesto's estimate: as in Pesto, only 2 layers fit into 16 GB.
     """
     if layers < 2:
         raise BadInputError(f"an NMT has {layers} layer; two or more were expected.")
@@ -88,7 +88,7 @@ def nmt(
     logits = word_logits(outputs, vocabulary=vocabulary, scale=scale, seed=seed)
     loss = loss_per_word(logits, labels)
     variables = tf1.trainable_variables()
-    # The gradients are of the loss summed over the steps and averaged over the batch.
+    # Gradients of the loss that is summed over the steps and averaged over the batch.
     total = tf.multiply(loss, target_length, name="loss/sum")
     gradients = tf1.gradients(total, variables, name="gradients")
     gradients, _ = tf.clip_by_global_norm(gradients, max_gradient_norm, name="clip")
@@ -100,7 +100,7 @@ def nmt(
 def _encoder(vectors: Sequence[Any], shape: _Shape) -> tuple[Sequence[Any], list[LstmState]]:
     """Return the top layer's output for each word, [batch, hidden], and each layer's last state.
 
-    The lowest layer reads in both directions; its state is that of the backward one.
+    The lowest layer reads in both directions; its state is that of the backward direction.
     """
     tf = tensorflow()
     inputs = [(vector,) for vector in vectors]
@@ -140,7 +140,7 @@ class _Attention:
     """[hidden]"""
 
     def context(self, step: int, query: Any) -> Any:
-        """Return what the query [batch, hidden] finds in the memory, [batch, hidden]."""
+        """Return the context of a query [batch, hidden] at a decoder step, [batch, hidden]."""
         tf = tensorflow()
         with tf.name_scope(f"{self.scope}step_{step}/"):
             projected = tf.expand_dims(tf.matmul(query, self.kernel), 1)
@@ -150,7 +150,10 @@ class _Attention:
 
 
 def _attention(scope: str, encoded: Sequence[Any], shape: _Shape) -> _Attention:
-    """Prepare what all steps of the decoder have in common."""
+    """Return the tensors of the attention that all steps of the decoder share.
+
+    encoded: the encoder's output for each word, [batch, hidden].
+    """
     tf = tensorflow()
     hidden = shape.hidden
     weight = partial(uniform, scale=shape.scale, seed=shape.seed)
@@ -177,7 +180,7 @@ def _decoder(
 ) -> Sequence[Any]:
     """Return the top layer's output for each word, [batch, hidden].
 
-    Every layer starts from the encoder's last state of that layer.
+    The initial state of a layer is the last state of the encoder's layer with the same number.
     """
     tf = tensorflow()
     outputs, contexts = [], []
@@ -204,7 +207,7 @@ def _upper_layer(
     shape: _Shape,
     initial: LstmState | None = None,
 ) -> tuple[list[Any], LstmState]:
-    """Return the outputs and last state of a layer, with a residual connection where it has one."""
+    """Return the outputs and last state of a layer; layers from the third on are residual."""
     tf = tensorflow()
     outputs, state = lstm_layer(inputs, initial=initial, **shape.layer)
     if layer < FIRST_RESIDUAL_LAYER:

@@ -20,17 +20,18 @@ def rnnlm(
 ) -> dict[str, Any]:
     """Add an RNNLM's training step to the default graph.
 
-    Feeds `tokens` and `targets`, int32 [batch, steps], both in [0, vocabulary). Returns `train_op`
+    Feeds: `tokens` and `targets`, int32 [batch, steps], both in [0, vocabulary). Returns `train_op`
     and `loss`, the cross entropy in nats per word (float32 scalar).
 
     Scopes: `embedding`, `layer_<l>/step_<t>`, `softmax/step_<t>`, `loss/step_<t>`; their gradients
     lie under `gradients/`.
 
     Source: Zaremba et al., "Recurrent Neural Network Regularization" (2014), section 4.1, as used
-    by Pesto, section 5.2 (batch 128, Penn Treebank: a vocabulary of 10,000). Pesto leaves open the
-    number of steps (20, Zaremba's medium model), the embedding size (`hidden`) and the optimiser
-    (SGD). Departures: neither dropout nor clipping, and every batch starts from a state of zeros.
-    Softmax and loss are taken step by step, so that they may overlap with the steps that follow.
+    by Pesto, section 5.2 (batch 128, Penn Treebank: a vocabulary of 10,000). Pesto does not give
+    the number of steps (here 20, as in Zaremba's medium model), the embedding size (here `hidden`)
+    and the optimiser (here SGD). Departures: no dropout or clipping, and the initial state of every
+    batch is zero. Softmax and loss are computed for each step separately, so that they can overlap
+    with later steps.
     """
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -45,6 +46,6 @@ def rnnlm(
     logits = word_logits(outputs, vocabulary=vocabulary, scale=scale, seed=seed)
     loss = loss_per_word(logits, targets)
     optimizer = tf1.train.GradientDescentOptimizer(learning_rate, name="sgd")
-    # Zaremba's gradients are of the loss summed over the steps and averaged over the batch.
+    # As in Zaremba: gradients of the loss that is summed over steps and averaged over the batch.
     train_op = optimizer.minimize(loss * steps, name="train_op")
     return {"train_op": train_op, "loss": loss}

@@ -19,7 +19,7 @@ MASKED = -1e9
 
 @dataclass(frozen=True)
 class _Shape:
-    """Sizes that every layer shares. Activations between layers are [batch * length, hidden]."""
+    """Sizes that all layers share. Activations between layers are [batch * length, hidden]."""
 
     batch: int
     length: int
@@ -44,23 +44,23 @@ def transformer(
 ) -> dict[str, Any]:
     """Add the training step of an encoder and a decoder of `layers` layers each.
 
-    Feeds `source`, `target` (the decoder's input) and `labels` (the same, one word on), all int32
-    [batch, length] in [0, vocabulary). Returns `train_op` and `loss`, the cross entropy in nats
-    per word (float32 scalar). Raises BadInputError unless `hidden` is even and a multiple of
-    `heads`.
+    Feeds: `source`, `target` (the decoder's input) and `labels` (the target shifted by one word),
+    all int32 [batch, length] in [0, vocabulary). Returns `train_op` and `loss`, the cross entropy
+    in nats per word (float32 scalar). Raises BadInputError unless `hidden` is even and a multiple
+    of `heads`.
 
     Source: Vaswani et al., "Attention Is All You Need" (2017), sections 3 and 5.3, as used by
-    Pesto, section 5.2 (layers, heads, hidden; 32 sentences, WMT14) and Figure 1. Pesto leaves open
-    the length (64), the vocabulary (32,000), the inner size (4096) and the optimiser (Adam with
-    the parameters of section 5.3, at a constant rate). Departures: no dropout, so that a step is
-    deterministic; no label smoothing; every sentence has the full length, so that there is no
-    padding to mask; the two embeddings and the softmax do not share weights, so that first and
-    last layer may lie on different devices.
+    Pesto, section 5.2 (layers, heads, hidden; 32 sentences, WMT14) and Figure 1. Pesto does not
+    give the length (here 64), the vocabulary (32,000), the inner size (4096) and the optimiser
+    (Adam with the parameters of section 5.3, at a constant rate). Departures: no dropout, so a step
+    is deterministic; no label smoothing; every sentence has the full length, so there is no padding
+    to mask; the two embeddings and the softmax do not share weights, so the first and the last
+    layer can be on different devices.
     """
     if hidden % 2 or hidden % heads:
         raise BadInputError(
-            f"a Transformer is {hidden} wide and has {heads} heads; an even width that is a "
-            "multiple of the heads was expected."
+            f"a Transformer has a hidden size of {hidden} and {heads} heads; an even size that is "
+            "a multiple of the number of heads was expected."
         )
     tf = tensorflow()
     tf1 = tf.compat.v1
@@ -152,7 +152,7 @@ def _attention(name: str, activations: Any, memory: Any, shape: _Shape, *, causa
 
 
 def _heads(activations: Any, shape: _Shape) -> Any:
-    """Turn [batch * length, hidden] into [batch, heads, length, hidden / heads]."""
+    """Reshape [batch * length, hidden] to [batch, heads, length, hidden / heads]."""
     tf = tensorflow()
     with tf.name_scope("split_heads"):
         size = shape.hidden // shape.heads

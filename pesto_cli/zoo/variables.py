@@ -1,4 +1,4 @@
-"""Variables whose initial values depend on nothing but their name, shape and seed."""
+"""Create variables whose initial values depend only on their name, shape and seed."""
 
 import math
 import zlib
@@ -9,10 +9,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 
 def uniform(name: str, shape: Sequence[int], *, scale: float, seed: int) -> Any:
-    """Return a float32 variable, uniform in [-scale, scale).
+    """Return a float32 variable with initial values uniform in [-scale, scale).
 
-    The random op is stateless and keyed by the variable's full name, so that two builds of a model
-    start from the same values, on any device and in whatever order the variables are initialised.
+    The random op is stateless, with a seed from the variable's full name. So two builds of a model
+    have the same initial values, on any device and in any order of initialisation.
     """
     tf = tensorflow()
     scope = tf.compat.v1.get_default_graph().get_name_scope()
@@ -29,7 +29,7 @@ def glorot(name: str, shape: Sequence[int], *, seed: int) -> Any:
 
 
 def filled(name: str, shape: Sequence[int], value: float, *, trainable: bool = True) -> Any:
-    """Return a float32 variable of which every element starts as `value`."""
+    """Return a float32 variable whose elements are initially `value`."""
     tf = tensorflow()
     return _variable(name, lambda: tf.fill(shape, value), trainable=trainable)
 

@@ -1,4 +1,4 @@
-"""From words to vectors and back, step by step, for models that are unrolled over time."""
+"""Embedding, softmax and loss, one step at a time, for models that are unrolled over time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from pesto_cli.zoo.variables import filled, uniform
 def word_vectors(
     tokens: Any, *, vocabulary: int, hidden: int, scale: float, seed: int
 ) -> Sequence[Any]:
-    """Return the vectors of tokens [batch, steps]: for each step one tensor [batch, hidden]."""
+    """Return the word vectors of tokens [batch, steps]: for each step a tensor [batch, hidden]."""
     tf = tensorflow()
     with tf.name_scope("embedding"):
         table = uniform("table", [vocabulary, hidden], scale=scale, seed=seed)
@@ -38,7 +38,7 @@ def word_logits(
 
 
 def loss_per_word(logits: Sequence[Any], labels: Any) -> Any:
-    """Return the cross entropy in nats per word, of logits by step and labels [batch, steps]."""
+    """Return the cross entropy in nats per word; `logits` are by step, `labels` [batch, steps]."""
     tf = tensorflow()
     with tf.name_scope("loss"):
         means = []
