@@ -1,4 +1,4 @@
-"""Machines that exist: workers of this host, clusters that run already, and how they end."""
+"""Clusters of running devices: local workers, clusters of servers, and how their processes end."""
 
 import os
 import re
@@ -51,7 +51,7 @@ from pesto_cli.runtime.comparison import device_names
 MARK = "PESTO_TEST_MARK"
 
 
-# What runs in the client process.
+# Functions that run in the client process.
 
 
 def doubled(connection: Connection, value: int) -> int:
@@ -73,7 +73,7 @@ def unpicklable(connection: Connection) -> Any:
 
 
 def device_of_each(connection: Connection) -> dict[str, str]:
-    """Pesto's device name -> where a session has run an op that was put there."""
+    """Return pesto's name of each device -> the device that ran an op placed there."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
         for name, device in connection.device_names.items():
@@ -97,7 +97,7 @@ def device_of_each(connection: Connection) -> dict[str, str]:
 
 
 def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
-    """Cores of the client, and for each worker those of all its threads."""
+    """Return the cores of the client, and for each worker the cores of all its threads."""
     workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
     return os.sched_getaffinity(0), [
         {
@@ -110,13 +110,13 @@ def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
 
 
 def reach(connection: Connection, port: int) -> list[str]:
-    """Connect to a port, and name the network interfaces."""
+    """Connect to a port; return the names of the network interfaces."""
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     return [name for _, name in socket.if_nameindex()]
 
 
 def run_for_long(connection: Connection) -> None:
-    """Keep all devices busy far longer than any test."""
+    """Keep all devices busy for much longer than any test takes."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
         ends = []
@@ -138,7 +138,7 @@ def die(connection: Connection) -> None:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that inherited a mark from a test, this one aside."""
+    """Return all processes except this one that inherited a mark from a test."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
@@ -152,7 +152,7 @@ def marked(mark: str) -> list[int]:
 
 
 def gone(mark: str, within_s: float = 20.0) -> bool:
-    """Whether all processes with a mark end."""
+    """Whether all processes with a mark end within a time limit."""
     until = time.monotonic() + within_s
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.05)
@@ -160,7 +160,7 @@ def gone(mark: str, within_s: float = 20.0) -> bool:
 
 
 def workers_of(mark: str) -> list[int]:
-    """Worker processes: the children of a marked process."""
+    """Return the worker processes: marked children of a marked process."""
     parents = {
         pid: int(Path(f"/proc/{pid}/stat").read_text().split(") ")[1].split()[1])
         for pid in marked(mark)
@@ -170,7 +170,7 @@ def workers_of(mark: str) -> list[int]:
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A mark on all processes that a test starts; whatever it does, none is left."""
+    """Mark all processes that a test starts; afterwards kill those left, and fail if any was."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     yield mark
@@ -181,18 +181,21 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def kill_soon(pid: int) -> None:
-    """Kill a process while the next call is under way."""
+    """Kill a process during the next call."""
     threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
 
 
 @pytest.fixture(scope="module")
 def open_ports() -> bool:
-    """Whether this system gives no network namespace, so that tests have to do without."""
-    return leaving_the_network().returncode != 0
+    """Whether this system allows no network namespace, so that tests need open ports."""
+    return run_in_namespace().returncode != 0
 
 
-def leaving_the_network(first: str = "pass") -> subprocess.CompletedProcess[str]:
-    """A process that leaves the network after `first`, and prints its user and its interfaces."""
+def run_in_namespace(first: str = "pass") -> subprocess.CompletedProcess[str]:
+    """Run a process that enters a network namespace after the code `first`.
+
+    It prints its user id and its network interfaces.
+    """
     probe = (
         "import os, socket; from pesto_cli.cluster.isolation import leave_network; "
         f"{first}; leave_network(); print(os.getuid(), *dict(socket.if_nameindex()).values())"
@@ -211,10 +214,10 @@ def workers(open_ports: bool) -> Iterator[Cluster]:
         yield cluster
 
 
-# Workers of this host.
+# Workers on this host.
 
 
-def test_workers_are_devices_with_a_share_of_the_memory(workers: Cluster) -> None:
+def test_workers_are_devices_with_equal_shares_of_the_memory(workers: Cluster) -> None:
     machine = workers.machine
     assert [device.name for device in machine.devices] == ["worker:0/CPU:0", "worker:1/CPU:0"]
     assert {device.kind for device in machine.devices} == {"CPU"}
@@ -223,7 +226,7 @@ def test_workers_are_devices_with_a_share_of_the_memory(workers: Cluster) -> Non
     assert machine.channel_names == ("worker:0/CPU:0 and worker:1/CPU:0",)
 
 
-def test_an_op_runs_on_the_worker_that_its_device_names(workers: Cluster) -> None:
+def test_an_op_runs_on_the_worker_of_its_device(workers: Cluster) -> None:
     assert workers.call(device_of_each) == {
         "worker:0/CPU:0": "/job:worker/replica:0/task:0/device:CPU:0",
         "worker:1/CPU:0": "/job:worker/replica:0/task:1/device:CPU:0",
@@ -237,7 +240,7 @@ def test_a_worker_has_one_core_for_all_its_threads(workers: Cluster) -> None:
     assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
 
 
-def test_the_client_takes_a_core_that_is_left_or_that_of_its_master() -> None:
+def test_the_client_runs_on_a_core_without_worker_or_on_that_of_the_first_worker() -> None:
     assert client_core([0, 2, 5], num_workers=2) == 5
     assert client_core([0, 2], num_workers=2) == 0
     assert client_core([3], num_workers=2) == 3
@@ -247,7 +250,7 @@ def test_a_call_returns_its_result_and_prints_to_stderr(
     workers: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert workers.call(doubled, 21) == 42
-    out, err, until = "", "", time.monotonic() + 20  # a thread passes it on
+    out, err, until = "", "", time.monotonic() + 20  # a thread passes the output on
     while "written by a call\n" not in err and time.monotonic() < until:
         seen = capfd.readouterr()
         out, err = out + seen.out, err + seen.err
@@ -255,7 +258,7 @@ def test_a_call_returns_its_result_and_prints_to_stderr(
     assert err == "said by a call\nwritten by a call\n"
 
 
-def test_what_a_call_raises_is_raised_here_and_the_cluster_goes_on(workers: Cluster) -> None:
+def test_an_error_of_a_call_is_raised_here_and_the_cluster_stays_usable(workers: Cluster) -> None:
     with pytest.raises(InfeasibleError, match=r"^it does not fit; take a smaller one\.$"):
         workers.call(infeasible)
     with pytest.raises(RuntimeError, match="ValueError: a bug") as caught:
@@ -270,30 +273,30 @@ def port_of(connection: Connection) -> int:
     return int(connection.target.rpartition(":")[2])
 
 
-def test_workers_are_out_of_reach_for_others(workers: Cluster, open_ports: bool) -> None:
+def test_other_processes_cannot_reach_the_workers(workers: Cluster, open_ports: bool) -> None:
     if open_ports:
-        pytest.skip("this system gives no network namespace")
+        pytest.skip("this system allows no network namespace")
     port = workers.call(port_of)
     assert workers.call(reach, port) == ["lo"]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
-def test_an_ordinary_user_leaves_the_network_as_well(open_ports: bool) -> None:
+def test_an_unprivileged_user_can_enter_a_network_namespace(open_ports: bool) -> None:
     if open_ports:
-        pytest.skip("this system gives no network namespace")
+        pytest.skip("this system allows no network namespace")
     if os.getuid() != 0:
-        pytest.skip("the fixture has seen an ordinary user do so")
+        pytest.skip("the fixture has already tested this as an unprivileged user")
     nobody = 65534
     become = f"os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})"
     own_proc = "import ctypes; ctypes.CDLL(None).prctl(4, 1)"  # PR_SET_DUMPABLE, as after a login
-    left = leaving_the_network(f"{become}; {own_proc}")
-    if "does not let a user" in left.stderr:
-        pytest.skip("this system gives network namespaces to root only")
-    assert left.stdout.split() == [str(nobody), "lo"], left.stderr
+    done = run_in_namespace(f"{become}; {own_proc}")
+    if "does not let a user" in done.stderr:
+        pytest.skip("this system allows network namespaces to root only")
+    assert done.stdout.split() == [str(nobody), "lo"], done.stderr
 
 
-def test_without_a_namespace_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_namespace_the_error_names_open_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "_unshare", lambda flags: False)
     with pytest.raises(EnvironmentFailedError, match=r"listens on every .* --open-ports"):
         isolation.leave_network()
@@ -302,7 +305,7 @@ def test_without_a_namespace_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) 
 def received_in_a_chain(
     connection: Connection, num_bytes: int, num_hops: int
 ) -> list[tuple[int, str, str]]:
-    """Sizes and ends of what workers received in one step, by TensorFlow's own trace."""
+    """Return (bytes, sender, receiver) of each received tensor of a step, from the trace."""
     tf1 = tensorflow().compat.v1
     src, dst = connection.device_names.values()
     chains = Chains(connection, home=src)
@@ -345,7 +348,7 @@ def overheads_both_ways(
     ]
 
 
-def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers: Cluster) -> None:
+def test_transfers_delay_workers_that_compute_and_larger_ones_more(workers: Cluster) -> None:
     def overhead_us() -> tuple[float, float]:
         both_ways = workers.call(overheads_both_ways, {1: 110.0, 2**22: 3000.0})
         sender, receiver = (
@@ -355,7 +358,7 @@ def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers:
         small_us, per_byte = (sum(part) for part in zip(sender, receiver, strict=True))
         return small_us, small_us + per_byte * 2**20
 
-    # What else runs on the machine can hide it in a measurement.
+    # Other programs on the machine can hide the overhead in a measurement.
     measured: list[tuple[float, float]] = []
     while len(measured) < 5:
         small_us, large_us = overhead_us()
@@ -368,13 +371,15 @@ def test_workers_that_compute_lose_to_transfers_and_more_to_larger_ones(workers:
     pytest.fail(f"larger transfers cost no more than small ones: {measured}")
 
 
-def test_the_wait_at_a_worker_that_computes_is_timed_and_a_gpu_has_none(workers: Cluster) -> None:
+def test_the_wait_at_a_worker_that_computes_is_measured_and_a_gpu_has_none(
+    workers: Cluster,
+) -> None:
     src, dst = workers.call(device_names).values()
-    assert workers.call(wait_us, src, dst, num_turns=3) >= 0  # how long is up to the kernel
+    assert workers.call(wait_us, src, dst, num_turns=3) >= 0  # its length depends on the kernel
     assert workers.call(wait_us, "/device:GPU:0", dst, num_turns=3) == 0
 
 
-def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
+def test_the_fit_of_a_link_has_the_lines_of_its_overheads() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
     there = TransferOverheads({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
     back = TransferOverheads({4: 40.0, 10**6: 340.0}, {4: 70.0, 10**6: 470.0})
@@ -386,22 +391,22 @@ def test_the_fit_of_a_link_has_the_lines_of_its_losses() -> None:
     assert receiver == pytest.approx((70.0, 4e-4), rel=1e-3)
 
 
-def test_a_fit_has_the_means_of_what_else_was_timed() -> None:
+def test_a_fit_has_the_means_of_signals_waits_and_checks() -> None:
     us = {num_bytes: 100 + 1e-3 * num_bytes for num_bytes in (1, 1000, 10**6)}
     there = LinkTimes(us, 140.0, 2.0, 1.5, wait_us=3000.0)
     back = LinkTimes(us, 120.0, 2.2, 1.7, wait_us=2000.0)
     (fit,) = TimedTransfers({("CPU", "GPU", "out of a"): [there, back]}).fits()
     line = CommModel(pytest.approx(100.0), pytest.approx(1e-3), wait_us=pytest.approx(2500.0))
-    assert fit.comm == line  # and nothing is lost
+    assert fit.comm == line  # with no overheads
     assert (fit.link_kind, fit.num_samples) == (("CPU", "GPU", "out of a"), 6)
     checked = (fit.signal_us, fit.two_at_once, fit.both_ways)
     assert checked == pytest.approx((130.0, 2.1, 1.6))
 
 
-# How they end.
+# Ends of processes.
 
 
-def test_a_worker_that_dies_in_a_call_is_named(mark: str, open_ports: bool) -> None:
+def test_the_error_names_a_worker_that_dies_during_a_call(mark: str, open_ports: bool) -> None:
     with connected("local-workers:2", open_ports=open_ports) as cluster:
         victim = workers_of(mark)[-1]
         kill_soon(victim)
@@ -414,9 +419,9 @@ def test_a_worker_that_dies_in_a_call_is_named(mark: str, open_ports: bool) -> N
             cluster.call(doubled, 1)
 
 
-def test_a_client_that_dies_takes_its_workers_along(mark: str) -> None:
+def test_if_the_client_dies_its_workers_end_too(mark: str) -> None:
     with connected("local-workers:1", open_ports=True) as cluster:
-        # What cannot be done where they have a network of their own.
+        # This is impossible if the workers are in a network namespace.
         socket.create_connection(("127.0.0.1", cluster.call(port_of)), timeout=5).close()
         with pytest.raises(EnvironmentFailedError, match=r"client process .* killed by SIGKILL"):
             cluster.call(die)
@@ -437,7 +442,9 @@ except KeyboardInterrupt:
 """
 
 
-def test_nothing_outlives_the_parent_however_it_ends(mark: str, open_ports: bool) -> None:
+def test_all_processes_end_with_the_parent_whatever_signal_ends_it(
+    mark: str, open_ports: bool
+) -> None:
     program = PARENT.format(tests=str(Path(__file__).parent), open_ports=open_ports)
     ends = {signal.SIGKILL: b"", signal.SIGTERM: b"", signal.SIGINT: b"interrupted\n"}
     parents = {
@@ -457,29 +464,31 @@ def test_nothing_outlives_the_parent_however_it_ends(mark: str, open_ports: bool
 
 
 @dataclass(frozen=True)
-class OnATakenPort(LocalWorkers):
-    """Workers on a port that somebody listens on."""
+class OnUsedPort(LocalWorkers):
+    """Workers on a port that is already in use."""
 
     def open(self, limit_s: float, on_loss: Any) -> Opened:
-        taken = []
+        servers = []
 
-        def taken_port(count: int) -> list[int]:
-            taken.append(socket.create_server(("127.0.0.1", 0)))
-            return [taken[0].getsockname()[1]]
+        def used_port(count: int) -> list[int]:
+            servers.append(socket.create_server(("127.0.0.1", 0)))
+            return [servers[0].getsockname()[1]]
 
-        local_workers.free_ports = taken_port
+        local_workers.free_ports = used_port
         return super().open(limit_s, on_loss)
 
 
-def test_a_worker_that_does_not_start_is_shown_with_its_words(mark: str, open_ports: bool) -> None:
+def test_the_error_shows_the_output_of_a_worker_that_does_not_start(
+    mark: str, open_ports: bool
+) -> None:
     with pytest.raises(EnvironmentFailedError) as caught:
-        ClientProcess(OnATakenPort(1, open_ports), start_limit_s=60)
+        ClientProcess(OnUsedPort(1, open_ports), start_limit_s=60)
     assert re.search(r"worker:0 .* ended with exit code 1\.", str(caught.value))
     assert "Could not start gRPC server" in caught.value.__notes__[0]
     assert not marked(mark)
 
 
-def test_a_worker_that_is_late_is_given_up(mark: str, open_ports: bool) -> None:
+def test_a_worker_that_exceeds_the_start_limit_is_ended(mark: str, open_ports: bool) -> None:
     with (
         pytest.raises(EnvironmentFailedError, match=r"worker:0 .* does not listen after 0 s"),
         connected("local-workers:1", open_ports=open_ports, start_limit_s=0.001),
@@ -494,13 +503,13 @@ def test_a_worker_that_is_late_is_given_up(mark: str, open_ports: bool) -> None:
 @pytest.mark.parametrize(
     "spec", ["local-workers", "local-workers:0", "local-workers:two", "local-workers:65"]
 )
-def test_a_number_of_workers_that_is_none_is_refused(spec: str) -> None:
+def test_an_invalid_number_of_workers_is_refused(spec: str) -> None:
     assert is_live(spec)
     with pytest.raises(BadInputError, match="a number of workers from 1 to 64"), connected(spec):
         pass
 
 
-def test_more_workers_than_cores_are_said_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_workers_than_cores_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     LocalWorkers.parse("local-workers:64", open_ports=False)
     assert ("some wait" in caplog.text) == (len(os.sched_getaffinity(0)) < 64)
 
@@ -526,7 +535,7 @@ def test_presets_and_machine_files_are_not_live(tmp_path: Path) -> None:
             pass
 
 
-def test_without_a_gpu_the_alternatives_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_error_names_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with (
         pytest.raises(EnvironmentFailedError, match=r"no GPU here.*local-workers:2.*v100x2-nvlink"),
@@ -567,7 +576,7 @@ def test_a_cluster_file_with_a_mistake_is_refused(tmp_path: Path, text: str, mes
     assert str(path) in str(caught.value)
 
 
-def test_tasks_share_a_host_by_address_or_as_the_file_says(tmp_path: Path) -> None:
+def test_the_host_of_a_task_follows_from_its_address_or_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     tasks = '[cluster]\nworker = ["10.0.0.1:1", "10.0.0.1:2"]\nps = ["[::1]:3"]\n'
     path.write_text(tasks)
@@ -577,7 +586,7 @@ def test_tasks_share_a_host_by_address_or_as_the_file_says(tmp_path: Path) -> No
     assert read_cluster_file(path).host_of == {"worker:0": "a", "worker:1": "b", "ps:0": "b"}
 
 
-def test_names_are_turned_into_tensorflows_and_back() -> None:
+def test_names_are_converted_to_those_of_tensorflow_and_back() -> None:
     assert tensorflow_name("worker:12/GPU:3") == "/job:worker/task:12/device:GPU:3"
     assert tensorflow_name("GPU:0") == "/device:GPU:0"
     assert tensorflow_name("/device:GPU:0") is None
@@ -585,7 +594,7 @@ def test_names_are_turned_into_tensorflows_and_back() -> None:
     assert pesto_name("/job:localhost/replica:0/task:0/device:GPU:1") == "GPU:1"
 
 
-def test_what_leaves_a_host_shares_its_card() -> None:
+def test_all_links_from_a_host_to_others_share_its_network_card() -> None:
     hosts = {"w:0": "left", "w:1": "left", "w:2": "right"}
     devices = [Device(f"{task}/CPU:0", "CPU", 1) for task in hosts]
     where = {f"{task}/CPU:0": Location(host, task) for task, host in hosts.items()}
@@ -607,7 +616,7 @@ def test_what_leaves_a_host_shares_its_card() -> None:
         ("4:memory:/a\n1:cpu:/\n", {"/sys/fs/cgroup/memory/a/memory.limit_in_bytes": "7\n"}, 7),
     ],
 )
-def test_memory_is_what_is_built_in_or_the_limit_of_a_cgroup(
+def test_memory_is_that_of_the_host_or_the_limit_of_a_cgroup(
     cgroup: str, files: dict[str, str], expected: int
 ) -> None:
     files |= {"/proc/meminfo": "MemTotal:    2 kB\nMemFree: 1 kB\n", "/proc/self/cgroup": cgroup}
@@ -620,7 +629,7 @@ def test_memory_is_what_is_built_in_or_the_limit_of_a_cgroup(
     assert memory_bytes(read) == expected
 
 
-# A cluster that runs already: two tasks on one host, and one on another.
+# A running cluster: two tasks on one host, and one on another.
 
 SERVERS = """
 import os, sys
@@ -638,7 +647,7 @@ for task in range(3):
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[Path]:
-    """The file of a cluster whose tasks run on loopback addresses, one for each host."""
+    """Start a cluster on loopback addresses, one address for each host; yield its file."""
     path = folder / "cluster.toml"
     addresses = [
         f'"127.0.0.{host}:{port}"' for host, port in zip((1, 1, 2), free_ports(3), strict=True)
@@ -658,10 +667,10 @@ def two_hosts(folder: Path) -> Iterator[Path]:
         servers.wait()
 
 
-def test_a_running_cluster_is_found_used_and_missed_when_a_task_dies(
+def test_a_running_cluster_is_used_and_the_error_names_a_task_that_dies(
     mark: str, tmp_path: Path
 ) -> None:
-    # Until all are up, it is waited for them.
+    # `connected` waits until all tasks listen.
     with two_hosts(tmp_path) as path, connected(str(path)) as cluster:
         machine = cluster.machine
         names = [f"worker:{task}/CPU:0" for task in range(3)]
@@ -680,7 +689,7 @@ def test_a_running_cluster_is_found_used_and_missed_when_a_task_dies(
     assert gone(mark)
 
 
-def test_a_cluster_that_is_half_up_is_waited_for_and_given_up(
+def test_waiting_for_a_cluster_with_a_missing_task_ends_with_an_error(
     tmp_path: Path, mark: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "cluster.toml"
@@ -695,27 +704,27 @@ def test_a_cluster_that_is_half_up_is_waited_for_and_given_up(
             connected(str(path), start_limit_s=1),
         ):
             pass
-        told = capfd.readouterr().err
-        assert re.search(rf"^worker:1 at 127.0.0.1:{missing} .* waiting up to 1 s", told)
+        err = capfd.readouterr().err
+        assert re.search(rf"^worker:1 at 127.0.0.1:{missing} .* waiting up to 1 s", err)
         path.write_text(f'[cluster]\nworker = ["127.0.0.1:{up}"]\n')
         with (
-            pytest.raises(EnvironmentFailedError, match=r"opens no session .* no answer in 2 s"),
+            pytest.raises(EnvironmentFailedError, match=r"cannot open a session .* no answer in 2"),
             connected(str(path), start_limit_s=1),
         ):
             pass
     assert not marked(mark)
 
 
-def test_a_session_that_does_not_open_is_told_of(
+def test_a_session_that_does_not_open_causes_a_warning_and_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(discovery, "SILENT_S", 0.01)
-    with pytest.raises(EnvironmentFailedError, match="opens no session at grpc://there"):
+    with pytest.raises(EnvironmentFailedError, match="cannot open a session at grpc://there"):
         discovery._within(0.02, "grpc://there", threading.Event().wait)
     assert "no answer yet from TensorFlow at grpc://there" in caplog.text
 
 
-def test_ctrl_c_ends_a_command_and_all_that_it_started(mark: str, open_ports: bool) -> None:
+def test_ctrl_c_ends_a_command_and_all_its_processes(mark: str, open_ports: bool) -> None:
     argv = ["comm", "-m", "local-workers:2", "-o", os.devnull, *["--open-ports"] * open_ports]
     code, output = run_in_terminal(*argv, interrupt_at="timing transfers on local-workers:2 ...")
     assert code == 130
@@ -725,7 +734,7 @@ def test_ctrl_c_ends_a_command_and_all_that_it_started(mark: str, open_ports: bo
     assert not marked(mark)
 
 
-def test_a_task_that_the_file_lacks_is_not_served(tmp_path: Path) -> None:
+def test_serving_a_task_that_the_file_lacks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text('[cluster]\nworker = ["127.0.0.1:2222"]\n')
     with pytest.raises(BadInputError, match=r"no task ps:1; one of worker:0 was expected"):

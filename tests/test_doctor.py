@@ -1,4 +1,4 @@
-"""`pesto doctor`: what it finds where all is well, and what it says where it is not."""
+"""`pesto doctor`: findings of a working installation, and of a broken one."""
 
 import json
 import sys
@@ -17,10 +17,10 @@ from pesto_cli.doctor.child_process import run_in_child
 from pesto_cli.errors import EnvironmentFailedError
 
 
-def test_all_that_is_needed_works_where_the_tests_run(pesto: Pesto) -> None:
-    told = pesto("doctor", "--json")
-    assert told.code == 0, told.out
-    found = {check["name"]: check for check in json.loads(told.out)}
+def test_all_required_checks_pass_in_the_test_environment(pesto: Pesto) -> None:
+    done = pesto("doctor", "--json")
+    assert done.code == 0, done.out
+    found = {check["name"]: check for check in json.loads(done.out)}
     for name in ("pesto", "numba", "TensorFlow", "solver cpsat", "solver cbc", "kernel cache"):
         assert found[name]["verdict"] == "ok", found[name]
     assert "CPU:0" in found["TensorFlow"]["found"]
@@ -35,20 +35,20 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("found", "code"), [(BROKEN[:2], 0), (BROKEN, 5)])
-def test_only_what_is_needed_decides_on_the_exit_code(
+def test_only_required_checks_decide_the_exit_code(
     pesto: Pesto, monkeypatch: pytest.MonkeyPatch, found: list[Finding], code: int
 ) -> None:
     monkeypatch.setattr(pesto_cli.doctor, "checks", lambda: found)
-    told = pesto("doctor")
-    assert told.code == code
-    assert all(check.name in told.out and check.remedy in told.out for check in found)
-    assert ("does not work here: TensorFlow" in told.err) == (code == 5)
+    done = pesto("doctor")
+    assert done.code == code
+    assert all(check.name in done.out and check.remedy in done.out for check in found)
+    assert ("does not work here: TensorFlow" in done.err) == (code == 5)
     quiet = pesto("doctor", "--quiet")
     assert "numpy" not in quiet.out
     assert "pip install highspy" in quiet.out
 
 
-def test_a_probe_that_crashes_or_fails_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_crashes_or_fails_gives_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentFailedError, match="solver 'glpk' is unknown"):
         run_in_child(probes.solved, "glpk")
     monkeypatch.setattr(
@@ -67,7 +67,7 @@ def refuse(*args: object, **kwargs: object) -> None:
     raise OSError(30, "Read-only file system")
 
 
-NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
+NOT_CACHED = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ NOWHERE_KEPT = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
         (sys, "version_info", (3, 14, 0), system.python, "not tested with"),
         (system.os, "sched_getaffinity", lambda pid: {0}, system.cores, "1 of "),
         (system, "memory_bytes", lambda: 2**30, system.memory, "only 1.0 GiB"),
-        (tempfile, "TemporaryFile", refuse, probes.kernel_cache, "cannot be written to"),
+        (tempfile, "TemporaryFile", refuse, probes.kernel_cache, "is not writable"),
         (
             pesto_cli.evaluation.simulator,
             "simulate",
-            NOWHERE_KEPT,
+            NOT_CACHED,
             probes.kernel_cache,
             "no folder for comp",
         ),
         (sys, "argv", [], lambda: system.version("no-such-package"), "not installed"),
     ],
 )
-def test_what_is_short_is_named(
+def test_a_failed_check_names_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
     target: object,
     name: str,

@@ -73,9 +73,9 @@ def test_a_file_feeds_every_step_alike_in_the_types_of_the_graph(meta: Any, tmp_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"words": None}, "nothing to feed placeholder 'words' with"),
-        ({"words": np.zeros([3, 2], np.int32)}, r"'words' was given int32 of shape \[3,2\]; int32"),
-        ({"words": np.zeros([2, 3])}, r"'words' was given float64 .*int32 of shape \[2,3\]"),
+        ({"words": None}, "there is no array for placeholder 'words'"),
+        ({"words": np.zeros([3, 2], np.int32)}, r"'words' is int32 of shape \[3,2\]; int32"),
+        ({"words": np.zeros([2, 3])}, r"'words' is float64 .*int32 of shape \[2,3\]"),
         ({"wrods": FEEDS["words"]}, "no placeholder 'wrods'. Did you mean words"),
         ({"result": np.zeros([2, 3])}, "no placeholder 'result'"),
     ],
@@ -140,8 +140,8 @@ def test_a_function_gives_one_batch_for_all_steps_or_one_for_each(meta: Any, scr
 
 def test_a_function_that_gives_no_batches_is_refused(meta: Any, script: Path) -> None:
     for name, message in (
-        ("none", "gave no batch"),
-        ("numbers", "gave a int as a batch"),
+        ("none", "returned no batch"),
+        ("numbers", "a batch is a int"),
         ("batches", "no function 'batches'. Did you mean batch"),
     ):
         with pytest.raises(BadInputError, match=message):

@@ -1,4 +1,4 @@
-"""Steps that TensorFlow really runs: on their devices, in their order, timed and compared."""
+"""`pesto run`: real TensorFlow steps follow their placement, are timed and compared."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -45,14 +45,14 @@ def placed(rnnlm: Any) -> PlacementFile:
 
 
 def counter(tf: Any) -> Sequence[Any]:
-    """Counts its steps in a variable, and gives the count as loss; its other fetch is large."""
+    """Build a graph that counts its steps in a variable: the loss; its other fetch is large."""
     tf1 = tf.compat.v1
     count = tf1.get_variable("count", [], initializer=tf1.zeros_initializer(), use_resource=True)
     large = tf.fill([1000, 1000], 1.0, name="large")
     return [large, tf.add(count.assign_add(1.0), 0.0, name="loss")]
 
 
-def test_graphs_run_by_turns_each_with_variables_of_its_own() -> None:
+def test_graphs_run_alternately_each_with_its_own_variables() -> None:
     one, other = interleaved(TwoCpus("", FULL), [exported(counter)] * 2, Turns(10, num_warm_up=3))
     for runs in (one, other):
         assert runs.losses == tuple(range(1, 14))
@@ -61,11 +61,11 @@ def test_graphs_run_by_turns_each_with_variables_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("steps", "in_a_row"), [(50, 5), (8, 4), (7, 1), (1, 1)])
-def test_every_graph_runs_as_many_steps_as_asked_for(steps: int, in_a_row: int) -> None:
+def test_the_steps_in_a_row_divide_the_number_of_steps(steps: int, in_a_row: int) -> None:
     assert Turns(steps).num_in_a_row == in_a_row
 
 
-def test_a_large_fetch_is_computed_but_stays_where_it_is() -> None:
+def test_a_large_fetch_is_computed_but_not_sent_to_the_client() -> None:
     with opened(TwoCpus("", FULL), exported(counter)) as step:
         assert step.run().loss == 1
         (outputs,) = (
@@ -78,7 +78,7 @@ def test_a_large_fetch_is_computed_but_stays_where_it_is() -> None:
         assert [tensor.name for tensor in step._losses] == ["loss:0"]
 
 
-def test_a_placed_graph_runs_as_planned_and_learns_the_same(
+def test_a_placed_graph_runs_as_planned_with_equal_losses(
     rnnlm: Any, placed: PlacementFile
 ) -> None:
     plain, spread = api.run_steps(rnnlm, two_cpus(), [None, placed], steps=4)
@@ -95,7 +95,7 @@ def test_a_placed_graph_runs_as_planned_and_learns_the_same(
 
 @pytest.fixture(scope="module")
 def ran(rnnlm: Any, placed: PlacementFile) -> list[Span]:
-    """The spans of one step under the placement."""
+    """Return the spans of one step under the placement."""
     with opened(TwoCpus("", FULL), api.apply(rnnlm, placed, devices=FULL)) as step:
         step.run()
         return spans(step.traced(), rnnlm.graph_def)
@@ -116,7 +116,7 @@ def test_a_node_on_another_device_is_found(
     assert departures(rnnlm, placed, moved) == (Departure(matmul.node, matmul.device, elsewhere),)
 
 
-def test_an_op_that_starts_before_the_one_ahead_of_it_has_ended_is_found(
+def test_an_op_that_starts_before_the_end_of_the_previous_op_is_found(
     rnnlm: Any, placed: PlacementFile, ran: list[Span]
 ) -> None:
     here = [span for span in ran if span.device == FULL[NAMES[0]] and "MatMul" in span.node]
@@ -127,7 +127,7 @@ def test_an_op_that_starts_before_the_one_ahead_of_it_has_ended_is_found(
     assert found[0].planned.startswith("after ")
 
 
-def test_time_between_ops_is_idle_but_not_that_before_and_after_them() -> None:
+def test_idle_time_is_between_ops_and_not_before_or_after_them() -> None:
     def span(device: str, start_us: float, end_us: float) -> Span:
         return Span(f"{device} at {start_us}", device, start_us, end_us, end_us - start_us)
 
@@ -155,7 +155,7 @@ def test_a_graph_that_is_placed_on_other_devices_is_refused(
         api.run_steps(elsewhere, two_cpus(), [None])
 
 
-def test_a_graph_that_tensorflow_cannot_run_is_bad_input() -> None:
+def test_a_graph_that_tensorflow_cannot_run_is_refused() -> None:
     def build(tf: Any) -> Sequence[Any]:
         checked = tf.debugging.assert_equal(tf.compat.v1.placeholder(tf.int32, [], name="x"), 1)
         return [checked]
@@ -168,7 +168,7 @@ def test_a_graph_that_tensorflow_cannot_run_is_bad_input() -> None:
 def files(
     rnnlm: Any, placed: PlacementFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A graph, its profile and its placement; every machine is the two devices of this process."""
+    """Write a graph and its placement; replace every machine by the two devices of this process."""
 
     @contextmanager
     def connected(spec: str, *, open_ports: bool = False) -> Iterator[Cluster]:
@@ -202,7 +202,7 @@ def test_a_live_machine_is_profiled_by_real_steps(files: Path, pesto: Pesto) -> 
     assert (provenance["source"], provenance["num_runs"]) == ("run", 3)
 
 
-def test_strategies_and_placements_run_beside_each_other(profiled: Path, pesto: Pesto) -> None:
+def test_strategies_and_placements_are_run_and_compared(profiled: Path, pesto: Pesto) -> None:
     run = ("run", "graph.meta", "-m", "here", "--steps", 10, "--profile", profiled)
     shown = pesto(*run, "--compare", "single,expert,placed.json", "--verify")
     assert shown.code == 0
@@ -217,7 +217,7 @@ def test_strategies_and_placements_run_beside_each_other(profiled: Path, pesto: 
         assert record["verification"]["departures"] == []
 
 
-def test_a_graph_without_devices_runs_with_a_note_that_it_is_unplaced(
+def test_a_graph_without_devices_runs_with_a_note_that_it_is_not_placed(
     files: Path, pesto: Pesto
 ) -> None:
     run = ("run", "graph.meta", "-m", "here", "--steps", 1)
@@ -227,7 +227,7 @@ def test_a_graph_without_devices_runs_with_a_note_that_it_is_unplaced(
     assert "is not placed" not in pesto(*run, "--placement", "placed.json").err
 
 
-def test_a_device_that_was_busy_for_more_than_a_step_is_explained() -> None:
+def test_a_busy_share_above_100_percent_is_explained() -> None:
     def row(busy_us: float) -> RunRow:
         return RunRow("graph", StepTimes(np.array([[100.0]]), (), {"a": busy_us, "b": 1.0}))
 
@@ -237,7 +237,7 @@ def test_a_device_that_was_busy_for_more_than_a_step_is_explained() -> None:
     )
 
 
-def test_op_times_that_explain_little_of_a_step_are_warned_of() -> None:
+def test_op_times_that_explain_little_of_a_step_cause_a_warning() -> None:
     def notes(ops_us: float, num_devices: int = 1) -> list[str]:
         step = {"kind": "CPU", "num_devices": num_devices, "ops_us": ops_us, "step_us": 200.0}
         return list(unexplained_time_warnings({"reconciled": [step]}))
@@ -248,7 +248,9 @@ def test_op_times_that_explain_little_of_a_step_are_warned_of() -> None:
     assert note.startswith("op times are only 50% of an untraced step on one CPU, where 80%")
 
 
-def test_a_placement_brings_its_prediction_with_it(files: Path, pesto: Pesto) -> None:
+def test_without_a_profile_the_prediction_is_that_of_the_placement(
+    files: Path, pesto: Pesto
+) -> None:
     run = ("run", "graph.meta", "-m", "here", "--steps", 1, "--json", "--placement", "placed.json")
     (record,) = json.loads(pesto(*run).out)
     assert (
@@ -257,7 +259,7 @@ def test_a_placement_brings_its_prediction_with_it(files: Path, pesto: Pesto) ->
     )
 
 
-def test_verify_fails_with_the_list_if_tensorflow_departs_from_the_plan(
+def test_verify_fails_and_lists_departures_if_tensorflow_departs_from_the_plan(
     files: Path, pesto: Pesto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_changes(meta: Any, changes: Any) -> Any:
@@ -274,7 +276,7 @@ def test_verify_fails_with_the_list_if_tensorflow_departs_from_the_plan(
     assert pesto(*run).code == 0
 
 
-def test_what_cannot_be_run_is_refused_clearly(files: Path, profile: Profile, pesto: Pesto) -> None:
+def test_invalid_requests_are_refused(files: Path, profile: Profile, pesto: Pesto) -> None:
     run = ("run", "graph.meta", "-m", "here")
     machine = profile.problem.machine
     faster = tuple(replace(device, kind="Xeon") for device in machine.devices)
@@ -327,7 +329,7 @@ def test_a_script_trains_on_two_workers_as_planned(tmp_path: Path, pesto: Pesto)
     assert record["verification"]["num_ops"] > 50
 
 
-def test_what_a_script_cannot_have_is_refused(pesto: Pesto) -> None:
+def test_options_that_do_not_go_with_a_script_are_refused(pesto: Pesto) -> None:
     run = ("run", SCRIPT, "-m", "local-workers:2")
     for options, message in (
         ((), "without --placement"),

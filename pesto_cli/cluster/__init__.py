@@ -1,10 +1,10 @@
-"""TensorFlow devices that exist: workers on this host, its GPUs, or a cluster that runs already.
+"""Clusters of running TensorFlow devices: workers or GPUs of this host, or servers elsewhere.
 
     with connected("local-workers:2") as cluster:
         losses = cluster.call(train, steps=5)      # train(connection, steps) of some module
 
-Sessions run in a process of their own, the client: this one may have TensorFlow loaded, and
-threads.
+Sessions run in a separate process, the client. The calling process may already have loaded
+TensorFlow or started threads, and then it cannot fork workers.
 """
 
 from pesto_cli.cluster.cluster import Cluster, connected, is_live

@@ -1,4 +1,4 @@
-"""What the client process opens: one of the kinds of cluster, by its own file."""
+"""The interface of the kinds of cluster, which the client process opens; each has its own file."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from pesto_cli.data.machine import Machine
 
 @dataclass(frozen=True)
 class Opened:
-    """A cluster that answers, as its client process sees it.
+    """An open cluster in its client process.
 
-    check: called when TensorFlow has failed in a call; calls `on_loss` if a part is gone.
+    check: is called when TensorFlow has failed in a call; it calls `on_loss` if a process or host
+        of the cluster is gone.
     """
 
     connection: Connection
@@ -21,29 +22,30 @@ class Opened:
 
 
 class Kind(Protocol):
-    """What a `--machine` stands for, checked; it travels to the client process, which opens it."""
+    """A validated `--machine`. It is pickled and sent to the client process, which opens it."""
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Variables that the process starts with."""
+        """Environment variables that the client process starts with."""
 
     @staticmethod
     def recognises(spec: str) -> bool:
-        """Whether a `--machine` is of this kind, if perhaps with a mistake in it."""
+        """Whether a `--machine` is of this kind; it may contain a mistake."""
 
     @classmethod
     def parse(cls, spec: str, *, open_ports: bool) -> Self:
-        """What it stands for.
+        """Parse and validate a `--machine` of this kind.
 
         Raises:
-            BadInputError: there is a mistake in it.
+            BadInputError: it contains a mistake.
         """
 
     def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
         """Start or reach the devices within a time limit.
 
-        `on_loss` is called, from any thread, with what is to be said when a part is gone.
+        on_loss: is called, from any thread, with an error message when a process or host of the
+            cluster is gone.
 
         Raises:
-            EnvironmentFailedError: something does not start or answer, or does not exist.
+            EnvironmentFailedError: a server or device does not exist, start or answer.
         """

@@ -1,9 +1,9 @@
-"""The client process: opens the cluster, then runs what it is asked to, one call at a time.
+"""The client process: opens the cluster, then runs the requested calls one at a time.
 
-It is a new process, as its parent may have TensorFlow loaded, and threads, and could not be forked.
-Its standard output is its standard error, which the parent passes on; requests and replies go
-through a socket that it is started with. Workers inherit that socket and never use it, so that the
-parent sees its end when all are gone.
+It is a new process, because its parent may have loaded TensorFlow and started threads, and such a
+process cannot be forked safely. Its standard output goes to its standard error, which the parent
+passes on. Requests and replies go through a socket that it inherits. Workers inherit the socket too
+and never use it: when it closes, the parent knows that the client and all workers have ended.
 """
 
 import faulthandler
@@ -21,8 +21,9 @@ from pesto_cli.cluster.processes import die_with
 from pesto_cli.errors import PestoError
 from pesto_cli.files import input_limit
 
-# What sessions raise when a task is gone; others speak of the graph or its data.
-OF_A_LOSS = {
+# TensorFlow errors that a session may raise when a task is gone. All others concern the graph or
+# its data.
+LOSS_ERRORS = {
     "AbortedError",
     "CancelledError",
     "DeadlineExceededError",
@@ -33,7 +34,7 @@ OF_A_LOSS = {
 
 
 def main() -> None:
-    """Serve the parent, whose process id and end of the socket are the arguments."""
+    """Serve the parent. Arguments: its process id, and the descriptor of the socket to it."""
     parent, descriptor = map(int, sys.argv[1:])
     die_with(parent)
     faulthandler.enable(all_threads=False)
@@ -47,19 +48,19 @@ def main() -> None:
     replies.send(Up(opened.machine))
     while True:
         try:
-            asked = replies.pipe.recv_bytes()
-        except EOFError:  # the parent is done with it
+            data = replies.pipe.recv_bytes()
+        except EOFError:  # the parent has closed the socket
             replies.leave()
-        replies.send(_reply(asked, opened))
+        replies.send(_reply(data, opened))
 
 
-def _reply(asked: bytes, opened: Opened) -> Reply:
+def _reply(data: bytes, opened: Opened) -> Reply:
     try:
-        request: Request = pickle.loads(asked)
+        request: Request = pickle.loads(data)
         with input_limit(request.max_input_bytes):
             return Returned(request.function(opened.connection, *request.args, **request.kwargs))
     except BaseException as error:
-        if _may_be_a_loss(error):
+        if _may_be_loss(error):
             opened.check()
         return Raised(_for_the_parent(error))
     finally:
@@ -67,7 +68,7 @@ def _reply(asked: bytes, opened: Opened) -> Reply:
 
 
 class _Replies:
-    """The way to the parent, also for a thread that watches the workers."""
+    """Sends replies to the parent, also from the thread that watches the workers."""
 
     def __init__(self, pipe: "Pipe[bytes, bytes]") -> None:
         self.pipe = pipe
@@ -86,24 +87,27 @@ class _Replies:
         self.leave()
 
     def leave(self) -> NoReturn:
-        """End without TensorFlow's farewell, which may wait for a thread of it that never ends."""
+        """Exit at once: TensorFlow's shutdown may wait for one of its threads that never ends."""
         sys.stderr.flush()
         os._exit(1)
 
 
-def _may_be_a_loss(error: BaseException | None) -> bool:
-    """Whether TensorFlow raised the error, or one that led to it, for want of a task perhaps."""
+def _may_be_loss(error: BaseException | None) -> bool:
+    """Whether the error, or one of its causes, may mean that a task is gone."""
     while error is not None:
-        if type(error).__module__.startswith("tensorflow.") and type(error).__name__ in OF_A_LOSS:
+        if type(error).__module__.startswith("tensorflow.") and type(error).__name__ in LOSS_ERRORS:
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def _for_the_parent(error: BaseException) -> Exception:
-    """A PestoError as it stands; of anything else its words, as it may not be picklable."""
+    """Return a PestoError unchanged; convert any other error, which may not be picklable.
+
+    The result has the message of the error, and its traceback as a note.
+    """
     if isinstance(error, PestoError):
         return error
-    told = RuntimeError(f"{type(error).__name__}: {error}")
-    told.add_note("In the client process:\n" + "".join(traceback.format_exception(error)))
-    return told
+    converted = RuntimeError(f"{type(error).__name__}: {error}")
+    converted.add_note("In the client process:\n" + "".join(traceback.format_exception(error)))
+    return converted

@@ -1,4 +1,4 @@
-"""The client process as its parent holds it."""
+"""Start, call and end the client process from its parent."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ from pesto_cli.data.machine import Machine
 from pesto_cli.errors import EnvironmentFailedError, with_words
 
 COMMAND = "from pesto_cli.cluster.client import main; main()"
-# To open a cluster has a limit of its own; this is for the imports before it.
+# Time limit for the imports, in addition to the limit for opening the cluster.
 IMPORT_LIMIT_S = 180.0
-# For all processes to be gone.
+# Time limit for the end of all processes.
 END_LIMIT_S = 10.0
 
 
 class ClientProcess:
-    """Runs from its creation until `end`, or the end of the thread that created it."""
+    """A client process; it runs until `end` is called or the thread that created it ends."""
 
     def __init__(self, kind: Kind, start_limit_s: float) -> None:
-        """Start the process and have it open the cluster.
+        """Start the process, which opens the cluster.
 
         Raises:
             PestoError: the cluster could not be opened.
@@ -38,14 +38,14 @@ class ClientProcess:
         self._why_gone = ""
         with theirs:
             self._process = subprocess.Popen(
-                # -P: what can be imported is up to the parent alone.
+                # -P: the import path is that of the parent, without the current folder.
                 [sys.executable, "-P", "-u", "-c", COMMAND, str(os.getpid()), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **kind.environ, "PYTHONPATH": _import_path()},
-                start_new_session=True,  # a Ctrl-C of the terminal is for the parent alone
+                start_new_session=True,  # only the parent gets a Ctrl-C from the terminal
             )
         assert self._process.stdout is not None
         self._output = _Output(self._process.stdout)
@@ -59,12 +59,12 @@ class ClientProcess:
         self.machine: Machine = up.machine
 
     def call(self, request: Request) -> Any:
-        """What the function of the request returns.
+        """Run the function of a request in the client process and return its result.
 
         Raises:
             PestoError: the function raised it.
             EnvironmentFailedError: the client or a worker has ended.
-            RuntimeError: the function raised something else.
+            RuntimeError: the function raised another error.
         """
         if self._why_gone:
             raise EnvironmentFailedError(
@@ -75,10 +75,10 @@ class ClientProcess:
         return answer.value
 
     def _ask(self, message: Start | Request, limit_s: float | None = None) -> Up | Returned:
-        """Send a message and wait for the reply; without one, end everything."""
+        """Send a message and return the reply; if there is no reply, end all processes."""
         data = pickle.dumps(message)
         try:
-            with contextlib.suppress(BrokenPipeError):  # then its last reply says why
+            with contextlib.suppress(BrokenPipeError):  # the client's last reply has the reason
                 self._pipe.send_bytes(data)
             reply = self._receive(limit_s)
         except BaseException as error:
@@ -102,7 +102,7 @@ class ClientProcess:
         if reply is None:
             how = how_it_ended(self._process.wait())
             reply = Lost(
-                f"the client process ({self._process.pid}) {how}. Its last words:\n"
+                f"the client process ({self._process.pid}) {how}. Its last output:\n"
                 f"{self._output.last_lines()}\n{REMEDY}"
             )
         if isinstance(reply, Lost):
@@ -110,16 +110,16 @@ class ClientProcess:
         return reply
 
     def end(self, why: str = "it was closed") -> None:
-        """End the client at once, and with it all that it has started; returns when they are gone.
+        """Kill the client, and with it all that it has started; return when all have ended.
 
-        A farewell would take TensorFlow a second or more.
+        It is killed because an orderly shutdown of TensorFlow takes a second or more.
         """
         if self._why_gone:
             return
         self._why_gone = why
         self._process.kill()
         self._process.wait()
-        # They all hold the other end of the pipe.
+        # The client and all workers hold the other end of the pipe.
         until = time.monotonic() + END_LIMIT_S
         with contextlib.suppress(EOFError, OSError):
             while self._pipe.poll(max(0.0, until - time.monotonic())):
@@ -134,7 +134,7 @@ def _import_path() -> str:
 
 
 class _Output:
-    """Passes what the client writes on to stderr, and remembers the last lines."""
+    """Passes the client's output on to stderr, and stores its last lines."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -150,10 +150,10 @@ class _Output:
                 sys.stderr.write(line)
 
     def wait_for_the_rest(self) -> None:
-        """Only what the client has started itself can still write, once it has ended."""
+        """Wait for output after the end of the client: its workers may still write some."""
         self._thread.join(timeout=1.0)
 
     def last_lines(self) -> str:
-        """Them, indented."""
+        """Return the last lines of the output, indented."""
         self.wait_for_the_rest()
         return quoted(list(self._lines))

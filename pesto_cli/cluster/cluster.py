@@ -1,4 +1,4 @@
-"""A cluster as its user sees it: a machine, and calls that run on it."""
+"""Connect to a cluster and call functions on it."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,15 +21,15 @@ from pesto_cli.files import max_input_bytes
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Each knows the specs that it stands for. A kind more is a file with a class more.
+# To add a kind of cluster, add a file with its class, and the class to this tuple.
 KINDS: tuple[type[Kind], ...] = (LocalWorkers, LocalGpus, RunningCluster)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """TensorFlow devices that exist, and a process of their own that runs sessions on them.
+    """Running TensorFlow devices, and a client process that runs sessions on them.
 
-    machine: the devices with their memory; links are nominal until `pesto comm` has timed them.
+    machine: the devices with their memory. The times of its links are nominal, not measured.
     """
 
     machine: Machine
@@ -38,15 +38,15 @@ class Cluster:
     def call(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `function(connection, ...)` in the client process and return what it returns.
+        """Run `function(connection, ...)` in the client process and return its result.
 
-        The function is one of a module; arguments and result can be pickled. What it prints goes
-        to stderr.
+        The function must be at the top of a module; arguments and result must be picklable. Its
+        output goes to stderr.
 
         Raises:
-            PestoError: what the function raised, as it stands.
-            EnvironmentFailedError: the client or a worker has ended; the cluster is gone.
-            RuntimeError: the function raised something else; a note has its traceback.
+            PestoError: the function raised it.
+            EnvironmentFailedError: the client or a worker has ended, and with it the cluster.
+            RuntimeError: the function raised another error; a note has its traceback.
         """
         answer: T = self._client.call(Request(function, args, kwargs, max_input_bytes()))
         return answer
@@ -58,18 +58,18 @@ def connected(
 ) -> Iterator[Cluster]:
     """Start or reach the devices of `local-workers:N`, `local-gpus` or a cluster file.
 
-    Whatever was started ends with the context, and with the thread that entered it, however these
-    end.
+    All started processes end when the context ends, or when the thread that entered it ends, also
+    if that thread is killed.
 
     Args:
-        spec: what `is_live` accepts.
-        open_ports: start workers in the network of this host, not in one of their own: whoever
-            reaches their ports can run programs as this user.
-        start_limit_s: for everything to be up.
+        spec: one of these three, see `is_live`.
+        open_ports: start workers in the network of this host instead of an isolated one. Then
+            anyone who can reach their ports can run programs as this user.
+        start_limit_s: time limit until all devices answer.
 
     Raises:
-        BadInputError: the spec is none of these, or its file is not as it should be.
-        EnvironmentFailedError: something does not start or answer, or does not exist.
+        BadInputError: the spec is none of these, or its file contains a mistake.
+        EnvironmentFailedError: a server or device does not exist, start or answer.
     """
     client = ClientProcess(_kind(spec, open_ports), start_limit_s)
     try:
@@ -79,22 +79,22 @@ def connected(
 
 
 def is_live(spec: str) -> bool:
-    """Whether a `--machine` is devices to run on, not a preset or the description of some."""
+    """Whether a `--machine` names running devices; false for presets and machine files."""
     return any(kind.recognises(spec) for kind in KINDS)
 
 
 def _kind(spec: str, open_ports: bool) -> Kind:
     if sys.platform != "linux":
         raise EnvironmentFailedError(
-            f"machine {spec!r} runs on Linux only; elsewhere plan for a preset or a machine file."
+            f"machine {spec!r} needs Linux; on other systems use a preset or a machine file."
         )
     for kind in KINDS:
         if kind.recognises(spec):
             return kind.parse(spec, open_ports=open_ports)
     path = Path(spec)
     if spec not in PRESETS and (path.suffix or len(path.parts) > 1 or path.exists()):
-        return RunningCluster.parse(spec, open_ports=open_ports)  # which says what it lacks
-    found = "is a preset, which describes devices, and" if spec in PRESETS else "is"
+        return RunningCluster.parse(spec, open_ports=open_ports)  # raises a fitting error
+    found = "is a preset, which only describes devices, and" if spec in PRESETS else "is"
     raise BadInputError(
         f"machine {spec!r} {found} nothing to run on; local-workers:N, local-gpus or the path of a "
         "cluster file (TOML with [cluster]) was expected."

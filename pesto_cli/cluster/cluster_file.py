@@ -1,9 +1,9 @@
-"""A cluster file: where TensorFlow servers of a user's own listen.
+"""Cluster files: the addresses of TensorFlow servers that the user runs.
 
 [cluster]                       # a tf.train.ClusterSpec: addresses by job
 worker = ["10.0.0.1:2222", "10.0.0.2:2222"]
 
-[hosts]                         # only where addresses do not tell which tasks share a host
+[hosts]                         # needed if addresses do not show which tasks share a host
 left = ["worker:0"]
 right = ["worker:1"]
 """
@@ -27,14 +27,17 @@ class _ClusterSchema(Schema):
 
 @dataclass(frozen=True)
 class ClusterFile:
-    """Addresses by job, as a ClusterSpec takes them, and the host of every task (`worker:0`)."""
+    """A parsed cluster file.
+
+    jobs: job -> addresses of its tasks, as in a ClusterSpec. host_of: task (`worker:0`) -> host.
+    """
 
     jobs: Mapping[str, tuple[str, ...]]
     host_of: Mapping[str, str]
 
     @property
     def address_of(self) -> dict[str, str]:
-        """Address by task; the first task is the one that sessions go to."""
+        """Task -> address; sessions go to the first task."""
         return {
             f"{job}:{task}": address
             for job, addresses in self.jobs.items()
@@ -43,18 +46,18 @@ class ClusterFile:
 
 
 def is_cluster_file(spec: str) -> bool:
-    """Whether a file is a cluster's, by its content; a machine file has `[[devices]]`."""
+    """Whether a file is a cluster file: TOML with `[cluster]`; a machine file has `[[devices]]`."""
     try:
         return Path(spec).is_file() and "cluster" in read_toml(spec)
-    except BadInputError:  # no TOML: neither of them
+    except BadInputError:  # not TOML, so neither a cluster file nor a machine file
         return False
 
 
 def read_cluster_file(path: Path | str) -> ClusterFile:
-    """Read and check a cluster file.
+    """Read and validate a cluster file.
 
     Raises:
-        BadInputError: it cannot be read, or its entries do not fit each other.
+        BadInputError: it cannot be read, or its entries are wrong or contradict each other.
     """
     content = read_toml(path)
     with about(path):
@@ -72,7 +75,7 @@ def read_cluster_file(path: Path | str) -> ClusterFile:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port."""
+    """Split an address into host and port."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -80,7 +83,7 @@ def split(address: str) -> tuple[str, int]:
 def _check_jobs(content: Mapping[str, Any]) -> None:
     if "cluster" not in content:
         found = (
-            "it describes devices, as a machine file does, and names no servers"
+            "it describes devices, like a machine file, and names no servers"
             if "devices" in content
             else f"it has {', '.join(content) or 'nothing'}"
         )
@@ -103,7 +106,7 @@ def _check_address(task: str, address: str, all_addresses: list[str]) -> None:
     if not host or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 2**16:
         raise BadInputError(f"{task} is at {address!r}; HOST:PORT was expected, as in host:2222.")
     if all_addresses.count(address) > 1:
-        raise BadInputError(f"two tasks are at {address}; each needs a port of its own.")
+        raise BadInputError(f"two tasks are at {address}; give each task a port of its own.")
 
 
 def _given_hosts(hosts: Mapping[str, list[str]], tasks: list[str]) -> dict[str, str]:
@@ -115,7 +118,9 @@ def _given_hosts(hosts: Mapping[str, list[str]], tasks: list[str]) -> dict[str, 
                     f"[hosts] {host} names {task!r}; one of {', '.join(tasks)} was expected."
                 )
             if task in host_of:
-                raise BadInputError(f"[hosts] has {task} on {host_of[task]} and on {host}.")
+                raise BadInputError(
+                    f"[hosts] has {task} on {host_of[task]} and on {host}; name it once."
+                )
             host_of[task] = host
     if missing := [task for task in tasks if task not in host_of]:
         raise BadInputError(f"[hosts] lacks {', '.join(missing)}; name all tasks, or no hosts.")

@@ -1,4 +1,4 @@
-"""What code that runs on a cluster is given: where to open its sessions, and on which devices."""
+"""The connection to a cluster: the session target and the names of the devices."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 @dataclass(frozen=True)
 class Connection:
-    """A cluster as seen from its client process.
+    """A cluster in its client process; functions that `Cluster.call` runs get it first.
 
-    target: of a session: `""` for this process, or an address such as `grpc://127.0.0.1:2345`.
-    device_names: pesto's name of each device of the machine (`worker:0/CPU:0`) to TensorFlow's, in
-        full, as `session.list_devices()` and step stats write it
+    target: target of sessions: `""` for this process, or an address (`grpc://127.0.0.1:2345`).
+    device_names: pesto's name of each device of the machine (`worker:0/CPU:0`) -> TensorFlow's full
+        name, as in `session.list_devices()` and in step stats
         (`/job:worker/replica:0/task:0/device:CPU:0`).
     """
 
@@ -23,9 +23,10 @@ class Connection:
 
     @contextmanager
     def session(self, graph: Any, config: Any = None) -> Iterator[Any]:
-        """Open a `tf.compat.v1.Session` on the cluster and make it the default, for a context.
+        """Open a `tf.compat.v1.Session` on the cluster; it is the default session in the context.
 
-        Its variables are its own, and go with it. `config` is a ConfigProto, and not changed.
+        The session has its own variables, which end with it. `config` is a ConfigProto, which is
+        not changed.
         """
         tf = tensorflow()
         own = tf.compat.v1.ConfigProto()
@@ -39,7 +40,7 @@ class Connection:
             with graph.as_default(), session.as_default():
                 yield session
         except (errors.UnavailableError, errors.AbortedError, errors.CancelledError):
-            raise  # a part of the cluster may be gone: to close would wait 30 s for it
+            raise  # A task may be gone, and closing the session would wait 30 s for it.
         except BaseException:
             session.close()
             raise

@@ -1,4 +1,4 @@
-"""Devices that a session lists, and the machine that they are."""
+"""Find the devices of a cluster, and make a `Machine` of them."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -14,13 +14,17 @@ from pesto_cli.printable import logger
 
 log = logger(__name__)
 
-# After which it is said what is waited for; a session takes less than a second to open.
+# After this time a warning names the server that does not answer. Sessions open in under a second.
 SILENT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device. full: TensorFlow's name of it. limit_bytes: of memory; of a CPU it is made up."""
+    """A device of a session.
+
+    name: pesto's name. full: TensorFlow's full name. limit_bytes: TensorFlow's memory limit, which
+    means nothing for a CPU.
+    """
 
     name: str
     full: str
@@ -29,11 +33,11 @@ class Found:
 
 
 def found_devices(target: str, limit_s: float) -> list[Found]:
-    """The devices of the cluster behind a session target, by job, task, type and number.
+    """Return the devices at a session target, sorted by job, task, type and number.
 
     Raises:
-        EnvironmentFailedError: it does not answer within the time limit, which leaves a thread
-            behind that waits for ever.
+        EnvironmentFailedError: the target does not answer within the time limit. A thread that
+            waits for ever is then left behind.
     """
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
@@ -41,8 +45,8 @@ def found_devices(target: str, limit_s: float) -> list[Found]:
     config = tf1.ConfigProto()
     config.gpu_options.allow_growth = True
     session = tf1.Session(target, graph=graph, config=config)
-    # With a task missing, the first call waits for ever and heeds no option. This one at least lets
-    # other threads run, which list_devices() does not.
+    # If a task is missing, the first call waits for ever, whatever the options. session.run() at
+    # least lets other threads run meanwhile, which list_devices() does not.
     _within(limit_s, target, lambda: session.run(nothing))
     with session:
         found = [
@@ -71,8 +75,8 @@ def _within(limit_s: float, target: str, first_call: Callable[[], Any]) -> None:
     if thread.is_alive() or failures:
         said = str(failures[0]).splitlines()[0] if failures else f"no answer in {limit_s:.0f} s"
         raise EnvironmentFailedError(
-            f"TensorFlow opens no session at {target or 'its own devices'}: {said}; servers of "
-            "this version of TensorFlow, and all tasks of the cluster, were expected: start them "
+            f"TensorFlow cannot open a session at {target or 'its own devices'}: {said}; all tasks "
+            "of the cluster, with this version of TensorFlow, were expected to run: start them "
             "again."
         )
 
@@ -80,12 +84,12 @@ def _within(limit_s: float, target: str, first_call: Callable[[], Any]) -> None:
 def machine_of(
     found: list[Found], host_of: Callable[[str], str], cpu_bytes: Mapping[str, int]
 ) -> Machine:
-    """The machine that devices are.
+    """Return a machine with these devices and nominal links.
 
     Args:
         found: the devices.
-        host_of: the host of a task.
-        cpu_bytes: memory for the CPU device of each task.
+        host_of: task -> its host.
+        cpu_bytes: task -> memory of its CPU device.
     """
     devices, where = [], {}
     for each in found:

@@ -1,9 +1,9 @@
-"""Memory of a host, of this one or of one that only TensorFlow can read files on."""
+"""Read the memory size of this host, or of another one whose files TensorFlow reads."""
 
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-# Reads a text file; OSError where there is none.
+# Reads a text file by its path; raises OSError if it does not exist.
 Read = Callable[[str], str]
 
 CGROUP_2 = PurePosixPath("/sys/fs/cgroup")
@@ -11,14 +11,14 @@ CGROUP_1 = CGROUP_2 / "memory"
 
 
 def memory_bytes(read: Read = lambda path: Path(path).read_text()) -> int:
-    """Memory that the processes of a host may have: what is built in, or the cgroup's limit."""
+    """Return the memory that processes of a host may use: all of it, or the limit of the cgroup."""
     fields = dict(line.split(":") for line in read("/proc/meminfo").splitlines())
-    built_in = int(fields["MemTotal"].split()[0]) * 1024
-    return min([built_in, *_cgroup_limits(read)])
+    physical = int(fields["MemTotal"].split()[0]) * 1024
+    return min([physical, *_cgroup_limits(read)])
 
 
 def _cgroup_limits(read: Read) -> list[int]:
-    """Limits of the process's own cgroup and of those above it, of either version."""
+    """Return the memory limits of this process's cgroup and its parents, for cgroup 1 and 2."""
     limits = []
     for line in _text(read, "/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,8 +1,8 @@
-"""A network of their own for the client and its workers.
+"""Isolate the client and its workers in a network namespace.
 
-TensorFlow's server listens on every interface, asks nobody who they are and runs any graph that it
-is sent. In a network namespace there is no interface but a loopback of its own, so that only
-processes within can reach it.
+TensorFlow's server listens on every network interface, without authentication, and runs any graph
+that it receives. A new network namespace has only a loopback interface of its own, so that no
+process outside can reach the servers.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ _IFREQ = struct.Struct("16sh14x")
 
 
 def leave_network() -> None:
-    """Move this process, which must have one thread, into a network of its own with a loopback.
+    """Move this process, which must have one thread, into a new network namespace with a loopback.
 
-    A privileged process keeps its user. Another one needs a user namespace, in which it goes by
-    its own user id.
+    A privileged process keeps its user. Any other process also gets a new user namespace, in which
+    it has the same user id.
 
     Raises:
         EnvironmentFailedError: the system does not allow it.
@@ -40,11 +40,11 @@ def leave_network() -> None:
         _bring_up_loopback()
     except OSError as error:
         raise EnvironmentFailedError(
-            "local-workers: this system does not let a user make a network namespace "
-            f"({error.strerror or error}), in which workers are out of reach for others. Without "
-            "one TensorFlow's server listens on every network interface and runs whatever anyone "
-            "sends it, as you. Where nobody else can reach this machine's ports, say so with "
-            "--open-ports; or allow namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+            "local-workers: this system does not let a user create a network namespace "
+            f"({error.strerror or error}), which isolates the workers from others. Without one, "
+            "TensorFlow's server listens on every network interface and runs as you whatever "
+            "anyone sends to it. If nobody else can reach the ports of this machine, give "
+            "--open-ports; otherwise allow namespaces (sysctl kernel.unprivileged_userns_clone=1, "
             "kernel.apparmor_restrict_unprivileged_userns=0)."
         ) from None
 
@@ -55,6 +55,6 @@ def _unshare(flags: int) -> bool:
 
 def _bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = _IFREQ.pack(b"lo", 0)
-        _, flags = _IFREQ.unpack(fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))
+        request = _IFREQ.pack(b"lo", 0)
+        _, flags = _IFREQ.unpack(fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | IFF_UP))

@@ -1,4 +1,4 @@
-"""`local-gpus`: the GPUs of this host and its CPU, in the client process."""
+"""The cluster `local-gpus`: the GPUs and the CPU of this host, in the client process."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SPEC = "local-gpus"
 
 @dataclass(frozen=True)
 class LocalGpus:
-    """All GPUs that TensorFlow sees."""
+    """All GPUs that TensorFlow finds on this host, and the CPU."""
 
     environ: ClassVar[Mapping[str, str]] = {}
 
@@ -31,23 +31,23 @@ class LocalGpus:
 
     @classmethod
     def parse(cls, spec: str, *, open_ports: bool) -> "LocalGpus":
-        """What `local-gpus` stands for; it opens no ports."""
+        """Return the only value of this kind; it opens no ports."""
         return cls()
 
     def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
-        """Find the GPUs; see `Kind`. They have no part that is lost by itself."""
+        """Find the GPUs; see `Kind`. All are in this process, so `on_loss` is not used."""
         config = tensorflow().config
         gpus = config.list_physical_devices("GPU")
         if not gpus:
             raise EnvironmentFailedError(
-                "local-gpus: TensorFlow sees no GPU here; at least one was expected: check "
+                "local-gpus: TensorFlow finds no GPU here; at least one was expected: check "
                 "nvidia-smi, CUDA_VISIBLE_DEVICES and that TensorFlow has CUDA (pip install "
-                "tensorflow[and-cuda]). Without a GPU use local-workers:2, or plan for one that is "
-                f"elsewhere: {', '.join(PRESETS)}, or a machine file."
+                "tensorflow[and-cuda]). Without a GPU use local-workers:2, or solve for another "
+                f"machine: {', '.join(PRESETS)}, or a machine file."
             )
         models = {config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus}
         if len(models) > 1:
-            log.warning("local-gpus: %s are taken to be equally fast.", ", ".join(map(str, models)))
+            log.warning("local-gpus: %s are assumed equally fast.", ", ".join(map(str, models)))
         found = [
             each
             for each in found_devices("", limit_s)

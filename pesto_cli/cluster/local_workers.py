@@ -1,7 +1,7 @@
-"""`local-workers:N`: TensorFlow servers on this host, a core and a device each.
+"""The cluster `local-workers:N`: TensorFlow servers on this host, each with a core and a device.
 
-What one sends another is serialised and goes over loopback as it would over a network, so they are
-a machine of several devices that everybody has.
+Tensors between them are serialised and sent over loopback, as over a network. So every computer can
+serve as a machine with several devices.
 """
 
 import os
@@ -32,22 +32,22 @@ KEPT_BYTES = 2**36
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """So many workers, in a network of their own, or with `open_ports` in that of the host."""
+    """`count` workers in an isolated network, or with `open_ports` in the network of the host."""
 
     count: int
     open_ports: bool = False
 
     @staticmethod
     def recognises(spec: str) -> bool:
-        """Whether a spec is of this kind, if perhaps with a mistake in it."""
+        """Whether a spec is of this kind; it may contain a mistake."""
         return spec.partition(":")[0] == PREFIX
 
     @classmethod
     def parse(cls, spec: str, *, open_ports: bool) -> "LocalWorkers":
-        """What `local-workers:N` stands for.
+        """Parse `local-workers:N`.
 
         Raises:
-            BadInputError: N is no number of workers.
+            BadInputError: N is no valid number of workers.
         """
         count = re.fullmatch(rf"{PREFIX}:(\d{{1,4}})", spec)
         if count is None or not 1 <= int(count[1]) <= MAX_WORKERS:
@@ -57,23 +57,25 @@ class LocalWorkers:
             )
         cores = len(os.sched_getaffinity(0))
         if int(count[1]) > cores:
-            log.warning("%s share %d cores: some wait while others run.", spec, cores)
+            log.warning("%s share %d cores, so some wait while others run.", spec, cores)
         return cls(int(count[1]), open_ports)
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """One thread, as only then a process can be forked; no GPU, which is another kind.
+        """Environment variables of the client and its workers.
 
-        Freed memory is kept, as a GPU's allocator keeps it. By default glibc returns what is larger
-        than 32 MB, and then a transfer of 64 MB takes half as long again, for page faults. oneDNN
-        would fuse ops whatever a session's settings say.
+        Libraries start no threads, because only a process with one thread can be forked. GPUs are
+        hidden, as `local-gpus` is for them. The process keeps freed memory, as a GPU's allocator
+        does: by default glibc returns blocks of more than 32 MB to the system, and page faults then
+        make a transfer of 64 MB half as long again. oneDNN is off, because it fuses ops whatever
+        the settings of a session are.
         """
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         thresholds = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
         return {
             **dict.fromkeys(threads, "1"),
             **dict.fromkeys(thresholds, str(KEPT_BYTES)),
-            "MALLOC_ARENA_MAX": "1",  # others cannot hold large blocks
+            "MALLOC_ARENA_MAX": "1",  # further arenas cannot hold large blocks
             "CUDA_VISIBLE_DEVICES": "-1",
             "TF_ENABLE_ONEDNN_OPTS": "0",
         }
@@ -98,13 +100,14 @@ class LocalWorkers:
         return Opened(
             Connection(target, {each.name: each.full for each in found}),
             machine_of(found, lambda task: "here", shares),
-            watch.give_it_time,
+            watch.wait_for_end,
         )
 
 
 def client_core(cores: list[int], num_workers: int) -> int:
-    """A core that no worker has, or else that of the first worker.
+    """Return the core of the client: one without a worker, else that of the first worker.
 
-    It runs the session's master, for which the client waits: the two are not busy at once.
+    The first worker runs the session's master. While the master is busy, the client waits for it,
+    so the two do not compete for the core.
     """
     return cores[num_workers] if num_workers < len(cores) else cores[0]

@@ -1,4 +1,4 @@
-"""What the parent and the client process send each other, pickled."""
+"""The messages between the parent and the client process, which are pickled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pesto_cli.data.machine import Machine
 
 @dataclass(frozen=True)
 class Start:
-    """First request: open this cluster within so many seconds."""
+    """The first request: open this cluster within `limit_s` seconds."""
 
     kind: Kind
     limit_s: float
@@ -18,9 +18,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Request:
-    """Call a function with the connection and these arguments.
+    """A request to call a function with the connection and these arguments.
 
-    max_input_bytes: of the files that it reads.
+    max_input_bytes: size limit of the files that the function reads.
     """
 
     function: Callable[..., Any]
@@ -31,28 +31,31 @@ class Request:
 
 @dataclass(frozen=True)
 class Up:
-    """Returned to `Start`."""
+    """The reply to `Start`: the cluster is open and has this machine."""
 
     machine: Machine
 
 
 @dataclass(frozen=True)
 class Returned:
-    """What the called function returned."""
+    """The result of the called function."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Raised:
-    """What the called function raised; the client is ready for another call."""
+    """The error of the called function; the client is ready for another call."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A part of the cluster is gone, and the client with it. words: which, how, a remedy."""
+    """A process of the cluster has ended, and the client ends too.
+
+    words: the error message: which process, how it ended, and the remedy.
+    """
 
     words: str
 

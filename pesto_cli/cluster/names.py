@@ -1,4 +1,4 @@
-"""Names of devices: pesto's, and TensorFlow's in two lengths.
+"""Convert names of devices: pesto's, TensorFlow's short ones and TensorFlow's full ones.
 
 worker:0/CPU:0   /job:worker/task:0/device:CPU:0   /job:worker/replica:0/task:0/device:CPU:0
 GPU:0            /device:GPU:0                     /job:localhost/replica:0/task:0/device:GPU:0
@@ -18,7 +18,7 @@ _FULL = re.compile(
 
 
 def tensorflow_name(name: str) -> str | None:
-    """What a node's device is set to; None for what is no name of pesto's."""
+    """Return TensorFlow's short name, for the device of a node; None if `name` is not pesto's."""
     parts = _PESTO.fullmatch(name)
     if parts is None:
         return None
@@ -27,10 +27,10 @@ def tensorflow_name(name: str) -> str | None:
 
 
 def pesto_name(full: str) -> str:
-    """Pesto's name of a device that a session lists.
+    """Return pesto's name of a device from TensorFlow's full name.
 
     Raises:
-        BadInputError: it is not of TensorFlow's form.
+        BadInputError: `full` is no full name of TensorFlow.
     """
     parts = _FULL.fullmatch(full)
     if parts is None:
@@ -43,10 +43,10 @@ def pesto_name(full: str) -> str:
 
 
 def number_parts(name: str) -> tuple[str | int, ...]:
-    """A key that sorts names with their numbers as numbers."""
+    """Return a sort key that compares numbers in names as numbers."""
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
 
 
 def task_of(name: str) -> str:
-    """`worker:0` of `worker:0/CPU:0`, and nothing of `GPU:0`."""
+    """Return the task of a device: `worker:0` for `worker:0/CPU:0`, and "" for `GPU:0`."""
     return name.rpartition("/")[0]

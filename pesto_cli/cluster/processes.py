@@ -1,4 +1,4 @@
-"""What a process owes its parent: to die with it, and to leave word why it ended."""
+"""End a process with its parent, and describe how a process ended."""
 
 import contextlib
 import ctypes
@@ -12,25 +12,25 @@ from pesto_cli.printable import printable
 PR_SET_PDEATHSIG = 1
 LAST_LINES = 20
 REMEDY = (
-    "What had been started with it has been ended. Run it again; SIGKILL may be the kernel's, for "
-    "want of memory: then take a smaller model or batch, or fewer workers."
+    "All processes of the cluster have been ended. Run the command again; if it was killed by "
+    "SIGKILL, memory may have run out: then use a smaller model or batch, or fewer workers."
 )
 _MAX_LINE_BYTES = 200
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends.
+    """Make the kernel kill this process when its parent ends in any way.
 
-    A child does not inherit this, and the kernel forgets it when the process gains capabilities.
-    It holds from the thread that started the process on: that one is the parent.
+    The parent is the thread that started this process. A child does not inherit the setting, and
+    the kernel clears it when the process gains capabilities.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)
 
 
 def how_it_ended(status: int) -> str:
-    """Words for an exit code, or for minus a signal, as `Popen.returncode` has them."""
+    """Return a phrase for an exit code, or for minus a signal number, as in `Popen.returncode`."""
     if status >= 0:
         return f"ended with exit code {status}"
     with contextlib.suppress(ValueError):
@@ -39,13 +39,13 @@ def how_it_ended(status: int) -> str:
 
 
 def last_lines(file: BinaryIO) -> str:
-    """The end of what a process wrote into a file, indented."""
+    """Return the last lines that a process wrote to a file, indented."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - LAST_LINES * _MAX_LINE_BYTES))
     return quoted(file.read().decode(errors="replace").splitlines())
 
 
 def quoted(lines: list[str]) -> str:
-    """The last of some lines below each other, or a word that there are none."""
-    spoken = [printable(line[:_MAX_LINE_BYTES]) for line in lines if line.strip()][-LAST_LINES:]
-    return "\n".join(f"    {line}" for line in spoken) or "    (it wrote nothing to stderr)"
+    """Return the last non-empty lines, indented; a note if there are none."""
+    shown = [printable(line[:_MAX_LINE_BYTES]) for line in lines if line.strip()][-LAST_LINES:]
+    return "\n".join(f"    {line}" for line in shown) or "    (it wrote nothing to stderr)"

@@ -1,4 +1,4 @@
-"""A cluster file: a user's own TensorFlow servers, which run already.
+"""The cluster of a cluster file: TensorFlow servers that the user has started.
 
 Sessions go to the first task of the first job.
 """
@@ -22,7 +22,7 @@ from pesto_cli.printable import logger
 
 log = logger(__name__)
 
-# Between two attempts to reach the tasks: they may be starting.
+# Pause between two attempts to reach the tasks, which may still be starting.
 RETRY_S = 0.5
 
 
@@ -36,32 +36,32 @@ class RunningCluster:
 
     @staticmethod
     def recognises(spec: str) -> bool:
-        """Whether a spec is of this kind: a cluster file, by its content."""
+        """Whether a spec is the path of a cluster file, judged by its content."""
         return is_cluster_file(spec)
 
     @classmethod
     def parse(cls, spec: str, *, open_ports: bool) -> "RunningCluster":
-        """The servers that a cluster file names; their ports are open already.
+        """Read a cluster file; `open_ports` has no effect, as the servers run already.
 
         Raises:
-            BadInputError: its entries do not fit each other.
+            BadInputError: the file contains a mistake.
         """
         return cls(read_cluster_file(spec))
 
     def open(self, limit_s: float, on_loss: Callable[[str], NoReturn]) -> Opened:
         """Wait until all tasks answer and find their devices; see `Kind`."""
         deadline = time.monotonic() + limit_s
-        address_of, told = self.file.address_of, ""
+        address_of, warned = self.file.address_of, ""
         while (missing := unreachable(address_of)) and time.monotonic() + RETRY_S < deadline:
-            if missing != told:
+            if missing != warned:
                 left_s = deadline - time.monotonic()
-                log.warning("%s; waiting up to %.0f s (Ctrl-C ends it).", missing, left_s)
-            told = missing
+                log.warning("%s; waiting up to %.0f s (Ctrl-C to stop).", missing, left_s)
+            warned = missing
             time.sleep(RETRY_S)
         if missing:
             raise EnvironmentFailedError(
                 f"{missing} after {limit_s:.0f} s; a session needs every task of the cluster: "
-                "start it there (pesto worker CLUSTER.toml --job JOB --task N), or mend its "
+                "start it there (pesto worker CLUSTER.toml --job JOB --task N), or correct its "
                 "address."
             )
         watch = TaskWatch(address_of, on_loss)
@@ -74,7 +74,7 @@ class RunningCluster:
         )
 
     def _memory_shares(self, target: str, found: list[Found]) -> dict[str, int]:
-        """What a task's CPU device may use: of the memory of its host, the same for each task."""
+        """Return task -> memory of its CPU device: an equal share of its host's memory."""
         num_tasks = Counter(self.file.host_of.values())
         shares = {}
         for each in found:
@@ -86,7 +86,10 @@ class RunningCluster:
 
 
 def _reader_on(target: str, device: str) -> Read:
-    """Read files where a device is. TensorFlow itself tells nothing of the memory there."""
+    """Return a function that reads files on the host of a device.
+
+    It serves to find the memory of that host, which TensorFlow does not report.
+    """
     tf = tensorflow()
     tf1 = tf.compat.v1
 

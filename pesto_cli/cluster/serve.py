@@ -1,4 +1,4 @@
-"""A task of a cluster file, started by hand on its host."""
+"""Run one task of a cluster file on this host: `pesto worker`."""
 
 import signal
 import socket
@@ -13,14 +13,14 @@ log = logger(__name__)
 
 
 def serve(path: Path | str, task: int, job: str = "worker") -> None:
-    """Be a task of a cluster until Ctrl-C or another signal ends this process.
+    """Run a TensorFlow server as a task of a cluster until a signal such as Ctrl-C ends it.
 
-    Whoever can reach its port can run programs as this user: TensorFlow's server listens on every
-    interface and asks nobody who they are.
+    Anyone who can reach its port can run programs as this user: TensorFlow's server listens on
+    every network interface, without authentication.
 
     Raises:
-        BadInputError: the file is not as it should be, or has no such task.
-        EnvironmentFailedError: the port is taken.
+        BadInputError: the file contains a mistake, or has no such task.
+        EnvironmentFailedError: the port is in use.
     """
     file = read_cluster_file(path)
     name = f"{job}:{task}"
@@ -34,20 +34,20 @@ def serve(path: Path | str, task: int, job: str = "worker") -> None:
     try:
         server = tf.distribute.Server(dict(file.jobs), job_name=job, task_index=task)
     except tf.errors.OpError as error:
-        raise EnvironmentFailedError(f"{name} does not start at {address}: {error}.") from None
+        raise EnvironmentFailedError(f"{name} cannot start at {address}: {error}.") from None
     log.warning(
-        "%s listens on port %d of every interface and runs whatever it is sent; keep strangers "
-        "out. Ctrl-C ends it.",
+        "%s listens on port %d of every network interface and runs any graph that it receives; "
+        "allow only trusted hosts to reach it. Ctrl-C ends it.",
         name,
         split(address)[1],
     )
-    # It waits outside of Python, which would handle the signal only when it is back.
+    # join() waits in C++, and a Python signal handler would only run after its return.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     server.join()
 
 
 def _check_port(name: str, address: str) -> None:
-    """TensorFlow only says that it could not start."""
+    """Check that the port is free: TensorFlow's error would not give the reason."""
     port = split(address)[1]
     try:
         with socket.socket() as probe:
@@ -56,5 +56,5 @@ def _check_port(name: str, address: str) -> None:
     except OSError as error:
         raise EnvironmentFailedError(
             f"{name} cannot listen on port {port}: {error.strerror}; a free port was expected: end "
-            "what listens there, or give the task another port in the cluster file."
+            "the process that listens there, or give the task another port in the cluster file."
         ) from None

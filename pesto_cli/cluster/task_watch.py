@@ -1,4 +1,4 @@
-"""Notices that a task of a running cluster has ended: TensorFlow may wait for it for ever."""
+"""Watch the tasks of a running cluster: if one ends, TensorFlow may wait for it for ever."""
 
 import selectors
 import socket
@@ -9,17 +9,17 @@ from typing import NoReturn
 
 from pesto_cli.cluster.cluster_file import split
 
-# For one attempt to reach a task.
+# Time limit of one attempt to reach a task.
 ATTEMPT_S = 2.0
-# A host that is gone does not even close its connections: it is asked after so many seconds of
-# silence, and then this often.
+# A host that is gone does not close its connections. TCP probes find this: seconds before the first
+# probe, seconds between probes, and number of probes.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
 def unreachable(address_of: Mapping[str, str]) -> str | None:
-    """Words for the tasks that cannot be reached, if there are any.
+    """Return a message that names the tasks that cannot be reached; None if all can.
 
-    All are tried at once: each host that is gone takes the whole time of an attempt.
+    All tasks are tried at the same time, because each host that is gone takes ATTEMPT_S.
     """
     with ThreadPoolExecutor(len(address_of)) as attempts:
         words = attempts.map(_why_unreachable, address_of, address_of.values())
@@ -35,9 +35,9 @@ def _why_unreachable(task: str, address: str) -> str:
 
 
 class TaskWatch:
-    """Holds a silent connection to every task, in a thread.
+    """Holds an idle connection to every task, in a thread.
 
-    A server closes such a connection after minutes; where it can be reached again, all is well.
+    A server closes an idle connection after minutes. If the task can be reached again, it runs.
     """
 
     def __init__(self, address_of: Mapping[str, str], on_loss: Callable[[str], NoReturn]) -> None:
@@ -52,7 +52,7 @@ class TaskWatch:
             for key, _ in self._selector.select():
                 connection: socket.socket = key.data[1]
                 try:
-                    is_open = bool(connection.recv(4096))  # servers speak first
+                    is_open = bool(connection.recv(4096))  # servers send data first
                 except OSError:
                     is_open = False
                 if not is_open:
@@ -74,9 +74,11 @@ class TaskWatch:
         self._selector.register(connection, selectors.EVENT_READ, (task, connection))
 
     def check(self) -> None:
-        """Report the tasks that cannot be reached, and do not return, if there are any."""
+        """Call `on_loss`, which does not return, if any task cannot be reached."""
         if words := unreachable(self._address_of):
-            self._on_loss(f"{words}. It has ended, or its host or the network has: start it again.")
+            self._on_loss(
+                f"{words}. The task has ended, or its host or network has failed: start it again."
+            )
 
 
 def _connect(address: str) -> socket.socket:

@@ -1,8 +1,8 @@
-"""TensorFlow servers as children of the client process.
+"""Start TensorFlow servers as child processes of the client, and watch them.
 
-They are forked from it once it has imported TensorFlow, which takes seconds and is done once that
-way. TensorFlow starts no thread before its first session or server, and a process with one thread
-may be forked.
+The client imports TensorFlow and then forks the workers, so that the import, which takes seconds,
+is done once. A process with one thread can be forked safely, and TensorFlow starts no thread before
+its first session or server.
 """
 
 import contextlib
@@ -28,22 +28,26 @@ UP = b"1"
 
 @dataclass(frozen=True)
 class Worker:
-    """A server process. ready: it writes `UP` to this descriptor once it listens."""
+    """A server process.
+
+    stderr: the file with its output. ready: descriptor to which it writes `UP` once it listens.
+    """
 
     name: str
     pid: int
     stderr: BinaryIO
     ready: int
 
-    def obituary(self) -> str:
-        """How it ended and its last words; waits for its end."""
+    def end_report(self) -> str:
+        """Wait for the end of the process; return how it ended, with its last output."""
         _, status = os.waitpid(self.pid, 0)
         how = how_it_ended(os.waitstatus_to_exitcode(status))
-        return f"{self.name} (process {self.pid}) {how}. Its last words:\n{last_lines(self.stderr)}"
+        output = last_lines(self.stderr)
+        return f"{self.name} (process {self.pid}) {how}. Its last output:\n{output}"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
+    """Return free ports of the loopback interface."""
     with contextlib.ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -52,35 +56,36 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_workers(ports: Sequence[int], cores: Sequence[int], limit_s: float) -> list[Worker]:
-    """Start a worker on each port, each on its core, and wait until all listen.
+    """Start a worker for each port, each on its core, and wait until all listen.
 
-    TensorFlow has been imported, and nothing done with it.
+    The caller has imported TensorFlow, but not used it.
 
     Raises:
-        EnvironmentFailedError: one ends or is not up in time; with what it wrote to stderr.
+        EnvironmentFailedError: a worker ends or does not listen in time; the message has its last
+            output.
     """
     if (threads := len(os.listdir("/proc/self/task"))) > 1:
         raise EnvironmentFailedError(
-            f"local-workers: TensorFlow started {threads - 1} threads as it was imported; none was "
-            "expected, as workers are forked from here: use the version that pesto asks for."
+            f"local-workers: TensorFlow started {threads - 1} threads when it was imported; none "
+            "was expected, as this process is forked: use the version that pesto requires."
         )
     addresses = [f"127.0.0.1:{port}" for port in ports]
     workers = [_fork(addresses, task, core) for task, core in enumerate(cores)]
     deadline = time.monotonic() + limit_s
-    coming = {worker.ready: worker for worker in workers}
-    while coming:
-        heard = cast(list[int], wait(list(coming), max(0.0, deadline - time.monotonic())))
-        if not heard:
-            late = next(iter(coming.values()))
+    starting = {worker.ready: worker for worker in workers}
+    while starting:
+        readable = cast(list[int], wait(list(starting), max(0.0, deadline - time.monotonic())))
+        if not readable:
+            late = next(iter(starting.values()))
             raise with_words(
                 EnvironmentFailedError,
                 f"{late.name} (process {late.pid}) does not listen after {limit_s:.0f} s. It wrote:"
                 f"\n{last_lines(late.stderr)}\nTry again when the machine is less busy.",
             )
-        for descriptor in heard:
-            worker = coming.pop(descriptor)
+        for descriptor in readable:
+            worker = starting.pop(descriptor)
             if os.read(descriptor, 1) != UP:
-                words = f"{worker.obituary()}\nTry again; its port was free."
+                words = f"{worker.end_report()}\nTry again; its port was free."
                 raise with_words(EnvironmentFailedError, words)
             os.close(descriptor)
     return workers
@@ -110,8 +115,8 @@ def _fork(addresses: list[str], task: int, core: int) -> Worker:
 def _serve(addresses: list[str], task: int, core: int, up: int) -> NoReturn:
     tf = tensorflow()
     os.sched_setaffinity(0, {core})
-    # One op at a time is the order's business. With a single thread between ops, a worker that
-    # computes answers no request for a tensor, and two workers are as slow as one.
+    # Control inputs make ops run one at a time. The second thread between ops serves tensors: with
+    # one thread, a worker that computes serves none, and two workers are as slow as one.
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
@@ -123,10 +128,10 @@ def _serve(addresses: list[str], task: int, core: int, up: int) -> NoReturn:
 
 
 class Watch:
-    """Waits in a thread for the end of any worker; it has to be told at once.
+    """Waits in a thread for the end of any worker, and then calls `on_loss` at once.
 
-    A call to TensorFlow may wait for ever for a worker that is gone, or fail with words that do
-    not name it.
+    Without it, a call to TensorFlow may wait for ever for a worker that is gone, or fail with a
+    message that does not name the worker.
     """
 
     def __init__(self, workers: Sequence[Worker], on_loss: Callable[[str], NoReturn]) -> None:
@@ -140,8 +145,8 @@ class Watch:
         for descriptor in self._workers:
             poll.register(descriptor, select.POLLIN)
         descriptor, _ = poll.poll()[0]
-        self._on_loss(f"{self._workers[descriptor].obituary()}\n{REMEDY}")
+        self._on_loss(f"{self._workers[descriptor].end_report()}\n{REMEDY}")
 
-    def give_it_time(self) -> None:
-        """Where TensorFlow has failed, a worker may be about to end."""
+    def wait_for_end(self) -> None:
+        """Wait 2 s for the end of a worker, which may be why a call to TensorFlow has failed."""
         self._thread.join(timeout=2.0)

@@ -1,4 +1,4 @@
-"""Whether all that pesto needs works here: what was found, and what to do where it does not."""
+"""Check an installation: what pesto needs, what was found, and the remedy if a check fails."""
 
 from pesto_cli.doctor.check import Finding as Finding
 from pesto_cli.doctor.check import Outcome as Outcome

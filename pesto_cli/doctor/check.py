@@ -1,4 +1,4 @@
-"""A check, what it found, and what it means if it fails."""
+"""A check of the installation, and its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """FAIL is of something that is needed, WARN of something that one may do without."""
+    """The result of a check: FAIL if something required does not work, WARN if optional."""
 
     OK = "ok"
     WARN = "warn"
@@ -15,7 +15,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. remedy: empty where it works."""
+    """The result of one check.
+
+    name: the checked thing. found: version, size or error. remedy: empty if the check passed.
+    """
 
     name: str
     verdict: Outcome
@@ -25,9 +28,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """How to look at something.
+    """One check.
 
-    look: gives what was found, or raises in words. verdict, remedy: if it raises.
+    look: returns what was found; if the check fails, raises an error with a message.
+    verdict, remedy: those of the finding if `look` raises.
     """
 
     name: str
@@ -36,7 +40,7 @@ class Probe:
     remedy: str
 
     def __call__(self) -> Finding:
-        """Look."""
+        """Run the check; return its finding."""
         try:
             return Finding(self.name, Outcome.OK, self.look())
         except Exception as error:
@@ -44,6 +48,6 @@ class Probe:
 
 
 def first_line(error: Exception) -> str:
-    """Of its message, or what it is called if it has none."""
+    """Return the first line of an error's message; its type if the message is empty."""
     words = str(error).splitlines() or [type(error).__name__]
     return words[0]

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are shown."""
+"""All checks of an installation, in the order in which they are shown."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,24 +10,22 @@ from pesto_cli.doctor.child_process import run_in_child
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.plugins import PlugIn, plug_ins
 
-# The distributions that pesto's own commands import; those of reports and notebooks are not among
-# them.
+# Distributions that every command needs, and those that only charts need.
 NEEDED = ("numpy", "numba", "scipy", "networkx", "pydantic", "pymetis", "click", "rich")
 OPTIONAL = ("altair", "vl-convert-python")
 
 
 def checks() -> list[Finding]:
-    """Look at everything, which takes some seconds.
+    """Run all checks, which takes some seconds.
 
-    What loads a library that may crash, or that cannot share a process with another, is looked at
-    in a process of its own; these run beside each other.
+    A check that loads a library runs in a child process, because the library may crash or may not
+    share a process with another one. The checks run concurrently.
     """
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda probe: probe(), _probes()))
 
 
 def _probes() -> Iterator[Probe]:
-    """Yield them."""
     needed, optional = Outcome.FAIL, Outcome.WARN
     yield Probe("pesto", partial(system.version, "pesto-cli"), needed, "pip install pesto-cli")
     yield Probe("Python", system.python, optional, "use Python 3.11 or 3.12")
@@ -37,8 +35,8 @@ def _probes() -> Iterator[Probe]:
         yield Probe(
             name, partial(system.version, name), optional, f"pip install {name}: for charts"
         )
-    yield Probe("cores", system.cores, optional, "give pesto two or more")
-    yield Probe("memory", system.memory, optional, "give it 4 GiB or more; large graphs need them")
+    yield Probe("cores", system.cores, optional, "give pesto two cores or more")
+    yield Probe("memory", system.memory, optional, "give pesto 4 GiB or more, for large graphs")
     yield Probe(
         "TensorFlow",
         partial(run_in_child, probes.tensorflow_devices),
@@ -67,19 +65,19 @@ def _probes() -> Iterator[Probe]:
         "kernel cache",
         partial(run_in_child, probes.kernel_cache),
         needed,
-        "set NUMBA_CACHE_DIR to a folder that can be written to",
+        "set NUMBA_CACHE_DIR to a writable folder",
     )
     yield Probe(
         "isolated workers",
         partial(run_in_child, probes.isolated),
         optional,
-        "allow namespaces as told, or use --open-ports: only local-workers need them",
+        "allow network namespaces, or use --open-ports: only local-workers need them",
     )
     yield from plug_in_probes()
 
 
 def plug_in_probes() -> Iterator[Probe]:
-    """Whether the plug-ins that are installed can be used."""
+    """Yield a check for each installed plug-in: whether it can be used."""
     for plug_in in plug_ins():
         package = plug_in.package.rpartition(" ")[0]
         yield Probe(

@@ -1,4 +1,4 @@
-"""A function run in a process of its own, so that a crash there is an answer, too."""
+"""Run a function in a child process, so that a crash of it is a result, too."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ COMMAND = "from pesto_cli.doctor.child_process import main; main()"
 
 
 def run_in_child(function: Callable[..., str], *arguments: str) -> str:
-    """What a function of `probes` returns.
+    """Run a function of `probes` in a child process and return its result.
 
     Raises:
-        EnvironmentFailedError: it raised an error, crashed, or took too long.
+        EnvironmentFailedError: it raised an error, crashed, or exceeded LIMIT_S.
     """
     try:
         done = subprocess.run(
@@ -28,7 +28,7 @@ def run_in_child(function: Callable[..., str], *arguments: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EnvironmentFailedError(f"did not answer in {LIMIT_S:.0f} s") from None
+        raise EnvironmentFailedError(f"no result after {LIMIT_S:.0f} s") from None
     if done.returncode != 0:
         raise EnvironmentFailedError(f"its process {how_it_ended(done.returncode)}")
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -38,7 +38,7 @@ def run_in_child(function: Callable[..., str], *arguments: str) -> str:
 
 
 def main() -> None:
-    """Call the function of `probes` that the arguments name, and print what comes of it."""
+    """Call the function of `probes` that the arguments name; print its result or error as JSON."""
     from pesto_cli.doctor import probes
 
     name, *arguments = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""What is found out by loading a library and using it; each in a process of its own."""
+"""Checks that load and use a library; each runs in a child process."""
 
 import math
 import tempfile
@@ -12,13 +12,13 @@ LIBRARIES = {"cpsat": "ortools", "cbc": "pulp", "highs": "highspy"}
 
 
 def tensorflow_devices() -> str:
-    """Its version, and the devices that a session has."""
+    """Return TensorFlow's version and the devices of a session."""
     from pesto_cli.cluster.discovery import found_devices
     from pesto_cli.graphdef.tensorflow import tensorflow
 
     version = tensorflow().__version__
     devices = found_devices("", LIMIT_S)
-    # The memory limit of a CPU is made up.
+    # TensorFlow's memory limit of a CPU means nothing.
     names = [
         f"{each.name} ({each.limit_bytes / 2**30:.1f} GiB)" if each.type == "GPU" else each.name
         for each in devices
@@ -27,7 +27,10 @@ def tensorflow_devices() -> str:
 
 
 def solved(solver: str) -> str:
-    """A solver's answer to three jobs on two machines, which are done in 5 us at best."""
+    """Solve a problem of three ops on two devices, whose optimum is 5 us, with a solver.
+
+    Return the solver's library and version.
+    """
     from pesto_cli import ilp
     from pesto_cli.data.graph import OpGraph
     from pesto_cli.data.limits import Limits
@@ -47,43 +50,47 @@ def solved(solver: str) -> str:
 
 
 def kernel_cache() -> str:
-    """Where numba keeps compiled kernels, if they can be written there."""
+    """Return the cache folder of compiled kernels, and whether the kernels are in it.
+
+    Raises:
+        EnvironmentFailedError: the folder is not writable.
+    """
     from pesto_cli import kernels
     from pesto_cli.evaluation.simulator import simulate
 
-    kept_in = simulate.stats.cache_path
-    if kept_in is None:
+    cache_path = simulate.stats.cache_path
+    if cache_path is None:
         raise EnvironmentFailedError(
-            "no folder for compiled kernels can be written to: every process compiles again"
+            "no folder for compiled kernels is writable: every process compiles them again"
         )
-    folder = Path(kept_in)
+    folder = Path(cache_path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise EnvironmentFailedError(
-            f"{folder} cannot be written to ({error.strerror}): every process compiles again"
+            f"{folder} is not writable ({error.strerror}): every process compiles kernels again"
         ) from None
     later = "not compiled yet: the first search takes 40 s longer"
-    kept = "compiled" if kernels.are_cached() else later
-    return f"{folder}; kernels are {kept}"
+    state = "compiled" if kernels.are_cached() else later
+    return f"{folder}; kernels are {state}"
 
 
 def isolated() -> str:
-    """Whether this process can be moved into a network of its own."""
+    """Check that this process can move to a network namespace of its own."""
     from pesto_cli.cluster.isolation import leave_network
 
     leave_network()
-    return "a network of their own is possible"
+    return "network namespaces are possible"
 
 
 def plug_in(group: str, name: str, package: str) -> str:
-    """The package of a plug-in, if the plug-in can be used."""
+    """Check that a plug-in can be used; return its package."""
     from pesto_cli.plugins import UnusableError, plug_ins, registry_of
 
-    asked = next(e for e in plug_ins() if (e.group, e.name, e.package) == (group, name, package))
+    found = next(e for e in plug_ins() if (e.group, e.name, e.package) == (group, name, package))
     try:
-        registry_of(asked).check(asked)
+        registry_of(found).check(found)
     except UnusableError as error:
         raise EnvironmentFailedError(f"{package}: {error}") from error
     return package

@@ -1,4 +1,4 @@
-"""What can be told without loading anything: versions, cores, memory."""
+"""Checks that load no library: versions, cores, memory."""
 
 import os
 import platform
@@ -10,12 +10,12 @@ from pesto_cli.errors import EnvironmentFailedError
 
 PYTHONS = ((3, 11), (3, 12))
 LEAST_CORES = 2
-# What TensorFlow, a solver and a graph of 30,000 ops take beside each other.
+# Memory of TensorFlow, a solver and a graph of 30,000 ops together.
 LEAST_MEMORY_BYTES = 4 * 2**30
 
 
 def version(distribution: str) -> str:
-    """Of an installed distribution."""
+    """Return the version of an installed distribution."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def version(distribution: str) -> str:
 
 
 def python() -> str:
-    """Its version."""
+    """Return Python's version and path; fail if pesto is not tested with this version."""
     found = platform.python_version()
     if sys.version_info[:2] not in PYTHONS:
         raise EnvironmentFailedError(f"{found}, which pesto is not tested with")
@@ -31,16 +31,16 @@ def python() -> str:
 
 
 def cores() -> str:
-    """How many this process may use."""
+    """Return the number of cores that this process may use; fail if it is below LEAST_CORES."""
     usable = len(os.sched_getaffinity(0))
     found = f"{usable} of {os.cpu_count()}"
     if usable < LEAST_CORES:
-        raise EnvironmentFailedError(f"{found}; searches take turns with everything else")
+        raise EnvironmentFailedError(f"{found}; searches share it with all other programs")
     return found
 
 
 def memory() -> str:
-    """How much this process may use."""
+    """Return the memory that this process may use; fail if it is below LEAST_MEMORY_BYTES."""
     found = f"{memory_bytes() / 2**30:.1f} GiB"
     if memory_bytes() < LEAST_MEMORY_BYTES:
         raise EnvironmentFailedError(f"only {found}")

@@ -1,4 +1,4 @@
-"""Training steps that are really run: fed, timed and traced, on devices that exist.
+"""Run training steps on running devices: feed, time, trace and verify them.
 
-Functions that take a `Connection` first are for `Cluster.call`: they run in the client process.
+Functions whose first argument is a `Connection` run in the client process, through `Cluster.call`.
 """

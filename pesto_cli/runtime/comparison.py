@@ -1,4 +1,4 @@
-"""A training step under several placements, run on a cluster beside each other."""
+"""Run a training step on a cluster under several placements, and compare their times."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from pesto_cli.runtime.verify import Verification, verified
 
 @dataclass(frozen=True, eq=False)
 class RealRun:
-    """What a step took under one placement, and whether it ran as planned."""
+    """The step times under one placement, and the check that it was followed."""
 
     times: StepTimes
     verification: Verification
@@ -31,14 +31,14 @@ def compared(
     turns: Turns,
     feeds: str | None = None,
 ) -> list[RealRun]:
-    """Run a MetaGraphDef under every placement, by turns.
+    """Run a MetaGraphDef under each placement, alternately; return one result for each placement.
 
-    Without a placement (None) the graph runs on the devices that stand in it, in any order.
+    None stands for the graph as it is: on the devices that its nodes name, in any order.
 
     Raises:
         BadInputError: a placement is of another graph or for other devices, the feeds do not fit,
             or TensorFlow cannot run the graph.
-        EnvironmentFailedError: a device or the client failed.
+        EnvironmentFailedError: a device or the client process failed.
     """
     devices = cluster.call(device_names)
     plans = [_plan(meta, placement, devices) for placement in placements]
@@ -47,21 +47,21 @@ def compared(
 
 
 def device_names(connection: Connection) -> dict[str, str]:
-    """Pesto's name of each device to TensorFlow's."""
+    """Return pesto's name of each device -> TensorFlow's full name."""
     return dict(connection.device_names)
 
 
 def devices_in_graph(meta: Any) -> dict[str, str]:
-    """Node of the step -> its device, where it has one."""
+    """Return node of the step -> its device, for the nodes that have one."""
     step = needed_protos(meta.graph_def, fetch_names(meta))
     return {node.name: node.device for node in step if node.device}
 
 
 def check_devices_here(placement: PlacementFile, there: Collection[str], remedy: str) -> None:
-    """Refuse a placement that puts ops on devices that a machine has not.
+    """Check that a placement only uses devices of the machine.
 
     Raises:
-        BadInputError: with the remedy.
+        BadInputError: it uses another device. The message ends with `remedy`.
     """
     used = [placement.devices[index] for index in sorted(set(placement.device))]
     if not set(used) <= set(there):
@@ -73,7 +73,11 @@ def check_devices_here(placement: PlacementFile, there: Collection[str], remedy:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A graph to run. placement, changes: what was planned, None where the graph itself says so."""
+    """A graph to run.
+
+    meta: the MetaGraphDef with the changes. placement: None if the graph itself names the devices.
+    changes: the planned devices and control inputs.
+    """
 
     meta: Any
     placement: PlacementFile | None
@@ -89,7 +93,7 @@ def _plan(meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]
         placement,
         devices,
         "solve a profile of the graph on this machine, or write the placement into the graph for "
-        "the devices at hand (pesto apply --devices), and run that",
+        "these devices (pesto apply --devices) and run that graph",
     )
     planned = {name: devices[name] for name in placement.devices if name in devices}
     changes = planned_changes(meta, placement, devices=planned)

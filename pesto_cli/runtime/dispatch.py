@@ -1,4 +1,4 @@
-"""What a step costs beyond its ops: the client's call with its feeds, and word to every device."""
+"""Measure the dispatch of a step: the time of the client's call without any op that computes."""
 
 import time
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def empty_step_us(
     num_steps: int,
     feeds: str | None = None,
 ) -> FloatArray:
-    """`[num_steps]`: times of a step that takes the feeds of a MetaGraphDef and does nothing else.
+    """`[num_steps]`: time of a step that only receives the feeds of a MetaGraphDef.
 
-    devices: pesto's names of those that have a part in it.
-    host: pesto's name of the device where the feeds arrive.
+    devices: pesto's names of the devices that take part.
+    host: pesto's name of the device that receives the feeds.
     """
     tf = tensorflow()
     batch = next(batches(meta, feeds))

@@ -1,9 +1,9 @@
-"""What a step is fed: batches of a file or a script, or small valid data.
+"""Feeds of a step: batches from a file or a script, or small valid data.
 
-A source of feeds is `FILE.npz`, with an array for every placeholder, or `SCRIPT.py:FUNCTION`, a
-function without arguments that returns a dict of them, or an iterable of such dicts, one a step.
-Data by default is the same in every step: 0 for integers, so that every index is in its table;
-normal for floating point; False; empty strings.
+A source of feeds is `FILE.npz`, with an array for every placeholder, or `SCRIPT.py:FUNCTION`. The
+function has no arguments. It returns a dict of arrays, or an iterable of dicts, one for each step.
+The default data is the same in every step: 0 for integers, which is a valid index of any table;
+normally distributed floating-point numbers; False; empty strings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 Batch = Mapping[str, Any]
-"""Placeholder, by node name -> numpy array."""
+"""Node name of a placeholder -> numpy array."""
 
 
 @dataclass(frozen=True)
 class Input:
     """A placeholder.
 
-    dtype: a TensorFlow type. shape: None for an open size; None if nothing is known of it.
+    dtype: a TensorFlow type. shape: sizes, where an open size is None; None if the rank is unknown.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Input:
 
 
 def batches(meta: Any, source: str | None = None) -> Iterator[Batch]:
-    """Yield what to feed in every step of a MetaGraphDef, without end.
+    """Yield the batches of the steps of a MetaGraphDef, without end.
 
-    Raises BadInputError where the source cannot be read, lacks a placeholder that the fetches
-    need, or gives one what it cannot take; and, without a source, for a shape that is not static.
+    Raises BadInputError if the source cannot be read, lacks a placeholder that the fetches need, or
+    has data of a wrong shape or type; and, without a source, if a shape is not static.
     """
     inputs = {node.name: _input(node) for node in meta.graph_def.node if node.op in SHAPED_TYPES}
     step = needed_protos(meta.graph_def, fetch_names(meta))
@@ -63,7 +63,7 @@ def default_value(placeholder: Input) -> Any:
     shape, dtype = placeholder.shape, placeholder.dtype
     if dtype in (tensorflow().resource, tensorflow().variant):
         raise BadInputError(
-            f"input {placeholder.name!r} is of type {dtype.name}, which cannot be fed; a tensor of "
+            f"input {placeholder.name!r} is of type {dtype.name}, which cannot be fed; a type of "
             "data was expected: export the graph with its variables."
         )
     if shape is None or None in shape:
@@ -87,10 +87,14 @@ def _input(node: Any) -> Input:
 
 
 def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, source: str) -> Batch:
-    """One batch as the graph takes it."""
+    """Return a batch with the names and types of the graph's placeholders.
+
+    Raises:
+        BadInputError: it is no dict, or it does not fit the placeholders.
+    """
     if not isinstance(given, Mapping):
         raise BadInputError(
-            f"{source}: gave a {type(given).__name__} as a batch; a dict with an array for each of "
+            f"{source}: a batch is a {type(given).__name__}; a dict with an array for each of "
             f"{', '.join(needed)} was expected."
         )
     batch = {str(getattr(key, "name", key)).removesuffix(":0"): given[key] for key in given}
@@ -102,8 +106,8 @@ def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, sou
     missing = [name for name in needed if name not in batch]
     if missing:
         raise BadInputError(
-            f"{source}: nothing to feed placeholder {missing[0]!r} with; arrays for "
-            f"{', '.join(needed)} were expected, found were {', '.join(batch) or 'none'}."
+            f"{source}: there is no array for placeholder {missing[0]!r}; arrays for "
+            f"{', '.join(needed)} were expected, and the batch has {', '.join(batch) or 'none'}."
         )
     return {name: _fitting(inputs[name], value, source) for name, value in batch.items()}
 
@@ -118,30 +122,30 @@ def _fitting(placeholder: Input, value: Any, source: str) -> Any:
     if not fits or not _castable(array.dtype, wanted):
         expected = "any shape" if shape is None else f"shape [{_sizes(shape)}]"
         raise BadInputError(
-            f"{source}: placeholder {placeholder.name!r} was given {array.dtype} of shape "
+            f"{source}: the array for placeholder {placeholder.name!r} is {array.dtype} of shape "
             f"[{_sizes(array.shape)}]; {placeholder.dtype.name} of {expected} was expected."
         )
     return array.astype(wanted, copy=False)
 
 
 def _castable(given: Any, wanted: Any) -> bool:
-    """Whether the values stay of their kind; their precision may change."""
+    """Whether values can be cast to a type of the same kind; their precision may change."""
     if wanted.kind == "O":
         return given.kind in "OSU"
     return bool(np.can_cast(given, wanted, "same_kind") or {given.kind, wanted.kind} <= {"i", "u"})
 
 
 def source_file(source: str) -> Path:
-    """Return the file of a source of feeds.
+    """Return the path of the file or script of a source of feeds.
 
-    Raises BadInputError when it is neither of the two kinds, or there is no such file.
+    Raises BadInputError if the source has neither form, or the file does not exist.
     """
     script, colon, _ = source.rpartition(":")
     is_script = bool(colon) and script.endswith(".py")
     if not is_script and not source.endswith(".npz"):
         raise BadInputError(
-            f"feeds {source!r}: neither an .npz file nor script.py:function; one of these was "
-            "expected."
+            f"feeds {source!r}: this is neither an .npz file nor script.py:function; one of these "
+            "was expected."
         )
     path = Path(script if is_script else source)
     if not path.is_file():
@@ -150,7 +154,7 @@ def source_file(source: str) -> Path:
 
 
 def _given(source: str) -> Iterator[Any]:
-    """Yield what the source gives, without end."""
+    """Yield the unchecked batches of a source, without end."""
     path = source_file(source)
     if path.suffix == ".npz":
         yield from repeat(_read(path))
@@ -168,13 +172,13 @@ def _read(path: Path) -> Batch:
         raise
     except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
         raise BadInputError(
-            f"{path} cannot be read ({type(error).__name__}: {error}); a file by numpy.savez was "
-            "expected."
+            f"{path} cannot be read ({type(error).__name__}: {error}); a file written by "
+            "numpy.savez was expected."
         ) from None
 
 
 def _drawn(path: Path, name: str) -> Iterator[Any]:
-    """Yield the batches of a function's iterable, which is called again when they are over."""
+    """Yield the batches that a function returns; call it again after its last batch."""
     source = f"{path}:{name}"
     function = script_function(path, name)
     while True:
@@ -188,7 +192,8 @@ def _drawn(path: Path, name: str) -> Iterator[Any]:
             raise script_failed(path, source, "failed", error) from error
         if not num_batches:
             raise BadInputError(
-                f"{source}: gave no batch; a dict of arrays, or several, was expected."
+                f"{source}: the function returned no batch; a dict of arrays, or an iterable of "
+                "such dicts, was expected."
             )
 
 

@@ -1,4 +1,4 @@
-"""Several graphs run by turns, so that whatever else the machine does meets all of them alike."""
+"""Run several graphs alternately, so that other load of the machine affects all of them equally."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,31 +11,31 @@ from pesto_cli.cluster import Connection
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.runtime.step import Ran, Step, opened
 
-# Long enough that most steps find the caches as their own graph left them.
+# With so many steps in a row, most steps find the CPU caches as a step of the same graph left them.
 MOST_STEPS_IN_A_ROW = 5
 
 
 @dataclass(frozen=True)
 class Turns:
-    """How often graphs run: a number of steps each, after some to warm up."""
+    """The number of timed steps of each graph, and of untimed steps before them."""
 
     num_steps: int
     num_warm_up: int = 5
 
     @property
     def num_in_a_row(self) -> int:
-        """Steps of one graph before it is the next one's turn."""
+        """Number of consecutive steps of one graph in a round; it divides `num_steps`."""
         fits = (n for n in range(MOST_STEPS_IN_A_ROW, 0, -1) if self.num_steps % n == 0)
         return next(fits)
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """What one graph's runs gave.
+    """The measurements of one graph.
 
-    us: `[num_rounds, num_in_a_row]`, untraced steps after the warm-up.
-    losses: of every step in the order in which they ran, warm-up included; empty without a loss.
-    traced: RunMetadata of one more step.
+    us: `[num_rounds, num_in_a_row]`, times of the untraced steps after the warm-up.
+    losses: loss of every step in running order, warm-up included; empty if the graph has no loss.
+    traced: RunMetadata of one further step.
     """
 
     us: FloatArray
@@ -46,10 +46,10 @@ class Runs:
 def interleaved(
     connection: Connection, metas: Sequence[Any], turns: Turns, feeds: str | None = None
 ) -> list[Runs]:
-    """Run MetaGraphDefs by turns, each in a session of its own.
+    """Run MetaGraphDefs alternately, each in a session of its own.
 
-    A round has a turn of every graph, in random order, so that none always runs after the same
-    one. Errors as of `opened`.
+    In each round every graph runs `num_in_a_row` steps. The order within a round is random, so that
+    no graph always runs after the same one. Raises the errors of `opened`.
     """
     random = np.random.default_rng(0)
     with ExitStack() as sessions:

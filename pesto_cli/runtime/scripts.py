@@ -1,4 +1,4 @@
-"""Unmodified scripts that train under a placement, on a cluster or in a process of their own."""
+"""Run unmodified training scripts under a placement on a cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +14,16 @@ from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import verified
 
 WARM_UP = 2
-"""Steps that do not count where there are more: the first is not like the others."""
+"""Number of first steps that are left out if there are more, because they are slower."""
 
 
 def run_script_on(
     connection: Connection, path: Path, argv: Sequence[str], placement: PlacementFile
 ) -> RealRun:
-    """Run a script in the client process, its sessions on the cluster; see `run_script`.
+    """Run a script in the client process, with its sessions on the cluster; see `run_script`.
 
     Raises:
-        BadInputError: the placement is for other devices, or as of `run_script`.
+        BadInputError: the placement is for other devices, or `run_script` raised it.
     """
     check_devices_here(
         placement,

@@ -1,4 +1,4 @@
-"""When and where every node of a step ran, by TensorFlow's own trace."""
+"""Read from TensorFlow's trace when and on which device each node of a step ran."""
 
 import re
 from collections import defaultdict
@@ -8,16 +8,16 @@ from typing import Any
 
 from pesto_cli.graphdef.bodies import Bodies, Recorded
 
-# The executor's account of a device; what a GPU's streams did has another name.
+# Name of the executor's rows of a device; the rows of GPU streams have other names.
 _EXECUTOR = re.compile(r"/job:\w+/replica:\d+/task:\d+/device:[A-Z_]+:\d+")
 
 
 @dataclass(frozen=True)
 class Span:
-    """One node in one step, from the start of its first run to the end of its last, in a loop.
+    """The time of one node in one step, from the start of its first run to the end of its last.
 
-    device: as TensorFlow names it, in full. Times are on that device's clock; busy_us is the sum
-    over the runs.
+    A node within a loop runs several times. device: TensorFlow's full name. Times are on the clock
+    of that device. busy_us: sum over the runs.
     """
 
     node: str
@@ -28,10 +28,11 @@ class Span:
 
 
 def spans(traced: Any, graph_def: Any) -> list[Span]:
-    """Return the spans of a GraphDef's nodes in a RunMetadata, by start.
+    """Return the spans of a GraphDef's nodes in a RunMetadata, sorted by start.
 
-    What TensorFlow adds as it runs a graph (copies of constants, sends and receives) has names of
-    its own; nodes in functions that the graph calls may not (see `Bodies`).
+    Nodes that TensorFlow adds at run time (copies of constants, sends and receives) have names that
+    no node of the graph has, and are left out. Nodes in functions that the graph calls may have the
+    same name as a node of the graph; `Bodies` finds them, and they are left out too.
     """
     nodes = {node.name for node in graph_def.node}
     runs = [run for run in _runs(traced) if run.node in nodes]
@@ -63,7 +64,10 @@ def _runs(traced: Any) -> Iterator[Recorded]:
 
 
 def idle_us(ran: Sequence[Span], device: str) -> float:
-    """For how long no node ran on one of TensorFlow's devices, between its first and its last."""
+    """Return the time without any node running on a device, between its first and last node.
+
+    device: TensorFlow's full name.
+    """
     idle, until = 0.0, None
     for span in ran:  # by start
         if span.device == device:
@@ -73,7 +77,7 @@ def idle_us(ran: Sequence[Span], device: str) -> float:
 
 
 def busy_us(ran: Collection[Span]) -> Mapping[str, float]:
-    """TensorFlow's device -> for how long in all its nodes ran."""
+    """Return TensorFlow's name of each device -> sum of the times of its nodes."""
     busy: dict[str, float] = defaultdict(float)
     for span in ran:
         busy[span.device] += span.busy_us

@@ -1,4 +1,4 @@
-"""A training step in an open session: initialised, fed, and run as often as one likes."""
+"""A training step in an open session: initialise it, feed it, and run it any number of times."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,17 @@ from pesto_cli.runtime.feeds import Batch, batches
 
 @dataclass(frozen=True)
 class Ran:
-    """One run of a step. loss: the first fetched scalar of a floating type, None without one."""
+    """One run of a step. loss: the first fetched floating-point scalar; None if there is none."""
 
     us: float
     loss: float | None
 
 
 class Step:
-    """A graph in a session. Runs its fetches as ops, so that no large tensor comes to the client.
+    """A graph in a session.
 
-    Only scalars come back: they are losses and the like, and as small as an empty answer.
+    Fetches are run as ops, so that no large tensor is sent to the client. Only floating-point
+    scalars, such as losses, are fetched as values; they are too small to take time.
     """
 
     def __init__(self, session: Any, fetches: Sequence[Any], feeds: Iterator[Batch]) -> None:
@@ -41,11 +42,11 @@ class Step:
         ]
 
     def run(self) -> Ran:
-        """Run the step once, without a trace. The next batch is made before the clock starts."""
+        """Run the step once, without a trace. Its batch is made before the clock starts."""
         return self._run()
 
     def traced(self) -> Any:
-        """Run the step once and return its RunMetadata, with every op that ran."""
+        """Run the step once with a full trace, and return its RunMetadata."""
         tf1 = tensorflow().compat.v1
         metadata = tf1.RunMetadata()
         options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
@@ -62,7 +63,7 @@ class Step:
                 losses, _ = self._session.run((self._losses, self._ops), feeds, **tracing)
             except (ValueError, TypeError) as error:
                 raise BadInputError(
-                    f"TensorFlow does not take the feeds: {reason(error)}; export the graph "
+                    f"TensorFlow does not accept the feeds: {reason(error)}; export the graph "
                     "again, with the shapes of its placeholders (--feed NAME=SHAPE)."
                 ) from error
             seconds = time.perf_counter() - began
@@ -71,13 +72,13 @@ class Step:
 
 @contextmanager
 def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Iterator[Step]:
-    """Open a session for a MetaGraphDef, initialise it, and give its step.
+    """Open a session for a MetaGraphDef, initialise it, and yield its step.
 
     feeds: a source of batches, see `runtime.feeds`.
 
     Raises:
         BadInputError: TensorFlow cannot import or run the graph, or the feeds do not fit.
-        EnvironmentFailedError: a device has not the memory, or is gone.
+        EnvironmentFailedError: a device has too little memory, or is gone.
     """
     given = batches(meta, feeds)
     with tensorflow().Graph().as_default() as graph, _explained():
@@ -91,10 +92,10 @@ def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Itera
 def _import(meta: Any) -> None:
     try:
         tensorflow().compat.v1.train.import_meta_graph(meta)
-    except Exception as error:  # of many kinds, by what is wrong with the graph
+    except Exception as error:  # TensorFlow raises many types of errors for a wrong graph
         raise BadInputError(
-            f"TensorFlow cannot import the graph: {reason(error)} A graph by pesto export, or "
-            "one placed by pesto apply, was expected."
+            f"TensorFlow cannot import the graph: {reason(error)} A graph written by pesto export "
+            "or pesto apply was expected."
         ) from error
 
 
@@ -103,13 +104,13 @@ def _initialise(session: Any, initialiser: Any) -> None:
         session.run(initialiser)
     except tensorflow().errors.FailedPreconditionError as error:
         raise BadInputError(
-            f"TensorFlow cannot initialise the graph: {reason(error)}; an initial value that"
-            " depends on another variable was expected to take its initialized_value()."
+            f"TensorFlow cannot initialise the graph: {reason(error)}; if an initial value depends "
+            "on another variable, it was expected to use that variable's initialized_value()."
         ) from error
 
 
 def _initialiser(meta: Any, graph: Any) -> Any:
-    """The op that the graph names, else one for all variables and tables that it lists."""
+    """Return the init ops of the graph, else ops that initialise all its variables and tables."""
     tf1 = tensorflow().compat.v1
     named = init_names(meta)
     if named:
@@ -126,7 +127,7 @@ def _is_loss(tensor: Any) -> bool:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """TensorFlow's errors as pesto's."""
+    """Convert TensorFlow's errors to pesto's."""
     errors = tensorflow().errors
     try:
         yield

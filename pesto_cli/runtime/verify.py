@@ -1,6 +1,6 @@
-"""Whether a step ran as it was planned: TensorFlow overrides devices and order, and says nothing.
+"""Check that a step followed its placement: TensorFlow may change devices and order silently.
 
-What is read is TensorFlow's own trace; what is expected, the placement.
+TensorFlow's trace shows where and when each node ran, and the placement what was planned.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from pesto_cli.runtime.spans import Span
 
 @dataclass(frozen=True)
 class Departure:
-    """A node that ran elsewhere than planned, or an op that ran before its turn."""
+    """A node that ran on another device than planned, or an op that started too early."""
 
     name: str
     planned: str
@@ -29,7 +29,10 @@ class Departure:
 
 @dataclass(frozen=True)
 class Verification:
-    """What a trace was checked for. num_nodes: on their device. num_ops: in their order."""
+    """The result of a check.
+
+    num_nodes: number of nodes whose device was checked. num_ops: number of ops whose order was.
+    """
 
     num_nodes: int
     num_ops: int
@@ -39,13 +42,13 @@ class Verification:
 def verified(
     meta: Any, placement: PlacementFile | None, changes: Changes, ran: Sequence[Span]
 ) -> Verification:
-    """Compare where and in which order a step ran with what was planned.
+    """Compare the devices and the order of a real step with the plan.
 
     Args:
         meta: the MetaGraphDef before it was placed.
-        placement: what was planned; None where only devices were.
-        changes: what was changed in `meta` for it, and the step that was read.
-        ran: the spans of its nodes in one step.
+        placement: the planned placement; None if only devices were planned.
+        changes: the changes of `meta` for the placement, and the step that was read.
+        ran: the spans of the nodes in one step.
     """
     order = None
     if placement is not None and changes.step is not None:
@@ -61,7 +64,10 @@ def verified(
 
 
 def on_other_devices(device: Mapping[str, str], ran: Collection[Span]) -> list[Departure]:
-    """Nodes that ran on another device than `device` says, which may leave job and task open."""
+    """Return the nodes that ran on another device than planned.
+
+    device: node -> planned device, which need not name job and task.
+    """
     return [
         Departure(span.node, device[span.node], span.device)
         for span in ran
@@ -70,7 +76,7 @@ def on_other_devices(device: Mapping[str, str], ran: Collection[Span]) -> list[D
 
 
 class _Order:
-    """The order in which the ops of a step started, on each device."""
+    """The ops with a planned order in their rank order on each device, with their real times."""
 
     def __init__(
         self, meta: Any, step: StepGraph, placement: PlacementFile, ran: Sequence[Span]
@@ -85,7 +91,7 @@ class _Order:
         for op in np.flatnonzero(ordered.waits).tolist():
             spans = [span_of[node] for node in step.nodes[op] if node in span_of]
             if spans:
-                # A loop has ended with the last of its Exits; more of it may still be running.
+                # A loop ends with the last of its Exits; other nodes of it may run longer.
                 exits = [span for span in spans if types[span.node] in EXIT] or spans
                 start_us = min(span.start_us for span in spans)
                 end_us = max(span.end_us for span in exits)
@@ -99,7 +105,7 @@ class _Order:
         return len(self._rows)
 
     def too_early(self) -> Iterator[Departure]:
-        """Yield the ops that started before one of lower rank on their device had ended."""
+        """Yield the ops that started before the end of an op with lower rank on their device."""
         latest: dict[tuple[int, int], tuple[float, str]] = {}
         for device, _, name, awaited, branch, start_us, end_us in self._rows:
             ahead = [latest[key] for key in {(device, 0), (device, branch)} if key in latest]
