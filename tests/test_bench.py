@@ -16,7 +16,7 @@ from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.order import reduction, speed_up
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
-from pesto_cli.bench.runs import Effort, Job, Told, kept, key_of, made
+from pesto_cli.bench.runs import Effort, Job, JobDone, cached, key_of, run_jobs
 from pesto_cli.bench.table3 import effort_s
 from pesto_cli.bench.timeline import joined
 from pesto_cli.bench.version import pesto_version
@@ -50,13 +50,13 @@ def jobs_of(model: BenchModel, names: tuple[str, ...] = ("single", "expert", PES
 def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The contenders that were really run, in this process."""
     ran: list[str] = []
-    make = runs.make
+    make = runs.run_job
 
     def counted(job: Job, key: dict[str, object]) -> Record:
         ran.append(job.contender)
         return make(job, key)
 
-    monkeypatch.setattr(runs, "make", counted)
+    monkeypatch.setattr(runs, "run_job", counted)
     return ran
 
 
@@ -65,14 +65,14 @@ def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_run_is_made_once(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
     jobs = jobs_of(model)
-    first = made([*jobs, jobs[0]], tmp_path)
+    first = run_jobs([*jobs, jobs[0]], tmp_path)
     assert count == ["single", "expert", PESTO]
-    told: list[Told] = []
-    again = made(jobs, tmp_path, tell=told.append)
+    done: list[JobDone] = []
+    again = run_jobs(jobs, tmp_path, on_done=done.append)
     assert count == ["single", "expert", PESTO]
     assert again == first
-    assert [each.was_kept for each in told] == [True] * 3
-    assert [(each.num_over, each.num_jobs) for each in told] == [(1, 3), (2, 3), (3, 3)]
+    assert [each.was_cached for each in done] == [True] * 3
+    assert [(each.num_done, each.num_jobs) for each in done] == [(1, 3), (2, 3), (3, 3)]
     # 22 us on one device, 14 us at best: see conftest.
     assert first[jobs[0]].step_us == 22
     assert first[jobs[2]].step_us == 14
@@ -83,32 +83,32 @@ def test_what_was_interrupted_leaves_whole_files_and_goes_on(
 ) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    counted = runs.make
+    counted = runs.run_job
 
     def interrupted(job: Job, key: dict[str, object]) -> Record:
         if job.contender == PESTO:
             raise KeyboardInterrupt
         return counted(job, key)
 
-    monkeypatch.setattr(runs, "make", interrupted)
+    monkeypatch.setattr(runs, "run_job", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        made(jobs_of(model), folder)
+        run_jobs(jobs_of(model), folder)
     files = list(folder.iterdir())
     assert [json.loads(path.read_text())["format"] for path in files] == ["pesto-bench-run"] * 2
-    monkeypatch.setattr(runs, "make", counted)
-    assert len(made(jobs_of(model), folder)) == 3
+    monkeypatch.setattr(runs, "run_job", counted)
+    assert len(run_jobs(jobs_of(model), folder)) == 3
     assert count == ["single", "expert", PESTO]
 
 
 def test_a_damaged_file_is_made_again(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
     (job,) = jobs_of(model, ("single",))
     key = key_of(job, pesto_version())
-    found = made([job], tmp_path)[job]
+    found = run_jobs([job], tmp_path)[job]
     path = runs.path_of(tmp_path, key)
     for content in ("", "{", path.read_text().replace('"single"', '"expert"')):
         path.write_text(content)
-        assert kept(tmp_path, key) is None
-    assert made([job], tmp_path)[job].step_us == found.step_us
+        assert cached(tmp_path, key) is None
+    assert run_jobs([job], tmp_path)[job].step_us == found.step_us
     assert count == ["single", "single"]
 
 
@@ -117,7 +117,7 @@ def test_several_processes_find_what_one_does(model: BenchModel, tmp_path: Path)
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):
         folder.mkdir()
-    one, two = made(jobs, alone), made(jobs, together, processes=2)
+    one, two = run_jobs(jobs, alone), run_jobs(jobs, together, processes=2)
     assert {job: record.step_us for job, record in one.items()} == {
         job: record.step_us for job, record in two.items()
     }
@@ -158,7 +158,7 @@ def test_a_profile_is_made_once(tmp_path: Path, diamond: Problem) -> None:
 
 
 def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> None:
-    found = made(jobs_of(model, tuple(CONTENDERS)), tmp_path)
+    found = run_jobs(jobs_of(model, tuple(CONTENDERS)), tmp_path)
     assert {record.fits for record in found.values()} == {True}
     assert {record.num_ops for record in found.values()} == {4}
     assert min(record.step_us for record in found.values()) == 14
@@ -192,11 +192,11 @@ def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
     path = tmp_path / "wide.profile.json"
     write_profile(path, Profile(on_gpus(graph, [1, 1], two_gpus(memory_bytes=4 * GIB))))
     wide = Models(tmp_path, never).model(str(path))
-    asked = ExperimentRequest((wide,), (1.0, 4.0), Effort(time_limit_s=0.05))
-    records = made(FIGURE7.jobs(asked), tmp_path)
-    job = next(job for job in matrix(asked) if job.contender == "single")
+    request = ExperimentRequest((wide,), (1.0, 4.0), Effort(time_limit_s=0.05))
+    records = run_jobs(FIGURE7.jobs(request), tmp_path)
+    job = next(job for job in matrix(request) if job.contender == "single")
     assert ms_or_oom(records[job]) == "OOM (0.00200)"
-    report = FIGURE7.report(asked, records)
+    report = FIGURE7.report(request, records)
     small, large = report.text.split("## GPUs of 4 GB")
     assert "OOM (0.00200)" in small
     assert "OOM" not in large
@@ -219,7 +219,7 @@ def record(step_us: float, *, bound_us: float = 40, short: int = 0, took_s: floa
     )
 
 
-def standing(**steps: Record) -> ModelComparison:
+def comparison(**steps: Record) -> ModelComparison:
     others = dict.fromkeys((*BASELINES, *tuned_names()), record(200))
     return ModelComparison(
         {**others, **{name.replace("_", "-"): each for name, each in steps.items()}}
@@ -227,7 +227,7 @@ def standing(**steps: Record) -> ModelComparison:
 
 
 def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
-    found = standing(pesto=record(60, bound_us=50), expert=record(80), m_etf=record(100))
+    found = comparison(pesto=record(60, bound_us=50), expert=record(80), m_etf=record(100))
     assert found.baseline is not None
     assert found.baseline.contender == "expert"
     assert found.bound_us == 50
@@ -244,17 +244,17 @@ def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
 
 
 def test_a_rival_that_does_not_fit_is_no_rival() -> None:
-    found = standing(pesto=record(60), expert=record(50, short=1), metis=record(75))
+    found = comparison(pesto=record(60), expert=record(50, short=1), metis=record(75))
     assert found.baseline is not None
     assert found.baseline.contender == "metis"
     assert found.reduction(found.best(["expert"])) is None
-    short = standing(pesto=record(60, short=1))
+    short = comparison(pesto=record(60, short=1))
     assert short.reduction(short.baseline) is None
     assert short.share_closed(short.baseline) is None
 
 
 def test_there_is_no_gap_to_close_where_the_bound_is_met() -> None:
-    found = standing(pesto=record(40), expert=record(40))
+    found = comparison(pesto=record(40), expert=record(40))
     assert found.share_closed(found.baseline) is None
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 BEST_OF_N = "Baechi, best of N"
-KINDS = {"pesto": "#e4572e", "Baechi": "#4c78a8", "other rivals": "#9aa5b1"}
+KINDS = {"pesto": "#e4572e", "Baechi": "#4c78a8", "other baselines": "#9aa5b1"}
 
 # How far a bar reaches, as a multiple of the longest of the leading ones; its label says the rest.
 REACH = 1.6
@@ -24,7 +24,7 @@ def chart(found: ModelComparisons, title: str) -> "alt.ConcatChart":
     """A panel a model with a bar a strategy, and the lower bound as a line."""
     import altair as alt
 
-    panels = [_panel(name, standing) for name, standing in found.items()]
+    panels = [_panel(name, comparison) for name, comparison in found.items()]
     whole: alt.ConcatChart = (
         alt.concat(*panels, columns=PANELS_IN_A_ROW)
         .resolve_scale(x="independent", color="shared")
@@ -37,14 +37,14 @@ def chart(found: ModelComparisons, title: str) -> "alt.ConcatChart":
 def _kind(name: str) -> str:
     if name in (PESTO, FROM_SINGLE):
         return "pesto"
-    return "Baechi" if name in (*BAECHI, BEST_OF_N) else "other rivals"
+    return "Baechi" if name in (*BAECHI, BEST_OF_N) else "other baselines"
 
 
-def _panel(name: str, standing: ModelComparison) -> "alt.LayerChart | alt.FacetChart":
+def _panel(name: str, comparison: ModelComparison) -> "alt.LayerChart | alt.FacetChart":
     import altair as alt
 
-    records = dict(standing.records)
-    tuned = standing.best(tuned_names())
+    records = dict(comparison.records)
+    tuned = comparison.best(tuned_names())
     shown = [*BASELINES, PESTO, FROM_SINGLE]
     if tuned is not None:
         records[BEST_OF_N] = records[tuned.contender]
@@ -83,7 +83,7 @@ def _panel(name: str, standing: ModelComparison) -> "alt.LayerChart | alt.FacetC
     )
     labels = base.mark_text(align="left", dx=3, fontSize=10).encode(text="label:N")
     bound = (
-        alt.Chart(alt.InlineData(values=[{"ms": standing.bound_us / 1e3}]))
+        alt.Chart(alt.InlineData(values=[{"ms": comparison.bound_us / 1e3}]))
         .mark_rule(strokeDash=[4, 3], color="#333")
         .encode(x=time)
     )

@@ -10,19 +10,19 @@ NUM_NODES = tuple(int(size) for size in published("coarse_size")["solve_minutes"
 NAMES = (ILP_ALONE, PESTO)
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
+def _jobs(request: ExperimentRequest) -> list[Job]:
     return [
-        Job(model, name, asked.first, asked.effort, num_nodes=size)
-        for model in asked.models
+        Job(model, name, request.first, request.effort, num_nodes=size)
+        for model in request.models
         for size in NUM_NODES
         for name in NAMES
     ]
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
+def _report(request: ExperimentRequest, records: Records) -> Report:
     paper = published("coarse_size")
     rows, data = [], []
-    for job in _jobs(asked):
+    for job in _jobs(request):
         record, size = records[job], str(job.num_nodes)
         is_papers = job.model.name == paper["model"]
         rows.append(
@@ -40,10 +40,10 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
         data.append({"model": job.model.name, "contender": job.contender, "nodes": size, **found})
     columns = ["model", "search", "nodes", "step ms", "paper", "minutes", "paper"]
     said = (
-        f"GPUs of {gib(asked.memory_gib[0])}. *{ILP_ALONE}* is the paper's Pesto: the coarse graph "
-        "as an integer program for the whole time limit, expanded and simulated at op level. "
-        f"*{PESTO}* gives the program a small share of the time and refines op by op. The paper's "
-        "minutes are to CPLEX's end; here the time limit ends the search."
+        f"GPUs of {gib(request.memory_gib[0])}. *{ILP_ALONE}* is the paper's Pesto: the ILP of the "
+        "coarse graph is solved for the whole time limit, expanded, and simulated at op level. "
+        f"*{PESTO}* spends a small share of the time on the ILP and then refines single ops. The "
+        "paper's minutes are until CPLEX has finished; here the time limit ends the search."
     )
     return Report(data, f"{said}\n\n{markdown_table(columns, rows, num_text=2)}")
 

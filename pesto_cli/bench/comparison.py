@@ -65,7 +65,7 @@ class ModelComparison:
         return (other.step_us - own.step_us) / (other.step_us - self.bound_us)
 
 
-# A model's standing, by its name.
+# A model's comparison, by its name.
 ModelComparisons = Mapping[str, ModelComparison]
 
 

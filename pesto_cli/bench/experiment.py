@@ -1,4 +1,4 @@
-"""What an experiment is asked, and what it answers."""
+"""What an experiment is request, and what it answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

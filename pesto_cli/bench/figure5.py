@@ -29,16 +29,16 @@ DRAWN = (0.1, 40)
 
 
 def _pair(
-    asked: ExperimentRequest, model: BenchModel, speed: float, num_nodes: int
+    request: ExperimentRequest, model: BenchModel, speed: float, num_nodes: int
 ) -> tuple[Job, Job]:
     """Without the constraints, and with them."""
-    machine = replace(asked.first, interconnect_speed=speed)
+    machine = replace(request.first, interconnect_speed=speed)
     without, with_ = (
         Job(
             model,
             ILP_ALONE,
             machine,
-            asked.effort,
+            request.effort,
             num_nodes,
             congestion=congestion,
             with_timeline=True,
@@ -48,16 +48,18 @@ def _pair(
     return without, with_
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
-    return [job for model in asked.models for case in CASES for job in _pair(asked, model, *case)]
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    return [
+        job for model in request.models for case in CASES for job in _pair(request, model, *case)
+    ]
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
+def _report(request: ExperimentRequest, records: Records) -> Report:
     paper = published("congestion")
     rows, data, charts = [], [], {}
-    for model in asked.models:
+    for model in request.models:
         for speed, num_nodes in CASES:
-            without, with_ = (records[job] for job in _pair(asked, model, speed, num_nodes))
+            without, with_ = (records[job] for job in _pair(request, model, speed, num_nodes))
             ratio = without.step_us / with_.step_us if with_.step_us else None
             is_papers = (model.name, speed, num_nodes) == (paper["model"], *CASES[0])
             theirs = paper["step_without_over_with"] if is_papers else None
@@ -81,7 +83,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
     if len(charts) == 1:
         charts = {"": charts.popitem()[1]}
     said = (
-        f"Step times in ms, GPUs of {gib(asked.memory_gib[0])}, of *{ILP_ALONE}*: the placement "
+        f"Step times in ms, GPUs of {gib(request.memory_gib[0])}, of *{ILP_ALONE}*: the placement "
         "and order that the program finds for the coarse graph, expanded, not refined. The program "
         "does not know, or knows, that a link carries one transfer at a time; the simulator knows "
         "it in both cases."

@@ -32,40 +32,40 @@ from pesto_cli.report.markdown import markdown_table
 SHOWN = (*BASELINES, PESTO, FROM_SINGLE)
 
 
-def matrix(asked: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
+def matrix(request: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
     """Everyone on every model and size of memory."""
     return [
-        Job(model, name, MachineVariant(memory_gib=size), asked.effort, with_orders=name in SHOWN)
-        for size in asked.memory_gib
-        for model in asked.models
+        Job(model, name, MachineVariant(memory_gib=size), request.effort, with_orders=name in SHOWN)
+        for size in request.memory_gib
+        for model in request.models
         for name in names
     ]
 
 
-def standings(
-    asked: ExperimentRequest, records: Records, memory_gib: float, names: Sequence[str]
+def comparisons(
+    request: ExperimentRequest, records: Records, memory_gib: float, names: Sequence[str]
 ) -> ModelComparisons:
     """What of the matrix is of one size of memory."""
-    jobs = matrix(ExperimentRequest(asked.models, (memory_gib,), asked.effort), names)
+    jobs = matrix(ExperimentRequest(request.models, (memory_gib,), request.effort), names)
     return {
         model.name: ModelComparison(
             {job.contender: records[job] for job in jobs if job.model == model}
         )
-        for model in asked.models
+        for model in request.models
     }
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
-    return matrix(asked, (*SHOWN, *tuned_names()))
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    return matrix(request, (*SHOWN, *tuned_names()))
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
+def _report(request: ExperimentRequest, records: Records) -> Report:
     parts, data, charts = [], {}, {}
-    for size in asked.memory_gib:
-        found = standings(asked, records, size, (*SHOWN, *tuned_names()))
+    for size in request.memory_gib:
+        found = comparisons(request, records, size, (*SHOWN, *tuned_names()))
         title = gib(size)
         parts += [f"## GPUs of {title}", _times(found), _reductions(found, size)]
-        data[title] = {name: _data(standing) for name, standing in found.items()}
+        data[title] = {name: _data(comparison) for name, comparison in found.items()}
         charts[title.replace(" ", "")] = chart(found, f"Step time in ms, GPUs of {title}")
     notes = (
         f"Rivals run by their recipes; *best of N* takes the best of all settings of a rival "
@@ -82,15 +82,15 @@ def _times(found: ModelComparisons) -> str:
     """Step times in ms."""
     columns = ["model", "ops", "bound", *BASELINES, "Baechi, best of N", PESTO, FROM_SINGLE]
     rows = []
-    for name, standing in found.items():
-        records = standing.records
+    for name, comparison in found.items():
+        records = comparison.records
         rows.append(
             [
                 name,
                 f"{records[PESTO].num_ops:,}",
-                ms(standing.bound_us),
+                ms(comparison.bound_us),
                 *(ms_or_oom(records[baseline]) for baseline in BASELINES),
-                _named(standing.best(tuned_names())),
+                _named(comparison.best(tuned_names())),
                 ms_or_oom(records[PESTO]),
                 ms_or_oom(records[FROM_SINGLE]),
             ]
@@ -102,19 +102,19 @@ def _named(best: Best | None) -> str:
     return "OOM" if best is None else f"{ms(best.step_us)} ({best.contender})"
 
 
-def _gains(standing: ModelComparison) -> dict[str, float | None]:
+def _gains(comparison: ModelComparison) -> dict[str, float | None]:
     """What pesto gains, by the column's name."""
-    order_us = standing.records[PESTO].orders_us.get("random")
-    own = standing.best([PESTO])
+    order_us = comparison.records[PESTO].orders_us.get("random")
+    own = comparison.best([PESTO])
     return {
-        "over expert": standing.reduction(standing.best(["expert"])),
-        "over Baechi's recipes": standing.reduction(standing.baechi),
-        "over Baechi, best of N": standing.reduction(standing.best(tuned_names())),
-        "over rivals' recipes": standing.reduction(standing.baseline),
-        "over rivals, best of N": standing.reduction(standing.tuned_baseline),
-        "gap to bound closed": standing.share_closed(standing.baseline),
-        "from single, over rivals, best of N": standing.reduction(
-            standing.tuned_baseline, FROM_SINGLE
+        "over expert": comparison.reduction(comparison.best(["expert"])),
+        "over Baechi's recipes": comparison.reduction(comparison.baechi),
+        "over Baechi, best of N": comparison.reduction(comparison.best(tuned_names())),
+        "over rivals' recipes": comparison.reduction(comparison.baseline),
+        "over rivals, best of N": comparison.reduction(comparison.tuned_baseline),
+        "gap to bound closed": comparison.share_closed(comparison.baseline),
+        "from single, over rivals, best of N": comparison.reduction(
+            comparison.tuned_baseline, FROM_SINGLE
         ),
         "order is worth": None if own is None or not order_us else 1 - own.step_us / order_us,
     }
@@ -130,7 +130,7 @@ PAPER_OF = {
 def _reductions(found: ModelComparisons, memory_gib: float) -> str:
     """By how much pesto is shorter than others, beside the paper's figures."""
     paper = published("reduction")
-    gains = {name: _gains(standing) for name, standing in found.items()}
+    gains = {name: _gains(comparison) for name, comparison in found.items()}
     names = list(next(iter(gains.values())))
     columns = ["model"]
     for name in names:
@@ -170,18 +170,18 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
     return f"{said}\n\n{markdown_table(columns, rows)}"
 
 
-def _data(standing: ModelComparison) -> dict[str, Any]:
-    baseline, tuned = standing.baseline, standing.tuned_baseline
+def _data(comparison: ModelComparison) -> dict[str, Any]:
+    baseline, tuned = comparison.baseline, comparison.tuned_baseline
     return {
-        "bound_us": standing.bound_us,
+        "bound_us": comparison.bound_us,
         "contenders": {
             name: record.model_dump(exclude={"key", "timeline"})
-            for name, record in standing.records.items()
+            for name, record in comparison.records.items()
         },
         "best_rival": None if baseline is None else baseline.contender,
         "best_rival_of_n": None if tuned is None else tuned.contender,
         "n": num_settings(),
-        **_gains(standing),
+        **_gains(comparison),
     }
 
 

@@ -37,46 +37,46 @@ COLOURS = {
 DRAWN = tuple(COLOURS)
 
 
-def _compute(asked: ExperimentRequest) -> list[MachineVariant]:
-    return [replace(asked.first, compute_speed=speed) for speed in COMPUTE_SPEEDS]
+def _compute(request: ExperimentRequest) -> list[MachineVariant]:
+    return [replace(request.first, compute_speed=speed) for speed in COMPUTE_SPEEDS]
 
 
-def _interconnect(asked: ExperimentRequest) -> list[MachineVariant]:
-    return [replace(asked.first, interconnect_speed=speed) for speed in INTERCONNECT_SPEEDS]
+def _interconnect(request: ExperimentRequest) -> list[MachineVariant]:
+    return [replace(request.first, interconnect_speed=speed) for speed in INTERCONNECT_SPEEDS]
 
 
-def _runs(asked: ExperimentRequest, changes: Sequence[MachineVariant]) -> list[Job]:
+def _runs(request: ExperimentRequest, changes: Sequence[MachineVariant]) -> list[Job]:
     return [
-        Job(model, name, change, asked.effort, with_orders=True)  # 1x is that of Figure 7
-        for model in asked.models
+        Job(model, name, change, request.effort, with_orders=True)  # 1x is that of Figure 7
+        for model in request.models
         for change in changes
         for name in NAMES
     ]
 
 
-def _jobs_a(asked: ExperimentRequest) -> list[Job]:
-    return _runs(asked, _compute(asked))
+def _jobs_a(request: ExperimentRequest) -> list[Job]:
+    return _runs(request, _compute(request))
 
 
-def _jobs_b(asked: ExperimentRequest) -> list[Job]:
-    return _runs(asked, _interconnect(asked))
+def _jobs_b(request: ExperimentRequest) -> list[Job]:
+    return _runs(request, _interconnect(request))
 
 
-def _report_a(asked: ExperimentRequest, records: Records) -> Report:
+def _report_a(request: ExperimentRequest, records: Records) -> Report:
     said = "All devices compute this much faster, links stay as they are."
-    return _report(asked, records, _compute(asked), "compute_speed", said)
+    return _report(request, records, _compute(request), "compute_speed", said)
 
 
-def _report_b(asked: ExperimentRequest, records: Records) -> Report:
+def _report_b(request: ExperimentRequest, records: Records) -> Report:
     said = (
         "All links are this much faster, latency included; devices stay as they are. The paper's "
         "expert does not look at links; ours shifts its cuts to what is simulated."
     )
-    return _report(asked, records, _interconnect(asked), "interconnect_speed", said)
+    return _report(request, records, _interconnect(request), "interconnect_speed", said)
 
 
 def _report(
-    asked: ExperimentRequest,
+    request: ExperimentRequest,
     records: Records,
     changes: Sequence[MachineVariant],
     axis: str,
@@ -84,26 +84,26 @@ def _report(
 ) -> Report:
     by_job = {
         (job.model.name, getattr(job.machine, axis), job.contender): records[job]
-        for job in _runs(asked, changes)
+        for job in _runs(request, changes)
     }
     rows, points = [], []
-    for model in asked.models:
+    for model in request.models:
         for change in changes:
             speed = getattr(change, axis)
-            standing = ModelComparison({name: by_job[model.name, speed, name] for name in NAMES})
+            comparison = ModelComparison({name: by_job[model.name, speed, name] for name in NAMES})
             best = {
-                "expert": standing.best(["expert"]),
-                "Baechi's best recipe": standing.baechi,
-                "best rival": standing.baseline,
-                PESTO: standing.best([PESTO]),
+                "expert": comparison.best(["expert"]),
+                "Baechi's best recipe": comparison.baechi,
+                "best rival": comparison.baseline,
+                PESTO: comparison.best([PESTO]),
             }
-            over = [standing.reduction(best[name]) for name in DRAWN[:-1]]
+            over = [comparison.reduction(best[name]) for name in DRAWN[:-1]]
             rows.append(
                 [
                     model.name,
                     f"{speed:g}x",
-                    ms(standing.bound_us),
-                    *(ms_or_oom(standing.records[name]) for name in NAMES),
+                    ms(comparison.bound_us),
+                    *(ms_or_oom(comparison.records[name]) for name in NAMES),
                     *(percent(share, "-") for share in over),
                 ]
             )
@@ -111,10 +111,10 @@ def _report(
                 {
                     "model": model.name,
                     "speed": speed,
-                    "bound_us": standing.bound_us,
+                    "bound_us": comparison.bound_us,
                     "step_us": {
                         name: record.step_us if record.fits else None
-                        for name, record in standing.records.items()
+                        for name, record in comparison.records.items()
                     },
                     "drawn_us": {name: each and each.step_us for name, each in best.items()},
                     "reduction": dict(zip(DRAWN[:-1], over, strict=True)),
@@ -123,7 +123,7 @@ def _report(
     columns = ["model", "speed", "bound", *NAMES]
     columns += [f"pesto over {name}" for name in DRAWN[:-1]]
     about = (
-        f"Step times in ms, GPUs of {gib(asked.memory_gib[0])}. {said} The paper gives this as a "
+        f"Step times in ms, GPUs of {gib(request.memory_gib[0])}. {said} The paper gives this as a "
         "curve only."
     )
     text = f"{about}\n\n{markdown_table(columns, rows, num_text=2)}"

@@ -12,8 +12,8 @@ from pesto_cli.strategies.order import ORDERS
 NAMES = (*BASELINES, PESTO)
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
-    return matrix(ExperimentRequest(asked.models, asked.memory_gib[:1], asked.effort), NAMES)
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    return matrix(ExperimentRequest(request.models, request.memory_gib[:1], request.effort), NAMES)
 
 
 def reduction(record: Record, order: str, other: str) -> float:
@@ -26,9 +26,9 @@ def speed_up(record: Record, order: str, other: str) -> float:
     return record.orders_us[other] / record.orders_us[order] - 1
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
+def _report(request: ExperimentRequest, records: Records) -> Report:
     rows, data = [], []
-    for job in _jobs(asked):
+    for job in _jobs(request):
         record = records[job]
         if record.refused:
             continue
@@ -50,7 +50,7 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
     text = "\n\n".join(
         [
             f"Step times in ms of the same devices in other orders, GPUs of "
-            f"{gib(asked.memory_gib[0])}. *own*: the order of the strategy. *rank*: HeteroG's "
+            f"{gib(request.memory_gib[0])}. *own*: the order of the strategy. *rank*: HeteroG's "
             "scheduler, highest upward rank first. *fifo*: what has been ready for longest. "
             "*random*: the median of orders by chance, which is what TensorFlow does with devices "
             "alone.",

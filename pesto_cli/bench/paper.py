@@ -19,7 +19,7 @@ from pesto_cli.bench.figure7 import FIGURE7
 from pesto_cli.bench.figure8 import FIGURE8A, FIGURE8B
 from pesto_cli.bench.models import Models
 from pesto_cli.bench.order import ORDER
-from pesto_cli.bench.runs import Told, made
+from pesto_cli.bench.runs import JobDone, run_jobs
 from pesto_cli.bench.table1 import TABLE1
 from pesto_cli.bench.table2 import TABLE2
 from pesto_cli.bench.table3 import TABLE3
@@ -53,10 +53,10 @@ def paper(
     names: Sequence[str],
     models: Models,
     model_names: Sequence[str],
-    asked: ExperimentRequest,
+    request: ExperimentRequest,
     folder: Path,
     processes: int = 1,
-    tell: Callable[[Told], None] = lambda told: None,
+    on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> list[Path]:
     """Make experiments, by name, and write their files.
 
@@ -64,10 +64,10 @@ def paper(
         names: in `EXPERIMENTS`.
         models: where their profiles are.
         model_names: instead of those that each experiment is about; empty for these.
-        asked: all but the models, which are added here.
+        request: all but the models, which are added here.
         folder: where to write; it exists.
         processes: how many runs at once.
-        tell: called after every run, with the counts of all experiments.
+        on_done: called after every run, with the counts of all experiments.
 
     Returns:
         The files that were written.
@@ -75,38 +75,38 @@ def paper(
     (folder / RUNS).mkdir(exist_ok=True)
     of = {
         name: replace(
-            asked,
+            request,
             models=tuple(map(models.model, model_names or EXPERIMENTS[name].models)),
         )
         for name in names
     }
     jobs = {name: EXPERIMENTS[name].jobs(of[name]) for name in names}
     num_jobs = len({job for some in jobs.values() for job in some})
-    over = set()
+    seen = set()
 
-    def told(each: Told) -> None:
-        if each.job not in over:
-            over.add(each.job)
-            tell(replace(each, num_over=len(over), num_jobs=num_jobs))
+    def count(done: JobDone) -> None:
+        if done.job not in seen:
+            seen.add(done.job)
+            on_done(replace(done, num_done=len(seen), num_jobs=num_jobs))
 
     written = []
     for name in names:
-        records = made(jobs[name], folder / RUNS, processes, told)
+        records = run_jobs(jobs[name], folder / RUNS, processes, count)
         report = EXPERIMENTS[name].report(of[name], records)
         written += _write(folder, name, report, _conditions(of[name], processes))
     return written
 
 
-def _conditions(asked: ExperimentRequest, processes: int) -> dict[str, Any]:
+def _conditions(request: ExperimentRequest, processes: int) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "pesto": pesto_version(),
-        "memory": [gib(size) for size in asked.memory_gib],
-        **asdict(asked.effort),
+        "memory": [gib(size) for size in request.memory_gib],
+        **asdict(request.effort),
         "jobs": processes,
         "cores": os.cpu_count(),
         "processor": platform.processor() or platform.machine(),
-        "profiles": {model.name: model.content_hash for model in asked.models},
+        "profiles": {model.name: model.content_hash for model in request.models},
     }
 
 

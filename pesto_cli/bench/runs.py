@@ -66,14 +66,14 @@ Records = Mapping[Job, Record]
 
 
 @dataclass(frozen=True)
-class Told:
-    """A run has ended: how many are over and how many there are; was_kept: no need to make it."""
+class JobDone:
+    """A run has ended: how many are over and how many there are; was_cached: no need to make it."""
 
     job: Job
     record: Record
-    num_over: int
+    num_done: int
     num_jobs: int
-    was_kept: bool
+    was_cached: bool
 
 
 def key_of(job: Job, pesto: str) -> dict[str, Any]:
@@ -95,11 +95,11 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
     }
 
 
-def made(
+def run_jobs(
     jobs: Iterable[Job],
     folder: Path,
     processes: int = 1,
-    tell: Callable[[Told], None] = lambda told: None,
+    on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> Records:
     """The record of every job, from the folder if it is there, else made and kept there."""
     from joblib import Parallel, delayed
@@ -108,20 +108,20 @@ def made(
     keys = {job: key_of(job, version) for job in dict.fromkeys(jobs)}
     records: dict[Job, Record] = {}
 
-    def over(job: Job, record: Record, was_kept: bool) -> None:
+    def finish(job: Job, record: Record, was_cached: bool) -> None:
         records[job] = record
-        tell(Told(job, record, len(records), len(keys), was_kept))
+        on_done(JobDone(job, record, len(records), len(keys), was_cached))
 
     left = []
     for job, key in keys.items():
-        record = kept(folder, key)
+        record = cached(folder, key)
         if record is None:
             left.append(job)
         else:
-            over(job, record, True)
-    tasks = (delayed(make_and_keep)(job, keys[job], folder) for job in left)
+            finish(job, record, True)
+    tasks = (delayed(run_and_cache)(job, keys[job], folder) for job in left)
     for job, record in Parallel(n_jobs=processes, return_as="generator_unordered")(tasks):
-        over(job, record, False)
+        finish(job, record, False)
     return records
 
 
@@ -131,7 +131,7 @@ def path_of(folder: Path, key: Mapping[str, Any]) -> Path:
     return folder / f"{words}.{sha256(json.dumps(key, sort_keys=True).encode())[:16]}.json"
 
 
-def kept(folder: Path, key: Mapping[str, Any]) -> Record | None:
+def cached(folder: Path, key: Mapping[str, Any]) -> Record | None:
     """The record with this key; none if there is no such file, or one that is damaged."""
     path = path_of(folder, key)
     if not path.exists():
@@ -143,15 +143,15 @@ def kept(folder: Path, key: Mapping[str, Any]) -> Record | None:
     return record if record.key == key else None
 
 
-def make_and_keep(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, Record]:
+def run_and_cache(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, Record]:
     """Run a job, and write its file."""
-    record = make(job, key)
+    record = run_job(job, key)
     value = {"format": FORMAT, "version": 1, **record.model_dump(mode="json")}
     write_json(path_of(folder, key), value)
     return job, record
 
 
-def make(job: Job, key: Mapping[str, Any]) -> Record:
+def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     """Let a contender solve its problem, and note the result."""
     prepare(job.contender)
     problem = job.machine.applied(job.model.profile().problem)

@@ -10,14 +10,14 @@ from pesto_cli.report.markdown import markdown_table
 from pesto_cli.report.summary import Summary, summarize
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
+def _jobs(request: ExperimentRequest) -> list[Job]:
     return []  # it is about the models alone
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
+def _report(request: ExperimentRequest, records: Records) -> Report:
     paper = published("ops_by_duration")
     found: dict[str, Summary] = {}
-    for model in asked.models:
+    for model in request.models:
         problem = model.profile().problem
         found[model.name] = summarize(problem, critical_path_us(problem))
     rows = [_cells(name, summary, paper["rows"].get(name)) for name, summary in found.items()]

@@ -6,7 +6,7 @@ from typing import Any
 from pesto_cli.bench.comparison import ModelComparisons
 from pesto_cli.bench.contenders import BAECHI, BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib
-from pesto_cli.bench.figure7 import matrix, standings
+from pesto_cli.bench.figure7 import comparisons, matrix
 from pesto_cli.bench.published import paper_models, published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
@@ -15,17 +15,17 @@ from pesto_cli.report.markdown import markdown_table
 NAMES = (*BASELINES, PESTO)
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
-    return matrix(asked, NAMES)
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    return matrix(request, NAMES)
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
-    of_size = {size: standings(asked, records, size, NAMES) for size in asked.memory_gib}
+def _report(request: ExperimentRequest, records: Records) -> Report:
+    of_size = {size: comparisons(request, records, size, NAMES) for size in request.memory_gib}
     parts = [
         "From a profile that is read to a placement with its order, for all alike; kernels are "
         "compiled before. pesto searches for as long as it may, see the head. Where a run took "
         "far longer than it computed, the machine was busy with something else.",
-        _minutes(of_size[asked.memory_gib[0]]),
+        _minutes(of_size[request.memory_gib[0]]),
     ]
     for size, found in of_size.items():
         parts += [
@@ -41,8 +41,8 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
 
 def _seconds(found: ModelComparisons, of: Callable[[Record], float]) -> str:
     rows = [
-        [model, *(f"{of(standing.records[name]):.2f}" for name in NAMES)]
-        for model, standing in found.items()
+        [model, *(f"{of(comparison.records[name]):.2f}" for name in NAMES)]
+        for model, comparison in found.items()
     ]
     return markdown_table(["model", *NAMES], rows)
 
@@ -54,10 +54,10 @@ def _data(found: ModelComparisons) -> dict[str, Any]:
             "paper_minutes": paper.get(model),
             **{
                 name: {"took_s": record.took_s, "cpu_s": record.cpu_s}
-                for name, record in standing.records.items()
+                for name, record in comparison.records.items()
             },
         }
-        for model, standing in found.items()
+        for model, comparison in found.items()
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from pesto_cli.bench.comparison import ModelComparisons
 from pesto_cli.bench.contenders import BAECHI, BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, figure, gib
-from pesto_cli.bench.figure7 import matrix, standings
+from pesto_cli.bench.figure7 import comparisons, matrix
 from pesto_cli.bench.published import family, paper_models, published
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Job, Records
@@ -26,14 +26,14 @@ def _steps(model: str) -> int | None:
     return steps
 
 
-def _jobs(asked: ExperimentRequest) -> list[Job]:
-    with_steps = tuple(model for model in asked.models if _steps(model.name))
-    return matrix(ExperimentRequest(with_steps, asked.memory_gib, asked.effort), NAMES)
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    with_steps = tuple(model for model in request.models if _steps(model.name))
+    return matrix(ExperimentRequest(with_steps, request.memory_gib, request.effort), NAMES)
 
 
-def _report(asked: ExperimentRequest, records: Records) -> Report:
-    with_steps = tuple(model for model in asked.models if _steps(model.name))
-    asked = ExperimentRequest(with_steps, asked.memory_gib, asked.effort)
+def _report(request: ExperimentRequest, records: Records) -> Report:
+    with_steps = tuple(model for model in request.models if _steps(model.name))
+    request = ExperimentRequest(with_steps, request.memory_gib, request.effort)
     steps = published("training_effort")["steps"]
     counted = " and ".join(f"{count:,} for {name}" for name, count in steps.items())
     parts = [
@@ -42,8 +42,8 @@ def _report(asked: ExperimentRequest, records: Records) -> Report:
         "that does not. Other families have no number of steps in the paper, and are left out."
     ]
     data = {}
-    for size in asked.memory_gib:
-        found = standings(asked, records, size, NAMES)
+    for size in request.memory_gib:
+        found = comparisons(request, records, size, NAMES)
         relative = {model: _relative(model, found) for model in found}
         data[gib(size)] = relative
         parts += [f"## GPUs of {gib(size)}", _table(relative)]

@@ -173,6 +173,4 @@ def _run_progress(quiet: bool) -> Iterator[Any]:
         yield lambda progress: None
         return
     with run_counter_on_stderr("runs") as tick:
-        yield lambda progress: tick(
-            str(progress.job), progress.num_over, progress.num_jobs, not progress.was_kept
-        )
+        yield lambda run: tick(str(run.job), run.num_done, run.num_jobs, not run.was_cached)
