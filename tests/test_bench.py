@@ -1,4 +1,4 @@
-"""`pesto bench`: runs are made once and kept whole, and what is said of them is right."""
+"""`pesto bench`: runs are cached, and reports of them are right."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def model(diamond_profile: Path, tmp_path: Path) -> BenchModel:
 
 
 def never(name: str) -> Profile:
-    raise AssertionError(f"no profile of {name} was to be made")
+    raise AssertionError(f"no profile of {name} should be made")
 
 
 def jobs_of(model: BenchModel, names: tuple[str, ...] = ("single", "expert", PESTO)) -> list[Job]:
@@ -48,7 +48,7 @@ def jobs_of(model: BenchModel, names: tuple[str, ...] = ("single", "expert", PES
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The contenders that were really run, in this process."""
+    """Return a list to which every run in this process adds its contender."""
     ran: list[str] = []
     make = runs.run_job
 
@@ -63,7 +63,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # Runs
 
 
-def test_a_run_is_made_once(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
+def test_a_cached_run_is_not_run_again(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
     jobs = jobs_of(model)
     first = run_jobs([*jobs, jobs[0]], tmp_path)
     assert count == ["single", "expert", PESTO]
@@ -78,7 +78,7 @@ def test_a_run_is_made_once(model: BenchModel, tmp_path: Path, count: list[str])
     assert first[jobs[2]].step_us == 14
 
 
-def test_what_was_interrupted_leaves_whole_files_and_goes_on(
+def test_an_interrupted_command_leaves_complete_files_and_continues_from_them(
     model: BenchModel, tmp_path: Path, count: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "runs"
@@ -100,7 +100,9 @@ def test_what_was_interrupted_leaves_whole_files_and_goes_on(
     assert count == ["single", "expert", PESTO]
 
 
-def test_a_damaged_file_is_made_again(model: BenchModel, tmp_path: Path, count: list[str]) -> None:
+def test_a_run_with_a_damaged_file_is_run_again(
+    model: BenchModel, tmp_path: Path, count: list[str]
+) -> None:
     (job,) = jobs_of(model, ("single",))
     key = key_of(job, pesto_version())
     found = run_jobs([job], tmp_path)[job]
@@ -112,7 +114,7 @@ def test_a_damaged_file_is_made_again(model: BenchModel, tmp_path: Path, count: 
     assert count == ["single", "single"]
 
 
-def test_several_processes_find_what_one_does(model: BenchModel, tmp_path: Path) -> None:
+def test_several_processes_have_the_same_results_as_one(model: BenchModel, tmp_path: Path) -> None:
     jobs = jobs_of(model, ("single", "expert"))
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):
@@ -124,7 +126,7 @@ def test_several_processes_find_what_one_does(model: BenchModel, tmp_path: Path)
     assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
 
 
-def test_a_key_has_what_a_result_depends_on_and_no_more(model: BenchModel) -> None:
+def test_a_key_contains_exactly_what_a_result_depends_on(model: BenchModel) -> None:
     def key(contender: str, effort: Effort = QUICK, change: MachineVariant | None = None) -> object:
         return key_of(Job(model, contender, change or MachineVariant(), effort), "0")
 
@@ -139,21 +141,23 @@ def test_a_key_has_what_a_result_depends_on_and_no_more(model: BenchModel) -> No
     assert key_of(Job(model, "single", MachineVariant(), QUICK), "1") != key("single")
 
 
-def test_a_profile_that_changes_meanwhile_is_refused(model: BenchModel, diamond: Problem) -> None:
+def test_a_profile_that_changes_during_a_run_is_refused(
+    model: BenchModel, diamond: Problem
+) -> None:
     write_profile(model.path, Profile(diamond, {"graph_hash": "1" * 64}))
     with pytest.raises(BadInputError, match="has changed since"):
         model.profile()
 
 
 def test_a_profile_is_made_once(tmp_path: Path, diamond: Problem) -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     def make(name: str) -> Profile:
-        asked.append(name)
+        names.append(name)
         return Profile(diamond)
 
     hashes = {Models(tmp_path, make).model("some-model").content_hash for _ in range(2)}
-    assert asked == ["some-model"]
+    assert names == ["some-model"]
     assert len(hashes) == 1
 
 
@@ -164,18 +168,18 @@ def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> 
     assert min(record.step_us for record in found.values()) == 14
 
 
-def test_every_strategy_takes_part_and_every_placer_in_all_settings() -> None:
+def test_every_strategy_is_a_contender_and_every_placer_in_all_settings() -> None:
     assert {*BASELINES, PESTO} == STRATEGIES.keys()
     assert set(BAECHI) == TUNED.keys() < set(BASELINES)
     assert len(tuned_names()) == len(BAECHI) * len(SETTINGS)
-    # Settings take the place of the three recipes, which are not counted twice.
+    # The settings include the three recipes, which are not counted twice.
     assert num_settings() == len(BASELINES) - 3 + 36
 
 
 # Machines
 
 
-def test_a_change_of_the_machine() -> None:
+def test_a_variant_changes_memory_and_speeds_of_the_machine() -> None:
     problem = on_gpus(OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])]), [8, 8])
     changed = MachineVariant(memory_gib=2, compute_speed=4, interconnect_speed=0.5).applied(problem)
     assert changed.duration_us[0, 1:].tolist() == [2, 2]
@@ -185,7 +189,7 @@ def test_a_change_of_the_machine() -> None:
     assert MachineVariant().applied(problem).machine.devices == problem.machine.devices
 
 
-def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
+def test_a_schedule_that_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
     graph = OpGraph.build(
         ["a", "b"], [Tensor(0, 1000, [1])], resident_bytes=[GIB, GIB], colocation_group=[0, 0]
     )
@@ -204,7 +208,7 @@ def test_what_does_not_fit_is_shown_as_out_of_memory(tmp_path: Path) -> None:
     assert report.data["4 GB"]["wide"]["over expert"] == 0
 
 
-# What is said of runs
+# Reports
 
 
 def record(step_us: float, *, bound_us: float = 40, short: int = 0, took_s: float = 0) -> Record:
@@ -226,7 +230,7 @@ def comparison(**steps: Record) -> ModelComparison:
     )
 
 
-def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
+def test_reductions_and_the_closed_share_of_the_gap() -> None:
     found = comparison(pesto=record(60, bound_us=50), expert=record(80), m_etf=record(100))
     assert found.baseline is not None
     assert found.baseline.contender == "expert"
@@ -243,7 +247,7 @@ def test_reductions_and_the_share_of_the_gap_by_hand() -> None:
     assert better.baseline == found.baseline
 
 
-def test_a_rival_that_does_not_fit_is_no_rival() -> None:
+def test_a_baseline_that_does_not_fit_is_not_compared() -> None:
     found = comparison(pesto=record(60), expert=record(50, short=1), metis=record(75))
     assert found.baseline is not None
     assert found.baseline.contender == "metis"
@@ -253,30 +257,30 @@ def test_a_rival_that_does_not_fit_is_no_rival() -> None:
     assert short.share_closed(short.baseline) is None
 
 
-def test_there_is_no_gap_to_close_where_the_bound_is_met() -> None:
+def test_no_share_of_the_gap_is_given_if_the_baseline_meets_the_bound() -> None:
     found = comparison(pesto=record(40), expert=record(40))
     assert found.share_closed(found.baseline) is None
 
 
-def test_the_effort_of_a_training() -> None:
+def test_the_effort_is_placement_time_plus_the_time_of_all_steps() -> None:
     # 100 us a step.
     assert effort_s(record(100, took_s=5), 350_000) == 5 + 35
     assert effort_s(record(100, took_s=5), 350_000, placement_is_known=True) == 35
     assert effort_s(record(100, short=1), 350_000) is None
 
 
-def test_what_order_is_worth() -> None:
+def test_the_reduction_and_the_speed_up_by_an_order() -> None:
     assert reduction(record(0), "rank", "fifo") == pytest.approx(0.2)
     assert speed_up(record(0), "rank", "fifo") == 0.25
 
 
-def test_busy_times_that_nearly_touch_are_one() -> None:
+def test_busy_periods_that_nearly_touch_are_joined() -> None:
     spans = [(5.0, 6.0), (0.0, 1.0), (1.05, 2.0), (3.0, 3.0), (5.5, 5.8)]
     assert list(joined(spans, 0.1)) == [(0.0, 2.0), (5.0, 6.0)]
     assert list(joined([], 0.1)) == []
 
 
-def test_the_figures_that_the_papers_state() -> None:
+def test_published_figures_are_those_of_the_papers() -> None:
     assert paper_models() == PAPER_MODELS
     assert published("ops_by_duration")["rows"]["RNNLM-2-2048"] == [3401, 973, 240]
     assert published("placement_minutes")["rows"]["NMT-4-1024"]["placeto"] == 4120
@@ -295,7 +299,7 @@ def test_the_figures_that_the_papers_state() -> None:
 # The command
 
 
-def test_everything_is_written_and_nothing_is_made_twice(
+def test_all_files_are_written_and_no_run_is_run_twice(
     pesto: Pesto, diamond_profile: Path, tmp_path: Path, count: list[str]
 ) -> None:
     folder = tmp_path / "results"
@@ -336,13 +340,13 @@ def test_everything_is_written_and_nothing_is_made_twice(
         (("--time-limit", "nan"), "--time-limit is nan"),
     ],
 )
-def test_bad_input_is_named(
+def test_bad_input_is_refused(
     pesto: Pesto, tmp_path: Path, argv: tuple[str, ...], message: str
 ) -> None:
     outcome = pesto("bench", "paper", "-o", tmp_path / "results", "--quiet", *argv)
     assert outcome.code == 2
     assert message.lower() in outcome.err.lower()
-    assert list((tmp_path / "results").rglob("*.json")) == []  # not even of what could be made
+    assert list((tmp_path / "results").rglob("*.json")) == []  # no valid model is profiled either
 
 
 def test_an_output_that_is_no_folder_is_refused(pesto: Pesto, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A kept run is made again when any code that it imports has changed, and only then."""
+"""The hash of a run's code changes if and only if code that the run imports changes."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from pesto_cli.bench.version import ENTRY, code_hash, import_closure
 
 ROOT = Path(pesto_cli.__file__).parent
 
-# A package in which `house.run` imports in every way there is.
+# A package in which `house.run` imports modules in all possible ways.
 SOURCES = {
     "__init__.py": "from house.plot import draw",
     "run.py": "import house.plain\nfrom house.one.inner import f\nfrom house.two import g\n",
@@ -50,17 +50,17 @@ def path_of(name: str, package: Path) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def test_every_way_to_import_is_followed(house: Path) -> None:
+def test_all_kinds_of_imports_are_followed(house: Path) -> None:
     assert import_closure("house.run", house).keys() == OF_RUN
 
 
-def test_what_a_package_itself_imports_counts_where_a_name_of_it_is_taken(house: Path) -> None:
+def test_imports_of_a_package_count_if_a_name_is_imported_from_it(house: Path) -> None:
     (house / "__init__.py").write_text(SOURCES["__init__.py"])
     assert import_closure("house.run", house).keys() == OF_RUN | {"house.plot"}
 
 
 @pytest.mark.parametrize("name", sorted(OF_RUN))
-def test_a_change_of_any_module_that_is_imported_changes_the_hash(house: Path, name: str) -> None:
+def test_a_change_of_any_imported_module_changes_the_hash(house: Path, name: str) -> None:
     before = code_hash("house.run", house)
     path = path_of(name, house)
     path.write_text(f"{path.read_text()}\n# a remark\n")
@@ -70,13 +70,13 @@ def test_a_change_of_any_module_that_is_imported_changes_the_hash(house: Path, n
 
 
 @pytest.mark.parametrize("name", ["house.plot", "house.other", "house.one", "house.deep"])
-def test_a_change_of_other_modules_does_not(house: Path, name: str) -> None:
+def test_a_change_of_other_modules_does_not_change_the_hash(house: Path, name: str) -> None:
     before = code_hash("house.run", house)
     path_of(name, house).write_text("CHANGED = 1\n")
     assert code_hash("house.run", house) == before
 
 
-def test_a_run_depends_on_the_rule_by_which_a_search_ends_and_not_on_commands(
+def test_the_hash_of_a_run_depends_on_result_py_and_not_on_commands(
     tmp_path: Path,
 ) -> None:
     package = tmp_path / "pesto_cli"
@@ -94,7 +94,7 @@ def test_a_run_depends_on_the_rule_by_which_a_search_ends_and_not_on_commands(
 LOADED = """
 import json, sys, types
 import pesto_cli
-bare = types.ModuleType("pesto_cli.bench")  # without what `bench` itself imports
+bare = types.ModuleType("pesto_cli.bench")  # without the imports of bench/__init__.py
 bare.__path__ = [f"{pesto_cli.__path__[0]}/bench"]
 sys.modules["pesto_cli.bench"] = bare
 import pesto_cli.bench.runs
@@ -102,7 +102,7 @@ print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "pes
 """
 
 
-def test_what_python_loads_for_a_run_is_in_the_closure() -> None:
+def test_all_modules_that_python_loads_for_a_run_are_in_the_closure() -> None:
     process = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )

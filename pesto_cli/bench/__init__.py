@@ -1,6 +1,6 @@
-"""The published experiments, made again: what to run, what of it to show, and the paper's figures.
+"""Reproduce published experiments: run them, and report the results next to the papers' numbers.
 
-One file an experiment, one line in `paper.EXPERIMENTS`.
+To add an experiment, write a file for it and add a line to `paper.EXPERIMENTS`.
 """
 
 from pesto_cli.bench.models import BenchModel, Models

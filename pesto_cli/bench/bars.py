@@ -1,4 +1,4 @@
-"""Step times as bars, a panel a model."""
+"""Draw step times as bars, with one panel for each model."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 BEST_OF_N = "Baechi, best of N"
 KINDS = {"pesto": "#e4572e", "Baechi": "#4c78a8", "other baselines": "#9aa5b1"}
 
-# How far a bar reaches, as a multiple of the longest of the leading ones; its label says the rest.
+# Length at which bars are cut, as a multiple of the NUM_LEADING-th shortest one.
 REACH = 1.6
 NUM_LEADING = 6
 LABEL_ROOM = 1.25
@@ -21,7 +21,7 @@ PANEL_WIDTH, BAR_STEP, PANELS_IN_A_ROW = 250, 17, 3
 
 
 def chart(found: ModelComparisons, title: str) -> "alt.ConcatChart":
-    """A panel a model with a bar a strategy, and the lower bound as a line."""
+    """Return a chart with a panel for each model: a bar for each strategy, a line for the bound."""
     import altair as alt
 
     panels = [_panel(name, comparison) for name, comparison in found.items()]

@@ -1,4 +1,4 @@
-"""How pesto stands among its rivals on one model and machine."""
+"""Compare pesto with its baselines on one model and machine."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pesto_cli.bench.record import Record
 
 @dataclass(frozen=True)
 class Best:
-    """The shortest step of some contenders."""
+    """The contender with the shortest step among some, and its step time."""
 
     contender: str
     step_us: float
@@ -17,17 +17,17 @@ class Best:
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """What everyone found. records: by contender."""
+    """The results of all contenders on one model. records: contender -> its record."""
 
     records: Mapping[str, Record]
 
     @property
     def bound_us(self) -> float:
-        """The highest lower bound that any of them proved."""
+        """The highest lower bound that any contender proved."""
         return max(record.bound_us for record in self.records.values())
 
     def best(self, names: Iterable[str]) -> Best | None:
-        """Of those that fit into memory; none if none does."""
+        """Return the best of some contenders whose schedule fits into memory; None if none does."""
         fitting = [name for name in names if self.records[name].fits]
         if not fitting:
             return None
@@ -36,28 +36,28 @@ class ModelComparison:
 
     @property
     def baechi(self) -> Best | None:
-        """The best of Baechi's three by their recipes."""
+        """The best of Baechi's three placers, with the settings of their recipes."""
         return self.best(BAECHI)
 
     @property
     def baseline(self) -> Best | None:
-        """The best rival, each by its recipe."""
+        """The best baseline, where each has the settings of its recipe."""
         return self.best(BASELINES)
 
     @property
     def tuned_baseline(self) -> Best | None:
-        """The best rival in any setting, picked by what is compared: `num_settings()` of them."""
+        """The best baseline in any of the `num_settings()` settings, chosen by the step time."""
         return self.best((*BASELINES, *tuned_names()))
 
     def reduction(self, other: Best | None, ours: str = PESTO) -> float | None:
-        """By which share of the other's step time ours is shorter; none if one does not fit."""
+        """Return by which share of the other's step ours is shorter; None if one does not fit."""
         own = self.best([ours])
         return None if own is None or other is None else 1 - own.step_us / other.step_us
 
     def share_closed(self, other: Best | None, ours: str = PESTO) -> float | None:
-        """What pesto closes of the gap between another and the lower bound.
+        """Return the share of the gap between another's step and the lower bound that ours closes.
 
-        None if one does not fit, or if there is no gap.
+        None if one does not fit into memory, or if there is no gap.
         """
         own = self.best([ours])
         if own is None or other is None or other.step_us <= self.bound_us:
@@ -65,21 +65,21 @@ class ModelComparison:
         return (other.step_us - own.step_us) / (other.step_us - self.bound_us)
 
 
-# A model's comparison, by its name.
+# Name of a model -> its comparison.
 ModelComparisons = Mapping[str, ModelComparison]
 
 
 def tuned_names() -> list[str]:
-    """Contenders that are a rival in a setting of its own."""
+    """Return the contenders that are a baseline in one of several settings."""
     return [name for names in TUNED.values() for name in names]
 
 
 def num_settings() -> int:
-    """How many settings of rivals the best is picked of."""
+    """Return N of "best of N": the number of settings of all baselines together."""
     return len(BASELINES) - len(TUNED) + len(tuned_names())
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that there are."""
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else None
+    """Return the mean of the values that are not None; None if there are none."""
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None

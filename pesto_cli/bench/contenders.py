@@ -1,4 +1,4 @@
-"""Who takes part: every strategy as it is, Baechi's placers in all settings, and pesto in parts."""
+"""The contenders: all strategies, Baechi's placers in all settings, and variants of pesto."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,45 +26,48 @@ BAECHI = tuple(_BAECHI)
 TUNED: Mapping[str, tuple[str, ...]] = {
     placer: tuple(f"{placer}, {setting}" for setting in SETTINGS) for placer in _BAECHI
 }
-"""The settings of a rival that is run in several, as names of contenders."""
+"""Baseline that is run in several settings -> its contenders, one for each setting."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A strategy that takes part.
+    """A strategy in an experiment.
 
-    strategy: with the coarse size and the congestion of the job where it has such parameters.
+    strategy: if it has the parameters `num_nodes` and `congestion`, a job sets them.
     """
 
     strategy: Strategy
 
     @property
     def uses_time(self) -> bool:
-        """It searches until its limits, so that its solution depends on them."""
+        """Whether it searches until its limits end it, so that its solution depends on them."""
         return is_search(self.strategy)
 
 
 @dataclass(frozen=True)
 class PestoFromSingle(Pesto):
-    """`pesto` that starts from one device, and from no rival's placement."""
+    """`pesto` that starts with all ops on one device, and not with a baseline's placement."""
 
     name: ClassVar[str] = FROM_SINGLE
     cheap_starts: bool = False
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Start from `single`."""
+        """Solve with the placement of `single` as warm start."""
         start = Single()(problem, context).schedule.placement
         return super().__call__(problem, replace(context, warm_start=start))
 
 
 @dataclass(frozen=True)
 class IlpAlone(Pesto):
-    """The paper's Pesto: coarsen, solve the ILP, expand, and no refinement."""
+    """The paper's Pesto: coarsen, solve the ILP and expand, without refinement."""
 
     name: ClassVar[str] = ILP_ALONE
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Give the ILP `single` and `expert` to start from; without a solution, take the better."""
+        """Solve the ILP with `single` and `expert` as warm starts.
+
+        If the ILP finds no solution, return the better of these two.
+        """
         starts = [place(problem, context).schedule for place in (Single(), Expert())]
         found = self.solve_coarsely(Simulator(problem), context.limits, starts)
         schedules = found.schedules or starts

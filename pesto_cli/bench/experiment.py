@@ -1,4 +1,4 @@
-"""What an experiment is request, and what it answers."""
+"""The types of an experiment: its request, its jobs and its report."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExperimentRequest:
-    """memory_gib: sizes of the GPUs' memory; experiments of one size take the first."""
+    """The models, GPU memory sizes and search effort of an experiment.
+
+    memory_gib: experiments with one memory size use the first.
+    """
 
     models: tuple[BenchModel, ...]
     memory_gib: tuple[float, ...]
@@ -23,13 +26,17 @@ class ExperimentRequest:
 
     @property
     def first(self) -> MachineVariant:
-        """The machine of experiments that need one size of memory."""
+        """The machine of experiments with one memory size."""
         return MachineVariant(memory_gib=self.memory_gib[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """data: for JSON. text: Markdown. charts: by what their file's name ends in, empty for one."""
+    """The report of an experiment.
+
+    data: results for the JSON file. text: Markdown. charts: suffix of the file name -> chart; a
+    single chart has an empty suffix.
+    """
 
     data: Any
     text: str
@@ -40,7 +47,8 @@ class Report:
 class Experiment:
     """An experiment of a paper.
 
-    models: the names of those it is about. jobs: the runs it needs. report: made of their records.
+    models: names of its models. jobs: returns the runs that it needs. report: makes the report from
+        their records.
     """
 
     title: str
@@ -50,27 +58,32 @@ class Experiment:
 
 
 def ms_or_oom(record: Record) -> str:
-    """A step time in ms; that of a schedule that does not fit in brackets."""
+    """Format a step time in ms; "OOM (time)" if the schedule does not fit into memory."""
     if record.refused:
         return "refused"
     return ms(record.step_us) if record.fits else f"OOM ({ms(record.step_us)})"
 
 
 def ms(time_us: float) -> str:
-    """A time in ms with a decimal, or with three digits if it is short."""
+    """Format a time in ms with one decimal, or with three digits if it is below 100 ms."""
     return f"{time_us / 1e3:.1f}" if time_us >= 1e5 else f"{time_us / 1e3:#.3g}"
 
 
 def percent(share: float | None, missing: str = "") -> str:
-    """A share as a percentage."""
+    """Format a share as a percentage; `missing` if it is None."""
     return missing if share is None else f"{share:.1%}"
 
 
 def figure(value: float | None, form: str = "", missing: str = "") -> str:
-    """A number in a form, or what to say of none."""
+    """Format a number by a format specification; `missing` if it is None."""
     return missing if value is None else format(value, form)
 
 
 def gib(memory_gib: float) -> str:
-    """Memory of a device, as devices are called: 16 GB."""
+    """Format a device's memory in GiB with the usual unit of GPUs: 16 GB."""
     return f"{memory_gib:g} GB"
+
+
+def heading(key: str) -> str:
+    """Return the column heading or chart label for a key of the JSON results."""
+    return key.replace("rival", "baseline")

@@ -1,4 +1,4 @@
-"""Pesto's Figure 5: what the integer program's congestion constraints are worth."""
+"""Pesto's Figure 5: the effect of the ILP's congestion constraints."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ from pesto_cli.report.markdown import markdown_table
 if TYPE_CHECKING:
     import altair as alt
 
-# (speed of the links, nodes): NVLink and about PCIe; a program as large as the paper's, and one
-# that is solved to the end.
+# (speed of the links, nodes of the coarse graph): NVLink, and about PCIe; an ILP as large as the
+# paper's, and one that is solved to optimality.
 CASES = ((1.0, 200), (1.0, 40), (0.1, 200), (0.1, 40))
 DRAWN = (0.1, 40)
 
@@ -31,7 +31,7 @@ DRAWN = (0.1, 40)
 def _pair(
     request: ExperimentRequest, model: BenchModel, speed: float, num_nodes: int
 ) -> tuple[Job, Job]:
-    """Without the constraints, and with them."""
+    """Return a job without the congestion constraints, and the same job with them."""
     machine = replace(request.first, interconnect_speed=speed)
     without, with_ = (
         Job(
@@ -84,16 +84,16 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         charts = {"": charts.popitem()[1]}
     said = (
         f"Step times in ms, GPUs of {gib(request.memory_gib[0])}, of *{ILP_ALONE}*: the placement "
-        "and order that the program finds for the coarse graph, expanded, not refined. The program "
-        "does not know, or knows, that a link carries one transfer at a time; the simulator knows "
-        "it in both cases."
+        "and order that the ILP finds for the coarse graph, expanded and not refined. The ILP is "
+        "solved without and with the constraint that a link carries one transfer at a time. The "
+        "simulator has this constraint in both cases."
     )
     columns = ["model", "links", "nodes", "without", "with", "without / with", "paper"]
     return Report(data, f"{said}\n\n{markdown_table(columns, rows, num_text=1)}", charts)
 
 
 def _chart(title: str, without: Record, with_: Record) -> "alt.LayerChart | alt.VConcatChart":
-    """Busy times of devices and links, one below the other on one scale of time."""
+    """Draw the busy times of devices and links, without and with constraints, on one time axis."""
     import altair as alt
 
     longest_ms = max(without.step_us, with_.step_us) / 1e3

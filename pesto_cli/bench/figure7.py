@@ -1,4 +1,4 @@
-"""Pesto's Figure 7: the step time of every strategy on the eleven variants."""
+"""Pesto's Figure 7: the step time of every strategy on the paper's eleven models."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from pesto_cli.bench.experiment import (
     Report,
     figure,
     gib,
+    heading,
     ms,
     ms_or_oom,
     percent,
@@ -28,12 +29,12 @@ from pesto_cli.bench.published import family, paper_models, published
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
-# Those that are shown one by one; of settings, the best is shown.
+# Contenders with a column each; of the settings of Baechi, only the best is shown.
 SHOWN = (*BASELINES, PESTO, FROM_SINGLE)
 
 
 def matrix(request: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job]:
-    """Everyone on every model and size of memory."""
+    """Return the jobs of all contenders on all models and memory sizes."""
     return [
         Job(model, name, MachineVariant(memory_gib=size), request.effort, with_orders=name in SHOWN)
         for size in request.memory_gib
@@ -45,7 +46,7 @@ def matrix(request: ExperimentRequest, names: Sequence[str] = SHOWN) -> list[Job
 def comparisons(
     request: ExperimentRequest, records: Records, memory_gib: float, names: Sequence[str]
 ) -> ModelComparisons:
-    """What of the matrix is of one size of memory."""
+    """Return the comparison of each model, by its name, for one memory size."""
     jobs = matrix(ExperimentRequest(request.models, (memory_gib,), request.effort), names)
     return {
         model.name: ModelComparison(
@@ -68,18 +69,18 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         data[title] = {name: _data(comparison) for name, comparison in found.items()}
         charts[title.replace(" ", "")] = chart(found, f"Step time in ms, GPUs of {title}")
     notes = (
-        f"Rivals run by their recipes; *best of N* takes the best of all settings of a rival "
-        f"(Baechi: {len(tuned_names())}; of all rivals: N = {num_settings()}), picked by the step "
-        "time that is compared here. heft, fastt and metis are the best of several tries by "
-        "themselves. OOM: the schedule exceeds a GPU's memory, its time in brackets. *order is "
-        "worth*: by how much pesto's step is shorter than that of its devices in an order by "
-        "chance (median)."
+        f"Baselines have the settings of their recipes. *best of N* is the best of all settings "
+        f"(Baechi: {len(tuned_names())}; all baselines: N = {num_settings()}), chosen by the step "
+        "time that is compared here. heft, fastt and metis each make several placements and return "
+        "the best. OOM: the schedule exceeds a GPU's memory; its time is in brackets. *order is "
+        "worth*: by how much pesto's step is shorter than the step of the same placement in "
+        "random order (median)."
     )
     return Report(data, "\n\n".join([notes, *parts]), charts)
 
 
 def _times(found: ModelComparisons) -> str:
-    """Step times in ms."""
+    """Return the table of step times."""
     columns = ["model", "ops", "bound", *BASELINES, "Baechi, best of N", PESTO, FROM_SINGLE]
     rows = []
     for name, comparison in found.items():
@@ -103,7 +104,7 @@ def _named(best: Best | None) -> str:
 
 
 def _gains(comparison: ModelComparison) -> dict[str, float | None]:
-    """What pesto gains, by the column's name."""
+    """Return the reductions of the step time by pesto, by JSON key; see `heading`."""
     order_us = comparison.records[PESTO].orders_us.get("random")
     own = comparison.best([PESTO])
     return {
@@ -120,6 +121,7 @@ def _gains(comparison: ModelComparison) -> dict[str, float | None]:
     }
 
 
+# Key of a reduction -> its key in the paper's figures.
 PAPER_OF = {
     "over expert": "expert",
     "over Baechi's recipes": "baechi",
@@ -128,7 +130,7 @@ PAPER_OF = {
 
 
 def _reductions(found: ModelComparisons, memory_gib: float) -> str:
-    """By how much pesto is shorter than others, beside the paper's figures."""
+    """Return the table of reductions by pesto, next to the paper's figures."""
     paper = published("reduction")
     gains = {name: _gains(comparison) for name, comparison in found.items()}
     names = list(next(iter(gains.values())))
@@ -163,11 +165,11 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
     means = {name: mean(row[name] for row in gains.values()) for name in names}
     rows.append(line("mean", means, paper["mean"], ""))
     said = (
-        "### By how much pesto's step is shorter\n\nMeans are over the models where both fit. The "
-        f"paper ran GPUs of {paper['out_of_memory_gib']} GB, on which the expert ran out of memory "
+        "### Reduction of the step time by pesto\n\nMeans are over the models where both fit. The "
+        f"paper used GPUs of {paper['out_of_memory_gib']} GB, where the expert ran out of memory "
         f"on {' and '.join(paper['expert_out_of_memory'])}."
     )
-    return f"{said}\n\n{markdown_table(columns, rows)}"
+    return f"{said}\n\n{markdown_table([heading(name) for name in columns], rows)}"
 
 
 def _data(comparison: ModelComparison) -> dict[str, Any]:

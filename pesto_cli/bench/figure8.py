@@ -12,6 +12,7 @@ from pesto_cli.bench.experiment import (
     ExperimentRequest,
     Report,
     gib,
+    heading,
     ms,
     ms_or_oom,
     percent,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 COMPUTE_SPEEDS = (0.5, 1.0, 2.0, 4.0)
 INTERCONNECT_SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 NAMES = (*BASELINES, PESTO)
-# The lines of the chart.
+# The lines of the chart by JSON key (see `heading`), with their colours.
 COLOURS = {
     "expert": "#9aa5b1",
     "Baechi's best recipe": KINDS["Baechi"],
@@ -47,7 +48,7 @@ def _interconnect(request: ExperimentRequest) -> list[MachineVariant]:
 
 def _runs(request: ExperimentRequest, changes: Sequence[MachineVariant]) -> list[Job]:
     return [
-        Job(model, name, change, request.effort, with_orders=True)  # 1x is that of Figure 7
+        Job(model, name, change, request.effort, with_orders=True)  # 1x shares Figure 7's runs
         for model in request.models
         for change in changes
         for name in NAMES
@@ -63,14 +64,14 @@ def _jobs_b(request: ExperimentRequest) -> list[Job]:
 
 
 def _report_a(request: ExperimentRequest, records: Records) -> Report:
-    said = "All devices compute this much faster, links stay as they are."
+    said = "All devices compute this many times as fast; links are unchanged."
     return _report(request, records, _compute(request), "compute_speed", said)
 
 
 def _report_b(request: ExperimentRequest, records: Records) -> Report:
     said = (
-        "All links are this much faster, latency included; devices stay as they are. The paper's "
-        "expert does not look at links; ours shifts its cuts to what is simulated."
+        "All links are this many times as fast, latency included; devices are unchanged. The "
+        "paper's expert ignores links; ours moves its cuts to reduce the simulated step time."
     )
     return _report(request, records, _interconnect(request), "interconnect_speed", said)
 
@@ -121,9 +122,9 @@ def _report(
                 }
             )
     columns = ["model", "speed", "bound", *NAMES]
-    columns += [f"pesto over {name}" for name in DRAWN[:-1]]
+    columns += [f"pesto over {heading(name)}" for name in DRAWN[:-1]]
     about = (
-        f"Step times in ms, GPUs of {gib(request.memory_gib[0])}. {said} The paper gives this as a "
+        f"Step times in ms, GPUs of {gib(request.memory_gib[0])}. {said} The paper shows this as a "
         "curve only."
     )
     text = f"{about}\n\n{markdown_table(columns, rows, num_text=2)}"
@@ -131,10 +132,10 @@ def _report(
 
 
 def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
-    """A panel a model: step time over its lower bound, against speed."""
+    """Draw a panel for each model: step time divided by its lower bound, against speed."""
     import altair as alt
 
-    colours = alt.Scale(domain=list(DRAWN), range=list(COLOURS.values()))
+    colours = alt.Scale(domain=[heading(name) for name in DRAWN], range=list(COLOURS.values()))
     panels = []
     for model in dict.fromkeys(point["model"] for point in points):
         own = [point for point in points if point["model"] == model]
@@ -142,7 +143,7 @@ def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
             {
                 "speed": point["speed"],
                 "ratio": point["drawn_us"][name] / point["bound_us"],
-                "strategy": name,
+                "strategy": heading(name),
             }
             for point in own
             for name in DRAWN
@@ -175,7 +176,7 @@ def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
 
 FIGURE8A = Experiment(
     title="Figure 8(a): compute speed",
-    models=tuple(published("ops_by_duration")["rows"]),  # one a family
+    models=tuple(published("ops_by_duration")["rows"]),  # one model of each family
     jobs=_jobs_a,
     report=_report_a,
 )

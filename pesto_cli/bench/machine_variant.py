@@ -1,4 +1,4 @@
-"""The machine of a profile with other memory, compute or interconnect speed."""
+"""Variants of a profile's machine: other memory sizes, compute speeds and interconnect speeds."""
 
 from dataclasses import dataclass, replace
 
@@ -10,11 +10,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class MachineVariant:
-    """How a run's machine differs from its profile's.
+    """The differences of a run's machine from the machine of its profile.
 
-    memory_gib: of every device but CPUs; None as it is.
-    compute_speed: factor of the speed of all devices (Pesto, Section 5.4).
-    interconnect_speed: factor of the speed of all links, latency included.
+    memory_gib: memory of every device except CPUs; None leaves it unchanged.
+    compute_speed: factor for the speed of all devices (Pesto, Section 5.4).
+    interconnect_speed: factor for the speed of all links, latency included.
     """
 
     memory_gib: float | None = None
@@ -22,7 +22,7 @@ class MachineVariant:
     interconnect_speed: float = 1.0
 
     def applied(self, problem: Problem) -> Problem:
-        """The same problem on the other machine."""
+        """Return the same problem on this variant of its machine."""
         return replace(problem, machine=self._machine(problem.machine))
 
     def _machine(self, machine: Machine) -> Machine:

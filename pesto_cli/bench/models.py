@@ -1,4 +1,4 @@
-"""The models of an experiment, as profiles in a folder, by the hash of their content."""
+"""The models of experiments: profiles in a folder, identified by the hash of their content."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,22 +13,23 @@ ENDINGS = (".profile.json.gz", ".profile.json", ".json.gz", ".json")
 
 @dataclass(frozen=True)
 class BenchModel:
-    """A profile on disk. content_hash: SHA-256 of the unpacked file."""
+    """A profile on disk. content_hash: SHA-256 of the uncompressed file."""
 
     name: str
     path: Path
     content_hash: str
 
     def profile(self) -> Profile:
-        """Read it.
+        """Read the profile.
 
         Raises:
-            BadInputError: it is another one by now.
+            BadInputError: the file has changed since its hash was computed.
         """
         profile = _read(self.path, self.content_hash)
         if profile.file_hash != self.content_hash:
             raise BadInputError(
-                f"{self.path} has changed since this run began; leave it as it is, and begin again."
+                f"{self.path} has changed since this run began; run the command again, and do not "
+                "change the file meanwhile."
             )
         return profile
 
@@ -40,9 +41,9 @@ def _read(path: Path, content_hash: str) -> Profile:
 
 @dataclass(frozen=True)
 class Models:
-    """Models by name: of a folder of profiles, `NAME.profile.json`, or files of their own.
+    """Models by name (`NAME.profile.json` in a folder of profiles) or by the path of a profile.
 
-    make: the profile of a model that the folder does not have.
+    make: makes the profile of a model that the folder lacks.
     """
 
     folder: Path
@@ -50,11 +51,11 @@ class Models:
     _known: dict[str, BenchModel] = field(default_factory=dict)
 
     def is_made(self, name: str) -> bool:
-        """Whether the profile is there."""
+        """Whether the profile of a model exists."""
         return self._path(name).exists()
 
     def model(self, name: str) -> BenchModel:
-        """A name or a path (`*.json`); makes the profile, once, if it is not there."""
+        """Return a model by its name or path (`*.json`); make its profile if it does not exist."""
         if name not in self._known:
             path = self._path(name)
             if not path.exists() and not name.endswith(ENDINGS):

@@ -1,4 +1,4 @@
-"""What order alone is worth: FastT's Figure 2 and HeteroG's Table 7, on the same placements."""
+"""The effect of the order alone, on fixed placements: FastT's Figure 2 and HeteroG's Table 7."""
 
 from pesto_cli.bench.contenders import BASELINES, PESTO
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, gib, ms, percent
@@ -17,12 +17,15 @@ def _jobs(request: ExperimentRequest) -> list[Job]:
 
 
 def reduction(record: Record, order: str, other: str) -> float:
-    """By which share the same devices are faster in one order than in another."""
+    """Return by which share one order is shorter than another on the same devices."""
     return 1 - record.orders_us[order] / record.orders_us[other]
 
 
 def speed_up(record: Record, order: str, other: str) -> float:
-    """How much longer the same devices take in another order, as HeteroG counts."""
+    """Return how much longer another order takes on the same devices, relative to `order`.
+
+    HeteroG states speed-ups in this form.
+    """
     return record.orders_us[other] / record.orders_us[order] - 1
 
 
@@ -49,11 +52,11 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
     columns += [f"own under {name}" for name in ORDERS] + ["speed-up of rank over fifo"]
     text = "\n\n".join(
         [
-            f"Step times in ms of the same devices in other orders, GPUs of "
+            f"Step times in ms of the same placement in several orders, GPUs of "
             f"{gib(request.memory_gib[0])}. *own*: the order of the strategy. *rank*: HeteroG's "
-            "scheduler, highest upward rank first. *fifo*: what has been ready for longest. "
-            "*random*: the median of orders by chance, which is what TensorFlow does with devices "
-            "alone.",
+            "scheduler, highest upward rank first. *fifo*: the op that has been ready for longest "
+            "first. *random*: the median of random orders, which TensorFlow uses if only devices "
+            "are given.",
             markdown_table(columns, rows, num_text=2),
             _paper(),
         ]
@@ -62,19 +65,19 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
 
 
 def _paper() -> str:
-    """What the papers state, of their own models and machines."""
+    """Return a section with the papers' figures for their own models and machines."""
     fastt, heterog = published("fastt_order"), published("heterog_order")
     rows = [
         [model, f"{ours:.3f}", f"{fifo:.3f}", f"{said:.1%}", f"{fifo / ours - 1:.1%}"]
         for model, (ours, fifo, said) in heterog["rows"].items()
     ]
     table = markdown_table(
-        ["model (batch)", "HeteroG s", "FIFO s", "speed-up as printed", "of the two times"], rows
+        ["model (batch)", "HeteroG s", "FIFO s", "speed-up as printed", "from the two times"], rows
     )
     return (
         f"## In the papers\n\nFastT enforces its order on two GPUs and takes up to "
-        f"{fastt['largest_reduction']:.1%} less time than by FIFO ({fastt['source']}). "
-        f"{heterog['source']}, eight GPUs with data parallelism, where there is more to order:"
+        f"{fastt['largest_reduction']:.1%} less time than FIFO ({fastt['source']}). "
+        f"{heterog['source']}, has eight GPUs with data parallelism, where order matters more:"
         f"\n\n{table}"
     )
 

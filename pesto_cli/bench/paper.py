@@ -1,6 +1,6 @@
-"""The evaluation of the Pesto paper, experiment by experiment, into a folder.
+"""Reproduce the evaluation of the Pesto paper: run experiments and write their reports to a folder.
 
-Every experiment's files are written when its runs are over. Runs are kept in a folder of their own:
+The files of an experiment are written when all its runs are done. Runs are cached in a subfolder,
 see `runs`.
 """
 
@@ -43,9 +43,9 @@ RUNS = "runs"
 CHART_ENDINGS = (".svg", ".png")
 
 OTHER_COSTS = (
-    "The cost models differ: the paper ran TensorFlow 1.15 on two V100 GPUs and measured; here op "
-    "times are analytic costs of a V100, and steps are simulated. Compare ratios, orders and "
-    "trends, not milliseconds."
+    "The cost models differ: the paper measured TensorFlow 1.15 on two V100 GPUs; here op times "
+    "are analytic costs of a V100, and steps are simulated. Compare ratios, rankings and trends, "
+    "not milliseconds."
 )
 
 
@@ -58,19 +58,19 @@ def paper(
     processes: int = 1,
     on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> list[Path]:
-    """Make experiments, by name, and write their files.
+    """Run experiments and write their files.
 
     Args:
-        names: in `EXPERIMENTS`.
-        models: where their profiles are.
-        model_names: instead of those that each experiment is about; empty for these.
-        request: all but the models, which are added here.
-        folder: where to write; it exists.
-        processes: how many runs at once.
-        on_done: called after every run, with the counts of all experiments.
+        names: names in `EXPERIMENTS`.
+        models: the folder of the models' profiles.
+        model_names: models to use for all experiments; if empty, each experiment uses its own.
+        request: memory sizes and effort; the models are added here.
+        folder: an existing folder for the files.
+        processes: number of runs at the same time.
+        on_done: is called after every run, with the counts over all experiments.
 
     Returns:
-        The files that were written.
+        The paths of the written files.
     """
     (folder / RUNS).mkdir(exist_ok=True)
     of = {
@@ -98,7 +98,7 @@ def paper(
 
 
 def _conditions(request: ExperimentRequest, processes: int) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the conditions that the results depend on."""
     return {
         "pesto": pesto_version(),
         "memory": [gib(size) for size in request.memory_gib],
@@ -111,7 +111,7 @@ def _conditions(request: ExperimentRequest, processes: int) -> dict[str, Any]:
 
 
 def _write(folder: Path, name: str, report: Report, conditions: Mapping[str, Any]) -> list[Path]:
-    """JSON, Markdown, and the charts as SVG and PNG."""
+    """Write JSON, Markdown, and the charts as SVG and PNG; return their paths."""
     title = EXPERIMENTS[name].title
     charts = {
         ending: [
@@ -122,8 +122,8 @@ def _write(folder: Path, name: str, report: Report, conditions: Mapping[str, Any
     pictures = [f"![{title}]({path.name})" for path in charts[".svg"]]
     limit = "units of work" if conditions["deterministic"] else "s"
     head = (
-        f"{OTHER_COSTS}\n\npesto {conditions['pesto']}, {conditions['time_limit_s']:g} {limit} a "
-        f"search, seed {conditions['seed']}, {conditions['workers']} threads a search, "
+        f"{OTHER_COSTS}\n\npesto {conditions['pesto']}, {conditions['time_limit_s']:g} {limit} per "
+        f"search, seed {conditions['seed']}, {conditions['workers']} threads per search, "
         f"{conditions['jobs']} runs at once, {conditions['cores']} cores "
         f"({conditions['processor']})."
     )

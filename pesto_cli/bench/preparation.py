@@ -1,4 +1,4 @@
-"""What a contender does once in a process, before its time is taken: compile kernels, import."""
+"""Prepare a process before a contender's time is measured: compile kernels, import modules."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ from pesto_cli.strategies.warm_up import warm_up
 
 @cache
 def prepare(contender: str) -> None:
-    """Let it solve a problem of a few ops."""
+    """Solve a problem of a few ops with a contender, once in each process."""
     warm_up()
     names = [f"layer_{index // 2}/op_{index}" for index in range(4)]
     graph = OpGraph.build(names, [Tensor(op, 2**20, [op + 1]) for op in range(3)])

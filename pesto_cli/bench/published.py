@@ -1,6 +1,6 @@
-"""Figures that the papers state, in tables and in prose, each with its place: `published.json`.
+"""The figures that papers state in tables and in text, each with its source: `published.json`.
 
-Curves that a paper only draws are not among them.
+Values that a paper only shows as a curve are not included.
 """
 
 import json
@@ -11,17 +11,17 @@ from typing import Any
 
 @cache
 def published(name: str) -> dict[str, Any]:
-    """The figures of an entry; its `source` says where they stand."""
+    """Return the figures of an entry; its `source` is the section, table or figure."""
     text = files("pesto_cli.bench").joinpath("published.json").read_text(encoding="utf-8")
     entry: dict[str, Any] = json.loads(text)[name]
     return entry
 
 
 def paper_models() -> tuple[str, ...]:
-    """The eleven variants of Pesto, Section 5.2."""
+    """Return the names of the eleven models of Pesto, Section 5.2."""
     return tuple(published("models")["names"])
 
 
 def family(model: str) -> str:
-    """What a model is a variant of."""
+    """Return the family that a model is a variant of, such as `RNNLM`."""
     return model.partition("-")[0]

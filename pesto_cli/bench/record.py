@@ -1,4 +1,4 @@
-"""What is kept of a run, as a file of its own."""
+"""The record of a run, which is cached in a file of its own."""
 
 from typing import Any
 
@@ -8,19 +8,20 @@ from pesto_cli.files.storage import Extensible
 
 FORMAT = "pesto-bench-run"
 
-# Of a row of a timeline: start and end in us of every busy time.
+# A row of a timeline: start and end in us of every busy period.
 Busy = list[tuple[float, float]]
 
 
 class Record(Extensible):
-    """A contender on a model and a machine.
+    """The result of a contender on a model and a machine.
 
-    key: all that the result depends on; see `runs.key_of`.
-    refused: why there is no schedule, else empty; then all other figures are 0.
-    shortfall_bytes: by how much memory is exceeded, over all devices; peak_bytes: by device.
-    took_s: from the problem to the schedule, and cpu_s, what of it this process computed.
-    orders_us: makespan of the same devices in every order of `strategies.order.ORDERS`.
-    timeline: busy times by device and channel.
+    key: everything that the result depends on; see `runs.key_of`.
+    refused: the reason if there is no schedule, else empty; if refused, all other figures are 0.
+    shortfall_bytes: by how much peaks exceed memory, summed over the devices.
+    peak_bytes: device -> peak of its memory.
+    took_s: elapsed time from the problem to the schedule. cpu_s: CPU time of this process.
+    orders_us: order in `strategies.order.ORDERS` -> makespan of the same devices in this order.
+    timeline: device or channel -> its busy periods.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -39,5 +40,5 @@ class Record(Extensible):
 
     @property
     def fits(self) -> bool:
-        """Whether there is a schedule that stays within all memories."""
+        """Whether there is a schedule, and it fits into the memory of all devices."""
         return not self.refused and not self.shortfall_bytes

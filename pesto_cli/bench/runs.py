@@ -1,7 +1,7 @@
-"""Runs that are made once: a file each, by all that the result depends on.
+"""Run jobs and cache their records: one file for each run, named by all that its result depends on.
 
-A file is written whole when its run ends. So what was interrupted goes on where it stopped, and
-experiments share what they have in common.
+A file is written atomically when its run ends. So an interrupted command continues where it was
+stopped, and experiments share their common runs.
 """
 
 import json
@@ -31,13 +31,13 @@ from pesto_cli.strategies.context import with_parameters
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.strategies.run import judged
 
-# Of a search that ends by itself.
+# Time limit of a strategy that ends by itself.
 ENDLESS_S = 1e9
 
 
 @dataclass(frozen=True)
 class Effort:
-    """As `limits.Limits`, of every search."""
+    """The limits of every search, as in `limits.Limits`."""
 
     time_limit_s: float = 60.0
     seed: int = 0
@@ -47,7 +47,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Job:
-    """One run. with_orders, with_timeline: fill these fields of the record."""
+    """One run: a contender on a model and a machine.
+
+    with_orders, with_timeline: whether these fields of the record are filled.
+    """
 
     model: BenchModel
     contender: str
@@ -67,7 +70,10 @@ Records = Mapping[Job, Record]
 
 @dataclass(frozen=True)
 class JobDone:
-    """A run has ended: how many are over and how many there are; was_cached: no need to make it."""
+    """The end of a run: its record, and the counts of finished runs and of all runs.
+
+    was_cached: whether the record was read from the cache.
+    """
 
     job: Job
     record: Record
@@ -77,7 +83,7 @@ class JobDone:
 
 
 def key_of(job: Job, pesto: str) -> dict[str, Any]:
-    """All that a run's result depends on; `pesto` is the `pesto_version`."""
+    """Return all that a run's result depends on; `pesto` is the `pesto_version`."""
     effort = asdict(job.effort)
     if not CONTENDERS[job.contender].uses_time:
         effort = {"seed": job.effort.seed}
@@ -101,7 +107,7 @@ def run_jobs(
     processes: int = 1,
     on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> Records:
-    """The record of every job, from the folder if it is there, else made and kept there."""
+    """Return the record of every job, from the cache folder or from a new run, which is cached."""
     from joblib import Parallel, delayed
 
     version = pesto_version()
@@ -126,13 +132,13 @@ def run_jobs(
 
 
 def path_of(folder: Path, key: Mapping[str, Any]) -> Path:
-    """The file of a run, by what it depends on; the first words are for people."""
+    """Return the file of a run: model and contender in readable form, and a hash of its key."""
     words = re.sub(r"[^A-Za-z0-9-]+", "_", f"{key['model']}.{key['contender']}")
     return folder / f"{words}.{sha256(json.dumps(key, sort_keys=True).encode())[:16]}.json"
 
 
 def cached(folder: Path, key: Mapping[str, Any]) -> Record | None:
-    """The record with this key; none if there is no such file, or one that is damaged."""
+    """Return the cached record with this key; None if there is no file, or it is damaged."""
     path = path_of(folder, key)
     if not path.exists():
         return None
@@ -144,7 +150,7 @@ def cached(folder: Path, key: Mapping[str, Any]) -> Record | None:
 
 
 def run_and_cache(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, Record]:
-    """Run a job, and write its file."""
+    """Run a job and write its record to its file."""
     record = run_job(job, key)
     value = {"format": FORMAT, "version": 1, **record.model_dump(mode="json")}
     write_json(path_of(folder, key), value)
@@ -152,13 +158,13 @@ def run_and_cache(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, 
 
 
 def run_job(job: Job, key: Mapping[str, Any]) -> Record:
-    """Let a contender solve its problem, and note the result."""
+    """Solve the problem of a job with its contender; return the record."""
     prepare(job.contender)
     problem = job.machine.applied(job.model.profile().problem)
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
     limits = Limits(**asdict(job.effort))
     if not CONTENDERS[job.contender].uses_time:
-        limits = replace(limits, time_limit_s=ENDLESS_S)  # rivals take what they take
+        limits = replace(limits, time_limit_s=ENDLESS_S)  # baselines have no time limit
     strategy = with_parameters(
         CONTENDERS[job.contender].strategy, num_nodes=job.num_nodes, congestion=job.congestion
     )

@@ -11,7 +11,7 @@ from pesto_cli.report.summary import Summary, summarize
 
 
 def _jobs(request: ExperimentRequest) -> list[Job]:
-    return []  # it is about the models alone
+    return []  # this table needs the models only
 
 
 def _report(request: ExperimentRequest, records: Records) -> Report:

@@ -1,4 +1,4 @@
-"""Pesto's Table 2: how long it takes to find a placement."""
+"""Pesto's Table 2: the time to find a placement."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,9 +22,9 @@ def _jobs(request: ExperimentRequest) -> list[Job]:
 def _report(request: ExperimentRequest, records: Records) -> Report:
     of_size = {size: comparisons(request, records, size, NAMES) for size in request.memory_gib}
     parts = [
-        "From a profile that is read to a placement with its order, for all alike; kernels are "
-        "compiled before. pesto searches for as long as it may, see the head. Where a run took "
-        "far longer than it computed, the machine was busy with something else.",
+        "Time from a profile in memory to a placement with its order, for all strategies; kernels "
+        "are compiled before. pesto searches until its limit, which is stated above. If a run took "
+        "much longer than its time of computing, the machine was busy with other programs.",
         _minutes(of_size[request.memory_gib[0]]),
     ]
     for size, found in of_size.items():
@@ -62,7 +62,7 @@ def _data(found: ModelComparisons) -> dict[str, Any]:
 
 
 def _minutes(found: ModelComparisons) -> str:
-    """The paper's table, with ours beside it; Baechi is that of its three that takes longest."""
+    """Return the paper's table next to our times; for Baechi, that of its slowest placer."""
     rows = []
     for model, paper in published("placement_minutes")["rows"].items():
         baechi = pesto = ""
@@ -74,7 +74,7 @@ def _minutes(found: ModelComparisons) -> str:
         rows.append([model, baechi, theirs["baechi"], pesto, theirs["pesto"]])
         rows[-1] += [theirs["rnn-based"], theirs["placeto"]]
     columns = ["model", "Baechi", "paper", "pesto", "paper", "RNN-based, paper", "Placeto, paper"]
-    return f"## Minutes, beside the paper's\n\n{markdown_table(columns, rows)}"
+    return f"## Minutes, next to the paper's\n\n{markdown_table(columns, rows)}"
 
 
 TABLE2 = Experiment(

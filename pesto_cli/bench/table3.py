@@ -1,4 +1,4 @@
-"""Pesto's Table 3: the effort of a whole training, relative to the expert's."""
+"""Pesto's Table 3: placement time plus time of a whole training, relative to the expert's."""
 
 from typing import Any
 
@@ -15,7 +15,10 @@ NAMES = (*BASELINES, PESTO)
 
 
 def effort_s(record: Record, num_steps: int, *, placement_is_known: bool = False) -> float | None:
-    """Placement time and all steps; an expert's placement is known before. None if none fits."""
+    """Return placement time plus the time of all steps; None if the schedule does not fit.
+
+    If the placement is known, as that of an expert is, it takes no time.
+    """
     if not record.fits:
         return None
     return (0.0 if placement_is_known else record.took_s) + num_steps * record.step_us / 1e6
@@ -38,8 +41,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
     counted = " and ".join(f"{count:,} for {name}" for name, count in steps.items())
     parts = [
         f"Placement time plus the time of all training steps ({counted}), as a multiple of the "
-        "expert's, whose placement is known before. -: a placement that does not fit, or an expert "
-        "that does not. Other families have no number of steps in the paper, and are left out."
+        "expert's, whose placement takes no time. -: the placement, or the expert's, does not fit "
+        "into memory. The paper gives no number of steps for other families, so they are left out."
     ]
     data = {}
     for size in request.memory_gib:
@@ -51,7 +54,7 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
 
 
 def _relative(model: str, found: ModelComparisons) -> dict[str, Any]:
-    """By contender: its effort over the expert's."""
+    """Return contender -> its effort divided by the expert's."""
     num_steps = _steps(model) or 0
     of = found[model].records
     expert_s = effort_s(of["expert"], num_steps, placement_is_known=True)

@@ -1,4 +1,4 @@
-"""When devices and links are busy."""
+"""Timelines: the busy periods of devices and links."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,12 +6,12 @@ from pesto_cli.bench.record import Busy
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, transfer_channels
 
-# Busy times that are this close, as a share of the step, are drawn as one.
+# Busy periods whose distance is at most this share of the step are drawn as one.
 DRAWN_APART = 1e-3
 
 
 def timeline(problem: Problem, schedule: Schedule) -> dict[str, Busy]:
-    """Of every device and channel that is used."""
+    """Return the busy periods of every device and channel that is used."""
     machine, transfers = problem.machine, schedule.transfers
     channel = transfer_channels(problem, schedule)
     spans = {
@@ -32,7 +32,7 @@ def timeline(problem: Problem, schedule: Schedule) -> dict[str, Busy]:
 
 
 def joined(spans: Iterable[tuple[float, float]], apart_us: float) -> Iterator[tuple[float, float]]:
-    """Spans that are no further apart than this, as one; those without length left out."""
+    """Join spans whose distance is at most `apart_us`; leave out spans of no length."""
     some = sorted(span for span in spans if span[1] > span[0])
     if not some:
         return

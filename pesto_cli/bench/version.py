@@ -1,4 +1,4 @@
-"""Which code decides on a run: the modules that make one, and a hash of them."""
+"""Hash the code that decides the result of a run, so that cached runs of other code are unused."""
 
 import ast
 from collections.abc import Iterator
@@ -14,23 +14,24 @@ ENTRY = "pesto_cli.bench.runs"
 
 @cache
 def pesto_version() -> str:
-    """The version, and a hash of the code that decides on the result of a run, comments aside."""
+    """Return the version of pesto and a hash of the code of a run; comments do not count."""
     digest = code_hash(ENTRY, Path(pesto_cli.__file__).parent)
     return f"{pesto_cli.__version__}+{digest[:12]}"
 
 
 def code_hash(entry: str, package: Path) -> str:
-    """SHA-256, in hex, of the module `entry` and of all that it imports of its package."""
+    """Return the SHA-256, in hex, of `entry` and all modules of its package that it imports."""
     code = import_closure(entry, package)
     return sha256("\n".join(f"{name} {ast.dump(code[name])}" for name in sorted(code)).encode())
 
 
 def import_closure(entry: str, package: Path) -> dict[str, ast.Module]:
-    """The module `entry` and all of its package that it imports, through others too, by full name.
+    """Return full name -> parsed code of `entry` and of all modules that it imports transitively.
 
-    package: the folder of the package that `entry` begins with. Imports within functions count. The
-    `__init__` of a package counts where a name is imported from it, not where it lies on the way to
-    a module below: `bench` itself imports every experiment, and a run depends on none.
+    package: the folder of the package of `entry`; modules of other packages are left out. Imports
+    within functions count. The `__init__` of a package counts only if a name is imported from it,
+    not if a module below it is imported: `bench/__init__.py` imports every experiment, but a run
+    depends on none of them.
     """
     found: dict[str, ast.Module] = {}
     waiting = [entry]
@@ -45,7 +46,7 @@ def import_closure(entry: str, package: Path) -> dict[str, ast.Module]:
 
 
 def _path(name: str, package: Path) -> Path | None:
-    """The file of a module; None for what is none of the package, such as a function of it."""
+    """Return the file of a module; None if the name is no module of the package."""
     root, *parts = name.split(".")
     place = package.joinpath(*parts)
     files = (place / "__init__.py", place.with_suffix(".py")) if parts else (place / "__init__.py",)
@@ -53,7 +54,7 @@ def _path(name: str, package: Path) -> Path | None:
 
 
 def _imported(code: ast.Module, package: str) -> Iterator[str]:
-    """Full names of what the code of a module in `package` imports, be they modules or not."""
+    """Yield the full names that the code of a module in `package` imports, modules and others."""
     for node in ast.walk(code):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
