@@ -64,10 +64,10 @@ def test_what_cannot_be_loaded_or_saved_is_named(tmp_path: Path, diamond: Proble
     (tmp_path / "other.json").write_text(json.dumps({"format": "onnx"}))
     result = pesto.solve(Profile(diamond), "single")
     for attempt, message in (
-        (lambda: pesto.load("h100x2"), "h100x2 is neither a file nor a machine"),
+        (lambda: pesto.load("h100x2"), "h100x2 is neither a file nor a machine preset"),
         (lambda: pesto.load(tmp_path / "cut.json"), "cut.json is truncated or damaged"),
         (lambda: pesto.load(tmp_path / "other.json"), "has format 'onnx'"),
-        (lambda: pesto.save(tmp_path / "r", result), "saved as placement(profile, result)"),
+        (lambda: pesto.save(tmp_path / "r", result), "save placement(profile, result)"),
         (lambda: pesto.save(tmp_path / "none" / "p.json", Profile(diamond)), "does not exist"),
     ):
         with pytest.raises(BadInputError) as refused:
@@ -132,7 +132,7 @@ def test_networkx_has_devices_and_comes_back(placed: tuple[Profile, PlacementFil
     assert pesto.simulate(back, placement).makespan_us == placement.predicted["makespan_us"]
     assert nx.is_isomorphic(pesto.to_networkx(profile.problem.graph), graph)
     assert pesto.from_networkx(graph, two_gpus(9.0)).problem.machine.latency_us.max() == 9.0
-    with pytest.raises(BadInputError, match="an op graph, which knows no devices"):
+    with pytest.raises(BadInputError, match="an op graph, which has no devices"):
         pesto.to_networkx(profile.problem.graph, placement)
 
 
@@ -182,10 +182,10 @@ def test_what_is_coarse_is_told_from_what_is_not(diamond: Problem) -> None:
     for attempt, message in (
         (
             lambda: pesto.expand(other, coarse, result),
-            r"<Profile: 2 nodes for 4 ops .* not made of",
+            r"<Profile: 2 nodes for 4 ops .* not made from",
         ),
-        (lambda: pesto.expand(profile, profile, whole), "was not made of <Profile: 4 ops"),
-        (lambda: pesto.expand(profile, coarse, whole), "of 4 ops and the profile has 2"),
+        (lambda: pesto.expand(profile, profile, whole), "was not made from <Profile: 4 ops"),
+        (lambda: pesto.expand(profile, coarse, whole), "has 4 ops and the profile has 2"),
         (
             lambda: pesto.expand(pesto.constrain(profile, pinned), coarse, result),
             r"puts op .* on GPU:0, where the op",

@@ -43,7 +43,10 @@ REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
         lambda p, r, pl: pesto.compare(p, "single"),
         "strategies is 'single'; a list was expected: such as ['single', 'pesto']",
     ),
-    (lambda p, r, pl: pesto.compare(p, []), "no strategy is to be compared; one or more of single"),
+    (
+        lambda p, r, pl: pesto.compare(p, []),
+        "there is no strategy to compare; one or more of single",
+    ),
     (
         lambda p, r, pl: pesto.report(p, pl),
         "placements is a placement; a mapping from names was expected: such as {'mine': placement}",
@@ -51,7 +54,7 @@ REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
     (lambda p, r, pl: pesto.report(p, {"a": p}), "is a profile; a placement or a result was"),
     (
         lambda p, r, pl: pesto.report(p, {}),
-        "no placement is to be shown; one or more were expected",
+        "there is no placement to show; one or more were expected",
     ),
     (
         lambda p, r, pl: pesto.save(p, "a.json"),
@@ -82,8 +85,8 @@ def test_unknown_keywords_are_answered_with_those_that_there_are(solved: Solved)
     profile, result, _ = solved
     for attempt, message in (
         (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are .*time_limit_s"),
-        (lambda: pesto.compare(profile, nodes=9), "'nodes': .* what was chosen are .*num_nodes"),
-        (lambda: pesto.solve(profile, "heft", num_nodes=9), "of what was chosen are none"),
+        (lambda: pesto.compare(profile, nodes=9), "'nodes': .* chosen strategies are .*num_nodes"),
+        (lambda: pesto.solve(profile, "heft", num_nodes=9), "of the chosen strategies are none"),
         (lambda: pesto.timeline(profile, result, height=9), "it takes .*title, width, most_bars"),
         (lambda: pesto.solve(), "missing a required argument: 'profile'; it takes profile, strat"),
     ):

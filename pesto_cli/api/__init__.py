@@ -1,12 +1,12 @@
-"""The verbs of the command line as functions: `from pesto_cli import api as pesto`.
+"""The commands of the command line as functions: `from pesto_cli import api as pesto`.
 
     graph = pesto.export("zoo:RNNLM-2-2048")
     profile = pesto.profile(graph, "v100x2-nvlink")
     result = pesto.solve(profile, time_limit_s=60)
     placed = pesto.apply(graph, pesto.placement(profile, result))
 
-`load` reads any file of pesto's and any graph of TensorFlow's, `save` writes what others return.
-Where IPython runs, values show themselves as tables.
+`load` reads any file of pesto and any graph of TensorFlow. `save` writes what the other functions
+return. In IPython, results are shown as tables.
 """
 
 import sys
@@ -116,7 +116,7 @@ __all__ = [
 
 
 def _show_values_in_notebooks() -> None:
-    """Where IPython runs, and only there."""
+    """Register the representations of results if IPython runs; without IPython do nothing."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None:

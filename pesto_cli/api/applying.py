@@ -1,4 +1,4 @@
-"""Placements written back into graphs."""
+"""Writing placements into graphs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,21 +17,21 @@ def apply(
     order: Order = "full",
     devices: Mapping[str, str] | None = None,
 ) -> Any:
-    """A copy of a graph with the devices of a placement, and control dependencies for its order.
+    """Return a copy of a graph with a placement's devices and control dependencies for its order.
 
     Args:
-        meta: the MetaGraphDef that was profiled; it is left as it is.
-        placement: of its ops.
+        meta: the MetaGraphDef that was profiled; it is not changed.
+        placement: a placement of its ops.
         order: "full" enforces the order of every device, "none" sets devices only.
-        devices: TensorFlow's device for every planned one that has ops, `/device:GPU:0` for
-            `GPU:0` unless it is given.
+        devices: the TensorFlow device for each planned device that has ops. By default,
+            `/device:GPU:0` for `GPU:0` and so on.
 
     Returns:
         A MetaGraphDef.
 
     Raises:
-        BadInputError: the placement is of another graph, its order contradicts the graph, or ops
-            are put where TensorFlow would not let them be.
+        BadInputError: the placement is of another graph, its order contradicts the graph, or
+            TensorFlow cannot run ops on the devices of the placement.
 
     Example:
         >>> save("rnnlm.placed.meta", apply(graph, placement(profile, result)))

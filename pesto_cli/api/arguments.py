@@ -1,4 +1,4 @@
-"""The door of the verbs: what is of another type than annotated is refused, with the remedy."""
+"""Validation of the API's arguments: a value of a wrong type is refused, with the remedy."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -26,19 +26,19 @@ T = TypeVar("T")
 
 @at_run_time
 class MetaGraph(Protocol):
-    """What of a MetaGraphDef tells it from other values."""
+    """The attribute by which a MetaGraphDef is recognised."""
 
     graph_def: Any
 
 
 class Kind(NamedTuple):
-    """A type of argument: its name in words, and where one is had."""
+    """A type of argument. words: its name in messages. remedy: how to get a value of this type."""
 
     words: str
     remedy: str = ""
 
 
-# Annotations of other types are not looked at.
+# Arguments with annotations of other types are not checked.
 KINDS: Mapping[Any, Kind] = {
     Profile: Kind("a profile", "load(path) reads one, profile(graph, machine) makes one"),
     PlacementFile: Kind("a placement", "placement(profile, result) makes one, load(path) reads it"),
@@ -58,42 +58,43 @@ KINDS: Mapping[Any, Kind] = {
 }
 
 
-def checked(verb: Callable[P, T]) -> Callable[P, T]:
-    """A verb that looks at its arguments first.
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that checks its arguments before it runs.
 
     Raises:
-        BadInputError: one is not of the type that it is annotated with.
-        TypeError: one is missing or unknown; with those that there are.
+        BadInputError: an argument is not of the type of its annotation.
+        TypeError: an argument is missing or unknown; the message lists the known ones.
     """
-    signature = inspect.signature(verb)
+    signature = inspect.signature(function)
     positional = [
         each.name
         for each in signature.parameters.values()
         if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
-    call = f"{verb.__name__}({', '.join(positional)})"
+    call = f"{function.__name__}({', '.join(positional)})"
 
-    @wraps(verb)
-    def door(*args: P.args, **kwargs: P.kwargs) -> T:
+    @wraps(function)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             known = ", ".join(signature.parameters)
-            raise TypeError(f"{verb.__name__}() {error}; it takes {known}.") from None
+            raise TypeError(f"{function.__name__}() {error}; it takes {known}.") from None
         for name, value in arguments.items():
             expect(f"{call}: {name}", value, signature.parameters[name].annotation)
-        return verb(*args, **kwargs)
+        return function(*args, **kwargs)
 
-    return door
+    return checking
 
 
 def expect(what: str, value: object, annotation: Any) -> None:
-    """Refuse a value that is none of the types of an annotation, as far as these are `KINDS`.
+    """Refuse a value that has none of the types of an annotation.
 
-    A string is no list, though Python has it as one of characters.
+    A value passes if the annotation has a type that is not in `KINDS`. A string does not count as a
+    list, although it is an iterable in Python.
 
     Raises:
-        BadInputError: with what was found, what was expected, and where one is had.
+        BadInputError: what was found, what was expected, and how to get a value of this type.
     """
     options = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     types = [Integral if option is int else get_origin(option) or option for option in options]

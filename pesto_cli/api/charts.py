@@ -21,7 +21,7 @@ from pesto_cli.report.pictures.merges import merges_chart
 from pesto_cli.report.pictures.spans import MOST_BARS, Drawn
 from pesto_cli.report.pictures.timeline import timeline_chart
 
-# What a report compares placements with, and the size of the coarse graph that it draws.
+# Strategies that a report compares placements with, and the size of the coarse graph that it draws.
 REPORT_BASELINES = ("single", "expert")
 REPORT_BASELINE_LIMIT_S = 1.0
 REPORT_NODES = 120
@@ -31,25 +31,25 @@ REPORT_NODES = 120
 def report(
     profile: Profile, placements: Mapping[str, PlacementFile | Result], title: str = ""
 ) -> str:
-    """A page of HTML that shows placements of a profile.
+    """Return an HTML page that shows placements of a profile.
 
-    Each is compared with `single` and `expert`, which are solved unless one of them is by these,
-    within `REPORT_BASELINE_LIMIT_S` each.
+    Each placement is compared with the strategies `single` and `expert`. These are solved for at
+    most `REPORT_BASELINE_LIMIT_S` each, unless they made one of the placements.
 
     Args:
-        profile: what was placed.
-        placements: placements or results, by the names that they are to have on the page.
-        title: of the page.
+        profile: the profile of the placements.
+        placements: placements or results, by their names on the page.
+        title: the title of the page.
 
     Raises:
-        BadInputError: there is no placement, or one is of other ops or devices.
+        BadInputError: there is no placement, or a placement is of other ops or devices.
 
     Example:
         >>> save("rnnlm.html", report(profile, {"pesto": solve(profile)}))
     """
     if not placements:
         raise BadInputError(
-            "no placement is to be shown; one or more were expected, such as {'mine': placement}."
+            "there is no placement to show; one or more were expected, such as {'mine': placement}."
         )
     problem = profile.problem
     shown = []
@@ -69,7 +69,7 @@ def report(
 
 
 def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[str, Any], str]:
-    """Where a placement comes from, and the hash of its file."""
+    """Return the provenance of a placement and the hash of its file; a result has no hash ("")."""
     if isinstance(placed, Result):
         return {"strategy": placed.strategy, "profile_hash": profile.file_hash}, ""
     return placed.provenance, placed.file_hash
@@ -84,9 +84,9 @@ def timeline(
     width: int | str = 900,
     most_bars: int = MOST_BARS,
 ) -> Any:
-    """What runs when on devices and links, with the critical chain, as an altair chart.
+    """Draw a timeline of devices and links with the schedule's critical path, as an altair chart.
 
-    width: in pixels. most_bars: shorter ones in a row are drawn as one until there are no more.
+    width: in pixels. most_bars: if there are more bars, neighbouring short ones are drawn as one.
 
     Example:
         >>> timeline(profile, solve(profile), width=700)
@@ -107,9 +107,9 @@ def memory(
     width: int | str = 900,
     most_steps: int = MOST_STEPS,
 ) -> Any:
-    """What every device holds over time, as a share of what it may, as an altair chart.
+    """Draw the memory of every device over time, as a share of its capacity, as an altair chart.
 
-    width: in pixels. most_steps: in time, for each device.
+    width: in pixels. most_steps: the largest number of steps of the curve of each device.
 
     Example:
         >>> save("memory.svg", memory(profile, load("rnnlm.placement.json")))
@@ -130,7 +130,7 @@ def layers(
     width: int | str = 900,
     notes: Sequence[str] | None = None,
 ) -> Any:
-    """A graph of some hundred ops at most by height and device, as an altair chart.
+    """Draw a graph of at most some hundred ops by height and device, as an altair chart.
 
     width: in pixels. notes: a text for every op.
 
@@ -144,7 +144,7 @@ def layers(
 
 @checked
 def merges(profile: Profile, round_: Round, *, title: str = "") -> Any:
-    """What a round of `coarsen` merged of some tens of nodes at most, as an altair chart.
+    """Draw the merges of a round of `coarsen`, for at most some tens of nodes, as an altair chart.
 
     Example:
         >>> merges(profile, rounds[0])

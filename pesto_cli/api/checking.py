@@ -1,4 +1,4 @@
-"""Whether a placement still holds, and what another one changes."""
+"""Checking whether a placement is up to date, and comparing two placements."""
 
 from typing import Any
 
@@ -27,9 +27,10 @@ def check(
     max_regression: float | None = None,
     what: str = "the graph",
 ) -> FreshnessCheck:
-    """Whether a placement is still the one for a graph, and for a profile of it.
+    """Check whether a placement was made for this graph, and for this profile of it.
 
-    meta: a MetaGraphDef. max_regression: by what share the step may be slower than promised.
+    meta: a MetaGraphDef. max_regression: the share by which the step may be slower than the
+    prediction stored in the placement. what: the name of the graph in errors.
 
     Raises:
         BadInputError: the profile is of another graph.
@@ -37,16 +38,16 @@ def check(
     step = read_step(meta, what)
     graph, now = step.graph, None
     if profile is not None:
-        # Its sizes may be measured, as those are that the placement's fingerprints are of.
+        # The profile may have measured sizes; the placement's fingerprints were made from these.
         graph = profile.problem.graph
         if profile.graph_hash not in (None, step.graph_hash) or graph.names != step.graph.names:
             raise BadInputError(
-                f"the profile is of another graph than {what}; one of this graph was expected: "
-                "profile it, or leave out --profile."
+                f"the profile is not of {what}, but of another graph; a profile of {what} was "
+                "expected: profile it, or leave out --profile."
             )
-        carried = map_placement(placed, profile.problem)
-        if carried.num_by_name:
-            now = predicted(profile.problem, replay(profile.problem, carried.placement))
+        mapped = map_placement(placed, profile.problem)
+        if mapped.num_by_name:
+            now = predicted(profile.problem, replay(profile.problem, mapped.placement))
     return FreshnessCheck(
         graph=graph_diff(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
@@ -57,7 +58,11 @@ def check(
 
 
 def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction | None) -> bool:
-    """By the hashes of the two or, of a profile that is in no file, by what it predicts."""
+    """Whether a placement was made from another profile.
+
+    Compares the hashes of the profile files. If one is unknown, as for a profile without a file,
+    compares the predicted step times.
+    """
     hashes = (placed.provenance.get("profile_hash"), profile.file_hash)
     if all(hashes):
         return hashes[0] != hashes[1]
@@ -67,13 +72,13 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
 def diff(
     first: PlacementFile, second: PlacementFile, profile: Profile | None = None
 ) -> PlacementComparison:
-    """What a second placement has otherwise than a first.
+    """Compare a second placement with a first one.
 
-    Figures are by the profile for placements that fit its ops and devices, else as they stand in
-    the file.
+    The profile predicts the figures of each placement that has its ops and devices. The figures of
+    other placements are those stored in their files.
 
     Raises:
-        BadInputError: the profile is of neither.
+        BadInputError: neither placement has the ops of the profile.
     """
     promise = stored_prediction(first)
     if profile is None:
@@ -86,8 +91,8 @@ def diff(
     is_of_ops = [set(placed.names) == ops for placed in (first, second)]
     if not any(is_of_ops):
         raise BadInputError(
-            "the profile has other ops than both placements; one of a placement's graph was "
-            "expected: profile that, or leave out --profile."
+            "the ops of the profile are not those of either placement; a profile of the graph of "
+            "a placement was expected: profile that graph, or leave out --profile."
         )
     before, after = (
         predicted(problem, replay(problem, placed.match(problem)))
@@ -100,10 +105,10 @@ def diff(
 
 
 def check_same_machine(profile: Profile, machine: Machine) -> None:
-    """Refuse a profile of other devices than a machine's.
+    """Check that a profile has the devices of a machine.
 
     Raises:
-        BadInputError: naming both.
+        BadInputError: the devices differ; the message lists both.
     """
     profiled = [(device.name, device.kind) for device in profile.problem.machine.devices]
     present = [(device.name, device.kind) for device in machine.devices]

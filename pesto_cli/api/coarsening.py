@@ -1,4 +1,4 @@
-"""Coarse graphs, why their nodes were merged, and the way back to the ops."""
+"""Coarsening profiles, explaining the merges, and expanding coarse placements to all ops."""
 
 import time
 
@@ -29,13 +29,13 @@ def coarsen(
     merging: str = "parallel",
     on_round: OnRound = ignore_round,
 ) -> Profile:
-    """Coarsen to a profile whose ops are nodes, with the names of their members.
+    """Return a coarse profile, whose ops are nodes that stand for several ops of the profile.
 
     Args:
-        profile: is left as it is.
-        num_nodes: how many nodes are wanted; more are left where no two can be merged.
-        merging: "parallel" keeps the critical path, "plain" is the paper's.
-        on_round: told of every batch of merges, see `merge_log`.
+        profile: the profile to coarsen; it is not changed.
+        num_nodes: the wanted number of nodes. More are left if no two of them can be merged.
+        merging: "parallel" keeps the critical path short, "plain" follows the paper.
+        on_round: called with every batch of merges, see `merge_log`.
 
     Raises:
         BadInputError: num_nodes is below 1, or the merging is unknown.
@@ -56,7 +56,7 @@ def coarsen(
 
 @checked
 def merge_log(profile: Profile, round_: Round) -> list[LoggedMerge]:
-    """Every pair of nodes that a round of `coarsen` looked at, why it could merge, and if it did.
+    """Return every pair of nodes that a round of `coarsen` considered, with reason and verdict.
 
     Example:
         >>> Counter(pair.verdict for pair in merge_log(profile, rounds[0]))
@@ -66,13 +66,13 @@ def merge_log(profile: Profile, round_: Round) -> list[LoggedMerge]:
 
 @checked
 def expand(profile: Profile, coarse: Profile, placed: Placed) -> Result:
-    """The ops' result where every op goes to the device of its node, as `solve` has it.
+    """Return a result of the profile in which every op runs on the device of its node.
 
-    Their order is the better of two: by upward rank, and node by node in the coarse order.
+    The order of the ops is the better of two: by upward rank, or node by node in the coarse order.
 
     Args:
-        profile: what was coarsened.
-        coarse: what `coarsen` made of it.
+        profile: the profile that was coarsened.
+        coarse: the coarse profile that `coarsen` returned.
         placed: a result, schedule or placement of the coarse profile.
 
     Raises:
@@ -93,7 +93,7 @@ def expand(profile: Profile, coarse: Profile, placed: Placed) -> Result:
 
 
 def _coarsening(profile: Profile, coarse: Profile) -> Coarsening:
-    """The map from nodes to ops that a coarse profile has as names."""
+    """Return the map from nodes to ops, which a coarse profile stores by the names of ops."""
     graph, members = profile.problem.graph, coarse.members or []
     node_of = {op: node for node, names in enumerate(members) for op in names}
     devices, coarse_devices = (list(each.problem.machine.index_of) for each in (profile, coarse))
@@ -103,14 +103,14 @@ def _coarsening(profile: Profile, coarse: Profile) -> Coarsening:
         or devices != coarse_devices
     ):
         raise BadInputError(
-            f"{coarse!r} was not made of {profile!r}: its nodes do not have each op of the profile "
-            "once, or its devices are others; what coarsen(profile, n) makes of it was expected."
+            f"{coarse!r} was not made from {profile!r}: its nodes do not contain each op of the "
+            "profile once, or its devices differ; a result of coarsen(profile, n) was expected."
         )
     return Coarsening(coarse.problem, np.array([node_of[name] for name in graph.names]))
 
 
 def _check_devices(profile: Profile, device: IntArray) -> None:
-    """Refuse devices that ops may not run on, as after other constraints."""
+    """Refuse devices that ops may not use, as when the coarse profile had other constraints."""
     problem = profile.problem
     PlacementFile(
         devices=list(problem.machine.index_of),

@@ -1,4 +1,4 @@
-"""Profiles: what ops and transfers take, and what a user demands."""
+"""Making profiles, which hold the times of ops and transfers, and adding the user's constraints."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,18 +30,19 @@ def profile(
     comm: list[CommFit] | None = None,
     what: str = "the graph",
 ) -> Profile:
-    """Give every op of a graph its time on every kind of device.
+    """Return a profile: the time of every op of a graph on every device kind.
 
     Args:
-        meta: a MetaGraphDef, as of `export` and `load`.
-        machine: or the name of one: a preset, or a TOML file.
-        source: of op times: "analytic", "csv:FILE" or "trace:FILE"; `profile_by_run` measures.
-        cpu_offload: give ops that a GPU can run a time on the CPU too.
-        comm: fits to put on the machine's links, as `load` reads them.
-        what: names the graph in errors.
+        meta: a MetaGraphDef, as `export` and `load` return it.
+        machine: a machine, or the name of one: a preset or a TOML file.
+        source: the source of op times: "analytic", "csv:FILE" or "trace:FILE". To measure them, use
+            `profile_by_run`.
+        cpu_offload: let ops that a GPU can run also run on the CPU.
+        comm: communication fits for the links of the machine, as `load` reads them.
+        what: the name of the graph in errors.
 
     Raises:
-        BadInputError: the source is unknown, or graph, machine and costs do not fit each other.
+        BadInputError: the source is unknown, or graph, machine and times do not fit together.
         InfeasibleError: an op or colocation group has no device.
 
     Example:
@@ -53,22 +54,25 @@ def profile(
 
 @checked
 def constrain(profile: Profile, constraints: Constraints) -> Profile:
-    """Apply the user's constraints; every verb after this one respects them."""
+    """Return the profile with the user's constraints, which all functions then respect."""
     return replace(profile, problem=constraints.apply(profile.problem))
 
 
 @checked
 def keep_devices(profile: Profile) -> Profile:
-    """Leave ops where the program itself puts them, by `tf.device`; see `Profile.program_device`.
+    """Return the profile with ops bound to the devices that the program sets by `tf.device`.
+
+    See `Profile.program_device`.
 
     Raises:
-        BadInputError: the profile does not know them, or the machine lacks one of them.
-        InfeasibleError: an op has no time there, or a colocation group is put on several.
+        BadInputError: the profile has no such devices, or the machine lacks one of them.
+        InfeasibleError: an op has no time on its device, or the program puts a colocation group on
+            several devices.
     """
     if profile.program_device is None:
         raise BadInputError(
-            "the profile does not say where the program puts its ops; one of an exported graph was "
-            "expected, not a coarse one: profile the graph again."
+            "the profile does not store the devices that the program sets; a profile of an "
+            "exported graph was expected, not a coarse one: profile the graph again."
         )
     return replace(profile, problem=kept(profile.problem, profile.program_device))
 
@@ -82,12 +86,13 @@ def profile_by_run(
     feeds: str | None = None,
     **options: Any,
 ) -> Profile:
-    """Profile a graph by steps that are really run; `options` as of `profile`.
+    """Profile a graph by running real steps on a cluster; `options` are those of `profile`.
 
-    They run on one device of each kind, or spread over all by layers if they do not fit there.
+    The steps run on one device of each kind. If they do not fit into its memory, their layers are
+    spread over all devices. feeds: the data of the feeds, `FILE.npz` or `script.py:function`.
 
     Raises:
-        InfeasibleError: they do not fit so either.
+        InfeasibleError: the layers do not fit on all devices either.
     """
     spread = _spread_to_fit(meta, cluster.machine, options.get("what", "the graph"))
     live = Live(cluster, steps, warm_up, feeds, spread)
@@ -95,9 +100,9 @@ def profile_by_run(
 
 
 def _spread_to_fit(meta: Any, machine: Machine, what: str) -> PlacementFile | None:
-    """None if a graph fits on one device, else its layers over all of them.
+    """Return a placement of a graph's layers over all devices; None if one device holds the graph.
 
-    Nothing is known of the times yet: all ops are taken to be equal.
+    Op times are not known yet, so all ops get the same time.
     """
     step = read_step(meta, what)
     most_bytes = int(step.graph.resident_bytes.sum() + step.graph.tensor_bytes.sum())

@@ -1,4 +1,4 @@
-"""Why an op runs where and when it does, and what the step is made of."""
+"""Explaining why an op runs where and when it does, and what the step time consists of."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from pesto_cli.strategies.what_if import what_if
 
 @checked
 def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
-    """Why an op runs where and when it does, and what the step would take if it ran elsewhere.
+    """Explain why an op runs where and when it does, and predict the step if it ran elsewhere.
 
     Raises:
         BadInputError: the profile has no op of this name.
@@ -26,7 +26,10 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
     problem, found = profile.problem, _causes(profile, placed)
     if op not in problem.graph.index_of:
         names = matching_ops(problem.graph, op)
-        raise BadInputError(f"{len(names)} ops fit {op!r}, such as {names[0]!r}; name one of them.")
+        raise BadInputError(
+            f"{op!r} matches {len(names)} ops, such as {names[0]!r}; the name of one op was "
+            "expected."
+        )
     index, simulator = problem.graph.index_of[op], Simulator(problem)
     elsewhere = {
         device: what_if(simulator, found.schedule, index, device)
@@ -39,17 +42,17 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
 def explain_briefly(
     profile: Profile, placed: PlacementFile, ops: Sequence[str]
 ) -> list[BriefFacts]:
-    """When some ops run and what each waited for, by start."""
+    """Return when some ops run and what each waited for, ordered by start time."""
     return brief_facts(_causes(profile, placed), ops)
 
 
 @checked
 def explain_step(profile: Profile, placed: PlacementFile) -> StepFacts:
-    """What the makespan of a placement is made of: its critical chain, and sums over it."""
+    """Return the critical path of the schedule of a placement, and sums over it."""
     found = _causes(profile, placed)
     return step_facts(found, schedule_critical_path(profile.problem, found.schedule))
 
 
 def _causes(profile: Profile, placed: PlacementFile) -> CauseFinder:
-    """The schedule of a placement, to be asked why."""
+    """Replay a placement, and return a finder of the causes of its start times."""
     return CauseFinder(profile.problem, replay(profile.problem, placed.match(profile.problem)))

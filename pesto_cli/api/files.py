@@ -1,4 +1,4 @@
-"""Any file of pesto's, and any graph of TensorFlow's, read and written."""
+"""Reading and writing files of pesto and graphs of TensorFlow."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.export import export
 from pesto_cli.report.charts import write_chart
 
-# Endings of what is no JSON.
+# Endings of files that are not JSON.
 NO_JSON = (".html", ".svg", ".png", ".meta", ".pb", ".pbtxt", ".toml")
 
 _READERS = {
@@ -38,14 +38,16 @@ _READERS = {
 
 
 def load(name: Path | str) -> Any:
-    """Read what a path or a machine's name stands for; what a file holds says what it is.
+    """Read a file, or return the machine preset of this name.
+
+    The content of the file decides what it is read as.
 
     Returns:
         A `Profile`, `PlacementFile` or list of `CommFit`, a `Machine` or `Constraints` (TOML), or a
         MetaGraphDef (`.meta`, `.pb`, `.pbtxt`, a SavedModel).
 
     Raises:
-        BadInputError: nothing is there, or it is damaged or none of these.
+        BadInputError: there is no such file, or it is damaged or none of these.
 
     Example:
         >>> profile = load("examples/rnnlm.profile.json.gz")
@@ -56,8 +58,8 @@ def load(name: Path | str) -> Any:
         return read_machine(str(name)) if is_machine else read_constraints(path)
     if not path.exists():
         raise BadInputError(
-            f"{name} is neither a file nor a machine; the path of a profile, placement, graph, "
-            f"machine or constraints, or one of {', '.join(PRESETS)}, was expected."
+            f"{name} is neither a file nor a machine preset; the path of a profile, placement, "
+            f"graph, machine or constraints, or one of {', '.join(PRESETS)}, was expected."
         )
     if path.is_file() and (data := read_bytes(path)).startswith(b"{"):
         return _READERS.get(_format(data), read_profile)(path)
@@ -65,7 +67,7 @@ def load(name: Path | str) -> Any:
 
 
 def _format(data: bytes) -> str:
-    """What a JSON file says that it is; empty if it says nothing, or is damaged."""
+    """Return the value of `format` in JSON data; empty if it is missing or the data are damaged."""
     try:
         return str(loads(data).get("format"))
     except ValueError:
@@ -77,14 +79,14 @@ def save(path: Path | str, value: Any) -> None:
     """Write a profile, placement, communication fit, graph, chart or page.
 
     Args:
-        path: the name says in which form a graph (`.meta`, `.pb`, `.pbtxt`) or chart (`.svg`,
-            `.png`, `.html`, `.json`) is written, and whether JSON is packed (`.gz`).
-        value: what is written.
+        path: its ending selects the format of a graph (`.meta`, `.pb`, `.pbtxt`) or chart (`.svg`,
+            `.png`, `.html`, `.json`), and whether JSON is compressed (`.gz`).
+        value: the value to write.
 
     Raises:
-        BadInputError: it is none of these, the path is no place for it, or its ending says that it
-            is something else.
-        EnvironmentFailedError: the file system refused.
+        BadInputError: the value is none of these, the file cannot be created at this path, or the
+            ending is that of another kind of file.
+        EnvironmentFailedError: the file system refused to write.
 
     Example:
         >>> save("rnnlm.placement.json", placement(profile, solve(profile)))
@@ -105,13 +107,13 @@ def save(path: Path | str, value: Any) -> None:
     else:
         raise BadInputError(
             f"{path}: a {type(value).__name__} has no file format; a profile, placement, "
-            "communication fit, graph, chart or page was expected. A result is saved as "
+            "communication fit, graph, chart or page was expected. To save a result, save "
             "placement(profile, result)."
         )
 
 
 def _check_ending(path: Path, value: Any) -> None:
-    """Charts look at it themselves."""
+    """Refuse an ending that does not fit the value; charts are checked in `write_chart`."""
     is_json = isinstance(value, Profile | PlacementFile | list)
     if is_json and path.suffix in NO_JSON:
         raise BadInputError(
@@ -126,6 +128,6 @@ def _check_ending(path: Path, value: Any) -> None:
 
 
 def read_graph(source: str) -> Any:
-    """A MetaGraphDef as a file has it, or from whatever else `export` takes."""
+    """Read a MetaGraphDef from a file, or export it from any other source of `export`."""
     is_graph = Path(source).is_file() and not event_files(Path(source))
     return read_meta_graph(source) if is_graph else export(source)

@@ -1,4 +1,4 @@
-"""Graphs and profiles as networkx graphs, and back."""
+"""Converting graphs and profiles to networkx graphs, and back."""
 
 from typing import Any
 
@@ -14,18 +14,19 @@ from pesto_cli.files.networkx_graphs import to_networkx as graph_to_networkx
 
 @checked
 def to_networkx(what: OpGraph | Profile, placed: Placed | None = None) -> Any:
-    """A `networkx.MultiDiGraph`: ops are nodes under their names, tensors edges to each consumer.
+    """Return a `networkx.MultiDiGraph` of a profile or of a graph.
 
-    Nodes have `type`, `group`, `resident_bytes`, `alias_of`, `num_members`, `output_bytes`; of a
-    profile also `time_us` by kind of device, `devices` and `members`. Edges have `bytes`, `output`
-    and `on_host`, or `control`. docs/notebooks.md says what they mean.
+    Its nodes are the names of ops. Every tensor has an edge to each consumer. Nodes have `type`,
+    `group`, `resident_bytes`, `alias_of`, `num_members`, `output_bytes`; for a profile also
+    `time_us` by device kind, `devices` and `members`. Edges have `bytes`, `output` and `on_host`,
+    or `control`. docs/notebooks.md explains them.
 
     Args:
-        what: a profile, whose op times come with it, or a graph.
-        placed: gives every node its `device` and `rank`; needs a profile.
+        what: a profile, or a graph, which has no op times.
+        placed: a placement that adds `device` and `rank` to every node; needs a profile.
 
     Raises:
-        BadInputError: the placement is of other ops, or comes with a graph.
+        BadInputError: the placement is of other ops, or was given with a graph.
 
     Example:
         >>> networkx.dag_longest_path_length(to_networkx(profile))
@@ -33,8 +34,8 @@ def to_networkx(what: OpGraph | Profile, placed: Placed | None = None) -> Any:
     if isinstance(what, OpGraph):
         if placed is not None:
             raise BadInputError(
-                "a placement was given with an op graph, which knows no devices; a profile was "
-                "expected: give the one that was solved."
+                "a placement was given with an op graph, which has no devices; a profile was "
+                "expected: give the profile that was solved."
             )
         return graph_to_networkx(what)
     if placed is None:
@@ -49,15 +50,15 @@ def to_networkx(what: OpGraph | Profile, placed: Placed | None = None) -> Any:
 
 @checked
 def from_networkx(graph: Any, machine: Machine | str | None = None) -> Profile:
-    """The profile of a `networkx.DiGraph` or `MultiDiGraph`.
+    """Return the profile of a `networkx.DiGraph` or `MultiDiGraph`.
 
     Args:
-        graph: nodes with `time_us`, edges with `bytes`; all else that `to_networkx` gives has
-            defaults.
-        machine: in place of the one that the graph carries.
+        graph: nodes need `time_us`, and edges need `bytes`. All other attributes of `to_networkx`
+            have defaults.
+        machine: replaces the machine that is stored in the graph.
 
     Raises:
-        BadInputError: a cycle, or an attribute that is missing or does not fit.
+        BadInputError: the graph has a cycle, or an attribute is missing or invalid.
         InfeasibleError: an op or colocation group has no device.
 
     Example:
@@ -69,7 +70,7 @@ def from_networkx(graph: Any, machine: Machine | str | None = None) -> Profile:
 
 
 def _members(graph: Any) -> list[list[str]] | None:
-    """What every node stands for, itself unless it says so; None if none says so."""
+    """Return the members of every node, by default the node itself; None if no node has members."""
     if not any("members" in node for node in graph.nodes.values()):
         return None
     members = []

@@ -1,4 +1,4 @@
-"""Placements found, compared, simulated, and carried over to changed graphs."""
+"""Finding, comparing and simulating placements, and mapping them to changed graphs."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,12 +39,12 @@ def solve(
     """Find a schedule that fits into memory.
 
     Args:
-        profile: what is to be placed.
-        strategy: a name in `STRATEGIES`, or any callable of the form of `Strategy`, such as
+        profile: the profile to place.
+        strategy: a name in `STRATEGIES`, or any callable that implements `Strategy`, such as
             `Pesto(num_nodes=300)`.
-        context: limits, warm start and who hears of progress.
-        options: of the context (`time_limit_s`, `seed`, `workers`, `deterministic`, `warm_start`),
-            and parameters of the strategy (of `pesto`: `num_nodes`, `solver`, ...).
+        context: limits, warm start and the callback that receives progress.
+        options: fields of the context (`time_limit_s`, `seed`, `workers`, `deterministic`,
+            `warm_start`) and parameters of the strategy (for `pesto`: `num_nodes`, `solver`, ...).
 
     Returns:
         `makespan_us`, `lower_bound_us`, `gap` (between the two, as a share of the makespan),
@@ -52,10 +52,11 @@ def solve(
         `[num_ops]`.
 
     Raises:
-        BadInputError: no such strategy, or a limit is out of range.
-        InfeasibleError: it is proved at once that none exists, or the strategy's only one does not
-            fit.
-        NoSolutionError: the search ended before it found one, and none of either is proved.
+        BadInputError: there is no such strategy, or a limit is out of range.
+        InfeasibleError: a quick proof shows that no schedule fits, or the strategy does not search
+            and its only schedule does not fit.
+        NoSolutionError: the search ended without a schedule that fits, and without a proof that
+            none exists.
 
     Example:
         >>> solve(profile, time_limit_s=10, workers=4).makespan_us
@@ -80,14 +81,14 @@ def solve(
 def _settings(
     strategies: Sequence[str | Strategy], context: Context, options: Mapping[str, Any]
 ) -> tuple[Context, dict[str, Any]]:
-    """The context with the options that it takes, and the others: parameters of the strategies."""
+    """Split options: return the context with its fields set, and the strategies' parameters."""
     limits, others = ({field.name for field in fields(kind)} for kind in (Limits, Context))
     own = set().union(*(parameters(chosen(each)) for each in strategies))
     for name in options:
         if name not in limits | others | own:
             raise TypeError(
                 f"unexpected keyword argument {name!r}: limits are {_listed(limits)}; parameters "
-                f"of what was chosen are {_listed(own) or 'none'}."
+                f"of the chosen strategies are {_listed(own) or 'none'}."
             )
     given = [{name: options[name] for name in options.keys() & names} for names in (limits, others)]
     context = replace(context, limits=replace(context.limits, **given[0]), **given[1])
@@ -105,17 +106,17 @@ def compare(
     context: Context | None = None,
     **options: Any,
 ) -> Comparison:
-    """Every strategy's result on the same problem, also what exceeds the memory.
+    """Return the result of every strategy on the same problem, even if it exceeds the memory.
 
     Args:
-        profile: what is to be placed.
-        strategies: names in `STRATEGIES`, or callables of the form of `Strategy`; all that can be
-            used unless given.
-        context: of each of them.
-        options: as of `solve`, for each of them.
+        profile: the profile to place.
+        strategies: names in `STRATEGIES`, or callables that implement `Strategy`. By default, all
+            that can be used.
+        context: the context of each strategy.
+        options: as for `solve`, for each strategy.
 
     Raises:
-        BadInputError: no such strategy, none at all, or a limit is out of range.
+        BadInputError: a strategy is unknown, the list is empty, or a limit is out of range.
 
     Example:
         >>> compare(profile, ["single", "expert", "pesto"], time_limit_s=10)
@@ -123,7 +124,8 @@ def compare(
     every = [*STRATEGIES.usable()] if strategies is None else [*strategies]
     if not every:
         raise BadInputError(
-            f"no strategy is to be compared; one or more of {', '.join(STRATEGIES)} were expected."
+            "there is no strategy to compare; one or more of "
+            f"{', '.join(STRATEGIES)} were expected."
         )
     context, values = _settings(every, context or Context(), options)
     results = [run(profile.problem, each, context, **values) for each in every]
@@ -134,15 +136,15 @@ def compare(
 def placement(
     profile: Profile, result: Result, parameters: Mapping[str, Any] | None = None
 ) -> PlacementFile:
-    """A result as a file has it: a device and a rank for every op, by name.
+    """Return the placement file of a result: the device and rank of every op, by name.
 
     Args:
-        profile: what was solved.
-        result: of this profile.
-        parameters: those that made it, for the record.
+        profile: the profile that was solved.
+        result: a result of this profile.
+        parameters: the parameters that made the result, for its provenance.
 
     Raises:
-        BadInputError: the result is of another number of ops.
+        BadInputError: the result has another number of ops.
 
     Example:
         >>> save("rnnlm.placement.json", placement(profile, solve(profile)))
@@ -153,10 +155,10 @@ def placement(
 
 @checked
 def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
-    """Replay a placement or a result's: every device strictly in rank order.
+    """Simulate a placement or the placement of a result: every device runs strictly in rank order.
 
     Raises:
-        BadInputError: it is of other ops or devices.
+        BadInputError: the placement is of other ops or devices.
 
     Example:
         >>> simulate(profile, load("rnnlm.placement.json")).makespan_us
@@ -171,9 +173,9 @@ def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
 
 @checked
 def carry_over(profile: Profile, placed: PlacementFile) -> MappedPlacement:
-    """What is left of a placement on a graph that has changed, to start a search from.
+    """Map a placement by op names to a graph that has changed, as a warm start of a search.
 
-    Where nothing is left (`num_by_name` is 0), it is a placement like any other.
+    If no op has a known name (`num_by_name` is 0), the result is just some valid placement.
 
     Example:
         >>> solve(profile, warm_start=carry_over(profile, old).placement)
@@ -185,16 +187,16 @@ def carry_over(profile: Profile, placed: PlacementFile) -> MappedPlacement:
 def random_orders_us(
     profile: Profile, placed: PlacementFile, count: int = 20, seed: int = 0
 ) -> FloatArray:
-    """Makespans where only the devices of a placement are applied, `[count]`."""
+    """Return makespans in us of random execution orders on a placement's devices, `[count]`."""
     device = placed.match(profile.problem).device
     return order.random_orders_us(Simulator(profile.problem), device, count, seed)
 
 
 def solution_of(profile: Profile, placed: Placed) -> Solution:
-    """Of a result, of a schedule of the profile, or of a placement, which is replayed.
+    """Return the solution of a result, a schedule, or a placement, which is replayed.
 
     Raises:
-        BadInputError: it is of other ops or devices.
+        BadInputError: it is of other ops or devices than the profile.
     """
     expect("what is placed", placed, Result | Schedule | PlacementFile)
     problem = profile.problem
@@ -204,15 +206,15 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
     num_placed = found.asked.num_ops if isinstance(placed, Result) else len(placed.device)
     if num_placed != problem.num_ops:
         raise BadInputError(
-            f"the schedule is of {num_placed:,} ops and the profile has {problem.num_ops:,}; a "
-            "schedule of the same ops was expected: solve(profile) gives one, and expand(profile, "
-            "coarse, result) where it is of a coarse profile."
+            f"the schedule has {num_placed:,} ops and the profile has {problem.num_ops:,}; a "
+            "schedule of the same ops was expected: solve(profile) makes one, and expand(profile, "
+            "coarse, result) makes one from a result of a coarse profile."
         )
     return found
 
 
 def strategy_of(placed: Placed) -> str:
-    """What made it, as far as it knows."""
+    """Return the name of the strategy that made it, or "placement" if that is unknown."""
     if isinstance(placed, Result):
         return placed.strategy
     provenance = placed.provenance if isinstance(placed, PlacementFile) else {}
@@ -221,7 +223,7 @@ def strategy_of(placed: Placed) -> str:
 
 @checked
 def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float | None:
-    """The step time that a placement promises: by a profile, else as its file has it."""
+    """Predict the step time in us by a profile; without one, return the prediction in the file."""
     if profile is not None:
         machine = profile.problem.machine
         return simulate(profile, placed).makespan_us + machine.step_overhead_us

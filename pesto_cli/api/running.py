@@ -1,4 +1,4 @@
-"""Real steps on devices that exist."""
+"""Running steps on real devices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,9 @@ def run_steps(
     warm_up: int = 5,
     feeds: str | None = None,
 ) -> list[RealRun]:
-    """Run a graph under every placement (None: as it stands), by turns: see `runtime.comparison`.
+    """Run steps of a graph with each placement (None: unchanged), alternately.
 
-    `with pesto.connected("local-workers:2") as cluster:` gives the devices.
+    See `runtime.comparison`. `with pesto.connected("local-workers:2") as cluster:` provides the
+    devices.
     """
     return compared(meta, cluster, placements, Turns(steps, warm_up), feeds)
