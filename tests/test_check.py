@@ -160,10 +160,10 @@ def test_inputs_that_do_not_go_together_are_refused(
 ) -> None:
     graph, profile, placement = version()
     for argv, words in (
-        ((graph, placement, "--profile", diamond_profile), "profile is of another graph"),
+        ((graph, placement, "--profile", diamond_profile), ", but of another graph"),
         ((graph, placement, "--max-regression", "2%"), "--profile was expected"),
         ((graph, profile), "'pesto-placement' was expected"),
-        ((graph, placement, "--summary", graph), "is an input"),
+        ((graph, placement, "--summary", graph), "is also an input"),
         ((tmp_path / "none.meta", placement), "none.meta"),
     ):
         done = pesto("check", *argv)

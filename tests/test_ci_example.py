@@ -127,7 +127,7 @@ def test_ops_that_cost_more_are_a_regression_too(branch: Checkout) -> None:
     before = branch.placement
     refused = branch.job()
     assert refused.returncode == 1, refused.stderr
-    assert "against what the first one promised" in branch.comment
+    assert "compared with the prediction stored in the first one" in branch.comment
     assert branch.placement == before
 
 

@@ -287,15 +287,16 @@ def test_checks_compare_links_with_the_model():
     measured = CommFit("CPU", "CPU", CommModel(140.0, 5e-4), 0.9, 28, "", 130.4, 2.1, 1.8)
     assert comm_checks([measured, CommFit("CPU", "GPU", CommModel(7.0, 1e-4))]).splitlines() == [
         "CPU -> CPU: a control edge takes 130.4 us",
-        "CPU -> CPU: two transfers at once take 2.10 times as long as one; the model has 2",
-        "CPU -> CPU: one each way at once 1.80 times, so the two directions share one channel; "
-        "the model has 2",
+        "CPU -> CPU: two transfers at once take 2.10 times as long as one; the model assumes 2",
+        "CPU -> CPU: two transfers in opposite directions take 1.80 times as long as one, so the "
+        "two directions share one channel; the model assumes 2",
     ]
     card = replace(measured, channel="out of a", two_at_once=1.25, both_ways=1.1)
     assert comm_checks([card]).splitlines()[1:] == [
         "CPU -> CPU (out of a): two transfers at once take 1.25 times as long as one; the model "
-        "has 2 (+60%)",
-        "CPU -> CPU (out of a): one each way at once 1.10 times; the model has 1",
+        "assumes 2 (+60%)",
+        "CPU -> CPU (out of a): two transfers in opposite directions take 1.10 times as long as "
+        "one; the model assumes 1",
     ]
 
 
@@ -308,13 +309,14 @@ def test_transfer_overheads_are_in_the_table_and_in_the_text():
     fits = [CommFit("CPU", "CPU", LOSING, channel="out of a"), CommFit("CPU", "GPU", NO_LOSS)]
     shown = plain_text(comm_table("links", fits))
     header, _, there, _ = (line.split() for line in shown.splitlines()[2:6])
-    assert " ".join(header).endswith("sender loses us and per MB receiver loses us and per MB")
+    columns = "sender overhead us us per MB receiver overhead us us per MB"
+    assert " ".join(header).endswith(columns)
     assert there[-4:] == ["62.000", "350.000", "65.000", "0.000"]
     assert "CPU -> CPU (out of a)" in shown
     assert comm_checks(fits) == (
-        "CPU -> CPU (out of a): a transfer of 100 kB costs a sender that computes meanwhile 97 us, "
-        "and a receiver 65 us\n"
-        "CPU -> CPU (out of a): an end that computes keeps a tensor waiting for up to 3.5 ms"
+        "CPU -> CPU (out of a): a transfer of 100 kB delays an op that runs on the sender by "
+        "97 us, and one on the receiver by 65 us\n"
+        "CPU -> CPU (out of a): a sender or receiver that computes delays a tensor by up to 3.5 ms"
     )
 
 

@@ -123,7 +123,7 @@ def test_a_profile_of_neither_is_refused(
     _, paths = three_ops(tmp_path)
     done = pesto("diff", *paths, "--profile", diamond_profile)
     assert done.code == 2
-    assert "other ops than both" in done.err
+    assert "are not those of either placement" in done.err
 
 
 def test_markdown_survives_any_name(pesto: Pesto, tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ def test_slower_than_promised_is_a_regression_though_the_old_one_would_be_slower
     assert "30.0% slower" in done.err
     (row,) = (line.split() for line in done.out.splitlines() if "step us" in line)
     assert row == ["step", "us", "10.00", "21.00", "13.00", "+30.0%"]
-    assert "against what the first one promised" in done.out
+    assert "compared with the prediction stored in the first one" in done.out

@@ -144,7 +144,7 @@ def test_without_an_op_the_chain_is_summed_up(pesto: Pesto, files: tuple[Path, P
     assert places == {"GPU:0": 2, "GPU:1": 10, "GPU:0 -> GPU:1": 2, "GPU:1 -> GPU:0": 2}
     assert [piece["op"] for piece in step["pieces"]] == ["a", "a", "c", "c", "d"]
     shown = pesto("explain", *files).out
-    assert "The last op ends at 16.00 us, after a chain of 5 ops" in shown
+    assert "The last op ends at 16.00 us. The critical path of the schedule has 5 segments" in shown
 
 
 @pytest.mark.parametrize("seed", range(8))

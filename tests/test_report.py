@@ -70,7 +70,7 @@ def test_the_figures_are_the_simulators(page: Read) -> None:
         assert drawn["device"] == schedule.device.tolist()
         assert np.allclose(drawn["start_us"], schedule.start_us, atol=1e-3)
         assert np.allclose(drawn["took_us"], schedule.end_us - schedule.start_us, atol=1e-3)
-    rows = {row[0]: row for row in page.tables["Compared"][1:]}
+    rows = {row[0]: row for row in page.tables["Comparison"][1:]}
     for name, result in results.items():
         assert f"{result.makespan_us:.1f}" == rows[name][2]
         assert f"{result.gap:.1%}" == rows[name][3]
@@ -114,12 +114,12 @@ def test_a_placement_that_does_not_fit_says_so() -> None:
     graph = OpGraph.build(["a", "b"], resident_bytes=[2 * 10**9, 0])
     page = page_of(Profile(on_gpus(graph, [5, 5])), tight=[1, 2])
     assert "does not fit: GPU:0 953.67 MiB short" in page.page
-    assert page.tables["Compared"][1][-1] == "does not fit"
+    assert page.tables["Comparison"][1][-1] == "does not fit"
 
 
 def test_a_step_without_time_or_transfers_has_a_page() -> None:
     page = page_of(Profile(on_gpus(OpGraph.build(["only"]), [0])), alone=[1])
-    assert "Nothing is sent" in page.page
+    assert "There are no transfers" in page.page
     assert page.packed()["placements"][0]["took_us"] == [0]
 
 
@@ -177,7 +177,7 @@ def test_memory_is_on_a_scale_on_which_it_can_be_read(share: float, until: float
     assert lines["encoding"]["y"]["scale"]["domain"] == pytest.approx([0, until])
     is_low = until < 1
     assert len(capacity) == (0 if is_low else 1)
-    text = "memory held, of what may be used"
+    text = "memory held, as a share of the usable memory"
     assert drawn["title"] == ({"text": text, "subtitle": "axis ends at 2.1%"} if is_low else text)
 
 
@@ -214,7 +214,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     page = report_page("large", Profile(problem), [shown], [], coarse)
     assert len(page.encode()) < 3e6
     assert Read(page).packed()["graphs"][0]["names"] == list(graph.names)
-    assert "are so short that a bar stands for several" in page
+    assert "are so short that one bar stands for several" in page
     assert len(Drawn(problem, schedule, chain).merged[0]) <= MOST_BARS
     # The curve is coarser than the schedule, and still has its highest point.
     drawn = memory_chart(problem, schedule, held).to_dict()

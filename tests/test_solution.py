@@ -112,6 +112,6 @@ def test_the_api_shows_a_rewritten_graph_by_its_own_ops() -> None:
         list(result.problem.graph.names) for result in (split, single)
     ]
     assert [drawn["graph"] for drawn in page.packed()["placements"]] == [0, 1]
-    assert page.tables["Compared"][1][3] == "100.0%"
+    assert page.tables["Comparison"][1][3] == "100.0%"
     with pytest.raises(BadInputError, match=r"5 ops.*rewritten.*cannot be written"):
         api.placement(profile, split)

@@ -56,8 +56,8 @@ def report(
     for name, given_placement in placements.items():
         result = simulate(profile, given_placement)
         held = held_over_time(result.problem, result.schedule)
-        chain = schedule_critical_path(result.problem, result.schedule)
-        shown.append(Shown(name, result, held, chain, *_origin(profile, given_placement)))
+        path = schedule_critical_path(result.problem, result.schedule)
+        shown.append(Shown(name, result, held, path, *_origin(profile, given_placement)))
     given = {each.result.strategy: each.result for each in shown}
     baselines = [
         given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
@@ -92,9 +92,9 @@ def timeline(
         >>> timeline(profile, solve(profile), width=700)
     """
     found = solution_of(profile, placed)
-    chain = schedule_critical_path(found.problem, found.schedule)
+    path = schedule_critical_path(found.problem, found.schedule)
     return timeline_chart(
-        Drawn(found.problem, found.schedule, chain, most_bars), title=title, width=width
+        Drawn(found.problem, found.schedule, path, most_bars), title=title, width=width
     )
 
 
@@ -103,7 +103,7 @@ def memory(
     profile: Profile,
     placed: Placed,
     *,
-    title: str = "memory held, of what may be used",
+    title: str = "memory held, as a share of the usable memory",
     width: int | str = 900,
     most_steps: int = MOST_STEPS,
 ) -> Any:

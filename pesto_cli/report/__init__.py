@@ -1,1 +1,1 @@
-"""What a person looks at: tables and traces."""
+"""Output for people: tables, charts, pages, traces and progress."""

@@ -1,4 +1,4 @@
-"""Charts as files: SVG, PNG, HTML or their Vega-Lite specification, by the name's ending."""
+"""Writing charts to files: SVG, PNG, HTML or Vega-Lite JSON, chosen by the ending of the name."""
 
 import json
 from pathlib import Path
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import altair as alt
 
 FORMATS = (".svg", ".png", ".html", ".json")
-# Pixels of a PNG by those of the chart.
+# Pixels of a PNG for each pixel of the chart.
 PNG_SCALE = 2.0
 
 
 def check_chart_path(path: Path) -> None:
-    """Refuse a name without one of the endings, before anything is measured.
+    """Check the ending of a chart's name, before the work for the chart begins.
 
     Raises:
-        BadInputError: with the endings.
+        BadInputError: the ending is not one of `FORMATS`.
     """
     if path.suffix not in FORMATS:
         raise BadInputError(
@@ -29,10 +29,10 @@ def check_chart_path(path: Path) -> None:
 
 
 def write_chart(path: Path, chart: "alt.TopLevelMixin") -> None:
-    """Write a chart in the form that its name says.
+    """Write a chart in the format of its name's ending.
 
     Raises:
-        BadInputError: the ending is none of `FORMATS`, or the folder does not exist.
+        BadInputError: the ending is not one of `FORMATS`, or the folder does not exist.
     """
     check_chart_path(path)
     import vl_convert

@@ -1,4 +1,4 @@
-"""Whether an installation works, as a table."""
+"""A table of the checks of an installation."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,11 +7,11 @@ from pesto_cli.report.layouts import Layouts, Lined, layouts
 
 
 class Finding(Protocol):
-    """Something that was looked at; see `doctor.Finding`."""
+    """The result of a check; see `doctor.Finding`."""
 
     @property
     def name(self) -> str:
-        """What."""
+        """The checked thing."""
 
     @property
     def verdict(self) -> str:
@@ -19,15 +19,15 @@ class Finding(Protocol):
 
     @property
     def found(self) -> str:
-        """What is there."""
+        """What was found."""
 
     @property
     def remedy(self) -> str:
-        """What to do, or nothing."""
+        """What the user should do; may be empty."""
 
 
 def checks_table(checks: Sequence[Finding]) -> Layouts:
-    """One row a check, with its remedy below what was found."""
+    """Return a table with a row for each check; the remedy is below what was found."""
     rows: list[list[Lined]] = [
         [each.verdict, each.name, [each.found, f"-> {each.remedy}"] if each.remedy else each.found]
         for each in checks

@@ -1,18 +1,18 @@
-"""Where measured links keep to the execution model, and where they do not, in words."""
+"""Sentences that compare measured links with the execution model."""
 
 from collections.abc import Iterator, Sequence
 
 from pesto_cli.files import CommFit
 from pesto_cli.printable import printable
 
-# Where the model is further off, it is said by how much.
+# The error of the model is printed if it is larger.
 TOLERANCE = 0.25
-# What a transfer costs the devices at its ends is said for one of this size.
-LOSS_AT_BYTES = 100_000
+# The overhead at the sender and the receiver is printed for a transfer of this size.
+OVERHEAD_AT_BYTES = 100_000
 
 
 def comm_checks(fits: Sequence[CommFit]) -> str:
-    """Some lines a kind of link, for those that were timed on a machine; else nothing."""
+    """Return some lines for each kind of link that was measured on a machine; else nothing."""
     return "\n".join(printable(line) for fit in fits for line in _lines(fit))
 
 
@@ -21,14 +21,14 @@ def _lines(fit: CommFit) -> Iterator[str]:
     if fit.signal_us is not None:
         yield f"{link}: a control edge takes {fit.signal_us:.1f} us"
     if fit.has_overhead:
-        sender, receiver = (f"{lost_us:.0f} us" for lost_us in _lost_us(fit))
+        sender, receiver = (f"{delay_us:.0f} us" for delay_us in _delays_us(fit))
         yield (
-            f"{link}: a transfer of {LOSS_AT_BYTES // 1000} kB costs a sender that computes "
-            f"meanwhile {sender}, and a receiver {receiver}"
+            f"{link}: a transfer of {OVERHEAD_AT_BYTES // 1000} kB delays an op that runs on the "
+            f"sender by {sender}, and one on the receiver by {receiver}"
         )
     if fit.comm.wait_us > 0:
         yield (
-            f"{link}: an end that computes keeps a tensor waiting for up to "
+            f"{link}: a sender or receiver that computes delays a tensor by up to "
             f"{fit.comm.wait_us / 1e3:.1f} ms"
         )
     if fit.two_at_once is not None:
@@ -37,7 +37,10 @@ def _lines(fit: CommFit) -> Iterator[str]:
             f"{_verdict(fit.two_at_once, 2)}"
         )
     if fit.both_ways is not None:
-        both = f"{link}: one each way at once {fit.both_ways:.2f} times"
+        both = (
+            f"{link}: two transfers in opposite directions take {fit.both_ways:.2f} times as long "
+            "as one"
+        )
         if fit.channel:
             yield f"{both}; {_verdict(fit.both_ways, 1)}"
         elif fit.directions_share_channel:
@@ -46,15 +49,15 @@ def _lines(fit: CommFit) -> Iterator[str]:
             yield f"{both}, so each direction has its own channel; {_verdict(fit.both_ways, 1)}"
 
 
-def _lost_us(fit: CommFit) -> tuple[float, float]:
-    """By how much later a computing sender, and receiver, is done, in us."""
+def _delays_us(fit: CommFit) -> tuple[float, float]:
+    """Return by how much later an op on the sender, and one on the receiver, ends, in us."""
     comm = fit.comm
     return (
-        comm.sender_us + comm.sender_us_per_byte * LOSS_AT_BYTES,
-        comm.receiver_us + comm.receiver_us_per_byte * LOSS_AT_BYTES,
+        comm.sender_us + comm.sender_us_per_byte * OVERHEAD_AT_BYTES,
+        comm.receiver_us + comm.receiver_us_per_byte * OVERHEAD_AT_BYTES,
     )
 
 
 def _verdict(measured: float, modelled: int) -> str:
     error = modelled / measured - 1
-    return f"the model has {modelled}" + (f" ({error:+.0%})" if abs(error) > TOLERANCE else "")
+    return f"the model assumes {modelled}" + (f" ({error:+.0%})" if abs(error) > TOLERANCE else "")

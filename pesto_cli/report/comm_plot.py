@@ -1,4 +1,4 @@
-"""Timed transfers and the lines fitted to them, with what the lines leave over."""
+"""A chart of measured transfers, the lines fitted to them, and the residuals."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -11,31 +11,31 @@ from pesto_cli.files import CommFit, LinkKind
 if TYPE_CHECKING:
     import altair as alt
 
-# Points of a fitted line, by powers of ten between the smallest and the largest transfer.
+# Number of points of a fitted line, at equal ratios between the smallest and largest transfer.
 POINTS_OF_A_LINE = 200
-# Where axes have a label; what lies outside of an axis is left out.
+# Labels of axes, at powers of ten; those outside of an axis are not drawn.
 DECADES = [10.0**power for power in range(-3, 13)]
 WIDTH, HEIGHT, RESIDUAL_HEIGHT = 520, 300, 130
 
 
 class Sample(Protocol):
-    """A timed transfer, as `profile.comm` has them."""
+    """A measured transfer; see `profile.comm`."""
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """The size of the transfer."""
 
     @property
     def us(self) -> float:
-        """Its time."""
+        """The time of the transfer."""
 
     @property
     def link_kind(self) -> LinkKind:
-        """What it went over."""
+        """The kind of the link that it used."""
 
 
 def comm_chart(samples: Sequence[Sample], fits: Sequence[CommFit]) -> "alt.VConcatChart":
-    """Times against bytes, both logarithmic, above the relative residuals of the fits."""
+    """Draw times against bytes, both on logarithmic axes, and below the relative residuals."""
     import altair as alt
 
     comm = {fit.link_kind: fit.comm for fit in fits}

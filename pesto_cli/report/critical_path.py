@@ -1,4 +1,4 @@
-"""The critical path of a schedule, as reports read it."""
+"""Sums over the critical path of a schedule."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,46 +9,46 @@ from pesto_cli.data.schedule import Schedule
 
 
 class PathSegment(Protocol):
-    """A part of the critical chain: an op, a transfer or a wait."""
+    """A segment of the critical path of a schedule: an op, a transfer or a wait."""
 
     @property
     def kind(self) -> str:
-        """`op`, `transfer`, or what else was waited for: `signal`, `sender`."""
+        """`op` or `transfer`; for a wait `signal` or `sender`."""
 
     @property
     def op(self) -> int:
-        """Which one runs, or made what is sent."""
+        """The index of the op that runs, or of the producer of the tensor."""
 
     @property
     def transfer(self) -> int:
-        """Which one it is, if so."""
+        """The index of the transfer, if the segment is one."""
 
     @property
     def start_us(self) -> float:
-        """When it begins."""
+        """The start of the segment."""
 
     @property
     def end_us(self) -> float:
-        """When it ends."""
+        """The end of the segment."""
 
 
-def row_of(problem: Problem, schedule: Schedule, piece: PathSegment) -> str:
-    """The device or channel that is busy with a piece; for a wait, what for."""
-    device = int(schedule.device[piece.op])
-    if piece.kind == "op":
+def row_of(problem: Problem, schedule: Schedule, segment: PathSegment) -> str:
+    """Return the device or channel that is busy with a segment; for a wait, its reason."""
+    device = int(schedule.device[segment.op])
+    if segment.kind == "op":
         return problem.machine.devices[device].name
-    if piece.kind == "transfer":
-        dst = int(schedule.transfers.dst[piece.transfer])
+    if segment.kind == "transfer":
+        dst = int(schedule.transfers.dst[segment.transfer])
         return problem.machine.channel_names[int(problem.machine.channel[device, dst])]
-    return WAITS.get(piece.kind, piece.kind)
+    return WAITS.get(segment.kind, segment.kind)
 
 
-WAITS = {"signal": "signals between devices", "sender": "senders that compute"}
+WAITS = {"signal": "signals between devices", "sender": "waits for busy senders"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Pieces of the critical chain that have something in common."""
+    """Segments of the critical path that have something in common, and the sum of their times."""
 
     name: str
     num_pieces: int
@@ -58,12 +58,12 @@ class Part:
 SegmentType = TypeVar("SegmentType", bound=PathSegment)
 
 
-def parts(chain: Sequence[SegmentType], name_of: Callable[[SegmentType], str]) -> tuple[Part, ...]:
-    """The pieces of each name together, the most time first."""
+def parts(path: Sequence[SegmentType], name_of: Callable[[SegmentType], str]) -> tuple[Part, ...]:
+    """Sum up the segments by name; the largest sum comes first."""
     found: dict[str, tuple[int, float]] = {}
-    for piece in chain:
-        name = name_of(piece)
+    for segment in path:
+        name = name_of(segment)
         count, time_us = found.get(name, (0, 0.0))
-        found[name] = count + 1, time_us + (piece.end_us - piece.start_us)
+        found[name] = count + 1, time_us + (segment.end_us - segment.start_us)
     sums = [Part(name, *numbers) for name, numbers in found.items()]
     return tuple(sorted(sums, key=lambda part: (-part.time_us, part.name)))

@@ -1,4 +1,4 @@
-"""What has changed since a placement was made, for people and for machines."""
+"""Texts, tables and JSON values on changes since a placement was made."""
 
 import math
 from collections import defaultdict
@@ -21,31 +21,30 @@ from pesto_cli.report.times import TimeScale
 SentBytes = Mapping[tuple[str, str], int]
 
 UNKNOWN = "?"
-OTHER_MODEL = "of another model, or all ops have other names"
-PROMISED = ", against what the first one promised: what its ops cost has changed since"
+SINCE_STORED = ", compared with the prediction stored in the first one: op times have changed since"
 
 
 def check_sections(check: FreshnessCheck) -> list[Section]:
-    """Why a placement is stale or slow, where the graph has changed, and figures then and now."""
+    """Return sections with reasons why a placement is stale or slow, changed ops, and figures."""
     graph = check.graph
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
     sections = [Section(remarks=list(check_reasons(check))), _ops_by_scope(ops)]
     if check.now is not None and check.freshness is not Freshness.FRESH:
-        sections.append(_figures({"promised": check.before, "now": check.now}))
+        sections.append(_figures({"stored": check.before, "now": check.now}))
     return sections
 
 
 def check_reasons(check: FreshnessCheck) -> Iterator[str]:
-    """What makes a placement stale or slow; one line if nothing does."""
+    """Yield the reasons why a placement is stale or slow, or one line that nothing has changed."""
     if check.graph:
         yield _graph_text(check.graph)
     if check.has_other_profile:
-        yield "the profile is another than the one that was solved"
+        yield "the profile is not the one that was solved"
     share = check.slower_by
     if share is not None and (share or check.graph or check.has_other_profile):
         accepted = "" if check.max_regression is None else f" ({check.max_regression:.1%} accepted)"
-        carried = "carried over, " if check.graph else ""
-        yield f"{carried}the step is predicted to be {slower_text(share)}{accepted}"
+        mapped = "with the placement mapped to this graph, " if check.graph else ""
+        yield f"{mapped}the step is predicted to be {slower_text(share)}{accepted}"
     if check.now is not None:
         for device, size in check.now.shortfall_bytes.items():
             yield f"{device} is {size_text(size)} short of memory"
@@ -55,15 +54,16 @@ def check_reasons(check: FreshnessCheck) -> Iterator[str]:
 
 def _graph_text(graph: GraphDiff) -> str:
     if graph.new and not graph.num_kept:
-        return f"{OTHER_MODEL}: none of {len(graph.new):,} is known to it"
+        count = f"{len(graph.new):,} ops"
+        return f"the placement is of another model, or all ops were renamed: it has none of {count}"
     if graph.new or graph.gone or graph.changed:
         counts = f"{len(graph.new):,} ops new, {len(graph.gone):,} gone, {len(graph.changed):,}"
         return f"the graph has changed: {counts} changed"
-    return "the graph has changed in attributes, in no op's type or inputs"
+    return "the graph has changed in attributes, but in no op's type or inputs"
 
 
 def slower_text(share: float) -> str:
-    """A change of the step time."""
+    """Return a relative change of the step time as text."""
     if not math.isfinite(share):
         return "slower"
     if abs(share) < 5e-4:
@@ -72,11 +72,11 @@ def slower_text(share: float) -> str:
 
 
 def difference_sections(difference: PlacementComparison, names: tuple[str, str]) -> list[Section]:
-    """Figures of two placements, then what was moved, added and reordered."""
+    """Return sections with the figures of two placements, and moved, new and reordered ops."""
     changes = difference.changes
     figures = {names[0]: difference.before, names[1]: difference.after}
     if not difference.is_as_stored:
-        figures = {f"{names[0]}, promised": difference.stored, **figures}
+        figures = {f"{names[0]}, stored": difference.stored, **figures}
     *old, new = figures
     figures = {name: _renamed(figures[name], changes.renamed) for name in old} | {new: figures[new]}
     only = zip(names, (changes.only_in_first, changes.only_in_second), strict=True)
@@ -91,19 +91,20 @@ def difference_sections(difference: PlacementComparison, names: tuple[str, str])
 def _difference_remarks(difference: PlacementComparison) -> Iterator[str]:
     changes, share = difference.changes, difference.slower_by
     if not changes.num_common:
-        yield f"{OTHER_MODEL}: none is in both"
+        yield "the placements are of two models, or all ops were renamed: no op is in both"
     if share is not None:
-        yield f"the step is {slower_text(share)}" + ("" if difference.is_as_stored else PROMISED)
+        since = "" if difference.is_as_stored else SINCE_STORED
+        yield f"the step is {slower_text(share)}{since}"
     if changes.renamed:
         names = ", ".join(f"{old} is now {new}" for old, new in changes.renamed.items())
-        yield f"devices have changed names, which counts as no move: {names}"
-    yield f"{len(changes.moved):,} of {changes.num_common:,} ops in both have moved"
+        yield f"devices were renamed, which does not count as a move: {names}"
+    yield f"{len(changes.moved):,} of the {changes.num_common:,} ops in both have moved"
     reordered = [f"{count:,} on {name}" for name, count in changes.reordered.items() if count]
-    yield f"ops in another place of their device's order: {', '.join(reordered) or 'none'}"
+    yield f"ops that changed places in the order of their device: {', '.join(reordered) or 'none'}"
 
 
 def _renamed(figures: Prediction, renamed: Mapping[str, str]) -> Prediction:
-    """A placement's figures by other names of its devices."""
+    """Return the figures of a placement with new names of devices."""
     sent = figures.sent_bytes
     return replace(
         figures,
@@ -118,7 +119,7 @@ def _renamed(figures: Prediction, renamed: Mapping[str, str]) -> Prediction:
 
 
 def _figures(by_name: Mapping[str, Prediction]) -> Section:
-    """Step time, peak memory and bytes sent, side by side; the change is from first to last."""
+    """Compare step time, peak memory and bytes sent; the change is from the first to the last."""
     every = list(by_name.values())
     scale = TimeScale.of(each.step_us for each in every if each.step_us is not None)
     rows = [
@@ -133,9 +134,9 @@ def _figures(by_name: Mapping[str, Prediction]) -> Section:
 
 
 def _sent(sent: Sequence[SentBytes | None]) -> Iterator[list[str]]:
-    """In all, and over every link that carries more or less."""
+    """Yield rows of the bytes sent: the total, and each link on which they have changed."""
     in_all = [None if links is None else sum(links.values()) for links in sent]
-    yield _row("sent in all", in_all, size_text)
+    yield _row("sent in total", in_all, size_text)
     for link in dict.fromkeys(link for links in sent for link in links or ()):
         by_link = [None if links is None else links.get(link, 0) for links in sent]
         if len(set(by_link)) > 1:
@@ -154,7 +155,7 @@ def _row(what: str, values: Sequence[Any], text: Callable[[Any], str]) -> list[s
 
 
 def _moves(difference: PlacementComparison) -> Section:
-    """How many ops, and how much work, went from where to where in which scope."""
+    """Count the moved ops, and their work, by scope, old device and new device."""
     moved, work_us = difference.changes.moved, difference.work_us
     scope_of = scopes_of(move.op for move in moved)
     ways: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -178,7 +179,7 @@ def _ops_by_scope(ops: Mapping[str, Sequence[str]]) -> Section:
 
 
 def check_json(check: FreshnessCheck) -> dict[str, Any]:
-    """A check with all names."""
+    """Return a check as a JSON value, with the names of all ops."""
     graph = check.graph
     return {
         "status": str(check.freshness),
@@ -197,7 +198,7 @@ def check_json(check: FreshnessCheck) -> dict[str, Any]:
 
 
 def difference_json(difference: PlacementComparison) -> dict[str, Any]:
-    """Two placements' differences with all names."""
+    """Return the differences of two placements as a JSON value, with the names of all ops."""
     changes, work_us = difference.changes, difference.work_us
     return {
         "renamed_devices": dict(changes.renamed),

@@ -1,4 +1,4 @@
-"""Tables that fit a terminal of any width, and lose nothing in a file."""
+"""Tables that adapt to the width of a terminal, and have full width in a file."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,15 +12,15 @@ from rich.text import Text
 
 from pesto_cli.printable import printable
 
-# Wider than any table: a file has no width of its own.
+# Wider than any table, because the width of a file is not limited.
 WIDTH_OF_A_FILE = 10_000
 
 
 class Cell(Text):
-    """Text in which a name that is wider than its column breaks behind a `/`, if there is one."""
+    """Text in which a name that is wider than its column breaks after a `/`, if there is one."""
 
     def wrap(self, console: Console, width: int, *options: Any, **more: Any) -> Lines:
-        """As rich does, which knows of no place to break within a word."""
+        """Break long names after a `/`, then wrap lines as rich does."""
         text = re.sub(rf"\S{{{width + 1},}}", lambda word: _broken(word[0], width), self.plain)
         return Text(text, self.style).wrap(console, width, *options, **more)
 
@@ -35,16 +35,16 @@ def _broken(name: str, width: int) -> str:
 
 
 class Layouts:
-    """The same figures in several forms, widest first: shown is the first that there is room for.
+    """The same table in several forms, widest first; the first form that fits is shown.
 
-    Where there is room for none, the cells of the last one take several lines.
+    If no form fits, the last one is shown with cells of several lines.
     """
 
     def __init__(self, title: str, *forms: Table) -> None:
         self._title, self._forms = printable(title), forms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title and table."""
+        """Yield the title and the first table that fits."""
         any_width = options.update_width(WIDTH_OF_A_FILE)
         fitting = (
             form
@@ -54,12 +54,12 @@ class Layouts:
         shown = next(fitting, self._forms[-1])
         if self._title:
             yield Text(self._title, style="bold", overflow="fold")
-        if not shown.show_edge:  # which is an empty line at the top
+        if not shown.show_edge:  # the edge is an empty line at the top
             yield Text()
         yield shown
 
 
-# A line, or several below each other.
+# A cell of one line, or of several lines.
 Lined = str | Sequence[str]
 
 
@@ -70,11 +70,11 @@ def table(
     num_text: int = 1,
     narrow: bool = False,
 ) -> Table:
-    """A table whose first columns are text and whose others are numbers.
+    """Return a table whose first `num_text` columns are text and whose others are numbers.
 
-    Headers and cells are made printable here.
+    Unprintable characters of headers and cells are escaped.
 
-    narrow: headers in several lines, less space between columns and none at the edges.
+    narrow: headers take several lines, with less space between columns and none at the edges.
     """
     shown = Table(
         box=SIMPLE_HEAD, pad_edge=not narrow, show_edge=not narrow, collapse_padding=narrow
@@ -98,28 +98,28 @@ def _cell(content: Lined) -> Cell:
 def layouts(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Lined]], *, num_text: int = 1
 ) -> Layouts:
-    """A table in its wide and its narrow form."""
+    """Return a table in a wide and a narrow form."""
     forms = (table(columns, rows, num_text=num_text, narrow=narrow) for narrow in (False, True))
     return Layouts(title, *forms)
 
 
 def print_layouts(shown: Iterable[Layouts]) -> None:
-    """Print to stdout."""
+    """Print tables to stdout."""
     print("\n".join(_rendered(each, Console(highlight=False)) for each in shown), flush=True)
 
 
 def plain_text(shown: Layouts) -> str:
-    """A table as text for stderr, without bold headers."""
+    """Return a table as text for stderr, without bold headers."""
     console = Console(stderr=True, color_system=None, highlight=False, force_jupyter=False)
     return _rendered(shown, console)
 
 
 def _rendered(shown: Layouts, console: Console) -> str:
-    """As wide as the terminal; a file gets all of the width."""
-    # Not rich's word alone: FORCE_COLOR makes a terminal of any file.
+    """Render a table in the width of the terminal, or in full width for a file."""
+    # rich alone is not enough: with FORCE_COLOR it considers any file a terminal.
     if not console.file.isatty():
         console.width = WIDTH_OF_A_FILE
-    # Captured, as rich would end the process itself where nobody reads its output.
+    # Captured, because rich itself would end the process if the reader of the output has exited.
     with console.capture() as text:
         console.print(shown)
     return "\n".join(line.rstrip() for line in text.get().splitlines()).rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""What fills the devices whose memory a schedule exceeds."""
+"""The largest tensors and variables on devices whose memory a schedule exceeds."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from pesto_cli.report.layouts import layouts, plain_text
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 
-# How many of the tensors and variables at a peak are named.
+# Number of tensors and variables at a peak that are listed.
 NUM_NAMED = 5
 
 
 def memory_text(peaks: Sequence[MemoryPeak]) -> str:
-    """For each device: its peak, and the largest tensors and variables that it holds then."""
+    """Return, for each device, its peak and the largest tensors and variables at that time."""
     return "\n".join(map(_one_device, peaks))
 
 

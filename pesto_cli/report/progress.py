@@ -1,4 +1,4 @@
-"""How a search, or other work, gets on, on stderr: a line that changes in place, or a log."""
+"""Progress of a search or other work on stderr: a line that changes in place, or a log."""
 
 import math
 import signal
@@ -22,41 +22,41 @@ from pesto_cli.printable import printable
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 
-# A log tells a change of makespan, bound or shortfall from this share on.
-WORTH_TELLING = 1e-3
-# A terminal of this width has room for a bar that shows the time.
+# A log has a line for a relative change of makespan, bound or shortfall from this size on.
+LEAST_LOGGED_CHANGE = 1e-3
+# The least width of a terminal, in columns, for a bar that shows the time.
 BAR_FROM_COLUMNS = 80
 
 
 @contextmanager
 def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress], None]]:
-    """Show what is told, for as long as the context lasts.
+    """Yield a callback that shows progress on stderr until the context ends.
 
     Args:
-        name: what runs until it tells its first stage.
-        limits: of the search.
+        name: the text shown before the search reports its first stage.
+        limits: the limits of the search.
     """
     console = Console(stderr=True, highlight=False)
     if not is_terminal(console):
         log = _Log()
         try:
-            yield log.tell
+            yield log.update
         finally:
             log.close()
         return
     line = _Line(name, limits, console)
     with _in_place(line.render, console):
         try:
-            yield line.tell
+            yield line.update
         finally:
             line.close()
 
 
 @contextmanager
 def activity_on_stderr(what: str) -> Iterator[None]:
-    """Show on a terminal what is going on, and for how long, while the context lasts.
+    """Show an activity and its elapsed time on a terminal until the context ends.
 
-    A log has no word of it: there nobody waits.
+    Nothing is shown if stderr is not a terminal, as in a log.
     """
     console = Console(stderr=True, highlight=False)
     if not is_terminal(console):
@@ -75,13 +75,13 @@ def activity_on_stderr(what: str) -> Iterator[None]:
 
 
 def is_terminal(console: Console) -> bool:
-    """Whether stderr is one; not by rich's word alone: FORCE_COLOR makes a terminal of any file."""
+    """Whether stderr is a terminal. With FORCE_COLOR, rich alone would say yes for any file."""
     return sys.stderr.isatty() and console.is_interactive
 
 
 @contextmanager
 def _in_place(render: Callable[[], Table], console: Console) -> Iterator[None]:
-    """A line that changes in place and is gone in the end."""
+    """Show a line that changes in place, and remove it at the end."""
     live = Live(get_renderable=render, console=console, transient=True, refresh_per_second=8)
     with unwound_by_sigterm(), live:
         yield
@@ -89,15 +89,15 @@ def _in_place(render: Callable[[], Table], console: Console) -> Iterator[None]:
 
 @contextmanager
 def unwound_by_sigterm() -> Iterator[None]:
-    """Have a SIGTERM leave all contexts, where it would end the process on the spot.
+    """Let a SIGTERM leave all contexts, instead of ending the process at once.
 
-    rich hides the cursor, and a terminal would be left without one.
+    rich hides the cursor of a terminal, which would stay hidden otherwise.
     """
 
     def end(signum: int, frame: Any) -> None:
         raise SystemExit(128 + signum)
 
-    is_main = threading.current_thread() is threading.main_thread()  # which alone gets signals
+    is_main = threading.current_thread() is threading.main_thread()  # the only one with signals
     before = signal.signal(signal.SIGTERM, end) if is_main else None
     try:
         yield
@@ -107,32 +107,35 @@ def unwound_by_sigterm() -> Iterator[None]:
 
 
 class _Log:
-    """Tells every change that is worth it and can be seen, and the last one."""
+    """A log with a line for every change from `LEAST_LOGGED_CHANGE` on, and for the last one.
+
+    A line that reads like the one before it is left out.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._told: Progress | None = None
-        self._untold, self._untold_s, self._last = "", 0.0, ""
+        self._logged: Progress | None = None
+        self._pending, self._pending_s, self._last = "", 0.0, ""
 
-    def tell(self, progress: Progress) -> None:
-        change = math.inf if self._told is None else _change(self._told, progress)
+    def update(self, progress: Progress) -> None:
+        change = math.inf if self._logged is None else _change(self._logged, progress)
         if change > 0:
-            self._untold, self._untold_s = _log_line(progress), time.monotonic() - self._began
-        if change >= WORTH_TELLING:
-            self._told = progress
+            self._pending, self._pending_s = _log_line(progress), time.monotonic() - self._began
+        if change >= LEAST_LOGGED_CHANGE:
+            self._logged = progress
             self.close()
 
     def close(self) -> None:
-        if self._untold not in ("", self._last):
-            clock = f"{self._untold_s:6.1f} s  "
-            with suppress(OSError):  # nobody reads it: no reason to stop
-                print(f"{clock}{printable(self._untold)}", file=sys.stderr, flush=True)
-            self._last = self._untold
-        self._untold = ""
+        if self._pending not in ("", self._last):
+            clock = f"{self._pending_s:6.1f} s  "
+            with suppress(OSError):  # stderr is closed: no reason to stop
+                print(f"{clock}{printable(self._pending)}", file=sys.stderr, flush=True)
+            self._last = self._pending
+        self._pending = ""
 
 
 def _change(before: Progress, after: Progress) -> float:
-    """The largest change of a figure, as a share."""
+    """Return the largest relative change of makespan, bound and shortfall."""
     pairs = (
         (before.makespan_us, after.makespan_us),
         (before.lower_bound_us, after.lower_bound_us),
@@ -142,7 +145,7 @@ def _change(before: Progress, after: Progress) -> float:
 
 
 def _log_line(progress: Progress) -> str:
-    """One without its time."""
+    """Return a line of the log without its time."""
     short = progress.shortfall_bytes
     quality = f"{size_text(short)} short" if short else f"gap {progress.gap:5.1%}"
     return (
@@ -152,7 +155,7 @@ def _log_line(progress: Progress) -> str:
 
 
 class _Line:
-    """A line that changes in place, and above it one that lasts for every stage that is over."""
+    """A line that changes in place; above it, a permanent line for every finished stage."""
 
     def __init__(self, name: str, limits: Limits, console: Console) -> None:
         self._began = time.monotonic()
@@ -161,9 +164,9 @@ class _Line:
         self._spinner = Spinner("dots", style="cyan")
         self._now: Progress | None = None
 
-    def tell(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         if self._now is None:
-            self._keep(self._row("time", "incumbent", _quality("bound", "gap"), "stage"))
+            self._print(self._row("time", "incumbent", _quality("bound", "gap"), "stage"))
         elif progress.stage != self._now.stage:
             self.close()
         self._now = progress
@@ -171,10 +174,10 @@ class _Line:
     def close(self) -> None:
         if self._now is not None:
             clock = f"{time.monotonic() - self._began:.1f} s"
-            self._keep(self._row(clock, *_figures(self._now), self._now.stage))
+            self._print(self._row(clock, *_figures(self._now), self._now.stage))
 
     def render(self) -> Table:
-        """The line that changes, with a bar where the limit is one of time and there is room."""
+        """Return the line that changes, with a bar if time is limited and the terminal is wide."""
         elapsed_s, limit_s = time.monotonic() - self._began, self._limits.time_limit_s
         stage = self._now.stage if self._now else self._name
         if self._limits.stop.is_set():
@@ -187,9 +190,9 @@ class _Line:
         line.add_row(*cells)
         return line
 
-    def _keep(self, row: Text) -> None:
+    def _print(self, row: Text) -> None:
         line = Table.grid(padding=(0, 1))
-        line.add_row(" ", row)  # the space is where the other line has its spinner
+        line.add_row(" ", row)  # the space stands below the spinner of the other line
         self._console.print(line)
 
     def _row(self, clock: str, incumbent: str, quality: str, stage: str) -> Text:
@@ -203,13 +206,13 @@ class _Line:
         )
 
     def _clock(self, elapsed_s: float) -> str:
-        # In deterministic mode, the limit is none of time.
+        # In deterministic mode, work is limited instead of time.
         limit = "" if self._limits.deterministic else f" / {self._limits.time_limit_s:g}"
         return f"{elapsed_s:.1f}{limit} s"
 
 
 def _figures(progress: Progress | None) -> tuple[str, str]:
-    """Makespan; bound and gap, or by how much memory is exceeded."""
+    """Return the makespan as text, and bound and gap, or by how much memory is exceeded."""
     if progress is None:
         return "", _quality("", "")
     quality = _quality(time_text(progress.lower_bound_us), f"{progress.gap:.1%}")

@@ -1,4 +1,4 @@
-"""Results as JSON, for a machine."""
+"""Results as JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from pesto_cli.report.memory import NUM_NAMED
 
 
 def result_json(problem: Problem, result: Result) -> dict[str, Any]:
-    """A result without its schedule."""
+    """Return the figures of a result, without its schedule."""
     machine = problem.machine
     return {
         "strategy": result.strategy,

@@ -1,4 +1,4 @@
-"""How many of many runs are over, on stderr: a bar on a terminal, else a line a run."""
+"""Counting finished runs on stderr: a bar on a terminal, else a line for each run."""
 
 import sys
 import time
@@ -11,22 +11,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pesto_cli.printable import printable
 from pesto_cli.report.progress import is_terminal, unwound_by_sigterm
 
-# What has ended, how many are over, how many there are, and whether it took time at all.
+# Called with the run that ended, the numbers of finished runs and of all runs, and whether this run
+# took time, because its result was not cached.
 Tick = Callable[[str, int, int, bool], None]
 
 
 @contextmanager
 def run_counter_on_stderr(what: str) -> Iterator[Tick]:
-    """Show what is left, for as long as the context lasts."""
+    """Yield a callback that shows finished runs and the time left, until the context ends."""
     console = Console(stderr=True, highlight=False)
-    left = _Left()
+    estimate = _RemainingTime()
     if not is_terminal(console):
 
         def log(ended: str, over: int, count: int, is_new: bool) -> None:
-            rest = left.text(over, count, is_new)
+            rest = estimate.text(over, count, is_new)
             if is_new:
-                told = printable(f"{over}/{count} {what}: {ended}{rest}")
-                print(told, file=sys.stderr, flush=True)
+                line = printable(f"{over}/{count} {what}: {ended}{rest}")
+                print(line, file=sys.stderr, flush=True)
 
         yield log
         return
@@ -36,20 +37,20 @@ def run_counter_on_stderr(what: str) -> Iterator[Tick]:
         task = bar.add_task(what, total=None)
 
         def tick(ended: str, over: int, count: int, is_new: bool) -> None:
-            rest = left.text(over, count, is_new)
+            rest = estimate.text(over, count, is_new)
             bar.update(task, completed=over, total=count, description=f"{printable(ended)}{rest}")
 
         yield tick
 
 
-class _Left:
-    """Guesses the rest by the mean of the runs that took time."""
+class _RemainingTime:
+    """An estimate of the remaining time by the mean time of runs that were not cached."""
 
     def __init__(self) -> None:
         self._began, self._num_new = time.monotonic(), 0
 
     def text(self, over: int, count: int, is_new: bool) -> str:
-        """Nothing before a run took time."""
+        """Return the remaining time as text; empty until a run took time."""
         self._num_new += is_new
         if not self._num_new:
             return ""

@@ -1,4 +1,4 @@
-"""Real step times as a table, beside what was predicted."""
+"""Measured step times, compared with predictions, as a table and as JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,13 +8,13 @@ from pesto_cli.data.steps import StepTimes, speed_up
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 
-# Of a step; a little more is how steps differ from each other.
+# A device may be busy for this share of the median step: steps differ by some per cent.
 MOST_BUSY = 1.05
 
 
 @dataclass(frozen=True, eq=False)
 class RunRow:
-    """One graph that ran. predicted_us: its makespan, None where nobody predicted one."""
+    """A graph that ran. predicted_us: its predicted step time, None if there is no prediction."""
 
     name: str
     times: StepTimes
@@ -22,12 +22,12 @@ class RunRow:
 
     @property
     def error(self) -> float | None:
-        """By which share of the measured step time the prediction is off; above 0 if too long."""
+        """The error of the prediction as a share of the measured time; above 0 if too long."""
         return None if self.predicted_us is None else self.predicted_us / self.times.median_us - 1
 
 
 def runs_table(title: str, rows: Sequence[RunRow]) -> Layouts:
-    """Median and spread, predicted and error, and the speed-up over the first row."""
+    """Return a table of medians, spreads, predictions, and speed-ups over the first row."""
     scale = TimeScale.of(row.times.min_us for row in rows)
     is_predicted = any(row.predicted_us is not None for row in rows)
     columns = ["run", f"step {scale.unit}", f"middle half {scale.unit}", f"min {scale.unit}"]
@@ -59,19 +59,19 @@ def _line(
 
 
 def busy_note(rows: Sequence[RunRow]) -> str:
-    """What a device that was busy for more than a step means, if there is one; else nothing."""
+    """Return an explanation if a device was busy for more than a step, else an empty text."""
     busy = [us / row.times.median_us for row in rows for us in row.times.busy_us.values()]
     if max(busy, default=0.0) <= MOST_BUSY:
         return ""
     return (
-        "busy is what the ops of one more, traced step took together, as a share of the median "
-        "step. It is above 100 % where a device ran several ops at once (without a placement it "
-        "does), or where the traced step was slower than the others."
+        "busy is the sum of the op times of one more step, which was traced, as a share of the "
+        "median step. It is above 100 % if a device ran several ops at once (which happens "
+        "without a placement), or if the traced step was slower than the others."
     )
 
 
 def runs_json(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """All figures, every step among them."""
+    """Return all figures as JSON values, including the time of every step."""
     return [_json(row, rows[0]) for row in rows]
 
 

@@ -1,10 +1,10 @@
-"""Ops counted by name scope, in as few rows as there is room for."""
+"""Counting ops by name scope, in a limited number of rows."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 MOST_SCOPES = 12
-# A scope of fewer ops is not opened.
+# A scope with fewer ops is not split into its inner scopes.
 FEW_OPS = 8
 
 Path = tuple[str, ...]
@@ -13,10 +13,10 @@ DIRECTLY = "*"  # at the end of a path: ops in the scope itself
 
 
 def scopes_of(names: Iterable[str], most: int = MOST_SCOPES) -> dict[str, str]:
-    """A scope for every op: `layer_0` with all in it, or `layer_0/*` for ops in no inner scope.
+    """Return a scope for every op: `layer_0`, or `layer_0/*` for ops that are in no inner scope.
 
-    Scopes are opened, that of most ops first, as long as there are at most so many. Of more
-    outermost scopes, the smallest are one.
+    Scopes are split into their inner scopes, the largest first, as long as there are at most
+    `most`. If there are more outermost scopes, the smallest ones are put together.
     """
     scope = {name: tuple(name.split("/")[:-1]) for name in names}
     found: dict[Path, list[str]] = {(): list(scope)}
@@ -39,7 +39,7 @@ def scopes_of(names: Iterable[str], most: int = MOST_SCOPES) -> dict[str, str]:
 
 
 def counts_by_scope(columns: Mapping[str, Sequence[str]]) -> list[tuple[str, list[int]]]:
-    """Rows of a scope and of how many ops of every column are in it, most first."""
+    """Return rows of a scope and its number of ops in each column, the largest sums first."""
     scope_of = scopes_of(name for names in columns.values() for name in names)
     counts = [Counter(map(scope_of.__getitem__, names)) for names in columns.values()]
     rows = [(scope, [count[scope] for count in counts]) for scope in set(scope_of.values())]

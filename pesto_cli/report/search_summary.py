@@ -1,4 +1,4 @@
-"""What a search began with, and what it ended with."""
+"""Texts on the warm start of a search, and a summary of its result."""
 
 from collections.abc import Iterator
 
@@ -9,43 +9,44 @@ from pesto_cli.report.sections import Section
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
 
-# Of a graph's ops, placed by name; below it a warm start is little more than a guess.
-LITTLE = 0.5
+# With a smaller share of ops placed by name, a warm start is hardly better than a guess.
+LEAST_SHARE_BY_NAME = 0.5
 
 
-def mapping_text(carried: MappedPlacement) -> str:
-    """How many ops got their device from an earlier placement, and how."""
-    num_ops = len(carried.placement.device)
-    if carried.is_whole:
-        return f"all {num_ops:,} ops are where it has them"
+def mapping_text(mapped: MappedPlacement) -> str:
+    """Return a text on how many ops got their device from an earlier placement, and how."""
+    num_ops = len(mapped.placement.device)
+    if mapped.is_whole:
+        return f"all {num_ops:,} ops keep their device"
     return (
-        f"of {num_ops:,} ops, {carried.num_by_name:,} are where it has them, "
-        f"{carried.num_by_scope:,} with others of their scope, {carried.num_by_neighbours:,} with "
-        f"what they exchange data with, {carried.num_by_default:,} anywhere"
+        f"of {num_ops:,} ops, {mapped.num_by_name:,} keep their device, {mapped.num_by_scope:,} "
+        f"get the device of their scope, {mapped.num_by_neighbours:,} that of their neighbours, "
+        f"{mapped.num_by_default:,} any device"
     )
 
 
-def mapping_warnings(carried: MappedPlacement) -> Iterator[str]:
-    """What the user should know of a start that was carried over."""
-    if carried.lost_devices:
+def mapping_warnings(mapped: MappedPlacement) -> Iterator[str]:
+    """Yield warnings on a warm start that was mapped from another graph."""
+    if mapped.lost_devices:
         yield (
-            f"warning: it uses {', '.join(carried.lost_devices)}, which the machine lacks; these "
-            "ops are placed anew."
+            f"warning: the placement uses {', '.join(mapped.lost_devices)}, which the machine "
+            "lacks; their ops get other devices."
         )
-    if not carried.num_by_name:
+    if not mapped.num_by_name:
         yield (
-            "warning: it is of another model or machine, or all names have changed: none of its "
-            "ops is in the graph, on a device of the machine. The search begins without it."
+            "warning: the placement is of another model or machine, or all names have changed: "
+            "none of its ops is in the graph, on a device of the machine. The search starts "
+            "without it."
         )
-    elif carried.share_by_name < LITTLE:
+    elif mapped.share_by_name < LEAST_SHARE_BY_NAME:
         yield (
-            f"warning: only {carried.share_by_name:.0%} of the ops are known to it: it is a poor "
-            "start."
+            f"warning: the placement has only {mapped.share_by_name:.0%} of the ops, so it is a "
+            "poor start."
         )
 
 
 def solved_section(problem: Problem, result: Result) -> Section:
-    """A result's figures, one a row."""
+    """Return the figures of a result, one in each row."""
     devices = zip(problem.machine.devices, result.schedule.peak_bytes.tolist(), strict=True)
     rows = [
         ["step", time_text(result.makespan_us)],

@@ -1,4 +1,4 @@
-"""Remarks, tables and lists of ops that go to a terminal or into Markdown."""
+"""Sections of remarks, tables and lists of ops, for a terminal or in Markdown."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from pesto_cli.printable import printable
 from pesto_cli.report.layouts import layouts, print_layouts
 from pesto_cli.report.markdown import markdown_table
 
-# So many ops of a list are named.
+# The number of ops of a list that are named.
 NAMED_IN_TEXT, NAMED_IN_MARKDOWN = 10, 100
 
 
 @dataclass(frozen=True)
 class Section:
-    """Remarks, then a table whose first `num_text` columns are text, then ops by what they are."""
+    """Remarks, a table whose first `num_text` columns are text, and lists of ops by heading."""
 
     title: str = ""
     remarks: Sequence[str] = ()
@@ -25,7 +25,7 @@ class Section:
 
 
 def print_sections(title: str, sections: Sequence[Section]) -> None:
-    """Print to stdout."""
+    """Print a title and its sections to stdout."""
     print(printable(title))
     for section in sections:
         for remark in section.remarks:
@@ -41,7 +41,7 @@ def print_sections(title: str, sections: Sequence[Section]) -> None:
 
 
 def sections_markdown(title: str, sections: Sequence[Section]) -> str:
-    """The same, for a comment or a job summary; lists are folded."""
+    """Return the sections in Markdown, for a comment or a job summary; lists are folded."""
     blocks = [f"### {_escaped(title)}"]
     for section in sections:
         blocks += map(_escaped, section.remarks)
@@ -64,6 +64,6 @@ def _first(names: Sequence[str], most: int) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown takes as it is."""
+    """Escape a text for Markdown and HTML."""
     one_line = html.escape(" ".join(printable(text).split()), quote=False)
     return "".join(f"\\{letter}" if letter in r"\`*[]|" else letter for letter in one_line)

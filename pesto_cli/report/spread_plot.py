@@ -1,4 +1,4 @@
-"""How measured op times scatter: Pesto's Figure 4(a)."""
+"""A chart of the spread of measured op times, as in Figure 4(a) of the Pesto paper."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from pesto_cli.files import Profile
 if TYPE_CHECKING:
     import altair as alt
 
-# Mean times in us, and what they are called: the classes of Pesto's Table 1.
+# Ranges of mean times in us, and their names: the classes of Table 1 in the Pesto paper.
 CLASSES = (
     (100.0, np.inf, "over 100 us"),
     (10.0, 100.0, "10 to 100 us"),
@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 520, 300
 
 
 def spread_chart(profile: Profile, title: str) -> "alt.Chart":
-    """Cumulative distribution of standard deviation over mean, a line a class of op times.
+    """Draw the cumulative distribution of standard deviation / mean, a line for each class.
 
     Raises:
         BadInputError: the profile's times were not measured over several steps.
@@ -31,8 +31,8 @@ def spread_chart(profile: Profile, title: str) -> "alt.Chart":
     rows = list(_rows(profile))
     if not rows:
         raise BadInputError(
-            f"{title}: no op was measured in several steps, where some were expected: --plot shows "
-            "how measured times scatter; profile with --source run, or a trace of several steps."
+            f"{title}: no op was measured in several steps, but --plot shows the spread of "
+            "measured times; profile with --source run, or with a trace of several steps."
         )
     ratio = alt.X(
         "deviation:Q",
@@ -52,7 +52,7 @@ def spread_chart(profile: Profile, title: str) -> "alt.Chart":
 
 
 def _rows(profile: Profile) -> Iterator[dict[str, object]]:
-    """Of a kind of device: one point an op."""
+    """Yield a point for each op and device kind."""
     spread = profile.spread
     if spread is None:
         return

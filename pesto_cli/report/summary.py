@@ -1,4 +1,4 @@
-"""What a profile comes to: ops by duration, work and critical path."""
+"""Figures of a profile: op counts by duration, work and critical path."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from pesto_cli.data.problem import Problem
 
-# The classes of Pesto, Table 1.
+# The classes of Table 1 in the Pesto paper.
 SHORT_US, LONG_US = 10.0, 100.0
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a problem, each op on the fastest device that may run it.
+    """Figures of a problem, with each op on the fastest device that may run it.
 
-    num_short, num_medium, num_long: ops under 10 us, from 10 to 100 us, over 100 us.
-    work_us: sum over all ops. critical_path_us: longest chain of ops.
+    num_short, num_medium, num_long: numbers of ops under 10 us, from 10 to 100 us, over 100 us.
+    work_us: sum over all ops. critical_path_us: the longest path of ops through the graph.
     """
 
     num_ops: int

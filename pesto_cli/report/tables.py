@@ -1,4 +1,4 @@
-"""Results as tables."""
+"""Tables of results, profiles and communication fits."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pesto_cli.report.times import TimeScale
 
 
 def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layouts:
-    """Strategies with step time, bound, gap, peak memory, time to solution and status."""
+    """Return a table of results: step time, bound, gap, peak memory, solution time and status."""
     scale = TimeScale.of(result.makespan_us for result in results)
     quality = ["strategy", f"step {scale.unit}", f"bound {scale.unit}", "gap"]
     rows = [
@@ -35,7 +35,7 @@ def comparison(title: str, problem: Problem, results: Sequence[Result]) -> Layou
 
 
 def expert_remark(results: Sequence[Result]) -> str | None:
-    """Where an expert would do better to use one device only; None where not, or not compared."""
+    """Return a remark if the expert's placement is slower than a single device, else None."""
     fitting = {
         result.strategy: result.makespan_us
         for result in results
@@ -46,7 +46,7 @@ def expert_remark(results: Sequence[Result]) -> str | None:
     slower = fitting["expert"] / fitting["single"] - 1
     return (
         f"expert is {slower:.1%} slower than single: a split of this model by layers costs more"
-        " in transfers and idle time than it gains."
+        " time in transfers and idle devices than it saves."
     )
 
 
@@ -58,7 +58,7 @@ def _with_a_column_a_device(
     *,
     narrow: bool,
 ) -> Table:
-    """A row a strategy."""
+    """Return a table with a column for the peak memory of each device."""
     peaks = [f"peak {device.name}" for device in problem.machine.devices]
     lines = [
         [
@@ -78,7 +78,7 @@ def _with_a_line_a_device(
     problem: Problem,
     results: Sequence[Result],
 ) -> Table:
-    """Peaks and shortfalls one below the other."""
+    """Return a table with a line for the peak memory and shortfall of each device."""
     lines = [
         [*row, _memory(problem, result), (_status_word(result), _took(result))]
         for row, result in zip(rows, results, strict=True)
@@ -103,7 +103,7 @@ def _took(result: Result) -> str:
 
 
 def profile_table(title: str, summary: Summary) -> Layouts:
-    """Op count by duration, as in Pesto's Table 1, total work and critical path."""
+    """Return a table of op counts by duration (Pesto paper, Table 1), work and critical path."""
     scale = TimeScale.of([summary.work_us, summary.critical_path_us])
     columns = ["ops", "under 10 us", "10 - 100 us", "over 100 us"]
     columns += [f"work {scale.unit}", f"critical path {scale.unit}"]
@@ -113,16 +113,16 @@ def profile_table(title: str, summary: Summary) -> Layouts:
 
 
 def comm_table(title: str, fits: Sequence[CommFit]) -> Layouts:
-    """One row a kind of link, with what computing devices at its ends lose, where any does."""
+    """Return a table with a row for each kind of link, and overheads at endpoints if any."""
     columns = ["link", "latency us", "us per MB", "R²", "samples"]
-    have_losses = any(fit.has_overhead for fit in fits)
-    if have_losses:
-        columns += ["sender loses us", "and per MB", "receiver loses us", "and per MB"]
-    rows = [_comm_row(fit, have_losses) for fit in fits]
+    have_overheads = any(fit.has_overhead for fit in fits)
+    if have_overheads:
+        columns += ["sender overhead us", "us per MB", "receiver overhead us", "us per MB"]
+    rows = [_comm_row(fit, have_overheads) for fit in fits]
     return layouts(title, columns, rows)
 
 
-def _comm_row(fit: CommFit, have_losses: bool) -> list[str]:
+def _comm_row(fit: CommFit, have_overheads: bool) -> list[str]:
     comm = fit.comm
     row = [
         f"{fit.src_kind} -> {fit.dst_kind}" + (f" ({fit.channel})" if fit.channel else ""),
@@ -131,7 +131,7 @@ def _comm_row(fit: CommFit, have_losses: bool) -> list[str]:
         "" if fit.r_squared is None else f"{fit.r_squared:.4f}",
         "" if fit.num_samples is None else str(fit.num_samples),
     ]
-    if have_losses:
+    if have_overheads:
         row += [f"{comm.sender_us:.3f}", f"{comm.sender_us_per_byte * 1e6:.3f}"]
         row += [f"{comm.receiver_us:.3f}", f"{comm.receiver_us_per_byte * 1e6:.3f}"]
     return row
@@ -150,7 +150,7 @@ def _status_word(result: Result) -> str:
 
 
 def shortfall_text(problem: Problem, result: Result) -> str:
-    """By how much each device's memory is exceeded."""
+    """Return by how much the memory of each device is exceeded, as text."""
     return ", ".join(_shortfalls(problem, result))
 
 
@@ -164,7 +164,7 @@ def _shortfalls(problem: Problem, result: Result) -> list[str]:
 
 
 def size_text(num_bytes: int) -> str:
-    """A size in the largest unit that it has one of."""
+    """Return a size as text, in the largest unit (up to GiB) of which it has at least one."""
     size, unit = float(num_bytes), "B"
     for larger in ("KiB", "MiB", "GiB"):
         if size >= 1024:

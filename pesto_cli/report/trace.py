@@ -1,7 +1,7 @@
-"""A schedule as a Chrome trace: opens in Perfetto or chrome://tracing.
+"""A schedule as a Chrome trace, for Perfetto or chrome://tracing.
 
 The format is Google's "Trace Event Format": `X` is a slice of a row, `C` the value of a counter
-from then on, `s` and `f` the two ends of an arrow, `M` what processes and rows are called.
+from then on, `s` and `f` the start and end of an arrow, `M` the names of processes and rows.
 """
 
 import math
@@ -15,18 +15,18 @@ from pesto_cli.data.schedule import Schedule, transfer_channels
 
 # Processes.
 DEVICES, LINKS = 1, 2
-# The thread that shows the first row. Perfetto puts the slices of thread 0, and those of the thread
-# that has its process's number, into the row of a "main thread".
+# The thread number of the first row. Perfetto moves slices of thread 0, and of the thread with the
+# number of its process, into the row of a "main thread".
 FIRST_ROW = 3
 
-# Of a device: since when, ascending from 0, it holds how many bytes.
+# Times in us, ascending from 0, and the bytes that a device holds from each time on.
 Held = tuple[FloatArray, IntArray]
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class _Slice:
-    """A rectangle of the picture: an op or a transfer."""
+    """An op or a transfer in a row of the trace."""
 
     process: int
     row: int
@@ -36,10 +36,10 @@ class _Slice:
 
 
 def chrome_trace(problem: Problem, schedule: Schedule, held: Sequence[Held]) -> dict[str, Any]:
-    """A row for each device and each channel, and a counter of the memory of each device.
+    """Return a trace with a row for each device and channel, and a memory counter for each device.
 
-    Arrows run from the op that makes a tensor to its transfer, and on to the ops that take it
-    there. Times are in us, as the format has them.
+    Arrows lead from the producer of a tensor to its transfer, and from there to its consumers on
+    the receiver. Times are in us, as in the format.
     """
     machine = problem.machine
     ops = [_op_slice(problem, schedule, op) for op in range(problem.num_ops)]
@@ -62,7 +62,7 @@ def chrome_trace(problem: Problem, schedule: Schedule, held: Sequence[Held]) -> 
 
 
 def _names(process: int, name: str, rows: Sequence[str]) -> Iterator[Event]:
-    """What a process and its rows are called, and where they come."""
+    """Yield the names and positions of a process and its rows."""
     about: Event = {"ph": "M", "pid": process, "tid": FIRST_ROW}
     yield {**about, "name": "process_name", "args": {"name": name}}
     yield {**about, "name": "process_sort_index", "args": {"sort_index": process}}
@@ -107,10 +107,10 @@ def _ns(time_us: float) -> int:
 
 
 def on_grid_us(time_ns: int) -> float:
-    """A time such that a reader of whole ns has the same, be it that it rounds or cuts.
+    """Return a time in us from which a reader gets this number of ns, by rounding or truncating.
 
-    Else slices that follow each other would overlap by 1 ns now and then, which Perfetto takes for
-    one within the other.
+    Otherwise consecutive slices would sometimes overlap by 1 ns, and Perfetto would draw one of
+    them inside the other.
     """
     time_us = time_ns / 1000
     return time_us if int(time_us * 1000) == time_ns else math.nextafter(time_us, math.inf)
@@ -142,7 +142,7 @@ def _arrows(
         pairs = [(ops[int(graph.tensor_producer[tensor])], sent[row])]
         pairs += [(sent[row], ops[taker]) for taker in takers]
         for tail, head in pairs:
-            # An end is found by its time within a slice, and nothing is within one of no length.
+            # Perfetto finds the slice of an endpoint by its time, which fails for an empty slice.
             if tail.end_ns > tail.start_ns and head.end_ns > head.start_ns:
                 number += 1
                 yield _end("s", number, tail, (tail.start_ns + tail.end_ns) // 2)

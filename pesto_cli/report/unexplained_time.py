@@ -1,19 +1,19 @@
-"""Where measured op times are little of the step that they were measured in."""
+"""Warnings on profiles whose measured op times are only a small part of the measured step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Below this share of a step, what the ops do not account for decides what is predicted.
+# With a smaller share, predictions depend mostly on the time that op times do not explain.
 LEAST_EXPLAINED = 0.8
 
 
 def unexplained_time_warnings(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a warning for every kind of device whose op times explain too little of a step.
+    """Yield a warning for every device kind whose op times explain too little of a step.
 
-    Not for a step on several devices: there the rest is also waiting for each other.
+    Steps on several devices are skipped, because there devices also wait for each other.
 
     Args:
-        provenance: of a profile by real steps; `reconciled` has its steps.
+        provenance: the provenance of a profile by real steps; `reconciled` has these steps.
     """
     for step in provenance.get("reconciled", ()):
         share = step["ops_us"] / step["step_us"]
@@ -21,7 +21,7 @@ def unexplained_time_warnings(provenance: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"op times are only {share:.0%} of an untraced step on one {step['kind']}, where "
                 f"{LEAST_EXPLAINED:.0%} or more was expected: predictions from this profile are "
-                "rough. Either ops are so short that TensorFlow takes longer between them than "
-                "for them (larger batches help), or other programs took the processor (try "
-                "again on an idle machine, with more --steps)."
+                "rough. Either ops are so short that TensorFlow spends more time between ops than "
+                "on ops (use larger batches), or other programs used the processor (try again on "
+                "an idle machine, with more --steps)."
             )

@@ -1,4 +1,4 @@
-"""How busy devices and links are, and what the step time is made of."""
+"""The utilisation of devices and links, and the parts of the step time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from pesto_cli.report.critical_path import PathSegment, parts, row_of
 
 @dataclass(frozen=True)
 class Use:
-    """Of a device or channel: what it does in a step.
+    """The use of a device or channel in a step.
 
-    count: ops or transfers. num_bytes: made there, or sent.
+    count: number of ops or transfers. num_bytes: outputs of these ops, or bytes sent. busy_us: sum
+    of their times.
     """
 
     name: str
@@ -25,7 +26,7 @@ class Use:
 
 
 def device_use(problem: Problem, schedule: Schedule) -> list[Use]:
-    """One entry a device."""
+    """Return one entry for each device."""
     graph, machine = problem.graph, problem.machine
     names = [device.name for device in machine.devices]
     made_on = schedule.device[graph.tensor_producer]
@@ -34,7 +35,7 @@ def device_use(problem: Problem, schedule: Schedule) -> list[Use]:
 
 
 def link_use(problem: Problem, schedule: Schedule) -> list[Use]:
-    """One entry a channel that carries something."""
+    """Return one entry for each channel with transfers."""
     transfers, names = schedule.transfers, problem.machine.channel_names
     channel = transfer_channels(problem, schedule)
     bytes_sent = np.bincount(channel, problem.graph.tensor_bytes[transfers.tensor], len(names))
@@ -54,8 +55,8 @@ def _uses(
 
 
 def step_parts(
-    problem: Problem, schedule: Schedule, chain: Sequence[PathSegment]
+    problem: Problem, schedule: Schedule, path: Sequence[PathSegment]
 ) -> dict[str, float]:
-    """What the critical chain consists of: us by device, link or kind of wait, the most first."""
-    sums = parts(chain, lambda piece: row_of(problem, schedule, piece))
+    """Return the time of the critical path in us by device, link or wait, the largest first."""
+    sums = parts(path, lambda segment: row_of(problem, schedule, segment))
     return {part.name: part.time_us for part in sums}

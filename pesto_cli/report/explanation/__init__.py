@@ -1,1 +1,1 @@
-"""Why an op runs where and when it does, and what a step's time is made of."""
+"""Explanations: why an op runs where and when it does, and what the step time consists of."""

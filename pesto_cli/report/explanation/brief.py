@@ -1,4 +1,4 @@
-"""When some ops run, and what each waited for."""
+"""The start and end of several ops, and the cause of each start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pesto_cli.report.explanation.words import cause_text
 
 @dataclass(frozen=True)
 class BriefFacts:
-    """An op among others. cause: words for what it waited for last."""
+    """A row of a list of ops. cause: a text on what the op waited for last."""
 
     op: str
     type: str
@@ -21,7 +21,7 @@ class BriefFacts:
 
 
 def brief_facts(causes: CauseFinder, names: Sequence[str]) -> list[BriefFacts]:
-    """Some ops, by start."""
+    """Return the facts of some ops, ordered by start time."""
     problem, schedule = causes.problem, causes.schedule
     found = []
     for name in names:

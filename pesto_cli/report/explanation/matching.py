@@ -1,4 +1,4 @@
-"""Which ops a user means by a name, a pattern or a scope."""
+"""Finding ops by name, pattern or scope."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,10 +12,10 @@ NUM_SUGGESTED = 5
 
 
 def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
-    """The op of this name; or else all that fit a pattern with `*`, or whose names begin so.
+    """Return the op of this name, or all ops that match a pattern with `*` or have this prefix.
 
     Raises:
-        BadInputError: there is none; with names like it.
+        BadInputError: no op matches; the message has similar names.
     """
     if wanted in graph.index_of:
         return [wanted]
@@ -29,13 +29,13 @@ def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
     loops = " or ".join(map(repr, _loops_around(graph, wanted)))
     inside = f" It may be inside the while loop {loops}, which is one op here." if loops else ""
     raise BadInputError(
-        f"the profile has no op {wanted!r}; a name, a pattern such as '*/MatMul*' or the beginning "
-        f"of names was expected: {remedy}{inside}"
+        f"the profile has no op {wanted!r}; a name, a pattern such as '*/MatMul*' or a prefix of "
+        f"names was expected: {remedy}{inside}"
     )
 
 
 def _loops_around(graph: OpGraph, wanted: str) -> list[str]:
-    """The while loops, by what they are named after, of the innermost scope with a name in it."""
+    """Return the while loops of the innermost scope that has loops and contains the name."""
     is_loop = (graph.labels.compound == Compound.LOOP).tolist()
     loops = [
         name

@@ -1,4 +1,4 @@
-"""Everything about one op of a schedule: why it starts when it does, and what hangs on it."""
+"""All facts about one op of a schedule: the cause of its start, and the ops that wait for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from pesto_cli.report.explanation.words import cause_text
 
 @dataclass(frozen=True)
 class Wait:
-    """One op that waits for another.
+    """A wait between the explained op and another op.
 
-    op: the other. device: its own. why: what the wait is for. num_bytes: of the tensor, if any.
-    at_us: when the wait is over, or when the one that waits starts. was_last: nothing held it up
-    longer.
+    op: the other op. device: the device of the other op. why: the reason of the wait. num_bytes:
+    the size of the tensor, if any. at_us: when an input arrived; for a follower, when the follower
+    starts. was_last: no other wait of the waiting op ended later.
     """
 
     op: str
@@ -30,7 +30,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Sent:
-    """A transfer. made_us: when its producer ends and it queues; waited_for: nothing, if None."""
+    """A transfer. made_us: the end of its producer. waited_for: None if it started at once."""
 
     to: str
     link: str
@@ -42,7 +42,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor that the op makes."""
+    """An output tensor of the op."""
 
     num_bytes: int
     consumers: tuple[str, ...]
@@ -53,9 +53,10 @@ class Output:
 class OpFacts:
     """An op in its schedule.
 
-    rank: of `num_on_device`. lost_us: of its time, to transfers. ready_us: when all it takes is
-    there. cause: words for what it waited for last. idle_us: for how long its device did nothing
-    while it was ready. waited_for, followers: see `Wait`. group: the ops that share its device.
+    rank: its place in the order of the `num_on_device` ops of its device. lost_us: how much later
+    it ended because of transfers of its device. ready_us: when its last input arrived. cause: a
+    text on what it waited for last. idle_us: how long its device was idle while it was ready.
+    waited_for, followers: see `Wait`. group: the other ops of its colocation group.
     """
 
     name: str
@@ -83,9 +84,9 @@ class OpFacts:
 
 
 def op_facts(
-    causes: CauseFinder, chain: Sequence[Segment], op: int, moved: Mapping[int, WhatIf]
+    causes: CauseFinder, path: Sequence[Segment], op: int, moved: Mapping[int, WhatIf]
 ) -> OpFacts:
-    """Gather them; `moved` has the schedules with the op on each device that may run it."""
+    """Collect the facts of an op. moved: the schedules with the op on each device it may use."""
     problem, schedule = causes.problem, causes.schedule
     graph, here = problem.graph, int(schedule.device[op])
     took_us = float(schedule.end_us[op] - schedule.start_us[op])
@@ -103,7 +104,7 @@ def op_facts(
         end_us=float(schedule.end_us[op]),
         lost_us=lost_us if lost_us > rounding_us(schedule) else 0.0,
         makespan_us=schedule.makespan_us,
-        is_critical=any(piece.kind == "op" and piece.op == op for piece in chain),
+        is_critical=any(segment.kind == "op" and segment.op == op for segment in path),
         ready_us=causes.ready_us(op),
         idle_us=causes.idle_us(op),
         why=cause.why,
@@ -123,7 +124,7 @@ def op_facts(
 
 
 def _waited_for(causes: CauseFinder, op: int, last: Cause) -> tuple[Wait, ...]:
-    """Its inputs, and the op that its device ran before it if that ended last of all."""
+    """Return the inputs of an op, and the op before it on its device if that ended last."""
     found = causes.inputs_of(op)
     if last.why in (Reason.DEVICE, Reason.ORDER):
         found = [*found, last]
@@ -132,7 +133,7 @@ def _waited_for(causes: CauseFinder, op: int, last: Cause) -> tuple[Wait, ...]:
 
 
 def _followers(causes: CauseFinder, op: int) -> tuple[Wait, ...]:
-    """Ops that take something from it, and the next one on its device if that waits for it."""
+    """Return the consumers of an op, and the next op on its device if that waited for it last."""
     problem, schedule = causes.problem, causes.schedule
     waits = []
     for after in problem.graph.successors[op].tolist():

@@ -1,4 +1,4 @@
-"""Where a step's time goes: the critical chain by device and link, by reason and by op type."""
+"""The critical path of a schedule: its time by device and link, by cause and by op type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from pesto_cli.report.critical_path import Part, parts, row_of
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale, time_text
 
-# How many op types and pieces a person is shown.
+# Number of op types and segments in tables; JSON has all.
 NUM_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A piece of the critical chain. op: which one runs, made what is sent, or is waited for."""
+    """A segment of the critical path. op: the op that runs, or the producer of the tensor."""
 
     kind: SegmentKind
     op: str
@@ -26,10 +26,10 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the makespan is made of; each of the sums adds up to it, the most first.
+    """The parts of the makespan. Each list of sums adds up to it; the largest part comes first.
 
-    by_place: devices, links and waits. by_cause: what the pieces had waited for. by_type: op
-    types; transfers and waits by their kind. pieces: the chain itself, first to last.
+    by_place: devices, links and waits. by_cause: what the segments had waited for. by_type: op
+    types; transfers and waits by their kind. pieces: all segments of the path, first to last.
     """
 
     makespan_us: float
@@ -39,59 +39,65 @@ class StepFacts:
     pieces: tuple[PathSegment, ...]
 
 
-def step_facts(causes: CauseFinder, chain: Sequence[Segment]) -> StepFacts:
-    """Sum up the chain of a schedule."""
+def step_facts(causes: CauseFinder, path: Sequence[Segment]) -> StepFacts:
+    """Sum up the critical path of a schedule."""
     problem, schedule = causes.problem, causes.schedule
     graph = problem.graph
 
-    def place(piece: Segment) -> str:
-        return row_of(problem, schedule, piece)
+    def place(segment: Segment) -> str:
+        return row_of(problem, schedule, segment)
 
-    def type_of(piece: Segment) -> str:
-        is_op = piece.kind is SegmentKind.OP
-        return graph.types[piece.op] or "(no type)" if is_op else f"({piece.kind})"
+    def type_of(segment: Segment) -> str:
+        is_op = segment.kind is SegmentKind.OP
+        return graph.types[segment.op] or "(no type)" if is_op else f"({segment.kind})"
 
     return StepFacts(
         makespan_us=schedule.makespan_us,
-        by_place=parts(chain, place),
-        by_cause=parts(chain, _waited_for),
-        by_type=parts(chain, type_of),
+        by_place=parts(path, place),
+        by_cause=parts(path, _waited_for),
+        by_type=parts(path, type_of),
         pieces=tuple(
             PathSegment(
-                piece.kind,
-                graph.names[piece.op],
-                place(piece),
-                piece.start_us,
-                piece.duration_us,
-                piece.cause.why,
+                segment.kind,
+                graph.names[segment.op],
+                place(segment),
+                segment.start_us,
+                segment.duration_us,
+                segment.cause.why,
             )
-            for piece in chain
+            for segment in path
         ),
     )
 
 
 def step_text(facts: StepFacts) -> str:
-    """The chain as a whole, in a sentence."""
+    """Return a sentence about the whole path."""
     return (
-        f"The last op ends at {time_text(facts.makespan_us)}, after a chain of "
-        f"{len(facts.pieces):,} ops, transfers and waits, each of which held up the next one.\n"
+        f"The last op ends at {time_text(facts.makespan_us)}. The critical path of the schedule "
+        f"has {len(facts.pieces):,} segments: ops, transfers and waits, each delayed by the one "
+        "before it.\n"
     )
 
 
 def step_tables(facts: StepFacts) -> list[Layouts]:
-    """What the chain is made of."""
+    """Return tables with the parts of the path."""
     scale = TimeScale.of([facts.makespan_us])
-    longest = sorted(facts.pieces, key=lambda piece: -piece.duration_us)[:NUM_SHOWN]
+    longest = sorted(facts.pieces, key=lambda segment: -segment.duration_us)[:NUM_SHOWN]
     columns = ["op", "what", "where", f"at {scale.unit}", f"takes {scale.unit}"]
     rows = [
-        [piece.op, piece.kind, piece.where, *map(scale.text, (piece.start_us, piece.duration_us))]
-        for piece in longest
+        [
+            segment.op,
+            segment.kind,
+            segment.where,
+            *map(scale.text, (segment.start_us, segment.duration_us)),
+        ]
+        for segment in longest
     ]
     return [
-        _sums("Where they are", facts.by_place, scale),
-        _sums("What they had waited for", facts.by_cause, scale),
-        _sums("What they are", facts.by_type, scale),
-        layouts("The longest", columns, rows, num_text=3),
+        _sums("By device, link and wait", facts.by_place, scale),
+        _sums("By what the segments waited for", facts.by_cause, scale),
+        _sums("By type", facts.by_type, scale),
+        layouts("The longest segments", columns, rows, num_text=3),
     ]
 
 
@@ -110,19 +116,19 @@ def _sums(title: str, parts: Sequence[Part], scale: TimeScale) -> Layouts:
         ]
         for part in shown
     ]
-    return layouts(title, ["", "pieces", scale.unit, "share"], rows)
+    return layouts(title, ["", "segments", scale.unit, "share"], rows)
 
 
-def _waited_for(piece: Segment) -> str:
-    if piece.kind not in (SegmentKind.OP, SegmentKind.TRANSFER):
-        return "(waits themselves)"
+def _waited_for(segment: Segment) -> str:
+    if segment.kind not in (SegmentKind.OP, SegmentKind.TRANSFER):
+        return "(waits)"
     return {
         Reason.START: "nothing, at the start",
         Reason.PREDECESSOR: "a predecessor on the same device",
         Reason.TRANSFER: "a tensor from another device",
         Reason.SIGNAL: "a signal from another device",
         Reason.DEVICE: "a device that was busy",
-        Reason.ORDER: "the order: its device was idle",
+        Reason.ORDER: "the execution order of an idle device",
         Reason.LINK: "a link that was busy",
-        Reason.SENDER: "a sender that computed",
-    }[piece.cause.why]
+        Reason.SENDER: "a sender that was busy",
+    }[segment.cause.why]

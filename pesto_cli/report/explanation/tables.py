@@ -1,4 +1,4 @@
-"""What is known of an op, for a terminal."""
+"""The explanation of an op as text and tables for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,12 @@ from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale, time_text
 
-# Rows of a table, and names in a line; JSON has all.
+# Number of rows of a table, and of names in a line; JSON has all.
 NUM_ROWS, NUM_NAMES = 20, 5
 
 
 def op_text(facts: OpFacts) -> str:
-    """The op itself, in sentences."""
+    """Return the facts about the op itself as sentences."""
     scale = _scale(facts.makespan_us)
     lines = [
         f"{facts.name} ({facts.type or 'no type'})",
@@ -33,32 +33,34 @@ def op_text(facts: OpFacts) -> str:
 def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
     if facts.why in (Reason.DEVICE, Reason.ORDER):
         waited = time_text(facts.start_us - facts.ready_us)
-        idle = f", {time_text(facts.idle_us)} of which it was idle" * (facts.why is Reason.ORDER)
+        idle = f"; the device was idle for {time_text(facts.idle_us)} of this time"
+        idle *= facts.why is Reason.ORDER
         yield (
             f"was ready at {scale.text(facts.ready_us)} {scale.unit}, {waited} before "
-            f"{facts.device} took it{idle}"
+            f"{facts.device} started it{idle}"
         )
     critical = "is" if facts.is_critical else "is not"
-    yield f"{critical} on the critical chain, which makes the step as long as it is"
+    yield f"{critical} on the critical path of the schedule, which determines the step time"
     if facts.lost_us > 0:
-        yield f"lost {time_text(facts.lost_us)} to transfers that its device sent or received"
+        yield f"ended {time_text(facts.lost_us)} later because of transfers of its device"
     if facts.resident_bytes:
         yield f"keeps {size_text(facts.resident_bytes)} of variables"
     if facts.alias_of is not None:
-        yield f"has its output in the memory of {facts.alias_of}"
+        yield f"stores its output in the memory of {facts.alias_of}"
     if facts.group:
         yield (
             f"shares its device with {len(facts.group)} more of its colocation group "
-            f"({size_text(facts.group_resident_bytes)} of variables in all): {_names(facts.group)}"
+            f"({size_text(facts.group_resident_bytes)} of variables in total): "
+            f"{_names(facts.group)}"
         )
 
 
 def op_tables(facts: OpFacts) -> list[Layouts]:
-    """What it waited for, what waits for it, its tensors, and other devices."""
+    """Return tables of the waits before and after the op, its tensors, and other devices."""
     scale = _scale(facts.makespan_us)
     tables = [
-        _waits("What it waited for", "there at", "last", facts.waited_for, scale),
-        _waits("What waits for it", "starts at", "held up", facts.followers, scale),
+        _waits("What it waited for", "available at", "last", facts.waited_for, scale),
+        _waits("What waits for it", "starts at", "delayed", facts.followers, scale),
         _outputs(facts.outputs, scale),
         _elsewhere(facts, scale),
     ]
@@ -66,7 +68,7 @@ def op_tables(facts: OpFacts) -> list[Layouts]:
 
 
 def brief_table(briefs: Sequence[BriefFacts]) -> Layouts:
-    """One line an op."""
+    """Return a table with one line for each op."""
     scale = _scale(briefs[-1].end_us)
     rows = [
         [
@@ -84,7 +86,7 @@ def brief_table(briefs: Sequence[BriefFacts]) -> Layouts:
 
 
 def _cut(rows: list[list[str]], count: int) -> list[list[str]]:
-    """With a last line for those that are not shown."""
+    """Add a last line with the number of rows that are not shown."""
     more = count - len(rows)
     return [*rows, [f"{more:,} others", *[""] * (len(rows[0]) - 1)]] if more else rows
 
@@ -93,8 +95,8 @@ WORDS = {
     Reason.PREDECESSOR: "same device",
     Reason.TRANSFER: "transfer",
     Reason.SIGNAL: "signal",
-    Reason.DEVICE: "its turn",
-    Reason.ORDER: "its turn",
+    Reason.DEVICE: "order",
+    Reason.ORDER: "order",
 }
 
 
@@ -114,12 +116,12 @@ def _waits(
         ]
         for wait in waits[:NUM_ROWS]
     ]
-    columns = ["op", "on", "by", "size", f"{when} {scale.unit}", ""]
+    columns = ["op", "on", "via", "size", f"{when} {scale.unit}", ""]
     return layouts(title, columns, _cut(rows, len(waits)), num_text=3)
 
 
 def _outputs(outputs: Sequence[Output], scale: TimeScale) -> Layouts | None:
-    """Sent ones first."""
+    """Return a table of the output tensors, those with transfers first."""
     if not outputs:
         return None
     rows = []
@@ -130,12 +132,12 @@ def _outputs(outputs: Sequence[Output], scale: TimeScale) -> Layouts | None:
             rows.append([sent.link, sent.waited_for or "", *tensor, *times])
         if not output.sent:
             rows.append(["", "", *tensor, "", "", ""])
-    columns = ["sent on", "waited for", "size", "consumers", "queued", "sent", "arrived"]
+    columns = ["sent on", "waited for", "size", "consumers", "queued", "started", "arrived"]
     columns[-1] += f" {scale.unit}"
     if not any(output.sent for output in outputs):
         rows, columns = [row[2:4] for row in rows], columns[2:4]
     return layouts(
-        "Its tensors", columns, _cut(rows[:NUM_ROWS], len(rows)), num_text=len(columns) - 5
+        "Its output tensors", columns, _cut(rows[:NUM_ROWS], len(rows)), num_text=len(columns) - 5
     )
 
 
@@ -151,7 +153,8 @@ def _elsewhere(facts: OpFacts, scale: TimeScale) -> Layouts:
         times = [_makespan(makespan_us, facts.makespan_us, scale) for makespan_us in makespans_us]
         rows.append([name, _memory(there), time_text(there.duration_us or 0.0), *times])
     columns = ["device", "memory", "op takes", "order kept", "dispatched again"]
-    return layouts(f"The step, in {scale.unit}, with {what} on", columns, rows, num_text=2)
+    title = f"What-if: the step time in {scale.unit} with {what} on each device"
+    return layouts(title, columns, rows, num_text=2)
 
 
 def _makespan(makespan_us: float, now_us: float, scale: TimeScale) -> str:
@@ -160,7 +163,7 @@ def _makespan(makespan_us: float, now_us: float, scale: TimeScale) -> str:
 
 
 def _memory(there: Elsewhere) -> str:
-    """What of either order is short."""
+    """Return the larger memory shortfall of the two orders for each device, or `fits`."""
     short: dict[str, int] = {}
     for each in (there.kept_short_bytes, there.dispatched_short_bytes):
         for name, size in (each or {}).items():
@@ -170,7 +173,7 @@ def _memory(there: Elsewhere) -> str:
 
 
 def _scale(makespan_us: float) -> TimeScale:
-    """Fine enough for a short op in a long step."""
+    """Return a time scale that is fine enough for a short op in a long step."""
     return TimeScale.of([makespan_us, 100.0])
 
 

@@ -1,4 +1,4 @@
-"""What a step would take with an op on another device, or why it cannot be there."""
+"""What-if analysis: the step time with an op on another device, or why it cannot run there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ class WhatIf(Protocol):
 
     @property
     def kept(self) -> Schedule:
-        """Every device in the order in which its ops start now."""
+        """The schedule in which every device runs its ops in the present order of starts."""
 
     @property
     def dispatched(self) -> Schedule:
-        """Every device takes of its ready ops the one that starts first now."""
+        """The list schedule in which the priority of ops is the present order of starts."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What the step would take with the op, and its group, on a device.
+    """The step time with the op and its group on a device.
 
-    why_not: the reason why it cannot run there; then the times are None.
-    duration_us: of the op alone. kept_us, dispatched_us: makespans; see `WhatIf`. *_short_bytes: by
-    how much the memory of devices is exceeded then, by their names.
+    why_not: why the op cannot run there; the times are None then. duration_us: the time of the op
+    alone. kept_us, dispatched_us: makespans, see `WhatIf`. *_short_bytes: by how much the memory of
+    devices is exceeded in these schedules, by device name.
     """
 
     device: str
@@ -44,7 +44,7 @@ class Elsewhere:
 def elsewhere(
     problem: Problem, schedule: Schedule, op: int, device: int, there: WhatIf | None
 ) -> Elsewhere:
-    """Of an op on a device; `there` is None where it may not run."""
+    """Return the what-if figures of an op on a device; `there` is None if it may not run there."""
     name, is_here = problem.machine.devices[device].name, device == int(schedule.device[op])
     if there is None:
         return Elsewhere(name, is_here, _why_not(problem, op, device))
@@ -66,7 +66,7 @@ def _short(problem: Problem, schedule: Schedule) -> dict[str, int]:
 
 
 def _why_not(problem: Problem, op: int, device: int) -> str | None:
-    """Why an op may not run on a device, or None if it may."""
+    """Return why an op may not run on a device, or None if it may."""
     if problem.allowed[op, device]:
         return None
     graph, row = problem.graph, problem.machine.devices[device]
@@ -74,8 +74,8 @@ def _why_not(problem: Problem, op: int, device: int) -> str | None:
         who = "it" if member == op else f"{graph.names[member]!r} of its group"
         if not np.isfinite(problem.duration_us[member, device]):
             if problem.is_hosted[member]:
-                return f"{who} is fed or fetched, which is done on the first CPU"
+                return f"{who} is a feed or fetch, which runs on the first CPU"
             return f"the profile has no time for {who} on a {row.kind}"
         if not problem.permitted[member, device]:
-            return f"the constraints keep {who} away"
-    raise ValueError("an op that all of its group can run beside may run")
+            return f"the constraints do not allow {who} there"
+    raise ValueError(f"op {graph.names[op]!r} may run on {row.name}: all of its group may")

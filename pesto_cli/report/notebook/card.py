@@ -1,6 +1,6 @@
-"""A card: a heading, facts, and a table, as HTML that suits light and dark notebooks, and as text.
+"""A card: a heading, facts and a table, as text and as HTML for light and dark notebooks.
 
-Colours are the notebook's own, or translucent ones above them.
+Colours are those of the notebook, or translucent colours on top of them.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ STYLE = """<style>
 
 @dataclass(frozen=True)
 class Card:
-    """What is shown of a value.
+    """The representation of a value.
 
     columns, rows: a table; the first column is text, the others are numbers.
-    picture: SVG, left out of the text.
+    picture: an SVG, which the text form leaves out.
     """
 
     title: str
@@ -41,7 +41,7 @@ class Card:
     picture: str = ""
 
     def html(self) -> str:
-        """For `text/html`."""
+        """Return the card as HTML."""
         facts = " · ".join(map(escape, self.facts))
         shown = table(self.title, self.columns, self.rows) if self.rows else ""
         return (
@@ -50,7 +50,7 @@ class Card:
         )
 
     def text(self) -> str:
-        """For `text/plain`."""
+        """Return the card as plain text."""
         heading = printable(f"{self.title}: {', '.join(self.facts)}")
         if not self.rows:
             return heading

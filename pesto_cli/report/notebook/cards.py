@@ -1,4 +1,4 @@
-"""What a notebook shows of each type of value."""
+"""The card of each type of value."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from pesto_cli.report.page.markup import Cell, Share
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale, time_text
 
-# Of the types of ops in a graph.
+# Number of op types that the card of a graph lists.
 MOST_ROWS = 8
 
 CriticalPath = Callable[[Problem], float]
 
 
 def graph_card(graph: OpGraph) -> Card:
-    """The types of op that are there most often."""
+    """Return the card of a graph, with its most frequent op types."""
     made = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
     bytes_of: Counter[str] = Counter()
     for name, size in zip(graph.types, made.astype(int).tolist(), strict=True):
@@ -37,12 +37,12 @@ def graph_card(graph: OpGraph) -> Card:
     rest = len(count_of) - len(rows)
     facts = _graph_facts(graph)
     if rest > 0:
-        facts.append(f"{rest} more types of op")
+        facts.append(f"{rest} more op types")
     return Card("op graph", facts, ("type", "ops", "outputs"), rows)
 
 
 def problem_card(problem: Problem, critical_path_us: CriticalPath) -> Card:
-    """What there is to be placed, and on what."""
+    """Return the card of a problem, with its devices."""
     work_us = float(problem.min_duration_us.sum())
     facts = [
         *_graph_facts(problem.graph),
@@ -57,11 +57,11 @@ def problem_card(problem: Problem, critical_path_us: CriticalPath) -> Card:
             _device_rows(problem.machine.devices), problem.allowed.sum(axis=0), strict=True
         )
     ]
-    return Card("problem", facts, ("device", "kind", "memory", "ops that may run there"), rows)
+    return Card("problem", facts, ("device", "kind", "memory", "ops allowed there"), rows)
 
 
 def profile_card(profile: Profile, critical_path_us: CriticalPath) -> Card:
-    """A problem and where it is from, or how far it is coarsened."""
+    """Return the card of a profile: its problem and the source of times, or its coarse nodes."""
     card = problem_card(profile.problem, critical_path_us)
     if profile.members is not None:
         num_ops = sum(map(len, profile.members))
@@ -78,7 +78,7 @@ def profile_card(profile: Profile, critical_path_us: CriticalPath) -> Card:
 
 
 def machine_card(machine: Machine) -> Card:
-    """Devices, and how long 1 MiB takes from each to the others."""
+    """Return the card of a machine: devices, and the time of 1 MiB between each two of them."""
     rows = [
         (*row, *(_link_text(machine, src, dst) for dst in range(machine.num_devices)))
         for src, row in enumerate(_device_rows(machine.devices))
@@ -88,7 +88,7 @@ def machine_card(machine: Machine) -> Card:
 
 
 def placement_card(placed: PlacementFile) -> Card:
-    """What runs where, and what was predicted of it."""
+    """Return the card of a placement file: ops of each device, and the stored prediction."""
     predicted, strategy = placed.predicted, placed.provenance.get("strategy")
     facts = [f"{len(placed.names):,} ops"] + ([f"by {strategy}"] if strategy else [])
     if "makespan_us" in predicted:
@@ -103,7 +103,7 @@ def placement_card(placed: PlacementFile) -> Card:
 
 
 def bare_placement_card(placement: Placement) -> Card:
-    """Devices have no names here."""
+    """Return the card of a placement without names of devices."""
     num_ops = len(placement.device)
     rows = [
         (f"device {device}", _share(ops, num_ops))
@@ -113,7 +113,7 @@ def bare_placement_card(placement: Placement) -> Card:
 
 
 def schedule_card(schedule: Schedule, devices: Sequence[str] = ()) -> Card:
-    """How busy the devices are; a schedule alone has no names for them."""
+    """Return the card of a schedule: how busy devices are. devices: their names, if known."""
     names = devices or [f"device {index}" for index in range(len(schedule.peak_bytes))]
     took_us = schedule.end_us - schedule.start_us
     busy_us = np.bincount(schedule.device, took_us, len(names)).tolist()
@@ -134,7 +134,7 @@ def schedule_card(schedule: Schedule, devices: Sequence[str] = ()) -> Card:
 
 
 def result_card(result: Result) -> Card:
-    """A schedule and its quality."""
+    """Return the card of a result: its schedule and quality."""
     card = schedule_card(result.schedule, tuple(result.problem.machine.index_of))
     facts = [
         str(result.status),
@@ -148,7 +148,7 @@ def result_card(result: Result) -> Card:
 
 
 def comparison_card(comparison: Comparison) -> Card:
-    """A row a strategy."""
+    """Return the card of a comparison, with a row for each strategy."""
     problem, results = comparison.problem, comparison.results
     scale = TimeScale.of(result.makespan_us for result in results)
     longest_us = max((result.makespan_us for result in results), default=0.0) or 1.0

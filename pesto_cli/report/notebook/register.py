@@ -1,4 +1,4 @@
-"""Tell a running IPython how to show values."""
+"""Registering the cards of values in a running IPython."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from pesto_cli.report.notebook.card import Card
 def register(shell: Any, critical_path_us: cards.CriticalPath) -> None:
     """Show values as cards, in `text/html` and in `text/plain`.
 
-    shell: what IPython's `get_ipython()` gives.
+    shell: the result of IPython's `get_ipython()`.
     """
     card_of: dict[type, Callable[[Any], Card]] = {
         OpGraph: cards.graph_card,
@@ -41,5 +41,5 @@ def _html(card: Callable[[Any], Card]) -> Callable[[Any], str]:
 
 
 def _pretty(card: Callable[[Any], Card]) -> Callable[[Any, Any, bool], None]:
-    """As IPython's pretty printer calls it."""
+    """Return a function with the signature of IPython's pretty printers."""
     return lambda value, printer, cycle: printer.text(card(value).text())

@@ -1,4 +1,4 @@
-"""How busy devices are over a step, as strips a few pixels high."""
+"""Small strips that show how busy devices are during a step."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -15,7 +15,7 @@ BIN_PIXELS, ROW_PIXELS, NAME_PIXELS = 4, 14, 70
 
 
 def busy_strips(schedule: Schedule, names: Sequence[str]) -> str:
-    """An SVG with a row for each device and one for all transfers; the darker, the busier."""
+    """Return an SVG with a row for each device and one for all transfers; darker means busier."""
     if schedule.makespan_us <= 0:
         return ""
     took_us = schedule.end_us - schedule.start_us
@@ -39,10 +39,10 @@ def busy_strips(schedule: Schedule, names: Sequence[str]) -> str:
 
 
 def busy_shares(start_us: FloatArray, end_us: FloatArray, until_us: float) -> FloatArray:
-    """`[NUM_BINS]`: the share of each equal part of the time that spans cover, at most 1."""
+    """Return the share of each of `NUM_BINS` equal time intervals that spans cover, at most 1."""
     edges = np.linspace(0.0, until_us, NUM_BINS + 1)
     begun, ended = np.sort(start_us), np.sort(end_us)
-    # Of all spans, what lies before each edge: the sum of (edge - start)+ - (edge - end)+.
+    # The time of all spans before each edge: the sum of (edge - start)+ - (edge - end)+.
     before = _sum_before(begun, edges) - _sum_before(ended, edges)
     shares: FloatArray = np.clip(np.diff(before) / (until_us / NUM_BINS), 0.0, 1.0)
     return shares

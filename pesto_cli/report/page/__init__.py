@@ -1,1 +1,1 @@
-"""One schedule or several as a page that needs nothing but a browser."""
+"""An HTML page of one or several schedules that works offline."""

@@ -1,4 +1,4 @@
-"""Pieces of HTML; all text is escaped here and nowhere else."""
+"""Building blocks of HTML; text is escaped only here."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from pesto_cli.printable import printable
 
 @dataclass(frozen=True)
 class Share:
-    """A cell with a bar behind it that is as long as the share says."""
+    """A cell with a bar behind its text; the share, from 0 to 1, is the length of the bar."""
 
     text: str
     share: float
@@ -19,14 +19,14 @@ Cell = str | Share
 
 
 def escape(text: str) -> str:
-    """Text that a page shows as it is, on one line, with what is not printable as escapes."""
+    """Escape a text for HTML, including unprintable characters."""
     return html.escape(printable(text))
 
 
 def table(
     caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, num_text: int = 1
 ) -> str:
-    """A table whose first columns are text and whose others are numbers."""
+    """Return a table whose first `num_text` columns are text and whose others are numbers."""
     head = "".join(
         f'<th scope="col"{_kind(index, num_text)}>{escape(column)}</th>'
         for index, column in enumerate(columns)
@@ -43,7 +43,7 @@ def table(
 
 
 def figures(named: Iterable[tuple[str, str, str]]) -> str:
-    """Large figures with what each is and a remark."""
+    """Return large figures, each given as name, figure and remark."""
     return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(figure)}</dd><dd>{escape(remark)}</dd></div>\n"
         for name, figure, remark in named

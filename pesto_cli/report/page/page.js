@@ -1,12 +1,12 @@
 "use strict";
 
-// Charts as SVG take their colours from the style sheet, and so follow the theme and the printer.
+// SVG charts take their colours from the style sheet, so they follow the theme, also in print.
 const FAINT = "var(--faint)", LINE = "var(--line)";
 const MOST_FOUND = 50;
-// The shortest part of a step that is shown, as a share of it and in us; and around an op.
+// The shortest visible part of a step, as a share of the step and in us; AROUND: the same around an op.
 const FINEST = 1e-6, FINEST_US = 0.01, AROUND = 1e-4;
 
-/** The page's data, unpacked by the browser. */
+/** Returns the data of the page, decompressed by the browser. */
 async function unpacked() {
   const packed = atob(document.getElementById("data").textContent);
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
@@ -17,7 +17,7 @@ async function unpacked() {
   return data;
 }
 
-/** Vega's settings for a page of some width; labels of rows take the same room in all charts. */
+/** Returns Vega's settings for a page width; row labels have the same width, `labels`, in all charts. */
 function config(width, labels) {
   const size = width < 600 ? 10 : 12;
   const text = { labelColor: "var(--ink)", labelFontSize: size, titleColor: FAINT, titleFontSize: size, titleFontWeight: 400 };
@@ -34,7 +34,7 @@ function config(width, labels) {
   };
 }
 
-/** Calls what is given once it has not been asked to for a while. */
+/** Returns a function that calls `call` when no other call follows within `ms` milliseconds. */
 function settled(call, ms) {
   let soon;
   return (...values) => {
@@ -43,7 +43,7 @@ function settled(call, ms) {
   };
 }
 
-/** Layers of a Gantt chart that mark an op: a frame around its bar, however short, and its name. */
+/** Returns chart layers that mark an op: a frame around its bar, even a very short one, and its name. */
 function marking({ x, x2, y }) {
   const data = { name: "marked" };
   const frame = { type: "bar", height: 21, filled: false, stroke: "var(--ink)", strokeWidth: 2, clip: true };
@@ -54,7 +54,7 @@ function marking({ x, x2, y }) {
   ];
 }
 
-/** The bars of a placement's Gantt chart: many short ones are merged until one looks closer. */
+/** The bars of a placement's Gantt chart: short ones are merged unless the chart is zoomed in. */
 class Bars {
   constructor(data, drawn) {
     this.data = data;
@@ -73,7 +73,7 @@ class Bars {
     if (this.marked !== undefined) this.mark(this.marked);
   }
 
-  /** Marks an op; its name is on that side of it where more of the step is. */
+  /** Marks an op; its name is drawn on the side with more space. */
   mark(op) {
     this.marked = op;
     const { device, start_us, took_us, us_per_unit, makespan_us } = this.drawn;
@@ -84,7 +84,7 @@ class Bars {
     return this.view?.data("marked", [{ row, from, to, name, ...side }]).runAsync();
   }
 
-  /** Shows each op and transfer around a part of the step, if they are few enough. */
+  /** Shows every op and transfer near a part of the step, if there are few enough. */
   async show(from, to) {
     if (!this.merged.some((bar) => !this.isOne(bar))) return;
     const some = this.within(2 * from - to, 2 * to - from) ?? this.within(from, to);
@@ -150,7 +150,7 @@ class Placement {
     await this.showUs(...range);
   }
 
-  /** What is shown of the step, in us. */
+  /** Returns the visible part of the step, in us. */
   range() {
     const { us_per_unit } = this.drawn, [from, to] = this.view?.signal("zoom_from") ?? [0, this.until];
     return to - from < this.until ? [from * us_per_unit, to * us_per_unit] : [0, Infinity];
@@ -160,13 +160,13 @@ class Placement {
     return this.show(from / this.drawn.us_per_unit, to / this.drawn.us_per_unit);
   }
 
-  /** Finds the op of a bar, or looks at what the bar stands for. */
+  /** Finds the op of a bar, or zooms in to the ops of a merged bar. */
   open(bar) {
     if (this.bars.isOne(bar)) this.find(bar.name);
     else this.show(bar.from - (bar.to - bar.from) / 2, bar.to + (bar.to - bar.from) / 2);
   }
 
-  /** Shows a part of the step, moved into it if it lies beyond, and around it if it is too short. */
+  /** Shows a part of the step; it is moved if it lies outside, and extended if it is too short. */
   async show(from, to) {
     const missing = Math.max(0, this.least - (to - from));
     const length = Math.min(to - from + missing, this.until);
@@ -186,7 +186,7 @@ class Placement {
   }
 }
 
-/** The table of ops: those whose name or type has the query in it, the one so called and then the longest first. */
+/** The table of ops whose name or type contains the query: an exact match first, then the longest. */
 class Search {
   constructor(data) {
     this.data = data;
@@ -217,7 +217,7 @@ class Search {
   /** Marks an op in the table and in the chart. */
   choose(op) {
     this.chosen = op;
-    this.name = this.placement.drawn.ops.names[op]; // of another graph, the op has another number
+    this.name = this.placement.drawn.ops.names[op]; // in another graph, the op may have another index
     for (const row of this.rows.rows) this.markRow(row);
     return this.placement.bars.mark(op);
   }
@@ -232,7 +232,7 @@ class Search {
     const found = this.order.filter((op) => `${names[op]}\n${types[op]}`.toLowerCase().includes(query));
     const isCalled = (op) => names[op].toLowerCase() === query;
     found.sort((one, other) => isCalled(other) - isCalled(one));
-    const more = found.length > MOST_FOUND ? `, the longest ${MOST_FOUND} are shown` : "";
+    const more = found.length > MOST_FOUND ? `; the longest ${MOST_FOUND} are shown` : "";
     document.getElementById("found").textContent =
       `${found.length.toLocaleString("en")} of ${names.length.toLocaleString("en")} ops${more}`;
     this.rows.replaceChildren(...found.slice(0, MOST_FOUND).map((op) => this.row(op)));

@@ -1,4 +1,4 @@
-"""The page: one file without references, with its style, script, charts and data inside."""
+"""The report page: a single HTML file that contains its style, script, charts and data."""
 
 import base64
 import gzip
@@ -27,7 +27,7 @@ from pesto_cli.report.pictures.spans import MOST_BARS, NO_TYPE, Drawn, output_by
 from pesto_cli.report.pictures.timeline import timeline_note
 from pesto_cli.report.times import TimeScale
 
-# 9 takes twice as long, for a thousandth of the size.
+# Level 9 takes twice as long and saves a thousandth of the size.
 GZIP_LEVEL = 7
 
 
@@ -38,13 +38,13 @@ def report_page(
     baselines: Sequence[Result],
     coarse: Coarse,
 ) -> str:
-    """The HTML of placements of one profile, that can be switched between.
+    """Return the HTML of a page that can switch between placements of one profile.
 
-    title: what the profile is called. baselines: what else to compare with, one a strategy; one of
-        the placements may be among them.
+    title: the name of the profile. baselines: results to compare with, one for each strategy; these
+        may include some of the placements.
     """
     problem = profile.problem
-    pictures = [Drawn(each.result.problem, each.result.schedule, each.chain) for each in shown]
+    pictures = [Drawn(each.result.problem, each.result.schedule, each.path) for each in shown]
     results = [each.result for each in shown]
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
@@ -84,7 +84,7 @@ def _placement(index: int, shown: Shown, drawn: Drawn, baselines: Sequence[Resul
 
 @cache
 def _vega() -> str:
-    """What draws the charts: Vega, Vega-Lite and their way into a page."""
+    """Return the JavaScript that draws the charts: Vega, Vega-Lite and vega-embed."""
     import vl_convert
 
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -98,7 +98,7 @@ def _part(name: str) -> Template:
 def _data(
     problem: Problem, shown: Sequence[Shown], pictures: Sequence[Drawn], coarse: Coarse
 ) -> dict[str, Any]:
-    """What the script draws and searches; times of ops in us."""
+    """Return the data that the script draws and searches; op times are in us."""
     graphs = list(dict.fromkeys(drawn.problem.graph for drawn in pictures))
     return {
         "devices": printable_chart([device.name for device in problem.machine.devices]),
@@ -112,7 +112,7 @@ def _data(
 
 
 def _ops(graph: OpGraph) -> dict[str, Any]:
-    """The ops of a graph; that of a placement may be rewritten."""
+    """Return the ops of a graph; the graph of a placement may be a rewritten one."""
     return {
         "names": printable_chart(graph.names),
         "types": printable_chart([name or NO_TYPE for name in graph.types]),
@@ -122,15 +122,15 @@ def _ops(graph: OpGraph) -> dict[str, Any]:
 
 def _drawn(shown: Shown, drawn: Drawn, coarse: Coarse) -> dict[str, Any]:
     schedule = drawn.schedule
-    scale = TimeScale.of([schedule.makespan_us])  # as the charts have it
+    scale = TimeScale.of([schedule.makespan_us])  # the scale of the charts
     device, share = _of_nodes(shown.result.solution, coarse)
-    notes = [f"{each:.0%} of its time on this device" if each < 1 else "" for each in share]
+    notes = [f"{each:.0%} of its work is on this device" if each < 1 else "" for each in share]
     charts = {
         "busy": busy_chart(drawn),
         "over_time": over_time_chart(drawn, shown.held),
         "layers": layers_chart(coarse.problem, device, notes=notes),
     }
-    critical = {piece.op for piece in drawn.chain if piece.kind == "op"}
+    critical = {segment.op for segment in drawn.path if segment.kind == "op"}
     return {
         **{name: printable_chart(chart.to_dict()) for name, chart in charts.items()},
         "makespan_us": schedule.makespan_us,
@@ -145,7 +145,7 @@ def _drawn(shown: Shown, drawn: Drawn, coarse: Coarse) -> dict[str, Any]:
 
 
 def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
-    """What is sent on the links that are drawn, by column; `op` makes the tensor."""
+    """Return the transfers on the drawn links, by column; `op` is the producer of the tensor."""
     bars = drawn.transfers
     return {
         "row": printable_chart([bar.row for bar in bars]),
@@ -157,16 +157,16 @@ def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
 
 
 def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]]:
-    """Of every node, the device on which most of its time is spent, and which share of it."""
+    """Return, for every node, the device with most of its work, and the share of that work."""
     problem, ops = solution.problem, np.flatnonzero(solution.origin >= 0)
     us = np.zeros((coarse.problem.num_ops, problem.num_devices))
     node, device = coarse.node_of_op[solution.origin[ops]], solution.schedule.device[ops]
-    # What takes no time counts a little.
+    # The small summand lets ops without time count, for nodes that have no other ops.
     np.add.at(us, (node, device), problem.min_duration_us[ops] + 1e-9)
     return us.argmax(axis=1), (us.max(axis=1) / us.sum(axis=1)).tolist()
 
 
 def _packed(value: dict[str, Any]) -> str:
-    """JSON for a page: small, and without a character that means something in HTML."""
+    """Encode a JSON value for the page: compressed, and without special characters of HTML."""
     data = json.dumps(value, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(data, GZIP_LEVEL, mtime=0)).decode()

@@ -1,4 +1,4 @@
-"""What a page says in words and figures."""
+"""The figures and tables of a page."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
 
 
 def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:
-    """Step time, bound and gap, and what other strategies take."""
+    """Return the large figures: step time, bound, gap, speed-ups over baselines, and memory."""
     result = shown.result
     named = [
         ("predicted step time", time_text(result.makespan_us), _overhead(problem)),
@@ -23,10 +23,12 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
     ]
     named += [
         (
-            f"against {other.strategy}",
+            f"compared with {other.strategy}",
             f"{other.makespan_us / result.makespan_us:.2f} ×",
             f"as fast as {other.strategy}, which takes {time_text(other.makespan_us)}"
-            + (", but does not fit" if other.status is SolveStatus.OUT_OF_MEMORY else ""),
+            + (
+                " and does not fit into memory" if other.status is SolveStatus.OUT_OF_MEMORY else ""
+            ),
         )
         for other in baselines
         if result.makespan_us > 0 and other.strategy != result.strategy
@@ -38,11 +40,11 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
 
 def _proved(result: Result) -> str:
     if result.makespan_us and not result.lower_bound_us:
-        return "nothing is proved of other plans"
+        return "no bound is proved"
     if not result.gap:
         return "reached: no placement is faster"
     most = f"at most {result.gap:.1%}" if result.gap >= 0.0005 else "less than 0.1%"
-    return f"no placement is faster: {most} can be gained"
+    return f"no placement is faster: this one can be improved by {most}"
 
 
 def _overhead(problem: Problem) -> str:
@@ -53,11 +55,11 @@ def _overhead(problem: Problem) -> str:
 def _fits(problem: Problem, result: Result) -> str:
     if result.status is SolveStatus.OUT_OF_MEMORY:
         return f"does not fit: {shortfall_text(problem, result)}"
-    return "of what may be used: it fits"
+    return "of the usable memory: it fits"
 
 
 def compared(problem: Problem, named: Sequence[tuple[str, Result]]) -> str:
-    """A row a placement, and one for each strategy that is there to compare with."""
+    """Return a table with a row for each placement and each baseline."""
     scale = TimeScale.of(result.makespan_us for _, result in named)
     longest_us = max(result.makespan_us for _, result in named) or 1.0
     rows: list[list[Cell]] = []
@@ -75,22 +77,23 @@ def compared(problem: Problem, named: Sequence[tuple[str, Result]]) -> str:
         )
     columns = ["placement", "strategy", f"step {scale.unit}", "gap", "sent"]
     columns += [f"peak {device.name}" for device in problem.machine.devices] + ["memory"]
-    return table("Compared", columns, rows, num_text=2)
+    return table("Comparison", columns, rows, num_text=2)
 
 
 def step_table(problem: Problem, shown: Shown) -> str:
-    """What the critical chain consists of."""
+    """Return a table of the parts of the critical path."""
     makespan_us = shown.result.makespan_us or 1.0
-    parts = step_parts(shown.result.problem, shown.result.schedule, shown.chain)
+    parts = step_parts(shown.result.problem, shown.result.schedule, shown.path)
     rows = [
         (name, time_text(us), Share(f"{us / makespan_us:.1%}", us / makespan_us))
         for name, us in parts.items()
     ]
-    return table("What the step time consists of", ["on the critical chain", "time", "share"], rows)
+    columns = ["on the critical path of the schedule", "time", "share"]
+    return table("What the step time consists of", columns, rows)
 
 
 def devices_table(problem: Problem, shown: Shown) -> str:
-    """How busy and how full each device is."""
+    """Return a table of the utilisation and memory of each device."""
     result = shown.result
     rows = [
         (
@@ -106,19 +109,19 @@ def devices_table(problem: Problem, shown: Shown) -> str:
             strict=True,
         )
     ]
-    columns = ["device", "ops", "outputs", "computes", "busy", "peak memory", "usable", "of it"]
+    columns = ["device", "ops", "outputs", "computes", "busy", "peak memory", "usable", "used"]
     return table("Devices", columns, rows)
 
 
 def links_table(problem: Problem, shown: Shown) -> str:
-    """How busy each link is, the busiest first."""
+    """Return a table of the utilisation of each link, the busiest first."""
     uses = link_use(shown.result.problem, shown.result.schedule)
     rows = [
         _use_cells(use, shown.result.makespan_us)
         for use in sorted(uses, key=lambda use: -use.busy_us)
     ]
     if not rows:
-        return "<p>Nothing is sent from one device to another.</p>\n"
+        return "<p>There are no transfers between devices.</p>\n"
     return table("Links", ["link", "transfers", "bytes", "sends", "busy"], rows)
 
 
@@ -134,7 +137,7 @@ def _use_cells(use: Use, makespan_us: float) -> tuple[Cell, ...]:
 
 
 def provenance(profile: Profile, shown: Sequence[Shown], title: str) -> str:
-    """Where everything on the page comes from."""
+    """Return tables with the provenance of the profile and the placements."""
     problem = profile.problem
     graph = problem.graph
     rows = [
@@ -161,7 +164,7 @@ def provenance(profile: Profile, shown: Sequence[Shown], title: str) -> str:
     return "".join(tables)
 
 
-# What files call otherwise than people do.
+# Names for people, where they differ from the keys in files.
 NAMES = {
     "tensorflow_version": "TensorFlow version",
     "num_runs": "measured steps",
@@ -171,20 +174,20 @@ NAMES = {
     "matched_us": "of this, in ops of the graph (us)",
     "time_limit": "time limit (s)",
     "num_nodes": "nodes of the coarse graph",
-    "balance": "outputs of devices may differ by",
+    "balance": "output bytes of devices may differ by",
     "workers": "threads",
 }
 
 
-# What is so unless a user asks for something else.
-USUAL = {"congestion": True, "cheap_starts": True}
+# Default values, which are not shown.
+DEFAULTS = {"congestion": True, "cheap_starts": True}
 
 
 def _entries(values: Any) -> Iterator[tuple[str, str]]:
-    """Names and values of what may be nested; what is long, usual, None or empty is left out."""
+    """Yield names and values, also nested ones, without long, default, empty and None values."""
     for key, value in values.items():
         name = NAMES.get(key, key.replace("_", " "))
-        if USUAL.get(key) is value:
+        if DEFAULTS.get(key) is value:
             continue
         if isinstance(value, dict):
             yield from _entries(value)

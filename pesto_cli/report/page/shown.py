@@ -1,4 +1,4 @@
-"""What a page shows, and is given by `api.report`."""
+"""The data that `api.report` passes to a page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,15 @@ from pesto_cli.report.pictures.memory import Curves
 class Shown:
     """A placement of the profile, replayed.
 
-    name: unique on the page. held: as of `memory.held_over_time`. chain: the critical one.
-    provenance: the placement's own. file_hash: of the placement, empty if it is in no file.
+    name: unique on the page. held: the result of `memory.held_over_time`. path: the critical path
+    of the schedule. provenance: the provenance of the placement. file_hash: the hash of its file,
+    empty if there is none.
     """
 
     name: str
     result: Result
     held: Curves
-    chain: Sequence[PathSegment]
+    path: Sequence[PathSegment]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     file_hash: str = ""
 

@@ -1,4 +1,4 @@
-"""How busy devices and links are, and with what."""
+"""A chart of the utilisation of devices and links, by op type."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ ROW_PIXELS = 24
 def busy_chart(
     drawn: Drawn,
     *,
-    title: str = "busy, of the step time",
+    title: str = "busy time, as a share of the step time",
     width: int | str = 900,
 ) -> "alt.Chart":
-    """A bar a device or link, by types of op; what is left of it is idle time."""
+    """Draw a bar for each device and link, by op type; the rest of the bar is idle time."""
     import altair as alt
 
     rows, makespan_us = drawn.rows, drawn.schedule.makespan_us or 1.0

@@ -1,4 +1,4 @@
-"""Colours that can be told apart on light and on dark ground."""
+"""Colours that differ clearly on light and on dark background."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 CRITICAL = "#e6194b"
 TRANSFER = "#f2a900"
 OTHER = "#9aa0a6"
-# Tableau 10 without the red, the orange and the grey, which mean something else here.
+# Tableau 10 without red, orange and grey, which have other meanings here.
 OF_TYPES = ("#4e79a7", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#ff9da7", "#8cd17d")
-# Devices are told apart more strongly: Paul Tol's bright scheme and its vibrant neighbours.
+# Devices have stronger contrasts: Paul Tol's bright scheme and similar vibrant colours.
 OF_DEVICES = (
     "#8d99ae",
     "#3a86ff",
@@ -27,12 +27,12 @@ OF_DEVICES = (
 
 
 def device_colours(names: Sequence[str]) -> list[str]:
-    """A colour for every device, by its index."""
+    """Return a colour for every device, by its index."""
     return [OF_DEVICES[index % len(OF_DEVICES)] for index in range(len(names))]
 
 
 def by_device(names: Sequence[str], symbol: str) -> "alt.Color":
-    """The colour of a mark by its row's device, with a legend of such symbols."""
+    """Return the colour encoding of marks by device, with a legend of the given symbol."""
     import altair as alt
 
     return alt.Color(

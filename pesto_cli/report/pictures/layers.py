@@ -1,4 +1,4 @@
-"""A small graph by layers: ops by height, coloured by device."""
+"""A chart of a small graph in layers: ops by height, coloured by device."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import altair as alt
 
 HEIGHT = 380
-# Around the places, as much as the radius of the largest circle.
+# The area of the largest circle, and the padding of the axes, which is about its radius.
 LARGEST = 700
 PADDING_PIXELS = 16
-# How often the places within layers are made those of their neighbours.
+# Number of sweeps of the barycentre heuristic.
 SWEEPS = 8
 
 
@@ -31,9 +31,9 @@ def layers_chart(
     width: int | str = 900,
     notes: Sequence[str] | None = None,
 ) -> "alt.LayerChart | alt.FacetChart":
-    """Nodes from left to right by height, as large as the time they take; lines are data.
+    """Draw nodes from left to right by height; their area shows their time, and lines are data.
 
-    device: `[num_ops]`. notes: of every op, for its tooltip.
+    device: the device of every op, `[num_ops]`. notes: a text for the tooltip of every op.
     """
     import altair as alt
 
@@ -54,10 +54,10 @@ def _nodes(
     device: IntArray,
     notes: Sequence[str] | None,
 ) -> Iterator[Row]:
-    """Ops, the longest first, so that small ones lie on top."""
+    """Yield the ops, the longest first, so that small ones are drawn on top."""
     graph = problem.graph
     us = problem.duration_us[np.arange(problem.num_ops), device]
-    # Most of a node may run where the whole of it could not.
+    # The device of a coarse node has most of its work, but some of its ops may not run there.
     us = np.where(np.isfinite(us), us, problem.min_duration_us)
     for op in np.argsort(-us, kind="stable").tolist():
         yield {
@@ -141,9 +141,9 @@ def _drawn_nodes(nodes: Sequence[Row], names: Sequence[str], x: Any, y: Any) -> 
 
 
 def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:
-    """Where each op lies in its layer: near those that it is joined with, at least 1 apart.
+    """Return the position of each op in its layer: near its neighbours, at least 1 apart.
 
-    The barycentre heuristic (Sugiyama et al., 1981), back and forth.
+    This is the barycentre heuristic (Sugiyama et al., 1981), with forward and backward sweeps.
     """
     layers = [np.flatnonzero(layer == height) for height in range(1, layer.max() + 1)]
     place = np.zeros(graph.num_ops)
@@ -153,24 +153,24 @@ def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:
         is_forth = sweep % 2 == 0
         neighbours = graph.predecessors if is_forth else graph.successors
         for ops in layers if is_forth else layers[::-1]:
-            wished = np.array(
+            wanted = np.array(
                 [
                     place[neighbours[op]].mean() if len(neighbours[op]) else place[op]
                     for op in ops.tolist()
                 ]
             )
-            order = np.lexsort((place[ops], wished))
-            # Apart: no closer than 1 to the one before, and all of them back by what that moved.
+            order = np.lexsort((place[ops], wanted))
+            # Move each op to at least 1 after the one before it, then move all back by the mean.
             steps = np.arange(len(ops))
-            apart = np.maximum.accumulate(wished[order] - steps) + steps
-            place[ops[order]] = apart - (apart - wished[order]).mean()
+            apart = np.maximum.accumulate(wanted[order] - steps) + steps
+            place[ops[order]] = apart - (apart - wanted[order]).mean()
     return place
 
 
 def _lines(
     graph: OpGraph, layer: IntArray, place: FloatArray, device: IntArray, names: Sequence[str]
 ) -> Iterator[Row]:
-    """Data from op to op; what crosses devices last, as that lies on top."""
+    """Yield data edges between ops; those between devices come last, to be drawn on top."""
     num_bytes: dict[tuple[int, int], int] = {}
     for tensor, after in zip(graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True):
         key = (int(graph.tensor_producer[tensor]), after)

@@ -1,4 +1,4 @@
-"""What devices hold over time, against what they may hold."""
+"""A chart of the memory of devices over time."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import altair as alt
 
 GIB = 2**30
-# Of time; of each, the most that is held in it is drawn.
+# The largest number of time steps; of each step, the largest memory is drawn.
 MOST_STEPS = 1000
 HEIGHT = 180
-# A peak below this share of what may be used is drawn on a scale of its own.
+# If all peaks are below this share of the usable memory, the axis ends above them.
 LOW = 0.2
 
-# Of every device: since when it holds how much.
+# For every device: times in us, and the bytes that it holds from each time on.
 Curves = Sequence[tuple[FloatArray, IntArray]]
 
 
@@ -32,15 +32,15 @@ def memory_chart(
     schedule: Schedule,
     held: Curves,
     *,
-    title: str = "memory held, of what may be used",
+    title: str = "memory held, as a share of the usable memory",
     width: int | str = 900,
     most_steps: int = MOST_STEPS,
 ) -> "alt.LayerChart | alt.FacetChart":
-    """A line a device, as a share of the memory that may be used there.
+    """Draw a line for each device, as a share of its usable memory.
 
-    Where all lines are low, the axis ends above them, and the subtitle says so.
+    If all lines are low, the axis ends above them, and the subtitle says so.
 
-    held: as `memory.held_over_time` has it.
+    held: the result of `memory.held_over_time`.
     """
     import altair as alt
 
@@ -108,12 +108,12 @@ def _rows(
 def _coarser(
     since_us: FloatArray, num_bytes: IntArray, step_us: float
 ) -> tuple[list[float], list[int]]:
-    """The most that is held in each of equal steps of time, where there are more changes."""
+    """Return the largest memory in each of equal time steps, unless there are few changes."""
     steps = np.floor(since_us / step_us) if step_us > 0 else np.zeros(len(since_us))
     _, first = np.unique(steps, return_index=True)
     if len(first) * 2 > len(since_us):
         return since_us.tolist(), num_bytes.tolist()
-    # A step begins with what the one before it left.
+    # A step begins with the memory at the end of the step before it.
     before = num_bytes[np.maximum(first - 1, 0)]
     most = np.maximum(np.maximum.reduceat(num_bytes, first), before)
     return (steps[first] * step_us).tolist(), most.tolist()

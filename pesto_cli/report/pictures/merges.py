@@ -1,4 +1,4 @@
-"""A round of merging on a graph small enough to see: which edges merge, which do not, and why."""
+"""A chart of a round of merging in a small graph: which pairs merge, which do not, and why."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SWEEPS = 6
 
 
 class Pair(Protocol):
-    """Two nodes by name and height, why they could be one, and what became of it."""
+    """Two nodes by name and height, why they could merge, and the verdict."""
 
     @property
     def first(self) -> str: ...  # noqa: D102
@@ -39,7 +39,7 @@ class Pair(Protocol):
 
 
 def merges_chart(pairs: Sequence[Pair], *, title: str = "") -> "alt.LayerChart | alt.FacetChart":
-    """Nodes from left to right by height, a line a pair; a pair without an edge is dashed."""
+    """Draw nodes from left to right by height, and a line for each pair, dashed without an edge."""
     import altair as alt
 
     height = {pair.first: pair.first_height for pair in pairs}
@@ -94,7 +94,7 @@ def merges_chart(pairs: Sequence[Pair], *, title: str = "") -> "alt.LayerChart |
 
 
 def _places(height: dict[str, int], pairs: Sequence[Pair]) -> dict[str, float]:
-    """Where each node lies in its layer: the barycentre heuristic (Sugiyama et al., 1981)."""
+    """Return positions of nodes in layers: the barycentre heuristic (Sugiyama et al., 1981)."""
     joined, layers = defaultdict(list), defaultdict(list)
     for pair in pairs:
         joined[pair.first].append(pair.second)
@@ -107,6 +107,6 @@ def _places(height: dict[str, int], pairs: Sequence[Pair]) -> dict[str, float]:
             names.sort(
                 key=lambda name: sum(place[each] for each in joined[name]) / len(joined[name])
             )
-            # Layers lie half a place apart by turns, so that long lines pass between nodes.
+            # Every second layer is shifted by half a place, so that long lines pass between nodes.
             place |= {name: k - len(names) / 2 + 0.5 * (level % 2) for k, name in enumerate(names)}
     return place

@@ -1,4 +1,4 @@
-"""Timeline and memory, one below the other on one scale of time."""
+"""A chart of timeline and memory, one above the other on the same time axis."""
 
 import warnings
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ def over_time_chart(
     *,
     width: int = 900,
 ) -> "alt.VConcatChart":
-    """Both charts; to zoom or move one is to zoom or move the other."""
+    """Draw both charts; zooming or moving one also zooms or moves the other."""
     import altair as alt
 
     timeline = timeline_chart(drawn, width=width)
     memory = memory_chart(drawn.problem, drawn.schedule, held, width=width)
     with warnings.catch_warnings():
-        # That both charts have the same zoom is meant.
+        # altair warns about the shared zoom parameter, which is intended.
         warnings.filterwarnings("ignore", "Automatically deduplicated", UserWarning)
         both: alt.VConcatChart = alt.vconcat(timeline, memory).resolve_scale(color="independent")
     return both

@@ -1,4 +1,4 @@
-"""Rows of data for a picture."""
+"""Rows of data for charts."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ TYPES = {int: "number", float: "number", str: "string"}
 
 
 def inline(rows: Sequence[Row]) -> "alt.InlineData":
-    """Rows as CSV, half the size of objects; and altair checks and copies objects many times."""
+    """Return rows as inline CSV: half the size of objects, which altair also copies many times."""
     import altair as alt
 
     columns = rows[0] if rows else {}

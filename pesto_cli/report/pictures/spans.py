@@ -1,4 +1,4 @@
-"""What runs when on devices and links, as bars: what is too narrow to see is merged."""
+"""Bars of a timeline: ops and transfers, with those that are too short to see merged."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from pesto_cli.report.critical_path import PathSegment, row_of
 from pesto_cli.report.utilisation import link_use
 
 TRANSFER = "transfer"
-# An op whose type nobody told.
+# The type of an op whose type is unknown.
 NO_TYPE = "op"
-# How many of the ops of a merged bar are named.
+# Number of ops of a merged bar that are named.
 NUM_NAMED = 3
 MOST_LINKS = 12
-# Shorter than this part of the step, bars are merged first.
+# Merging begins with bars up to 1 / FINEST of the step; STEP is the growth of this limit.
 FINEST = 2**13
 STEP = 1.2
 MOST_BARS = 3500
@@ -29,11 +29,11 @@ MOST_BARS = 3500
 
 @dataclass(frozen=True)
 class Bar:
-    """An op, a transfer, or several short ones in a row.
+    """An op, a transfer, or several consecutive short ones.
 
-    row: device or channel. name: of the op, or of the one that made the tensor.
-    type: of the op, or `TRANSFER`. num_bytes: of its outputs, or of the tensor.
-    count: how many it stands for.
+    row: the device or channel. name: the op, or the producer of the tensor. type: the type of the
+    op, or `TRANSFER`. num_bytes: the size of its outputs, or of the tensor. count: the number of
+    ops or transfers that the bar stands for.
     """
 
     row: str
@@ -46,12 +46,12 @@ class Bar:
 
     @property
     def took_us(self) -> float:
-        """From its start to its end."""
+        """The time from start to end."""
         return self.to_us - self.from_us
 
 
 def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
-    """Every op that takes time."""
+    """Yield a bar for every op that takes time."""
     graph = problem.graph
     for op, (device, start_us, end_us, num_bytes) in enumerate(
         zip(
@@ -68,7 +68,7 @@ def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
 
 
 def output_bytes(graph: OpGraph) -> list[int]:
-    """Of all tensors that an op makes, `[num_ops]`."""
+    """Return the sum of output sizes of every op in bytes, `[num_ops]`."""
     sums = np.zeros(graph.num_ops, dtype=np.int64)
     np.add.at(sums, graph.tensor_producer, graph.tensor_bytes)
     total: list[int] = sums.tolist()
@@ -76,7 +76,7 @@ def output_bytes(graph: OpGraph) -> list[int]:
 
 
 def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
-    """Every transfer that takes time."""
+    """Yield a bar for every transfer that takes time."""
     graph, machine, transfers = problem.graph, problem.machine, schedule.transfers
     for tensor, channel, start_us, end_us in zip(
         transfers.tensor.tolist(),
@@ -91,9 +91,12 @@ def transfer_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
             yield Bar(row, start_us, end_us, name, TRANSFER, size)
 
 
-def row_names(problem: Problem, schedule: Schedule, chain: Sequence[PathSegment] = ()) -> list[str]:
-    """Devices; then links, those on the critical chain first and then the busiest, some in all."""
-    critical = {row_of(problem, schedule, piece) for piece in chain}
+def row_names(problem: Problem, schedule: Schedule, path: Sequence[PathSegment] = ()) -> list[str]:
+    """Return the rows of a timeline: all devices, and at most `MOST_LINKS` links.
+
+    Links on the critical path are chosen first, then the busiest ones.
+    """
+    critical = {row_of(problem, schedule, segment) for segment in path}
     busy_us = busy_us_of_links(problem, schedule)
     first = sorted(busy_us, key=lambda name: (name not in critical, -busy_us[name]))[:MOST_LINKS]
     return [device.name for device in problem.machine.devices] + [
@@ -102,37 +105,37 @@ def row_names(problem: Problem, schedule: Schedule, chain: Sequence[PathSegment]
 
 
 def busy_us_of_links(problem: Problem, schedule: Schedule) -> dict[str, float]:
-    """Of every link that is used."""
+    """Return the busy time in us of every link that is used."""
     return {use.name: use.busy_us for use in link_use(problem, schedule) if use.busy_us}
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A schedule as pictures of it have it; each part is made once, for all of them.
+    """The drawn parts of a schedule, each computed once for all charts.
 
-    chain: the critical chain, whose links are among those that are drawn.
-    most_bars: with more, short neighbours are merged where all are drawn.
+    path: the critical path of the schedule; its links are drawn first.
+    most_bars: if there are more bars, short neighbours are merged.
     """
 
     problem: Problem
     schedule: Schedule
-    chain: Sequence[PathSegment] = ()
+    path: Sequence[PathSegment] = ()
     most_bars: int = MOST_BARS
 
     @cached_property
     def rows(self) -> list[str]:
         """See `row_names`."""
-        return row_names(self.problem, self.schedule, self.chain)
+        return row_names(self.problem, self.schedule, self.path)
 
     @cached_property
     def transfers(self) -> list[Bar]:
-        """Transfers that take time, on the rows."""
+        """Bars of the transfers on the drawn links."""
         every = transfer_bars(self.problem, self.schedule)
         return [bar for bar in every if bar.row in self.rows]
 
     @cached_property
     def bars(self) -> list[Bar]:
-        """Ops that take time, and then these transfers."""
+        """Bars of all ops that take time, then those of the transfers."""
         return [*op_bars(self.problem, self.schedule), *self.transfers]
 
     @cached_property
@@ -142,15 +145,15 @@ class Drawn:
 
     @property
     def num_links_left_out(self) -> int:
-        """Links that are used, but have no row."""
+        """Number of links that are used, but have no row."""
         num_links = len(self.rows) - self.problem.num_devices
         return len(busy_us_of_links(self.problem, self.schedule)) - num_links
 
 
 def few_enough(bars: Sequence[Bar], most: int) -> tuple[list[Bar], float]:
-    """No more bars than `most` or little above, and how long a bar may be that stands for several.
+    """Merge short bars until there are about `most`; return them and the longest merged length.
 
-    0 where none does.
+    The length is in us, and 0 if no bars were merged.
     """
     ordered = sorted(bars, key=lambda bar: (bar.row, bar.from_us))
     rows = [_Ends.of(list(row)) for _, row in groupby(ordered, key=lambda bar: bar.row)]
@@ -168,7 +171,7 @@ def few_enough(bars: Sequence[Bar], most: int) -> tuple[list[Bar], float]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """The bars of a row, one after the other, with where they begin and end."""
+    """The bars of a row in order of time, with their starts and ends."""
 
     bars: list[Bar]
     from_us: list[float]
@@ -180,7 +183,7 @@ class _Ends:
 
 
 def _neighbours(row: _Ends, narrow_us: float) -> list[int]:
-    """Where bars begin that end together within some time from the start of the first of them."""
+    """Return the index of the first bar of each group that spans at most `narrow_us`."""
     first, place = [], 0
     while place < len(row.to_us):
         first.append(place)
@@ -199,7 +202,7 @@ def _as_one(bars: Sequence[Bar]) -> Bar:
         bars[0].row,
         bars[0].from_us,
         max(bar.to_us for bar in bars),
-        f"{len(bars)} short ones: {', '.join(bar.name for bar in longest)}"
+        f"{len(bars)} short ops: {', '.join(bar.name for bar in longest)}"
         + (", ..." if len(bars) > NUM_NAMED else ""),
         max(time_us, key=lambda name: time_us[name]),
         sum(bar.num_bytes for bar in bars),

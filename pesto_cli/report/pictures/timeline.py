@@ -1,4 +1,4 @@
-"""Gantt chart: what runs when on devices and links."""
+"""A Gantt chart of devices and links."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from pesto_cli.report.times import TimeScale, time_text
 if TYPE_CHECKING:
     import altair as alt
 
-CHAIN = "critical chain"
+CRITICAL_PATH = "critical path of the schedule"
 ROW_PIXELS, BAR_PIXELS = 24, 15
 
 
@@ -24,9 +24,9 @@ def timeline_chart(
     title: str = "",
     width: int | str = 900,
 ) -> "alt.LayerChart | alt.FacetChart":
-    """Rows of devices and of links that are used, bars coloured by type of op; see `timeline_note`.
+    """Draw rows of devices and links with bars coloured by op type; see `timeline_note`.
 
-    The critical chain is a line from row to row. width: in pixels, or "container".
+    The critical path of the schedule is a line from row to row. width: in pixels, or "container".
     """
     import altair as alt
 
@@ -34,7 +34,7 @@ def timeline_chart(
     until_us = drawn.schedule.makespan_us or 1.0
     types = type_colours(drawn.bars)
     bars, _ = drawn.merged
-    legend = types | ({CHAIN: colours.CRITICAL} if drawn.chain else {})
+    legend = types | ({CRITICAL_PATH: colours.CRITICAL} if drawn.path else {})
     x = alt.X(
         "from:Q",
         title=scale.unit,
@@ -46,7 +46,7 @@ def timeline_chart(
     critical = (
         alt.Chart(inline(list(_corners(drawn, scale))))
         .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
-        .encode(x=x, y=y, order="number:Q", color=alt.datum(CHAIN))
+        .encode(x=x, y=y, order="number:Q", color=alt.datum(CRITICAL_PATH))
     )
     return alt.layer(spans, critical).properties(
         width=width, height=alt.Step(ROW_PIXELS), title=title
@@ -69,7 +69,7 @@ def _bars(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: A
                 scale=alt.Scale(domain=list(legend), range=list(legend.values())),
                 legend=alt.Legend(orient="top", symbolType="square", labelLimit=200),
             ),
-            # A transfer is often narrower than a pixel.
+            # The bar of a transfer is often narrower than a pixel, so it has a border.
             stroke=alt.condition(
                 f"datum.type == '{TRANSFER}'", alt.value(colours.TRANSFER), alt.value(None)
             ),
@@ -87,22 +87,22 @@ def _bars(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: A
 
 
 def timeline_note(drawn: Drawn) -> str:
-    """What a timeline leaves out or merges; empty if nothing."""
+    """Return remarks on what a timeline leaves out or merges; empty if nothing."""
     bars, narrow_us = drawn.merged
-    said = []
+    remarks = []
     if narrow_us:
         merged = sum(bar.count for bar in bars if bar.count > 1)
-        said.append(
-            f"{merged:,} of {len(drawn.bars):,} ops and transfers are so short that a bar stands "
-            f"for several, up to {time_text(narrow_us)} long. Zoom in, or click on one, to see "
-            "each."
+        remarks.append(
+            f"{merged:,} of {len(drawn.bars):,} ops and transfers are so short that one bar stands "
+            f"for several of them. These bars are up to {time_text(narrow_us)} long. Zoom in, or "
+            "click on a bar, to see each op."
         )
     no_time = drawn.problem.num_ops - (len(drawn.bars) - len(drawn.transfers))
     if no_time:
-        said.append(f"Ops that take no time are not drawn ({no_time:,}).")
+        remarks.append(f"Ops that take no time are not drawn ({no_time:,}).")
     if drawn.num_links_left_out:
-        said.append(f"Other links are not drawn ({drawn.num_links_left_out}).")
-    return " ".join(said)
+        remarks.append(f"Other links are not drawn ({drawn.num_links_left_out}).")
+    return " ".join(remarks)
 
 
 def _rows(bars: Sequence[Bar], types: dict[str, str], scale: TimeScale) -> Iterator[Row]:
@@ -120,17 +120,17 @@ def _rows(bars: Sequence[Bar], types: dict[str, str], scale: TimeScale) -> Itera
 
 
 def _corners(drawn: Drawn, scale: TimeScale) -> Iterator[Row]:
-    """Where the line of the critical chain begins and ends on a row.
+    """Yield where the line of the critical path begins and ends on each row.
 
-    What has no row, as a wait, or a link that is not drawn, keeps the line on the one before it.
+    During a wait, or a transfer on a link that is not drawn, the line stays on its row.
     """
     spans: list[tuple[str, float, float]] = []
-    for piece in drawn.chain:
-        row = row_of(drawn.problem, drawn.schedule, piece)
+    for segment in drawn.path:
+        row = row_of(drawn.problem, drawn.schedule, segment)
         if spans and (row == spans[-1][0] or row not in drawn.rows):
-            spans[-1] = (*spans[-1][:2], piece.end_us)
+            spans[-1] = (*spans[-1][:2], segment.end_us)
         elif row in drawn.rows:
-            spans.append((row, piece.start_us, piece.end_us))
+            spans.append((row, segment.start_us, segment.end_us))
     for number, (row, start_us, end_us) in enumerate(spans):
         for end, at_us in enumerate((start_us, end_us)):
             yield {"row": row, "from": at_us / scale.us_per_unit, "number": 2 * number + end}
