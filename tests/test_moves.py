@@ -1,4 +1,4 @@
-"""Moves of the annealing: they keep a state valid, are undone exactly, and are tried by weight."""
+"""Moves of the annealing: they keep a state valid, can be undone, and are tried by weight."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ from pesto_cli.refine.state import OPS, UNITS, Change, State, accept, put, shift
 
 @njit
 def to_device_2(neighbourhood: Any, state: Any, random: Any, change: Any) -> None:
-    """Any unit."""
+    """Move a random unit."""
     row = below(random, len(neighbourhood.units))
     put(neighbourhood, state, change, neighbourhood.units[row : row + 1], 2)
 
 
 @njit
 def anywhere_and_nowhere(neighbourhood: Any, state: Any, random: Any, change: Any) -> None:
-    """All groups to a device where some may not go, and back and forth; all ops shifted, twice."""
+    """Move all groups several times, also to invalid devices, and shift all ops several times."""
     groups = np.arange(len(neighbourhood.group_offsets) - 1)
     for device in (below(random, neighbourhood.allowed.shape[1]), -1, 0, 99):
         put(neighbourhood, state, change, groups, device)
@@ -68,8 +68,8 @@ def columns(state: State) -> list[bytes]:
     return [column.tobytes() for column in state]
 
 
-def is_forgotten(change: Change) -> bool:
-    """Whether nothing of an earlier move is left in the log."""
+def is_empty(change: Change) -> bool:
+    """Return whether the log has no entries."""
     left = change.changed.any() or (change.was_on >= 0).any() or change.seen.any()
     return not left and bool(np.isnan(change.was_offset).all())
 
@@ -100,7 +100,7 @@ def test_a_move_keeps_the_state_valid_and_is_undone_exactly(name: str) -> None:
             else:
                 undo(neighbourhood, state, change)
                 assert columns(state) == before
-            assert is_forgotten(change)
+            assert is_empty(change)
     assert num_changed > 0
 
 
@@ -111,7 +111,7 @@ def chain(problem: Problem, moves: dict[str, Move]) -> Chain:
 
 
 def tried(problem: Problem, moves: dict[str, Move], order: float) -> dict[str, float]:
-    """The share of 2,000 steps in which each move has proposed a candidate."""
+    """Return the share of 2,000 steps in which each move has proposed a candidate."""
     ran = chain(problem, moves)
     ran.anneal(2000, 1e6, 1.0, order)
     return {name: candidates / 2000 for name, (candidates, _) in ran.counts.items()}
@@ -122,7 +122,7 @@ def shift_any(neighbourhood: Any, state: Any, random: Any, change: Any) -> None:
     shift(state, change, below(random, len(state.device)), 1.0)
 
 
-def test_moves_are_tried_by_their_weights_and_those_of_order_by_their_share() -> None:
+def test_moves_are_tried_by_weight_and_moves_of_the_order_by_their_share() -> None:
     moves = {
         "rarely": Move(shift_any, weight=0.5, of_order=True),
         "one": Move(shift_any, weight=2.0),
@@ -140,7 +140,7 @@ def test_moves_are_tried_by_their_weights_and_those_of_order_by_their_share() ->
     assert tried(problem, only, order=1.0) == pytest.approx(expected, abs=0.04)
 
 
-def test_where_no_device_can_change_moves_of_order_are_tried_alone() -> None:
+def test_if_all_ops_are_pinned_only_moves_of_the_order_are_tried() -> None:
     problem = random_problem(1, 14)
     permitted = np.zeros_like(problem.allowed)
     permitted[np.arange(problem.num_ops), random_placement(problem, 0)] = True
@@ -149,8 +149,8 @@ def test_where_no_device_can_change_moves_of_order_are_tried_alone() -> None:
     assert tried(pinned, {"home": HOME}, order=0.0) == {}
 
 
-def test_the_same_seed_gives_the_same_candidates_as_ever() -> None:
-    """Recorded when each move got a file of its own: results of before stayed as they were."""
+def test_the_same_seed_gives_the_recorded_candidates() -> None:
+    """Counts are from before each move got a file of its own, a change that must not alter them."""
     ran = chain(random_problem(7, 40, memory=False, num_devices=3), {**MOVES.builtin})
     ran.anneal(3000, 2.0, 3.0, 0.1)
     assert ran.objective == (0.0, 72.0)
@@ -163,7 +163,7 @@ def test_the_same_seed_gives_the_same_candidates_as_ever() -> None:
     }
 
 
-def test_a_search_tries_the_moves_that_it_is_given() -> None:
+def test_a_search_uses_the_moves_passed_to_it() -> None:
     problem = random_problem(3, 10, memory=False, num_devices=3)
     simulator = Simulator(problem)
     starts = [simulator.list_schedule(random_placement(problem, 3), np.zeros(problem.num_ops))]
@@ -183,7 +183,7 @@ def unknown_column(neighbourhood: Any, state: Any, random: Any, change: Any) -> 
 
 
 @njit
-def answering(neighbourhood: Any, state: Any, random: Any, change: Any) -> int:
+def returning(neighbourhood: Any, state: Any, random: Any, change: Any) -> int:
     return 1
 
 
@@ -195,11 +195,13 @@ def interpreted(neighbourhood: Any, state: Any, random: Any, change: Any) -> Non
     ("function", "words"),
     [
         (unknown_column, "Unknown attribute 'nothing'"),
-        (answering, "No conversion from .* to none"),
+        (returning, "No conversion from .* to none"),
         (interpreted, r"it is not a function of numba\.njit"),
     ],
 )
-def test_a_move_that_cannot_be_compiled_is_named(function: Any, words: str) -> None:
+def test_the_error_for_a_move_that_cannot_be_compiled_names_the_move(
+    function: Any, words: str
+) -> None:
     place = f"search move 'mine': .*test_moves.{function.__name__} cannot be compiled; fix it or"
     with pytest.raises(EnvironmentFailedError, match=f"{place} uninstall its package: .*{words}"):
         chain(random_problem(1, 6), {"mine": Move(function, weight=1.0)})

@@ -1,7 +1,7 @@
-"""The search finds what it has found before: makespans in `quality.json`, in deterministic mode.
+"""The search is as good as before: makespans in `quality.json`, in deterministic mode.
 
-One seed says little (two of them are some per cent apart), so a makespan is the mean over a few.
-After a change for the better, or one of the models, store what is found now and commit it:
+The makespans of two seeds differ by some per cent, so each value is the mean over several seeds.
+After an improvement, or a change of the models, store the new makespans and commit them:
 
     python tests/test_quality.py
 """
@@ -61,8 +61,8 @@ def test_no_makespan_is_worse_than_the_stored_one(model: str, start: str) -> Non
     stored_ms = json.loads(STORED.read_text())[model][start]
     found_ms = mean_ms(model, start)
     assert found_ms <= (1 + TOLERANCE) * stored_ms, (
-        f"{model} from {start} takes {found_ms:.3f} ms, {stored_ms:.3f} are stored; if that is "
-        f"the price of something better, store it: python tests/{Path(__file__).name}"
+        f"{model} from {start} takes {found_ms:.3f} ms, but the stored makespan is "
+        f"{stored_ms:.3f} ms; if this is intended, run: python tests/{Path(__file__).name}"
     )
 
 
@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -
 
 
 def store() -> None:
-    """Replace the stored makespans by what is found now."""
+    """Replace the stored makespans by the current ones."""
     found = {
         model: {start: round(mean_ms(model, start), 4) for start in STARTS} for model in MODELS
     }

@@ -1,4 +1,4 @@
-"""Refinement: never worse, within every constraint, reproducible, optimal where that is known."""
+"""Refinement: never worse than its starts, feasible, reproducible, optimal on small problems."""
 
 from itertools import permutations, product
 
@@ -31,7 +31,7 @@ def random_start(simulator: Simulator, seed: int) -> Schedule:
 
 
 def layers(num_layers: int, *, memory_bytes: int = 10**9) -> Problem:
-    """Forward ops, then for each layer backward a gradient that goes on and one that does not."""
+    """Forward ops, then for each layer an input gradient in a chain and a weight gradient."""
     names, times, tensors = [], [], []
     for layer in range(num_layers):
         names.append(f"layer_{layer}/matmul")
@@ -58,7 +58,7 @@ def everything_on(problem: Problem, device: int) -> Schedule:
 
 
 def best_list_schedule_us(problem: Problem) -> float:
-    """The shortest of all list schedules whose peaks fit, by every placement and priority."""
+    """Return the makespan of the shortest list schedule that fits, of all placements and orders."""
     simulator, group = Simulator(problem), problem.graph.colocation_group
     choices = [np.flatnonzero(row).tolist() for row in problem.group_allowed]
     orders = [np.array(order, float) for order in permutations(range(problem.num_ops))]
@@ -73,7 +73,7 @@ def best_list_schedule_us(problem: Problem) -> float:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_answer_keeps_every_rule_and_is_never_worse_than_the_best_start(seed: int) -> None:
+def test_the_result_is_feasible_and_never_worse_than_the_best_start(seed: int) -> None:
     problem = random_problem(seed, 12)
     simulator = Simulator(problem)
     starts = [random_start(simulator, 10 * seed + k) for k in range(3)]
@@ -96,8 +96,8 @@ def test_small_problems_are_solved_to_the_optimum(seed: int) -> None:
         assert shortfall_bytes(problem, found).any()
 
 
-def test_the_order_is_improved_where_ranks_mislead() -> None:
-    # By rank `long` (7) goes before `near` (1 + 2 + 3); the other way round nothing waits.
+def test_the_order_is_improved_if_upward_ranks_give_a_bad_order() -> None:
+    # By rank `long` (7) runs before `near` (1 + 2 + 3). In the reverse order no op waits.
     graph = OpGraph.build(["near", "far", "long"], [Tensor(0, 1000, [1])])
     pinned = np.zeros((3, 3), dtype=bool)
     pinned[[0, 1, 2], [GPU0, GPU1, GPU0]] = True
@@ -109,12 +109,12 @@ def test_the_order_is_improved_where_ranks_mislead() -> None:
     assert refine(simulator, [start], limits(0.01)).makespan_us == 1 + 7
 
 
-def test_weight_gradients_run_beside_the_chain_from_a_single_device() -> None:
+def test_from_one_device_weight_gradients_move_to_the_other_device() -> None:
     problem = layers(8)
     start = everything_on(problem, GPU0)
     assert start.makespan_us == 240
     found = refine(Simulator(problem), [start], limits(0.5))
-    # The chain of 16 cannot be shortened; the last weight gradient comes after it or beside it.
+    # The chain of 16 ops takes 160 us. The last weight gradient runs after it or in parallel to it.
     assert 160 <= found.makespan_us <= 175
 
 
@@ -122,8 +122,8 @@ def test_weight_gradients_run_beside_the_chain_from_a_single_device() -> None:
 def test_deterministic_mode_gives_the_same_schedule_twice(workers: int) -> None:
     problem = layers(10)
     start = everything_on(problem, GPU0)
-    asked = limits(0.02, seed=3, workers=workers)
-    one, two = (refine(Simulator(problem), [start], asked) for _ in range(2))
+    same = limits(0.02, seed=3, workers=workers)
+    one, two = (refine(Simulator(problem), [start], same) for _ in range(2))
     assert (one.device == two.device).all()
     assert (one.rank == two.rank).all()
 
@@ -134,14 +134,14 @@ def test_a_stopped_search_returns_the_best_so_far_at_once() -> None:
     stopped = Limits(time_limit_s=3600)
     stopped.stop.set()
     assert refine(Simulator(problem), [start], stopped) is start
-    asked = Limits(time_limit_s=3600)
+    running = Limits(time_limit_s=3600)
     seen: list[Schedule] = []
 
     def stop_at_the_first(source: str, schedule: Schedule) -> None:
         seen.append(schedule)
-        asked.stop.set()
+        running.stop.set()
 
-    found = refine(Simulator(problem), [start], asked, on_incumbent=stop_at_the_first)
+    found = refine(Simulator(problem), [start], running, on_incumbent=stop_at_the_first)
     assert seen
     assert found.makespan_us <= seen[0].makespan_us < start.makespan_us
 
@@ -154,8 +154,8 @@ def test_a_start_that_exceeds_the_memory_is_repaired() -> None:
     assert violations(problem, found) == []
 
 
-def test_what_fits_is_not_given_up_for_what_is_faster() -> None:
-    # Any transfer is slow, so one device would be best; it cannot hold both variables.
+def test_a_schedule_that_fits_is_preferred_to_a_faster_one_that_does_not() -> None:
+    # Transfers are slow, so one device would be fastest, but it cannot hold both variables.
     graph = OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])], resident_bytes=[3000, 3000])
     problem = on_gpus(graph, [1, 1], two_gpus(latency_us=100, memory_bytes=5000))
     too_large = everything_on(problem, GPU0)
@@ -166,7 +166,7 @@ def test_what_fits_is_not_given_up_for_what_is_faster() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_giving_up_at_a_limit_is_right(seed: int) -> None:
+def test_a_simulation_stops_early_only_if_its_makespan_exceeds_the_limit(seed: int) -> None:
     problem = random_problem(seed, 15)
     simulator, device = Simulator(problem), random_placement(problem, seed)
     first = simulator.kernel_first
@@ -192,7 +192,7 @@ def test_giving_up_at_a_limit_is_right(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_contraction_keeps_work_and_groups_and_joins_only_around_short_ops(seed: int) -> None:
+def test_a_contraction_keeps_work_and_groups_and_merges_only_short_ops(seed: int) -> None:
     problem = random_problem(seed, 20, memory=False)
     contraction = contract(problem, short_us=3.0)
     node, coarse = contraction.node_of_op, contraction.problem
@@ -206,8 +206,8 @@ def test_a_contraction_keeps_work_and_groups_and_joins_only_around_short_ops(see
         assert (problem.min_duration_us[ops] > 3.0).sum() <= 1
 
 
-def test_a_contraction_ties_no_groups_together() -> None:
-    # Short op 1 joins the group of op 0, or that of op 2, but must not make one of both.
+def test_a_contraction_never_joins_two_colocation_groups() -> None:
+    # Short op 1 may merge with op 0 or with op 2, but must not join the groups of both.
     tensors = [Tensor(0, 1000, [1]), Tensor(1, 1000, [2])]
     graph = OpGraph.build(
         [f"op{op}" for op in range(5)], tensors, colocation_group=["a", None, "b", "a", "b"]

@@ -1,9 +1,10 @@
-"""Simulated annealing over placement and order at once, in one numba kernel.
+"""Simulated annealing of placement and order together, in one numba kernel.
 
-A state is a device for every op and an offset on its upward rank under that placement; `cost` says
-what it costs, `moves` how it changes. A worse candidate is taken with probability
-exp(-increase / temperature) (Kirkpatrick et al., 1983). The chance is drawn first, so that the
-simulation of a candidate is given up as soon as it must end above what would be taken.
+A state is a device for each op and an offset that is added to its upward rank under that placement.
+`cost` defines the cost of a state, and `moves` the neighbourhoods. A worse candidate is accepted
+with probability exp(-increase / temperature) (Kirkpatrick et al., 1983). The random number is drawn
+before the simulation, so the largest cost that is accepted is known. The simulation of a candidate
+stops early when its cost must exceed that limit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ TRIED, ACCEPTED = 0, 1
 
 
 class Best(NamedTuple):
-    """The best state so far: `[num_ops]` devices and offsets, and its score as in `State`."""
+    """The best state so far: devices and offsets, `[num_ops]`, and the score as in `State`."""
 
     device: IntArray
     offset: FloatArray
@@ -46,7 +47,7 @@ class Best(NamedTuple):
 
 
 class Chain:
-    """A state that is annealed, and the best state that it has passed through."""
+    """An annealing chain: its current state, and its best state so far."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Chain:
         self._state = State.of(num_ops)
         self._best = Best(self._state.device.copy(), np.zeros(num_ops), np.full(3, np.inf))
         self._change = Change.of(problem.graph.num_groups, num_ops)
-        # Xorshift stands still at 0.
+        # A state of 0 would make xorshift return only 0.
         self._random = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
         if len(families.units) == 0:
             moves = {name: move for name, move in moves.items() if move.of_order}
@@ -71,40 +72,43 @@ class Chain:
         self.evaluations = 0
 
     def go_to(self, device: IntArray, offset: FloatArray) -> None:
-        """Make this the state; the best one stays if it is better."""
+        """Set the current state, and update the best state if the new one is better.
+
+        device, offset: `[num_ops]`.
+        """
         self._state.device[:], self._state.offset[:] = device, offset
         _visit(self._data, self._state, self._best)
 
     @property
     def best(self) -> tuple[IntArray, FloatArray]:
-        """Devices and rank offsets of the best state, both `[num_ops]`."""
+        """The devices and the rank offsets of the best state, both `[num_ops]`."""
         return self._best.device.copy(), self._best.offset.copy()
 
     @property
     def objective(self) -> tuple[float, float]:
-        """Sort key of the best state: by what share it exceeds the memory, then its makespan."""
+        """Sort key of the best state: the memory excess as a share, then the makespan in us."""
         return float(self._best.score[EXCESS]), float(self._best.score[MAKESPAN])
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """By name of a move: how many candidates it has proposed, and how many were accepted."""
+        """Number of proposed and of accepted candidates, by name of the move."""
         rows = self._counts.tolist()
         return {
             name: (row[TRIED], row[ACCEPTED]) for name, row in zip(self._moves, rows, strict=True)
         }
 
     def anneal(self, steps: int, temperature_us: float, penalty: float, order: float) -> None:
-        """Try moves.
+        """Try a number of moves.
 
         Args:
-            steps: how many.
-            temperature_us: see above.
-            penalty: see `cost`.
-            order: the share of moves that change the order; the others change devices.
+            steps: number of moves.
+            temperature_us: temperature of the acceptance probability.
+            penalty: factor of the memory excess in the cost; see `cost`.
+            order: share of moves that change the order; the others change devices.
         """
         if self._moves:
             chances = _chances(self._moves.values(), order)
-            with _failures_told():
+            with _failures_reported():
                 self._run(chances, steps, temperature_us, penalty)
         self.evaluations += steps
 
@@ -125,30 +129,30 @@ class Chain:
         )
 
     def _compiled(self, name: str) -> Any:
-        """The address of a move."""
+        """Return the address of a compiled move."""
         known = (self._neighbourhood, self._state, self._random, self._change)
         with about(f"search move {name!r}"):
             return address_of(self._moves[name].propose, *known)
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
-    """An error within is that of a move from another package: pesto's own raise none."""
+def _failures_reported() -> Iterator[None]:
+    """Turn an error into `EnvironmentFailedError`. Only moves of other packages raise errors."""
     try:
         yield
     except MemoryError:
         raise
     except Exception as error:
         raise EnvironmentFailedError(
-            f"a search move failed: {in_words(error)}; mend it, or uninstall its package."
+            f"a search move failed: {in_words(error)}; fix it, or uninstall its package."
         ) from error
 
 
 def _chances(moves: Iterable[Move], order: float) -> FloatArray:
-    """`[num_moves]`, ascending to 1; moves of order come last.
+    """Return the cumulative probabilities of moves, `[num_moves]`; moves of the order come last.
 
-    By weight, but all moves of order have a share of their own. It is 1 if there are no others, and
-    0 if there are none of these.
+    Moves of the order together have the probability `order`, or 1 if there are no moves of devices,
+    or 0 if there are no moves of the order. Within both classes, probabilities follow the weights.
     """
     of_order = [move.weight for move in moves if move.of_order]
     of_devices = [move.weight for move in moves if not move.of_order]
@@ -159,7 +163,7 @@ def _chances(moves: Iterable[Move], order: float) -> FloatArray:
 
 
 def _cumulative(weights: Sequence[float]) -> FloatArray:
-    """Ascending to 1."""
+    """Return the cumulative sums of weights, divided by their total."""
     sums = np.cumsum(weights)
     cumulative: FloatArray = sums / sums[-1:]
     return cumulative
@@ -167,7 +171,7 @@ def _cumulative(weights: Sequence[float]) -> FloatArray:
 
 @kernel
 def _keep(state: State, best: Best, found: Evaluation) -> None:
-    """The state is worth this; it may be the best."""
+    """Store the evaluation of the current state, and update the best state if it is better."""
     state.start[:] = found.start
     state.key[:] = found.key
     score = state.score

@@ -1,10 +1,10 @@
-"""Nearly lossless contraction: short ops join the only neighbour that they wait for or serve.
+"""Nearly lossless contraction: short ops merge with their only successor or predecessor.
 
-Two rules, each of which merges along an edge (u, v) that no other path from u to v accompanies,
-and leaves it so for all other edges, so that any number of merges leaves the graph acyclic:
+There are two rules. Each merges along an edge (u, v) if no other path leads from u to v, and does
+not create a second path along any other edge. So any number of merges leaves the graph acyclic:
 
-    v is the only successor of u, and u is short: it waits for what else v waits for
-    u is the only predecessor of v, and v is short: what else u feeds waits for v
+    v is the only successor of u, and u is short: u then also waits for v's other inputs
+    u is the only predecessor of v, and v is short: u's other successors then also wait for v
 """
 
 from typing import Any
@@ -18,12 +18,13 @@ from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
 
-# Beside a chain, a node takes in this many times `short_us` of short neighbours at most.
+# Limit on the work of short neighbours that merge into one node, in units of `short_us`. A chain is
+# not limited.
 CAP = 4.0
 
 
 def contract(problem: Problem, short_us: float) -> Coarsening:
-    """Let ops of at most `short_us` join their only neighbour, until none is left to join."""
+    """Merge ops of at most `short_us` with their only neighbour, until no more can be merged."""
     quotient = Quotient.of(problem, np.zeros(len(problem.graph.consumers)))
     while True:
         before = quotient.num_nodes
@@ -34,7 +35,10 @@ def contract(problem: Problem, short_us: float) -> Coarsening:
 
 
 def _joined(quotient: Quotient, short_us: float, *, downwards: bool) -> IntArray:
-    """`[num_nodes]`: the node that each one joins, itself if it stays."""
+    """Return the node that each node merges into, `[num_nodes]`; itself if it does not merge.
+
+    downwards: whether nodes merge with their only successor, or with their only predecessor.
+    """
     if downwards:
         offsets, neighbours = quotient.out_offsets, quotient.heads
         back_degree = quotient.in_degree
@@ -67,11 +71,11 @@ def _leaders(
     short: float,
     cap: float,
 ) -> Any:
-    """`[num_nodes]`: the node that each one ends up in, when all that may join do so at once."""
+    """Return the node that each node finally merges into if all merges happen at once."""
     leader = np.arange(len(work))
-    taken = np.zeros(len(work))  # work of the neighbours that each node takes in
-    parent = np.arange(len(group_allowed))  # of groups
-    size = np.bincount(group, minlength=len(group_allowed))  # nodes of a group
+    taken = np.zeros(len(work))  # work of the neighbours that merge into each node
+    parent = np.arange(len(group_allowed))  # union-find forest of groups
+    size = np.bincount(group, minlength=len(group_allowed))  # number of nodes in each group
     for node in range(len(work)):
         if offsets[node + 1] - offsets[node] != 1 or work[node] > short:
             continue
@@ -83,7 +87,7 @@ def _leaders(
         if (group_allowed[one] != group_allowed[two]).any():
             continue
         if one != two and size[one] > 1 and size[two] > 1:
-            continue  # it would tie what else is in the two groups together
+            continue  # the other nodes of both groups would have to share a device
         if one == two:
             size[two] -= 1
         else:
@@ -98,7 +102,7 @@ def _leaders(
 
 
 def _merged(quotient: Quotient, leader: IntArray) -> Quotient:
-    """The quotient with every node merged into its leader, in rounds of pairs."""
+    """Return the quotient in which each node is merged into its leader, in rounds of pairs."""
     while True:
         order = np.argsort(leader, kind="stable")
         place = np.arange(len(leader)) - np.searchsorted(leader[order], leader[order])

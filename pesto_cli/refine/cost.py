@@ -1,12 +1,12 @@
-"""What a state costs: the makespan of its list schedule, what exceeds the memory, and transfers.
+"""The cost of a state: makespan of its list schedule, memory excess and transfers.
 
-With makespan C_max that of the list schedule by rank + offset, e the share by which memory is
-exceeded and T the duration of all transfers together, the cost is
+Let C_max be the makespan of the list schedule by rank + offset, e the share by which peak memory
+exceeds the capacity, and T the total duration of all transfers. The cost is
 
     C_max (1 + penalty e) + TRANSFERS_SHARE T
 
-Most moves leave the makespan as it is; the last term tells those apart that leave links and devices
-more room.
+Most moves do not change the makespan. The last term prefers states with fewer transfers, in which
+links and devices have more free time.
 """
 
 from typing import NamedTuple, Self
@@ -21,19 +21,19 @@ from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
 from pesto_cli.evaluation.times import Times
 from pesto_cli.kernels import kernel
 
-TRANSFERS_SHARE = 0.05  # see above, and docs/search.md
+TRANSFERS_SHARE = 0.05  # measurements are in docs/search.md
 
 
 class CostData(NamedTuple):
-    """What the cost of a state depends on, but for the state.
+    """The data of a problem that the cost of its states depends on.
 
-    graph, machine: of the simulator.
-    waits, goes_first: `[num_ops]`, likewise.
+    graph, machine: columns of the simulator.
+    waits, goes_first: columns of the simulator, `[num_ops]`.
     topological_order: `[num_ops]`.
-    memory: of the graph.
+    memory: columns of the graph for its memory.
     resident_bytes: `[num_ops]`.
     capacity_bytes: `[num_devices]`.
-    may_exceed: whether a device could be full at all.
+    may_exceed: whether any state could exceed the capacity of a device.
     """
 
     graph: KernelGraph
@@ -48,7 +48,7 @@ class CostData(NamedTuple):
 
     @classmethod
     def of(cls, simulator: Simulator) -> Self:
-        """Of the simulator's problem."""
+        """Return the data of the simulator's problem."""
         graph = simulator.problem.graph
         return cls(
             graph=simulator.kernel_graph,
@@ -64,11 +64,11 @@ class CostData(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Of a placement and an order.
+    """The result of a simulation of a placement and an order.
 
-    makespan_us: inf if the cost exceeds the limit; then start and key mean nothing.
-    excess: the share by which peaks exceed capacities, all devices together.
-    transfers_us: how long all transfers take together.
+    makespan_us: inf if the cost exceeds the limit; then start and key are undefined.
+    excess: share by which peak memory exceeds the capacity, summed over devices.
+    transfers_us: total duration of all transfers.
     start, key: see `State`.
     """
 
@@ -80,26 +80,26 @@ class Evaluation(NamedTuple):
 
 
 def _may_exceed(problem: Problem) -> bool:
-    """Whether a device could be full at all: with every variable and a copy of every tensor."""
+    """Return whether all variables and a copy of each tensor would exceed a device's capacity."""
     everything = problem.graph.resident_bytes.sum() + problem.graph.held_bytes.sum()
     return bool((everything > problem.capacity_bytes).any())
 
 
 @kernel
 def cost_us(makespan_us: float, excess: float, transfers: float, penalty: float) -> float:
-    """The formula above."""
+    """Return the cost by the formula above."""
     return makespan_us * (1.0 + penalty * excess) + TRANSFERS_SHARE * transfers
 
 
 @kernel
 def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: float) -> Evaluation:
-    """Simulate the list schedule by rank + offset; given up as soon as the cost exceeds a limit."""
-    # Columns are taken out of their tuple once, not for every op: that counts references.
+    """Simulate the list schedule by rank + offset; stop as soon as its cost exceeds the limit."""
+    # Read each column of a tuple once, not for each op, as each read updates a reference count.
     graph, machine, order = data.graph, data.machine, data.topological_order
     duration_us, goes_first = graph.duration_us, data.goes_first
     num_ops = len(device)
     transfers = transfers_us(graph, machine, device)
-    limit_us -= TRANSFERS_SHARE * transfers  # of the makespan from here on
+    limit_us -= TRANSFERS_SHARE * transfers  # from here on a limit on the makespan
     duration, load = np.empty(num_ops), np.zeros(len(data.capacity_bytes))
     for op in range(num_ops):
         duration[op] = duration_us[op, device[op]]
@@ -126,7 +126,7 @@ def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: flo
 
 @kernel
 def _excess(data: CostData, device: IntArray, times: Times) -> float:
-    """The share by which peaks exceed capacities, all devices together."""
+    """Return the share by which peak memory exceeds the capacity, summed over devices."""
     memory, capacity, resident_bytes = data.memory, data.capacity_bytes, data.resident_bytes
     resident = np.zeros(len(capacity), np.int64)
     for op in range(len(device)):

@@ -1,4 +1,4 @@
-"""Random numbers within kernels, each thread from a state of its own."""
+"""Random numbers in kernels. Each thread has a generator state of its own."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,10 @@ Random = NDArray[np.uint64]
 
 @kernel
 def uniform(random: Random) -> float:
-    """In [0, 1), by xorshift64 (Marsaglia, 2003); numpy's generator in numba is one for all."""
+    """Return a number in [0, 1), by xorshift64 (Marsaglia, 2003).
+
+    The state is `random`, as numba has only one global state of numpy's generator.
+    """
     x = random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -22,13 +25,13 @@ def uniform(random: Random) -> float:
 
 @kernel
 def below(random: Random, count: int) -> int:
-    """One of 0 to count - 1."""
+    """Return a random integer from 0 to count - 1."""
     return int(uniform(random) * count)
 
 
 @kernel
 def draw(random: Random, cumulative: FloatArray) -> int:
-    """A row by its chance: its part of `cumulative`, which ascends to 1."""
+    """Return a random row, given the cumulative probabilities of the rows."""
     chance = uniform(random)
     row = 0
     while row < len(cumulative) - 1 and chance >= cumulative[row]:

@@ -1,8 +1,8 @@
-"""Families of groups that move together: no single family or size is enough.
+"""Families of groups of ops that change device in one move.
 
-Groups of a family may overlap those of another, and need not be nodes of an acyclic graph: they
-only say what changes device in one move. Heavy-tensor groups find a split by layers at once but
-never part a weight gradient from its forward op; chains and single ops do that.
+Groups of different families may overlap, and need not be nodes of an acyclic graph. Several
+families are needed. For example, groups along heavy tensors find a split by layers quickly, but
+never put a weight gradient on another device than its forward op. Chains and single ops do.
 """
 
 import re
@@ -18,26 +18,28 @@ from pesto_cli.data.labels import Path, Phase
 from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
 
-# Tensors as heavy as this share of them, and heavier, hold their producer and consumers together.
+# Tensors of at least these quantiles of tensor sizes put their producer and consumers in a group.
 HEAVY_QUANTILES = (0.5, 0.75, 0.9, 0.97, 0.99)
 COARSE_NODES = (300, 100, 40)
 SCOPE_DEPTHS = (1, 2, 3, 4)
-# The same op, or scope of these depths, of so many layers or time steps in a row.
+# Groups of the same op, or of the same scope of these depths, in this many consecutive layers or
+# time steps.
 REPEATS = (4, 16, 10**9)
 REPEATED_DEPTHS = (3, 5)
 NUMBER = re.compile(r"\d+")
-# Ops that move alone are tried more often than any other family.
+# Weight of the family of single units; all other families have weight 1.
 ALONE_WEIGHT = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class Families:
-    """Groups of units; a unit is a colocation group that has more than one device to go to.
+    """Families of groups of units; a unit is a colocation group with more than one allowed device.
 
-    units: `[num_units]`, their numbers among the problem's colocation groups.
-    cumulative: `[num_families]`, the chance of drawing one of the families up to here.
-    family_offsets: `[num_families + 1]`, rows of groups.
-    group_offsets: `[num_groups + 1]`, rows of `members`, which are colocation groups.
+    units: the colocation group of each unit, `[num_units]`.
+    cumulative: cumulative probabilities of the families, `[num_families]`.
+    family_offsets: the rows of groups of each family, `[num_families + 1]`.
+    group_offsets: the rows of `members` of each group, `[num_groups + 1]`.
+    members: colocation groups.
     """
 
     units: IntArray
@@ -48,7 +50,11 @@ class Families:
 
 
 def families_of(problem: Problem, *, coarse: bool) -> Families:
-    """Single units, chains, heavy tensors, name scopes and maybe coarse nodes; repeats dropped."""
+    """Return the families of a problem, in which each group occurs once.
+
+    They are single units, chains, groups along heavy tensors, name scopes, repetitions, and coarse
+    nodes if `coarse`.
+    """
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
     seen: set[bytes] = set()
@@ -73,7 +79,7 @@ def families_of(problem: Problem, *, coarse: bool) -> Families:
 
 
 def _labels(problem: Problem) -> Iterator[IntArray]:
-    """For each family, `[num_ops]`: ops with the same label form a group."""
+    """Yield the labels of ops for each family, `[num_ops]`; ops with equal labels form a group."""
     graph = problem.graph
     tails, heads = graph.edges.T
     only = graph.successors.degree[tails] == 1
@@ -109,12 +115,12 @@ def _same(labels: Iterable[str]) -> IntArray:
 
 
 def _every(repeats: int, name: str) -> str:
-    """A name that so many layers or time steps in a row share: their numbers over `repeats`."""
+    """Divide the numbers in a name by `repeats`, so that consecutive layers share the result."""
     return NUMBER.sub(lambda number: str(int(number[0]) // repeats), name)
 
 
 def _beside_forward_ops(graph: OpGraph, in_names: Sequence[Path]) -> list[Path]:
-    """`[num_ops]`: the paths in their names, but those of gradients begin with their forward op."""
+    """Return the path of each op, `[num_ops]`; paths of gradients begin with their forward op."""
     paths, in_model = list(in_names), graph.labels.paths(graph.names)
     for op in np.flatnonzero(graph.labels.phase == Phase.BACKWARD).tolist():
         forward = graph.labels.forward_op[op]
@@ -124,7 +130,7 @@ def _beside_forward_ops(graph: OpGraph, in_names: Sequence[Path]) -> list[Path]:
 
 
 def _groups(unit_of_op: IntArray, label: IntArray, movable: BoolArray) -> list[IntArray]:
-    """The movable units under each label, ascending."""
+    """Return the movable units of each label, in ascending order."""
     rows = np.unique(np.column_stack((label, unit_of_op)), axis=0)
     rows = rows[movable[rows[:, 1]]]
     return np.split(rows[:, 1].copy(), np.flatnonzero(np.diff(rows[:, 0])) + 1)
@@ -136,7 +142,7 @@ def _offsets(sizes: list[int]) -> IntArray:
 
 @kernel
 def _components(num_ops, tails, heads):  # type: ignore[no-untyped-def]
-    """`[num_ops]`: the lowest op that edges lead to, in either direction."""
+    """Return the lowest op of the connected component of each op, `[num_ops]`."""
     parent = np.arange(num_ops)
     for edge in range(len(tails)):
         one, other = tails[edge], heads[edge]

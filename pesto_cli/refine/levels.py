@@ -1,4 +1,4 @@
-"""The graph at one size: what chains anneal on it, and how its schedules become op-level ones."""
+"""Levels: the graph at one size, and the conversion of its schedules to and from op level."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -13,20 +13,21 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.families import Families, families_of
 
-# The coarse graph has so many nodes, or one for every `OPS_A_NODE` ops in between.
+# The coarse graph has one node for `OPS_A_NODE` ops, within these limits.
 LEAST_NODES, MOST_NODES = 200, 2000
 OPS_A_NODE = 4
-# An op is short, and contracted, if it takes at most this share of the makespan's lower bound, and
-# at most so long: in a deep graph, long ops are a small share too.
+# An op is short, and is contracted, if it takes at most `SHORT` times the makespan's lower bound,
+# and at most `SHORT_US`. In a deep graph, long ops too are a small share of the makespan.
 SHORT = 1e-4
 SHORT_US = 50.0
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A coarsening or contraction of the ops' problem, or that problem itself.
+    """A problem at one level: a coarsening or contraction of the op-level problem, or this itself.
 
-    full: of the ops' problem. simulator: of this level's, that of the coarsening.
+    full: simulator of the op-level problem.
+    simulator: simulator of this level's problem, `coarsening.problem`.
     """
 
     full: Simulator
@@ -36,42 +37,45 @@ class Level:
 
     @classmethod
     def of_ops(cls, simulator: Simulator) -> Self:
-        """The ops themselves."""
+        """Return the level of single ops."""
         problem = simulator.problem
         itself = Coarsening(problem, np.arange(problem.num_ops))
         return cls(simulator, simulator, families_of(problem, coarse=False), itself)
 
     @classmethod
     def contracted(cls, simulator: Simulator) -> Self:
-        """Short ops have joined their neighbours: nearly lossless, and several times as fast."""
+        """Return the level with short ops merged: nearly exact, and several times faster."""
         problem = simulator.problem
         bound_us = max(critical_path_us(problem), load_us(problem))
         return cls.of(simulator, contract(problem, min(SHORT * bound_us, SHORT_US)))
 
     @classmethod
     def coarse(cls, simulator: Simulator) -> Self:
-        """Coarsened as for the ILP, but not as far: moves weigh more, and evaluations are fast."""
+        """Return a coarsened level with more nodes than for the ILP.
+
+        A move of a node changes more than a move of an op, and evaluations are fast.
+        """
         problem = simulator.problem
         num_nodes = min(max(LEAST_NODES, problem.num_ops // OPS_A_NODE), MOST_NODES)
         return cls.of(simulator, coarsen(problem, num_nodes))
 
     @classmethod
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:
-        """The nodes of a coarsening of the simulator's problem."""
+        """Return the level of a coarsening of the simulator's problem."""
         problem = coarsening.problem
         families = families_of(problem, coarse=True)
         return cls(simulator, Simulator(problem), families, coarsening)
 
     @property
     def size(self) -> int:
-        """Ops and edges: what the time of an evaluation is proportional to."""
+        """Number of ops and edges, to which the time of an evaluation is proportional."""
         graph = self.simulator.problem.graph
         return graph.num_ops + len(graph.edges)
 
     def projected(self, schedule: Schedule) -> tuple[IntArray, FloatArray]:
-        """A state of this level from an op-level schedule, as (device, rank offset) of every node.
+        """Return (device, rank offset) of each node, `[num_nodes]` each, from an op-level schedule.
 
-        The order is that of the ranks, or of the nodes' starts if that is shorter.
+        The order is by upward rank, or by the starts of nodes if this gives a shorter schedule.
         """
         device = self.coarsening.project(self.full.problem, schedule.device)
         start_us = np.full(len(device), -np.inf)
@@ -79,7 +83,10 @@ class Level:
         return device, self._offset(device, start_us)
 
     def expanded(self, device: IntArray, offset: FloatArray) -> Schedule:
-        """The op-level schedule of a state: the better of the ranks' order and the nodes' own."""
+        """Return the op-level schedule of a state: the better of two orders of the ops.
+
+        One order is by the ops' upward rank + offset, the other by the starts of the nodes.
+        """
         if self.simulator is self.full:
             return self._list(device, offset)
         of_op = self.coarsening.expand(device)

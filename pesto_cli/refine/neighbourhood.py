@@ -1,4 +1,4 @@
-"""What moves know of a problem: its units, their neighbours, and the families they belong to."""
+"""The data of a problem that moves read: its units, their neighbours and their families."""
 
 from typing import NamedTuple, Self
 
@@ -10,21 +10,21 @@ from pesto_cli.refine.families import Families
 
 
 class Neighbourhood(NamedTuple):
-    """Read by moves, never changed.
+    """The data of a problem that moves read and never change.
 
-    A unit is a colocation group that has more than one device to go to. Rows are compressed: those
-    of group g are `offsets[g]` to `offsets[g + 1]`.
+    A unit is a colocation group with more than one allowed device. Rows are compressed: those of
+    group g are `offsets[g]` to `offsets[g + 1]`.
 
-    group_offsets, group_ops: the ops of every colocation group.
-    allowed: `[num_groups, num_devices]`, where each may go.
-    units: `[num_units]`, their colocation groups.
-    near_offsets, near: for every colocation group, the units that an edge joins it to.
-    near_tensors, near_bytes: for every such unit, how many tensors either of the two takes of the
-        other, and their bytes.
-    family_chances: `[num_families]`, the chance of drawing one of the families up to here.
-    family_offsets: `[num_families + 1]`, the groups of every family.
-    member_offsets, members: the units of every such group.
-    latency_us, us_per_byte: `[num_devices, num_devices]`, of transfers.
+    group_offsets, group_ops: the ops of each colocation group.
+    allowed: the allowed devices of each colocation group, `[num_groups, num_devices]`.
+    units: the colocation group of each unit, `[num_units]`.
+    near_offsets, near: the neighbours of each colocation group: units that have an edge with it.
+    near_tensors, near_bytes: for each entry of `near`, the number and the bytes of the tensors
+        between the two, in both directions.
+    family_chances: cumulative probabilities of the families, `[num_families]`.
+    family_offsets: the groups of each family, `[num_families + 1]`.
+    member_offsets, members: the units of each of these groups.
+    latency_us, us_per_byte: of transfers, `[num_devices, num_devices]`.
     """
 
     group_offsets: IntArray
@@ -44,7 +44,7 @@ class Neighbourhood(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, families: Families) -> Self:
-        """Of a problem, whose groups that move together are given."""
+        """Return the neighbourhood of a problem and its families."""
         near = _neighbours(problem.graph, families.units)
         tensors, num_bytes = _exchanged(problem.graph, near)
         return cls(
@@ -66,7 +66,7 @@ class Neighbourhood(NamedTuple):
 
 
 def _neighbours(graph: OpGraph, units: IntArray) -> Adjacency:
-    """For every colocation group, the units that an edge joins it to."""
+    """Return the units that have an edge with each colocation group."""
     movable = np.zeros(graph.num_groups, dtype=np.bool_)
     movable[units] = True
     edges = graph.colocation_group[graph.edges]
@@ -76,7 +76,7 @@ def _neighbours(graph: OpGraph, units: IntArray) -> Adjacency:
 
 
 def _exchanged(graph: OpGraph, near: Adjacency) -> tuple[FloatArray, FloatArray]:
-    """For every row of the neighbours, how many tensors either takes of the other; their bytes."""
+    """Return the number and the bytes of tensors between the two groups of each entry of `near`."""
     sent = ~graph.consumer_on_host
     tensor, group = graph.consumer_tensor[sent], graph.colocation_group
     rows = (tensor, group[graph.tensor_producer[tensor]], group[graph.consumers[sent]])

@@ -1,8 +1,9 @@
-"""What moves that change devices have in common: units, their target, and neighbours that follow.
+"""Common parts of moves that change devices: the choice of units and targets, and followers.
 
-Neighbours that exchange more with what has moved than with what has not follow it in every second
-move (as one after the other moves by its gain in Fiduccia and Mattheyses, 1982): a group alone
-leaves a ragged cut.
+In half of the moves, neighbours of the moved units follow to the target device. A neighbour follows
+if it exchanges more with units on the target device than with units on its own device. This
+resembles the moves by gain in Fiduccia and Mattheyses (1982). Without followers, a moved group has
+many edges to the units around it.
 """
 
 from pesto_cli.data.graph import IntArray
@@ -11,14 +12,14 @@ from pesto_cli.refine.draws import Random, below, draw, uniform
 from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.state import UNITS, Change, State, device_of, put
 
-# The share of moves that neighbours follow, and about how many of these at most.
+# The share of moves with followers, and the approximate largest number of followers.
 FOLLOWED = 0.5
 MOST_FOLLOWERS = 50
 
 
 @kernel
 def choose_group(neighbourhood: Neighbourhood, random: Random, change: Change) -> int:
-    """Choose the units of any group of any family; how many these are."""
+    """Write the units of a random group of a random family to `change.chosen`; return how many."""
     family = draw(random, neighbourhood.family_chances)
     first, end = neighbourhood.family_offsets[family], neighbourhood.family_offsets[family + 1]
     group = first + below(random, end - first)
@@ -29,7 +30,7 @@ def choose_group(neighbourhood: Neighbourhood, random: Random, change: Change) -
 
 @kernel
 def any_neighbour(neighbourhood: Neighbourhood, random: Random, unit: int) -> int:
-    """A unit that an edge joins to another; -1 if there is none."""
+    """Return a random neighbour of a unit, or -1 if there is none."""
     first, end = neighbourhood.near_offsets[unit], neighbourhood.near_offsets[unit + 1]
     if first == end:
         return -1
@@ -38,7 +39,7 @@ def any_neighbour(neighbourhood: Neighbourhood, random: Random, unit: int) -> in
 
 @kernel
 def other_device(neighbourhood: Neighbourhood, state: State, random: Random, unit: int) -> int:
-    """Any other device that a unit may go to; -1 if there is none."""
+    """Return a random allowed device of a unit other than its own, or -1 if there is none."""
     here, target, count = device_of(neighbourhood, state, unit), -1, 0
     for there in range(neighbourhood.allowed.shape[1]):
         if there != here and neighbourhood.allowed[unit, there]:
@@ -52,7 +53,10 @@ def other_device(neighbourhood: Neighbourhood, state: State, random: Random, uni
 def relocate_chosen(
     neighbourhood: Neighbourhood, state: State, random: Random, change: Change, num_chosen: int
 ) -> None:
-    """Move the first of the chosen units to where one of them may go; neighbours may follow."""
+    """Move the first `num_chosen` of the chosen units to a random device; neighbours may follow.
+
+    The device is allowed for one of the units, drawn at random. Units that may not run there stay.
+    """
     lead = change.chosen[below(random, num_chosen)]
     here = device_of(neighbourhood, state, lead)
     there = other_device(neighbourhood, state, random, lead)
@@ -65,7 +69,7 @@ def relocate_chosen(
 def _follow(
     neighbourhood: Neighbourhood, state: State, change: Change, here: int, there: int
 ) -> None:
-    """Neighbours of what has moved follow if they are pulled there, and so do theirs."""
+    """Move neighbours of moved units too, if their pull is positive, and then their neighbours."""
     device, ops, first_op = state.device, neighbourhood.group_ops, neighbourhood.group_offsets
     near, offsets = neighbourhood.near, neighbourhood.near_offsets
     allowed, changed, moved = neighbourhood.allowed, change.changed, change.units
@@ -82,9 +86,9 @@ def _follow(
 
 @kernel
 def _pull_us(neighbourhood: Neighbourhood, device: IntArray, unit: int, there: int) -> float:
-    """What a unit shares with its neighbours there, less what it shares with those where it is.
+    """Return the transfer time of a unit's tensors with `there`, minus that with its own device.
 
-    The time of the transfers of these tensors, were they sent.
+    Tensors with neighbours on both devices count, as if each of them were sent.
     """
     ops, first_op = neighbourhood.group_ops, neighbourhood.group_offsets
     near, offsets = neighbourhood.near, neighbourhood.near_offsets

@@ -1,8 +1,9 @@
-"""Refinement: anneal coarse nodes first, then the contracted graph, and then op by op.
+"""Refinement: anneal coarse nodes first, then the contracted graph, then single ops.
 
-Every worker anneals on its own until the last stage. One of two begins on the coarse graph, where
-moves weigh more and evaluations are fast, at the best start; the other on the contracted graph,
-which loses less, at the worst start, which commits it to least.
+Each worker anneals a chain of its own, and continues from its own best schedule until the last
+stage. Even workers begin on the coarse graph, where moves change more and evaluations are fast,
+from the best start. Odd workers begin on the contracted graph, which is more precise, from the
+worst start, for diversity.
 """
 
 import time
@@ -24,12 +25,12 @@ OnIncumbent = Callable[[str, Schedule], None]
 
 @dataclass(frozen=True)
 class Cooling:
-    """How one chain anneals.
+    """The parameters of annealing one chain in a stage.
 
-    level: the graph that it runs on.
-    hot, cold: first and last temperature. The unit is the makespan's lower bound over the number of
-        nodes: what a move changes is as long as a node, and not as the graph.
-    order: the share of moves that change the order; the others change devices.
+    level: makes the level that the chain runs on.
+    hot, cold: first and last temperature, in units of the makespan's lower bound divided by the
+        number of nodes, as the effect of a move grows with the time of a node, not of the graph.
+    order: share of moves that change the order; the others change devices.
     """
 
     level: Callable[[Simulator], Level]
@@ -40,10 +41,11 @@ class Cooling:
 
 @dataclass(frozen=True)
 class Stage:
-    """Coolings side by side.
+    """A stage, in which all workers anneal in parallel.
 
-    share: of the time. coolings: dealt to the workers.
-    together: whether all workers start at the best of all, or each at the best of its own.
+    share: share of the time limit.
+    coolings: parameters, assigned to the workers in turn.
+    together: whether all workers start from the best schedule of all workers, or each from its own.
     """
 
     share: float
@@ -62,13 +64,14 @@ STAGES = (
     Stage(0.5, (Cooling(Level.contracted, hot=2.0, cold=0.08),)),
     Stage(0.2, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
 )
-# See `Chain.anneal`; the first of a stage, and the last.
+# First and last penalty of a stage; see `Chain.anneal`.
 PENALTIES = (3.0, 100.0)
-# Ops and edges that a thread simulates in a second, on two cores of a server of 2020.
+# Ops and edges that a thread simulates in a second, measured on two cores of a server from 2020.
 OPS_PER_S = 2.5e7
-# How long a chain runs before it looks at the clock and whether it is asked to stop.
+# Time for which a chain runs between checks of the time limit and of a requested stop.
 BATCH_S = 0.05
-# How often in a stage the chains' best states are looked at, at least; and at least every second.
+# In each stage, the best states of the chains are collected at least this many times, and at least
+# once a second.
 MIN_ROUNDS = 20
 
 
@@ -81,18 +84,19 @@ def refine(
     moves: Mapping[str, Move] | None = None,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
-    """The best schedule that is found from some others, never worse than the best of these.
+    """Improve schedules by annealing, and return the best one.
 
     Args:
-        simulator: of the problem.
-        starts: at least one schedule.
-        limits: every worker anneals on a thread of its own.
-        lower_bound_us: the search ends when it is met.
-        moves: by name, what is tried; if not given, all that are registered and can be used.
-        on_incumbent: called with ("refinement", schedule) for every better one.
+        simulator: simulator of the problem.
+        starts: the schedules to start from, at least one.
+        limits: limits of the search; each worker anneals on a thread of its own.
+        lower_bound_us: the search ends when a makespan reaches it.
+        moves: the moves by name; by default all registered moves that can be compiled.
+        on_incumbent: called with ("refinement", schedule) for each better schedule.
 
     Returns:
-        A schedule that fits into memory, if one was seen.
+        A schedule that is never worse than the best start. It fits in memory if the search found
+        any schedule that does.
     """
     if moves is None:
         moves = MOVES.usable()
@@ -105,7 +109,7 @@ def refine(
 
 
 class _Chains:
-    """One for every worker, stage after stage."""
+    """The chains of all workers, through all stages."""
 
     def __init__(
         self,
@@ -125,16 +129,19 @@ class _Chains:
         self._levels: dict[Callable[[Simulator], Level], Level] = {}
         self._began = time.monotonic()
         self._stages_run = 0
-        self._spent = 0.0  # share of the time
+        self._spent = 0.0  # total share of the stages that have run
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether not even the graphs of another stage are to be made."""
+        """Whether the time is over, so that no further stage begins."""
         is_late = time.monotonic() - self._began >= self._limits.time_limit_s
         return is_late and not self._limits.deterministic
 
     def run(self, stage: Stage, until_us: float) -> None:
-        """Anneal every chain, look at the best of each now and then; end early at a makespan."""
+        """Run a stage: anneal all chains and collect their best states in regular rounds.
+
+        End early when the best schedule fits in memory and its makespan is at most `until_us`.
+        """
         workers = range(self._limits.workers)
         coolings = [stage.coolings[worker % len(stage.coolings)] for worker in workers]
         levels = [self._level(cooling) for cooling in coolings]
@@ -174,7 +181,7 @@ class _Chains:
     def _anneal(
         self, share: float, cooling: Cooling, level: Level, chain: Chain, until: float
     ) -> None:
-        """Run a chain until this part of the stage is over."""
+        """Run a chain until the progress of the stage reaches `until`, or a stop is requested."""
         batch = max(1, int(BATCH_S * OPS_PER_S / level.size))
         unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
         while not self._limits.stop.is_set():
@@ -189,7 +196,10 @@ class _Chains:
             )
 
     def _progress(self, share: float, level: Level, chain: Chain) -> float:
-        """What part of a stage is over: of its time, or in deterministic mode of its work."""
+        """Return the progress of a stage, from 0 to 1.
+
+        It is the share of the stage's time, or in deterministic mode of its work.
+        """
         limit_s = self._limits.time_limit_s
         if limit_s <= 0:
             return 1.0
@@ -199,7 +209,7 @@ class _Chains:
         return (spent - self._spent) / share
 
     def _offer(self, worker: int, schedule: Schedule) -> None:
-        """Take a schedule if it is better."""
+        """Keep a schedule if it is better than the worker's best, or than the best of all."""
         problem = self._simulator.problem
         if objective(problem, schedule) < objective(problem, self._bests[worker]):
             self._bests[worker] = schedule

@@ -1,7 +1,7 @@
-"""The state that is annealed, and the log of what a move has changed in it.
+"""The state of the annealing, and the log of the changes of a move.
 
-Moves change the state by `put` and `shift` alone. Both note what was before, so that a move that is
-rejected can be undone.
+Moves change the state only by `put` and `shift`. Both log the previous values, so a rejected move
+can be undone.
 """
 
 from typing import NamedTuple, Self
@@ -19,14 +19,15 @@ UNITS, OPS = 0, 1
 
 
 class State(NamedTuple):
-    """A placement, an order, and what its list schedule is worth.
+    """A placement, an order, and the score of their list schedule.
 
-    device: `[num_ops]`.
-    offset: `[num_ops]`, in us; ops are dispatched by upward rank + offset.
-    start: `[num_ops]`, when each op starts, in us.
-    key: `[num_ops]`, -(upward rank + offset), lowest first; -inf for ops that go before all.
-    score: `[3]`, the makespan in us, the share by which memory is exceeded, and how long all
-        transfers take together in us.
+    device: device of each op, `[num_ops]`.
+    offset: in us, `[num_ops]`; ops are dispatched by upward rank + offset.
+    start: start of each op in us, `[num_ops]`.
+    key: -(upward rank + offset), `[num_ops]`; the lowest is dispatched first. It is -inf for ops
+        that run before all others.
+    score: `[3]`: the makespan in us, the share by which memory is exceeded, and the total duration
+        of all transfers in us.
     """
 
     device: IntArray
@@ -37,21 +38,21 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, num_ops: int) -> Self:
-        """All ops on device 0, not scheduled yet."""
+        """Return a state with all ops on device 0 and without a schedule."""
         device = np.zeros(num_ops, dtype=np.int64)
         offset, start, key = (np.zeros(num_ops) for _ in range(3))
         return cls(device, offset, start, key, np.full(3, np.inf))
 
 
 class Change(NamedTuple):
-    """What one move has changed so far, and memory that it may use.
+    """The log of the changes of one move, and scratch arrays for the move.
 
-    changed: `[2]`, how many units and ops have.
-    units, ops: `[num_groups]` and `[num_ops]`, which have, in the order of their change.
-    was_on: `[num_groups]`, the device of each unit before the move; -1 if it has not changed.
-    was_offset: `[num_ops]`, likewise; NaN if it has not changed.
-    chosen: `[num_groups]`, for any use by a move.
-    seen: `[num_groups]`, likewise, but False between moves.
+    changed: the number of changed units and of changed ops, `[2]`.
+    units, ops: the changed units, `[num_groups]`, and ops, `[num_ops]`, in the order of change.
+    was_on: the device of each unit before the move, or -1 if unchanged, `[num_groups]`.
+    was_offset: the offset of each op before the move, or NaN if unchanged, `[num_ops]`.
+    chosen: scratch array, `[num_groups]`.
+    seen: scratch array, `[num_groups]`, which a move must leave all False.
     """
 
     changed: IntArray
@@ -64,7 +65,7 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, num_groups: int, num_ops: int) -> Self:
-        """Nothing has changed."""
+        """Return an empty log."""
         return cls(
             changed=np.zeros(2, dtype=np.int64),
             units=np.zeros(num_groups, dtype=np.int64),
@@ -78,7 +79,7 @@ class Change(NamedTuple):
 
 @kernel
 def device_of(neighbourhood: Neighbourhood, state: State, unit: int) -> int:
-    """Where a unit is."""
+    """Return the device of a unit."""
     return int(state.device[neighbourhood.group_ops[neighbourhood.group_offsets[unit]]])
 
 
@@ -86,7 +87,7 @@ def device_of(neighbourhood: Neighbourhood, state: State, unit: int) -> int:
 def put(
     neighbourhood: Neighbourhood, state: State, change: Change, units: IntArray, device: int
 ) -> None:
-    """Move units to a device: those that are not there and may go there, if there is such one."""
+    """Move those units to a device that are elsewhere and may run there; a bad index is ignored."""
     where, allowed = state.device, neighbourhood.allowed
     offsets, ops = neighbourhood.group_offsets, neighbourhood.group_ops
     was_on, moved, changed = change.was_on, change.units, change.changed
@@ -118,13 +119,13 @@ def shift(state: State, change: Change, op: int, by_us: float) -> None:
 
 @kernel
 def has_changed(change: Change) -> bool:
-    """Whether a move has changed anything."""
+    """Return whether a move has changed the state."""
     return bool(change.changed.any())
 
 
 @kernel
 def accept(change: Change) -> None:
-    """Keep what has changed: the log is empty again."""
+    """Keep the changes, and clear the log."""
     was_on, units = change.was_on, change.units
     for row in range(change.changed[UNITS]):
         was_on[units[row]] = -1
@@ -135,7 +136,7 @@ def accept(change: Change) -> None:
 
 @kernel
 def undo(neighbourhood: Neighbourhood, state: State, change: Change) -> None:
-    """Restore devices and offsets as they were before the move; the log is empty again."""
+    """Restore the devices and offsets from before the move, and clear the log."""
     offsets, ops = neighbourhood.group_offsets, neighbourhood.group_ops
     where, was_on, units = state.device, change.was_on, change.units
     for row in range(change.changed[UNITS]):

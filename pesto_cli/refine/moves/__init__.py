@@ -1,4 +1,4 @@
-"""Moves of the annealing: one file each, and one line in `MOVES`, which has their weights."""
+"""Moves of the annealing. Each has a file, and a line with its weight in `MOVES`."""
 
 import math
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from pesto_cli.refine.state import Change, State
 
 @dataclass(frozen=True)
 class Move:
-    """A neighbourhood of the annealing.
+    """A move operator of the annealing.
 
-    propose: a kernel `(Neighbourhood, State, Random, Change) -> None`. It changes the state by
-        `put` or `shift`, or not at all if it finds nothing to change.
-    weight: how often it is tried, beside others of its kind; above 0.
-    of_order: whether it changes the order. The others change devices, and what share of a search
-        each of the two kinds has is the search's own to say.
+    propose: a kernel `(Neighbourhood, State, Random, Change) -> None`. It changes the state only by
+        `put` and `shift`, or leaves it unchanged.
+    weight: relative frequency among the moves with the same `of_order`; above 0.
+    of_order: whether the move changes the order; otherwise it changes devices. The stages of the
+        search set the share of moves of the order.
     """
 
     propose: Any
@@ -44,7 +44,10 @@ class Move:
 
 
 def _misfit(thing: object) -> str:
-    """Whether it is a move that can be compiled: one that cannot would end every search."""
+    """Return why a registered object is not a move that can be compiled; empty if it is one.
+
+    A move that cannot be compiled would end each search with an error.
+    """
     if not isinstance(thing, Move):
         return f"a {type(thing).__name__} was found, a pesto_cli.refine.moves.Move was expected"
     try:
@@ -55,7 +58,7 @@ def _misfit(thing: object) -> str:
 
 
 def _arguments() -> tuple[Neighbourhood, State, Random, Change]:
-    """What a move is called with, in a step of one op."""
+    """Return example arguments of a move, for a graph of one op."""
     problem = Problem.build(OpGraph.build(["op"]), {"GPU": [1.0]}, PRESETS["v100x2-nvlink"])
     neighbourhood = Neighbourhood.of(problem, families_of(problem, coarse=False))
     return neighbourhood, State.of(1), np.ones(1, np.uint64), Change.of(1, 1)

@@ -1,4 +1,4 @@
-"""One end of a cut edge, which joins ops on two devices, goes to another device."""
+"""Move one op of a cut edge to another device; the two ops of a cut edge are on two devices."""
 
 from pesto_cli.kernels import kernel
 from pesto_cli.refine.draws import Random, below
@@ -11,7 +11,7 @@ TRIES = 50
 
 @kernel
 def boundary(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Look for such a unit at random; nothing moves if there are few."""
+    """Draw units until one has a cut edge, and move it; change nothing after `TRIES` draws."""
     for _ in range(TRIES):
         unit = neighbourhood.units[below(random, len(neighbourhood.units))]
         other = any_neighbour(neighbourhood, random, unit)

@@ -1,4 +1,4 @@
-"""A connected cluster of units on one device goes to another."""
+"""Move a connected cluster of units from one device to another."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.relocation import any_neighbour, relocate_chosen
 from pesto_cli.refine.state import Change, State, device_of
 
-MEAN_SIZE = 4.0  # of the exponential part; a cluster has one unit more
+MEAN_SIZE = 4.0  # mean of the exponential distribution; a cluster has one unit more
 
 
 @kernel
 def cluster(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Grow a cluster from any unit, to a size drawn from an exponential distribution."""
+    """Grow a cluster from a random unit to a size from an exponential distribution, and move it."""
     chosen, seen = change.chosen, change.seen
     chosen[0] = neighbourhood.units[below(random, len(neighbourhood.units))]
     seen[chosen[0]] = True

@@ -1,4 +1,4 @@
-"""An op is inserted right before or after another of its device."""
+"""Insert an op directly before or after another op of its device."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.state import MAKESPAN, Change, State, shift
 
 TRIES = 50
-NEAR = 1e-3  # how far apart the two start at most: from this share of the makespan to all of it
+NEAR = 1e-3  # the starts differ by less than a random share of the makespan, from NEAR to 1
 
 
 @kernel
 def insertion(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Let an op overtake another, or be overtaken."""
+    """Move a random op before an op that starts earlier, or after one that starts later."""
     op = below(random, len(state.device))
     makespan_us = state.score[MAKESPAN]
     other = _near(state, random, op, makespan_us * NEAR ** uniform(random))
@@ -27,7 +27,10 @@ def insertion(neighbourhood: Neighbourhood, state: State, random: Random, change
 
 @kernel
 def _near(state: State, random: Random, op: int, within_us: float) -> int:
-    """An op of the same device that starts within a time of another; -1 if there are few."""
+    """Return a random op of the same device that starts within a time of `op`.
+
+    Return -1 if none is found in `TRIES` draws.
+    """
     for _ in range(TRIES):
         other = below(random, len(state.device))
         here = other != op and state.device[other] == state.device[op]

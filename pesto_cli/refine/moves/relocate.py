@@ -1,4 +1,4 @@
-"""A group of some family goes to another device."""
+"""Move a group of a family to another device."""
 
 from pesto_cli.kernels import kernel
 from pesto_cli.refine.draws import Random
@@ -9,6 +9,6 @@ from pesto_cli.refine.state import Change, State
 
 @kernel
 def relocate(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Any group, to any device that one of its units may go to."""
+    """Move a random group to a random device that is allowed for one of its units."""
     num_chosen = choose_group(neighbourhood, random, change)
     relocate_chosen(neighbourhood, state, random, change, num_chosen)

@@ -1,4 +1,4 @@
-"""Two groups of families change places."""
+"""Exchange the devices of two groups."""
 
 from pesto_cli.kernels import kernel
 from pesto_cli.refine.draws import Random, below
@@ -9,7 +9,7 @@ from pesto_cli.refine.state import Change, State, device_of, put
 
 @kernel
 def swap(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """A group goes to another device, and any second one to where the first came from."""
+    """Move a random group to another device, and a second group to the first group's device."""
     num_chosen = choose_group(neighbourhood, random, change)
     lead = change.chosen[below(random, num_chosen)]
     here = device_of(neighbourhood, state, lead)
