@@ -1,6 +1,6 @@
-"""Earliest task first as `baechi/earliest.py` describes it; plain and slow.
+"""Earliest task first as `baechi/earliest.py` describes it, in a plain and slow implementation.
 
-At every step all ready nodes are looked at on all devices. Shares no code with the kernels.
+Each step tests all ready nodes on all devices. It shares no code with the kernels.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ INF = float("inf")
 
 
 class Earliest:
-    """A schedule that is under way; `run` ends it."""
+    """A schedule while it is built; `run` completes it."""
 
     def __init__(
         self, problem: Problem, placed: PlacementGraph, settings: Settings, favourite: list[int]
@@ -67,10 +67,10 @@ class Earliest:
             if self.device[node] < 0 and node not in self.arrival:
                 rows = self.inputs(node)
                 if all(source in self.ended for source, _, _ in rows):
-                    self.reckon(node)
+                    self.estimate_arrivals(node)
 
     def inputs(self, node: int) -> list[tuple[int, int, bool]]:
-        """(source, tensor, whether it crosses as a signal)."""
+        """Return (source, tensor, whether it crosses as a signal) of each input."""
         graph = self.placed
         rows = slice(*graph.input_offsets[node : node + 2])
         by_link = self.settings.signals_cost_transfers
@@ -90,8 +90,8 @@ class Earliest:
         linear += machine.us_per_byte[src, dst] * factor * self.placed.tensor_bytes[tensor]
         return float(max(machine.min_us[src, dst] * factor, linear))
 
-    def reckon(self, node: int) -> None:
-        """When the inputs can be on each device; those of one source go together."""
+    def estimate_arrivals(self, node: int) -> None:
+        """Estimate the arrival at each device; tensors of one source count as one transfer."""
         self.arrival[node], self.waits_for_links[node] = [], False
         for here in self.devices:
             arrival, to_send = 0.0, {}
@@ -134,7 +134,7 @@ class Earliest:
         return max(self.arrival[node][here], self.free[here], self.now)
 
     def choice(self, here: int) -> tuple[int | None, float, int]:
-        """What a free device takes now; when it may next take something."""
+        """Return (node, time, device): the node that a free device starts now, or the next time."""
         starts = {node: self.start_us(node, here) for node in self.arrival}
         awaited = self.awaited(here)
         if awaited is None:
@@ -186,7 +186,7 @@ class Earliest:
         if has_sent:
             for ready in self.arrival:
                 if self.waits_for_links[ready]:
-                    self.reckon(ready)
+                    self.estimate_arrivals(ready)
 
     def send(self, node: int, here: int) -> tuple[float, bool]:
         arrival, has_sent = 0.0, False

@@ -1,4 +1,4 @@
-"""Published rivals: what each one decides on problems that can be checked by hand, and promises."""
+"""Published baselines: their properties, and their decisions on small problems."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from pesto_cli.data.schedule import objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import Context
-from pesto_cli.strategies.congestion_rounds import best_of_rounds, filled_bytes, fitted, judged
+from pesto_cli.strategies.congestion_rounds import best_of_rounds, filled_bytes, fitted, simulated
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule, path_devices
 from pesto_cli.strategies.heft import heft_schedule
 from pesto_cli.strategies.insertion_scheduling import Edges, largest, upward_rank
@@ -32,7 +32,7 @@ GPU0, GPU1 = 1, 2
 
 
 def server(num_gpus: int, comm: CommModel, speeds: tuple[float, ...] = (1.0,)) -> Machine:
-    """GPUs alone, all linked alike; speeds by turns."""
+    """A machine of GPUs only, with equal links, and with the speeds repeated in turn."""
     names = [f"GPU:{index}" for index in range(num_gpus)]
     return Machine(
         tuple(
@@ -46,7 +46,7 @@ def server(num_gpus: int, comm: CommModel, speeds: tuple[float, ...] = (1.0,)) -
 
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("num_devices", [2, 4, 8])
-def test_every_rule_is_kept_on_any_number_of_devices(
+def test_schedules_are_valid_on_any_number_of_devices(
     name: str, num_devices: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kept = 0
@@ -62,7 +62,7 @@ def test_every_rule_is_kept_on_any_number_of_devices(
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_variables_are_spread_where_one_device_is_too_small(name: str) -> None:
+def test_variables_are_spread_if_one_device_is_too_small(name: str) -> None:
     graph = OpGraph.build(
         list("abcd"), [Tensor(k, 100, [k + 1]) for k in range(3)], resident_bytes=[300] * 4
     )
@@ -76,7 +76,7 @@ def test_variables_are_spread_where_one_device_is_too_small(name: str) -> None:
 
 
 def paths() -> Problem:
-    """The path a, b, c of 3 + 4 + 5 us and 2 + 2 us between, and d, which runs beside it."""
+    """The path a, b, c of 3 + 4 + 5 us with transfers of 2 us, and d, a second consumer of a."""
     graph = OpGraph.build(
         list("abcd"),
         [Tensor(0, 1000, [1]), Tensor(1, 1000, [2]), Tensor(0, 0, [3])],
@@ -96,14 +96,14 @@ def test_the_critical_path_goes_to_the_fastest_device_and_the_rest_where_it_ends
     problem = paths()
     cpu, slow, fast = problem.machine.devices
     machine = replace(problem.machine, devices=(cpu, slow, replace(fast, speed=2.0)))
-    own = dpos_schedule(replace(problem, machine=machine), np.zeros(4))
-    assert own.device[:3].tolist() == [GPU1] * 3
-    # d on the slow one from 1.5 + 1 to 6.5; on the fast one after c, from 6 to 8.
-    assert own.device[3] == GPU0
-    assert own.end_us.tolist() == [1.5, 3.5, 6.0, 6.5]
+    ideal = dpos_schedule(replace(problem, machine=machine), np.zeros(4))
+    assert ideal.device[:3].tolist() == [GPU1] * 3
+    # d runs on the slow device from 1.5 + 1 to 6.5. On the fast device it would run from 6 to 8.
+    assert ideal.device[3] == GPU0
+    assert ideal.end_us.tolist() == [1.5, 3.5, 6.0, 6.5]
 
 
-def test_what_of_the_critical_path_a_device_has_no_room_for_goes_to_the_next() -> None:
+def test_critical_path_ops_that_do_not_fit_on_a_device_go_to_the_next() -> None:
     problem = paths()
     need, path = np.array([4.0, 4.0, 4.0, 0.0]), np.array([0, 1, 2])
     for room, expected in ((8, [GPU0, GPU0, GPU1, -1]), (3, [-1] * 4)):
@@ -128,20 +128,20 @@ def small_graphs(draw: st.DrawFn) -> tuple[OpGraph, list[float]]:
 @given(drawn=small_graphs(), num_devices=st.integers(2, 3))
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_theorem_1_of_fastt(drawn: tuple[OpGraph, list[float]], num_devices: int) -> None:
-    """At most twice the optimum without transfers, and the transfers of any one chain."""
+    """The makespan is at most twice the optimum without transfers, plus a chain's transfers."""
     graph, time_us = drawn
     machine = server(num_devices, CommModel(0.0, 1.0))
-    own = dpos_schedule(on_gpus(graph, time_us, machine), np.zeros(graph.num_ops))
+    ideal = dpos_schedule(on_gpus(graph, time_us, machine), np.zeros(graph.num_ops))
     free = on_gpus(graph, time_us, server(num_devices, CommModel(0.0, 0.0)))
     chain_us = np.zeros(graph.num_ops)
     for tensor in reversed(range(graph.num_tensors)):
         (head,) = graph.consumers_of(tensor)
         tail = graph.tensor_producer[tensor]
         chain_us[tail] = max(chain_us[tail], graph.tensor_bytes[tensor] + chain_us[head])
-    assert own.makespan_us <= 2 * optimum_us(free) + chain_us.max() + 1e-9
+    assert ideal.makespan_us <= 2 * optimum_us(free) + chain_us.max() + 1e-9
 
 
-# What HEFT and FastT learn of transfers
+# Transfer times that HEFT and FastT learn
 
 
 def test_a_line_is_fitted_to_transfers_and_has_no_negative_coefficient() -> None:
@@ -153,17 +153,17 @@ def test_a_line_is_fitted_to_transfers_and_has_no_negative_coefficient() -> None
     assert fitted(np.array([7.0, 7]), np.array([1.0, 2])) == CommModel(1.5, 0.0)
 
 
-def test_what_the_links_cannot_carry_is_placed_again() -> None:
-    # Each op takes 3 us, and its input 7 us to the other device: one at a time, 7 us apart.
+def test_a_placement_that_overloads_a_link_is_improved_in_later_rounds() -> None:
+    # Each op takes 3 us. Its input takes 7 us to the other device, one transfer at a time.
     graph = OpGraph.build(
         [f"op{k}" for k in range(61)], [Tensor(0, 5000, [k]) for k in range(1, 61)]
     )
     problem = on_gpus(graph, [1.0] + [3.0] * 60, server(2, CommModel(2.0, 0.001)))
     simulator = Simulator(problem)
-    own = heft_schedule(problem, filled_bytes(problem, 0.0))
-    first = judged(simulator, own)
+    ideal = heft_schedule(problem, filled_bytes(problem, 0.0))
+    first = simulated(simulator, ideal)
     best = best_of_rounds(problem, Context(), heft_schedule)
-    assert own.makespan_us < 100 < first.makespan_us
+    assert ideal.makespan_us < 100 < first.makespan_us
     assert best.makespan_us < 0.8 * first.makespan_us
 
 
@@ -171,7 +171,7 @@ def test_what_the_links_cannot_carry_is_placed_again() -> None:
 
 
 def cliques(num_cliques: int, size: int) -> OpGraph:
-    """Ops that send all later ones of their clique much; cliques that send the next one little."""
+    """Cliques of ops with large tensors between them, and small tensors from clique to clique."""
     tensors = []
     for clique in range(num_cliques):
         base = clique * size
@@ -183,14 +183,14 @@ def cliques(num_cliques: int, size: int) -> OpGraph:
 
 
 @pytest.mark.parametrize("num_gpus", [2, 4])
-def test_what_sends_much_stays_together_and_every_device_has_its_share(num_gpus: int) -> None:
+def test_a_clique_stays_on_one_device_and_each_device_gets_its_share(num_gpus: int) -> None:
     problem = on_gpus(cliques(num_gpus, 6), [5.0] * 6 * num_gpus, server(num_gpus, CommModel(1, 1)))
     device = Metis()(problem, Context()).schedule.device.reshape(num_gpus, 6)
     assert (device == device[:, :1]).all()
     assert sorted(device[:, 0].tolist()) == list(range(num_gpus))
 
 
-def test_a_faster_device_is_to_have_more_of_the_work_and_a_larger_one_of_the_memory() -> None:
+def test_targets_are_in_proportion_to_speed_and_to_memory() -> None:
     machine = server(2, CommModel(1, 1), speeds=(1.0, 3.0))
     small, large = machine.devices
     machine = replace(machine, devices=(small, replace(large, memory_bytes=4 * 10**9)))
@@ -202,7 +202,9 @@ def test_a_faster_device_is_to_have_more_of_the_work_and_a_larger_one_of_the_mem
 
 
 @pytest.mark.parametrize("pinned", [GPU0, GPU1])
-def test_halves_go_where_what_they_exchange_most_with_is_fixed(pinned: int) -> None:
+def test_a_half_goes_to_the_device_of_the_fixed_ops_that_it_exchanges_most_with(
+    pinned: int,
+) -> None:
     problem = on_gpus(cliques(2, 6), [5.0] * 12)
     permitted = np.ones((12, 3), dtype=np.bool_)
     permitted[2] = np.arange(3) == pinned
@@ -227,7 +229,7 @@ def test_all_settings_of_metis_are_different() -> None:
 # Random
 
 
-def test_groups_are_thrown_evenly_by_the_seed() -> None:
+def test_random_groups_are_spread_evenly_and_depend_on_the_seed() -> None:
     graph = OpGraph.build(
         [f"op{k}" for k in range(400)], colocation_group=[k // 2 for k in range(400)]
     )
@@ -243,8 +245,8 @@ def test_groups_are_thrown_evenly_by_the_seed() -> None:
 # Orders
 
 
-def test_orders_differ_in_what_they_do_with_two_ready_ops() -> None:
-    # On GPU:0 b is before a, of which c waits on GPU:1: 13 us if a goes first, else 23.
+def test_orders_differ_in_their_choice_between_two_ready_ops() -> None:
+    # On GPU:0 b has a lower index than a. On GPU:1 c waits for a: 13 us if a runs first, else 23.
     graph = OpGraph.build(["b", "a", "c"], [Tensor(1, 1000, [2])])
     problem = on_gpus(graph, [10, 1, 10])
     simulator, device = Simulator(problem), np.array([GPU0, GPU0, GPU1])
@@ -253,7 +255,7 @@ def test_orders_differ_in_what_they_do_with_two_ready_ops() -> None:
     assert found["random"] in (13, 23)
 
 
-def test_random_order_is_the_median() -> None:
+def test_random_order_has_the_median_makespan() -> None:
     problem = random_problem(5, 30, memory=False)
     simulator = Simulator(problem)
     device = run(problem, "random", Context()).schedule.device

@@ -1,4 +1,4 @@
-"""Baechi's placers do what the plain rules do, with less looking, and end when asked to."""
+"""Baechi's placers agree with a plain implementation, are fast, and heed the time limit."""
 
 from collections import deque
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def random_children(graph: PlacementGraph, rng: np.random.Generator) -> np.ndarr
 
 
 @pytest.mark.parametrize("least_block", [2, 32])
-def test_the_next_op_is_that_of_the_plain_rule(
+def test_the_schedule_is_that_of_the_plain_implementation(
     monkeypatch: pytest.MonkeyPatch, least_block: int
 ) -> None:
     monkeypatch.setattr(columns, "LEAST_BLOCK", least_block)
@@ -65,7 +65,7 @@ def test_the_next_op_is_that_of_the_plain_rule(
 def contracted(
     edges: list[tuple[int, int]], group: list[int], place: list[int], num_ops: int
 ) -> list[int]:
-    """Edges within groups, contracted one after the other, as sets of ops; the first of each."""
+    """Contract edges within groups one by one, on sets of ops; return the first op of each set."""
     parts = {op: {op} for op in range(num_ops)}
     part_of = {op: op for op in range(num_ops)}
     joined = set(edges)
@@ -89,7 +89,7 @@ def contracted(
     return [part_of[op] for op in range(num_ops)]
 
 
-def test_fusion_is_that_of_one_contraction_after_the_other() -> None:
+def test_fusion_gives_the_result_of_contracting_edges_one_by_one() -> None:
     num_fused = 0
     for seed in range(800):
         rng = np.random.default_rng(seed)
@@ -134,7 +134,7 @@ def join(num_ops: int) -> Problem:
 def test_an_op_with_ten_thousand_neighbours_is_placed(
     name: str, shape: Callable[[int], Problem]
 ) -> None:
-    """Minutes, if every step looked at all ops that are ready, or at all that are joined."""
+    """This would take minutes if each step tested all ready ops, or all neighbours of an op."""
     problem = shape(10_000)
     solution = PLACERS[name](problem, Context())
     assert not violations(problem, solution.schedule)
@@ -142,7 +142,7 @@ def test_an_op_with_ten_thousand_neighbours_is_placed(
 
 @pytest.mark.parametrize("name", PLACERS)
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_time_does_not_suffice_for_is_placed_at_once(
+def test_after_the_time_limit_the_rest_is_placed_without_looking_ahead(
     monkeypatch: pytest.MonkeyPatch, name: str, stopped: bool
 ) -> None:
     def looked_ahead(until: int, *columns: object) -> None:
@@ -162,8 +162,8 @@ def test_what_time_does_not_suffice_for_is_placed_at_once(
     assert len(calls) == (name != "m-topo")
 
 
-def test_what_is_left_goes_where_it_ends_first() -> None:
-    """Eight equal ops on two devices, of which none is scheduled before the time is over."""
+def test_the_rest_is_placed_by_earliest_end() -> None:
+    """Eight equal ops on two devices, none of which is scheduled before the time is over."""
     problem = on_two_gpus(8, [])
     problem = replace(problem, time_us=np.full((8, 1), 10.0))
     settings = SETTINGS["free"]
@@ -177,7 +177,7 @@ def test_what_is_left_goes_where_it_ends_first() -> None:
     assert state.start.tolist() == [0.0, 0.0, 10.0, 10.0, 20.0, 20.0, 30.0, 30.0]
 
 
-def test_in_deterministic_mode_the_limit_does_not_cut_the_algorithm_short() -> None:
+def test_in_deterministic_mode_the_time_limit_does_not_end_the_algorithm() -> None:
     problem = star(3000)
     limited = Context(Limits(time_limit_s=0.0, deterministic=True))
     for placer in PLACERS.values():

@@ -1,4 +1,4 @@
-"""HEFT against the example of its paper, and the insertion that DPOS shares, by hand."""
+"""HEFT on the example of its paper, and insertion scheduling on small problems."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,18 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.heft import heft_schedule
-from pesto_cli.strategies.insertion_scheduling import Edges, Own, largest, mean, upward_rank
+from pesto_cli.strategies.insertion_scheduling import (
+    Edges,
+    IdealSchedule,
+    largest,
+    mean,
+    upward_rank,
+)
 
 CPU, GPU0, GPU1 = 0, 1, 2
 
 
-def heft(problem: Problem) -> Own:
+def heft(problem: Problem) -> IdealSchedule:
     return heft_schedule(problem, np.zeros(problem.graph.num_groups))
 
 
@@ -54,14 +60,14 @@ def test_upward_ranks_are_the_published_ones(published: Problem) -> None:
     assert rank.tolist() == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_published_example_takes_80(published: Problem) -> None:
-    own = heft(published)
-    assert own.makespan_us == 80
-    assert (own.device + 1).tolist() == [3, 1, 3, 2, 3, 2, 3, 1, 2, 2]
-    assert own.start_us.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
+def test_the_schedule_of_the_published_example_is_the_published_one(published: Problem) -> None:
+    ideal = heft(published)
+    assert ideal.makespan_us == 80
+    assert (ideal.device + 1).tolist() == [3, 1, 3, 2, 3, 2, 3, 1, 2, 2]
+    assert ideal.start_us.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
 
 
-def test_ranks_count_what_an_op_may_run_on_and_what_can_cross() -> None:
+def test_ranks_use_only_allowed_devices_and_possible_transfers() -> None:
     graph = OpGraph.build(
         ["host", "a", "b", "c"],
         [Tensor(0, 1000, [1]), Tensor(1, 3000, [2]), Tensor(2, 5000, [3])],
@@ -82,14 +88,14 @@ def test_ranks_count_what_an_op_may_run_on_and_what_can_cross() -> None:
 
 
 def test_an_op_takes_the_earliest_idle_slot_that_is_long_enough() -> None:
-    # On GPU:0 a runs to 2, and d waits for b's tensor, 4 + 1 + 5 us: idle from 2 to 10.
+    # On GPU:0 a ends at 2, and d waits for b's tensor until 4 + 1 + 5 us. It is idle from 2 to 10.
     graph = OpGraph.build(list("abdxy"), [Tensor(0, 9000, [2]), Tensor(1, 5000, [2])])
     permitted = np.ones((5, 3), dtype=np.bool_)
     permitted[[0, 2, 3, 4], GPU1] = permitted[1, GPU0] = False
     problem = on_gpus(graph, [2, 4, 50, 5, 4]).constrained(permitted=permitted)
-    own = heft(problem)
-    assert own.device.tolist() == [GPU0, GPU1, GPU0, GPU0, GPU0]
-    assert own.start_us.tolist() == [0, 0, 10, 2, 60]
+    ideal = heft(problem)
+    assert ideal.device.tolist() == [GPU0, GPU1, GPU0, GPU0, GPU0]
+    assert ideal.start_us.tolist() == [0, 0, 10, 2, 60]
     shorter = on_gpus(graph, [2, 4, 50, 5, 3]).constrained(permitted=permitted)
     assert heft(shorter).start_us.tolist() == [0, 0, 10, 2, 7]
 
@@ -98,13 +104,13 @@ def test_transfers_do_not_wait_for_each_other() -> None:
     graph = OpGraph.build(list("abcd"), [Tensor(0, 1000, [2]), Tensor(1, 1000, [3])])
     permitted = np.ones((4, 3), dtype=np.bool_)
     permitted[:2, GPU1] = permitted[2:, GPU0] = False
-    own = heft(on_gpus(graph, [1, 0, 1, 1]).constrained(permitted=permitted))
+    ideal = heft(on_gpus(graph, [1, 0, 1, 1]).constrained(permitted=permitted))
     # From 1 to 3 and from 0 to 2, on one link.
-    assert own.start_us.tolist() == [0, 0, 3, 2]
+    assert ideal.start_us.tolist() == [0, 0, 3, 2]
 
 
-def test_a_variable_goes_where_it_ends_the_first_use_of_it_earliest() -> None:
-    # Alone, the handle and the read would end earliest on GPU:0, the first of two idle devices.
+def test_a_variable_goes_to_the_device_where_its_first_use_ends_earliest() -> None:
+    # By themselves, the handle and the read would go to GPU:0, the first of two idle devices.
     names = ["handle", "read", "update", "input", "product"]
     graph = OpGraph.build(
         names,
@@ -118,12 +124,12 @@ def test_a_variable_goes_where_it_ends_the_first_use_of_it_earliest() -> None:
     )
     permitted = np.ones((5, 3), dtype=np.bool_)
     permitted[3, GPU0] = False
-    own = heft(on_gpus(graph, [1, 1, 5, 10, 50]).constrained(permitted=permitted))
-    assert own.device.tolist() == [GPU1] * 5
-    assert own.makespan_us == 10 + 2 + 50 + 5
+    ideal = heft(on_gpus(graph, [1, 1, 5, 10, 50]).constrained(permitted=permitted))
+    assert ideal.device.tolist() == [GPU1] * 5
+    assert ideal.makespan_us == 10 + 2 + 50 + 5
 
 
-def test_a_device_without_room_for_a_group_is_left_out() -> None:
+def test_a_device_without_memory_for_a_group_is_not_used() -> None:
     graph = OpGraph.build(list("abc"), [Tensor(1, 9000, [2])], colocation_group=["g", "g", None])
     problem = on_gpus(graph, [5, 5, 1], two_gpus(memory_bytes=12))
     together = heft_schedule(problem, np.array([8.0, 4.0]))

@@ -1,4 +1,4 @@
-"""Devices alone, without the placement's order: left to chance, or first ready, first served."""
+"""Orders for given devices: random, or FIFO."""
 
 import json
 from pathlib import Path
@@ -22,15 +22,15 @@ GPU0, GPU1 = 1, 2
 
 @pytest.fixture
 def either() -> Problem:
-    """On GPU:0 a takes 1 us and b 10; a's output takes 2 us to GPU:1, where c takes 10.
+    """On GPU:0 a takes 1 us and b 10. The output of a takes 2 us to GPU:1, where c takes 10.
 
-    13 us if a goes first, else 23.
+    The makespan is 13 us if a runs first, else 23.
     """
     graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [2])])
     return on_gpus(graph, [1, 10, 10])
 
 
-def test_any_ready_op_may_go_first(either: Problem) -> None:
+def test_any_ready_op_may_run_first(either: Problem) -> None:
     found = random_orders_us(Simulator(either), np.array([GPU0, GPU0, GPU1]), 200)
     values, counts = np.unique(found, return_counts=True)
     assert values.tolist() == [13, 23]
@@ -43,14 +43,14 @@ def test_the_same_seed_gives_the_same_orders(either: Problem) -> None:
     assert rows[0] == rows[1] != rows[2]
 
 
-def test_an_order_is_worth_what_it_saves_of_the_median() -> None:
+def test_the_worth_of_an_order_is_its_saving_relative_to_the_median() -> None:
     found = chance(30.0, np.array([35.0, 40.0, 60.0]))
     assert (found.min_us, found.median_us, found.mean_us, found.max_us) == (35, 40, 45, 60)
     assert found.order_is_worth == 0.25
 
 
-def test_who_was_ready_first_is_served_first() -> None:
-    # GPU:0 is busy with `first` until 10 us. `early` waits from 1, `late` from 3 + 1.
+def test_in_fifo_order_the_op_that_was_ready_first_runs_first() -> None:
+    # GPU:0 runs `first` until 10 us. `early` is ready at 1 us, `late` at 3 + 1 us.
     names = ["late", "early", "first", "quick", "slow"]
     tensors = [Tensor(3, 0, [1]), Tensor(4, 0, [0])]
     problem = on_gpus(OpGraph.build(names, tensors), [1, 1, 10, 0, 3])
@@ -60,7 +60,7 @@ def test_who_was_ready_first_is_served_first() -> None:
 
 
 def ready_us(problem: Problem, schedule: Schedule) -> list[float]:
-    """When all is there that an op waits for, from the execution model's words."""
+    """Return when all inputs of each op have arrived, as the execution model defines it."""
     graph, device, signal_us = problem.graph, schedule.device, problem.machine.signal_us
     transfers = schedule.transfers
     arrived = dict(
@@ -86,7 +86,9 @@ def ready_us(problem: Problem, schedule: Schedule) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_on_every_device_ops_start_in_the_order_in_which_they_became_ready(seed: int) -> None:
+def test_in_fifo_order_the_ops_of_a_device_start_in_the_order_of_their_ready_times(
+    seed: int,
+) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(20):
         problem = random_problem(rng)
@@ -99,7 +101,7 @@ def test_on_every_device_ops_start_in_the_order_in_which_they_became_ready(seed:
             assert (np.diff(ready[in_order]) >= 0).all()
 
 
-def test_simulate_tells_what_the_order_is_worth(
+def test_simulate_reports_the_worth_of_the_order(
     pesto: Pesto, tmp_path: Path, either: Problem
 ) -> None:
     profile, placement, pins = (tmp_path / name for name in ("profile.json", "p.json", "pins.toml"))

@@ -1,4 +1,4 @@
-"""Every strategy on every kind of problem, and what each one promises by itself."""
+"""All strategies on all kinds of problems, and the properties of single strategies."""
 
 import sys
 import threading
@@ -89,14 +89,14 @@ def test_single_takes_the_faster_device_and_leaves_it_when_it_does_not_fit() -> 
     assert run(on_gpus(heavy, [1, 1], machine), "single", QUICK).schedule.device.tolist() == [1, 1]
 
 
-def test_what_fits_nowhere_is_out_of_memory() -> None:
+def test_an_op_that_fits_nowhere_is_out_of_memory() -> None:
     graph = OpGraph.build(["a"], resident_bytes=[100])
     problem = on_gpus(graph, [1], two_gpus(memory_bytes=70))
     for name in STRATEGIES:
         assert run(problem, name, QUICK).status is SolveStatus.OUT_OF_MEMORY
 
 
-def test_round_robin_deals_groups_and_respects_what_cannot_move() -> None:
+def test_round_robin_assigns_groups_in_turn_and_respects_affinity() -> None:
     graph = OpGraph.build(list("abcd"), [Tensor(0, 1, [1])], colocation_group=[0, 1, 0, 2])
     times = {"GPU": np.array([1, 1, 1, np.nan]), "CPU": np.array([np.nan] * 3 + [1])}
     problem = Problem.build(graph, times, two_gpus())
@@ -129,7 +129,7 @@ def test_layers_are_numbered_scopes_with_their_gradients_and_updates() -> None:
     assert layer.tolist() == [0, 1, 1, 2, 2, 3, 3, 2, 2, 1, 1]
 
 
-def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_nothing() -> None:
+def test_scopes_of_an_optimiser_are_no_layers_even_with_an_op_without_inputs() -> None:
     names = [
         "layer_0/MatMul",
         "layer_1/MatMul",
@@ -145,10 +145,10 @@ def test_scopes_of_an_optimiser_are_no_layers_though_an_op_of_theirs_waits_for_n
 
 
 def keras_like(layers: Sequence[str], variable_of: Mapping[str, str]) -> OpGraph:
-    """A chain of layers in a model's scope, as Keras and its Adam name things.
+    """A chain of layers in a model's scope, with the names that Keras and its Adam use.
 
-    variable_of: layer -> name of its variable, whose scope is no layer's. Each variable has a slot,
-    read before and after its update by ops that do not carry the layer's name.
+    variable_of: layer -> name of its variable, whose scope is not a layer. Each variable has a
+    slot, which is read before and after its update by ops without the layer's name.
     """
     names: list[str] = []
     group: list[str | None] = []
@@ -206,14 +206,14 @@ def keras_like(layers: Sequence[str], variable_of: Mapping[str, str]) -> OpGraph
     return labelled(graph)
 
 
-def test_variables_and_slots_of_keras_are_with_their_layer() -> None:
+def test_variables_and_slots_of_keras_belong_to_their_layer() -> None:
     layers = [f"block_{n}_conv_1" for n in range(4)]
     graph = keras_like(layers, {layer: f"block_{n}_conv/kernel" for n, layer in enumerate(layers)})
     found = layers_of_groups(graph, np.ones(graph.num_ops))
     assert found.names == [f"model/{layer}" for layer in layers]
     layer = dict(zip(graph.names, found.of_group[graph.colocation_group].tolist(), strict=True))
     for n in range(4):
-        number = 3 - n  # Gradients come from the last layer first.
+        number = 3 - n  # gradients of the last layer come first
         names = ("Sub", "Mul", "AssignAdd", "Cast", "Sqrt", "AssignSub")
         of_layer = {
             layer[name]
@@ -231,7 +231,7 @@ def test_cells_that_share_a_variable_are_steps_of_one_layer() -> None:
     assert found.names == ["model/gru_1", "model/gru_2"]
 
 
-def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
+def test_layers_of_nested_scopes_are_the_outermost_numbered_scopes() -> None:
     names = [
         *(f"model/encoder/layer_{n}/attention/head_{h}/MatMul" for n in range(3) for h in range(2)),
         *(f"model/decoder/layer_{n}/MatMul" for n in range(3)),
@@ -245,7 +245,7 @@ def test_nested_scopes_open_down_to_the_numbered_ones() -> None:
     ]
 
 
-def test_a_graph_without_scopes_is_cut_by_height() -> None:
+def test_a_graph_without_scopes_is_divided_by_height() -> None:
     layer = layers_of_groups(scoped([f"op{n}" for n in range(10)]), np.ones(10)).of_group
     assert layer.tolist() == list(range(10))
 
@@ -257,7 +257,7 @@ def test_cuts_balance_the_work() -> None:
     assert balanced_cuts(np.hstack((work, 3 * work))) == [5]
 
 
-def test_balanced_cuts_agree_with_trying_all() -> None:
+def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts() -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
         work = rng.integers(1, 10, (int(rng.integers(1, 8)), 3)).astype(float)
@@ -278,7 +278,7 @@ def test_expert_keeps_a_layer_on_one_device_and_splits_the_chain_once() -> None:
     assert (np.diff(device[:, 0]) >= 0).all()
 
 
-def test_expert_deals_parallel_branches_of_every_layer_evenly() -> None:
+def test_expert_divides_parallel_branches_of_each_layer_evenly() -> None:
     branches = [f"cell_{n}/branch_{k}/MatMul" for n in range(3) for k in range(4)]
     joins = [f"cell_{n}/add" for n in range(3)]
     tensors = [Tensor(op, 100, [12 + op // 4]) for op in range(12)]
@@ -292,7 +292,7 @@ def test_expert_deals_parallel_branches_of_every_layer_evenly() -> None:
     assert (device[:, 0] != device[:, 1]).all()
 
 
-def test_pesto_is_never_worse_than_what_it_starts_from() -> None:
+def test_pesto_is_never_worse_than_its_starts() -> None:
     rng = np.random.default_rng(11)
     for _ in range(5):
         problem = random_problem(rng)
@@ -300,14 +300,14 @@ def test_pesto_is_never_worse_than_what_it_starts_from() -> None:
         assert run(problem, "pesto", QUICK).makespan_us <= best + 1e-9
 
 
-def test_pesto_starts_from_a_placement_and_never_loses_it() -> None:
+def test_pesto_is_never_worse_than_its_warm_start() -> None:
     problem = random_problem(np.random.default_rng(2))
     strong = run(problem, "pesto", QUICK).schedule
     again = run(problem, Pesto(num_nodes=2), replace(QUICK, warm_start=strong.placement))
     assert again.makespan_us <= strong.makespan_us + 1e-9
 
 
-def test_a_warm_start_has_half_of_a_thread_s_time_unless_it_is_slower_than_the_others(
+def test_with_one_worker_a_warm_start_gets_half_of_the_time_unless_it_is_slower_than_the_others(
     diamond: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refined_from: list[list[float]] = []
@@ -318,7 +318,7 @@ def test_a_warm_start_has_half_of_a_thread_s_time_unless_it_is_slower_than_the_o
     pesto = sys.modules["pesto_cli.strategies.pesto"]
     monkeypatch.setattr(pesto, "refine", refine)
     monkeypatch.setattr(pesto, "lower_bound_us", lambda problem: 0.0)
-    quick = Pesto(num_nodes=2)  # so that nothing is proved
+    quick = Pesto(num_nodes=2)  # coarse, so the ILP proves no bound
     best, poor = (run(diamond, name, QUICK).schedule for name in (quick, "single"))
     for start in (best, poor):
         run(diamond, quick, replace(QUICK, warm_start=start.placement))
@@ -334,7 +334,7 @@ def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:
     assert result.makespan_us == 14
 
 
-def test_a_search_that_is_stopped_answers_with_the_best_so_far(diamond: Problem) -> None:
+def test_a_stopped_search_returns_the_best_so_far(diamond: Problem) -> None:
     stop = threading.Event()
     stop.set()
     result = run(diamond, "pesto", Context(Limits(stop=stop)))
@@ -357,12 +357,12 @@ def test_user_constraints_hold_in_every_strategy() -> None:
     assert Simulator(problem).replay(free.placement).makespan_us == free.makespan_us
 
 
-def test_only_a_warm_start_of_the_user_is_said_not_to_fit(
+def test_only_a_warm_start_of_the_user_gives_a_warning_that_it_does_not_fit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph = OpGraph.build(["a", "b"], resident_bytes=[6, 6])
     problem = on_gpus(graph, [1, 1], two_gpus(memory_bytes=11))
-    run(problem, "pesto", QUICK)  # from `single` and `expert`; the first puts both on one GPU
+    run(problem, "pesto", QUICK)  # starts from `single`, which puts both ops on one GPU
     assert caplog.messages == []
     both = list_schedule(problem, np.array([GPU0, GPU0]), np.zeros(2)).placement
     result = run(problem, "pesto", replace(QUICK, warm_start=both))

@@ -1,4 +1,4 @@
-"""A placement of an earlier graph, carried over to one that has changed."""
+"""A placement of an earlier graph, mapped by op names to a changed graph."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import PlacementFile, Profile, placement, write_placement, write_profile
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.strategies.placement_mapping import in_old_places, map_placement
+from pesto_cli.strategies.placement_mapping import keep_old_devices, map_placement
 
 
 def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFile:
@@ -27,15 +27,15 @@ def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFi
 
 
 def chain(*names: str, num_bytes: int = 1000, groups: list[str | None] | None = None) -> Problem:
-    """Ops one after the other, 10 us each."""
+    """A chain of ops of 10 us each."""
     tensors = [Tensor(op, num_bytes, [op + 1]) for op in range(len(names) - 1)]
     graph = OpGraph.build(names, tensors, colocation_group=groups)
     return on_gpus(labelled(graph), [10.0] * len(names))
 
 
 def devices(problem: Problem, placed: PlacementFile) -> dict[str, int]:
-    carried = map_placement(placed, problem)
-    return dict(zip(problem.graph.names, carried.placement.device.tolist(), strict=True))
+    mapped = map_placement(placed, problem)
+    return dict(zip(problem.graph.names, mapped.placement.device.tolist(), strict=True))
 
 
 def test_the_same_graph_gets_the_same_placement() -> None:
@@ -43,13 +43,13 @@ def test_the_same_graph_gets_the_same_placement() -> None:
     priority = np.random.default_rng(0).random(12)
     schedule = Simulator(problem).list_schedule(random_placement(problem, 0), priority)
     placed = file_of(problem, schedule.device.tolist(), schedule.rank.tolist())
-    carried = map_placement(placed, problem)
-    assert carried.is_whole
-    assert (carried.placement.device == schedule.device).all()
-    assert (carried.placement.rank == schedule.rank).all()
+    mapped = map_placement(placed, problem)
+    assert mapped.is_whole
+    assert (mapped.placement.device == schedule.device).all()
+    assert (mapped.placement.rank == schedule.rank).all()
 
 
-def test_what_is_new_goes_with_its_scope_then_with_its_neighbours() -> None:
+def test_new_ops_are_placed_by_scope_then_by_neighbours() -> None:
     old = chain("left/a", "left/b", "right/c", "gradients/left/d", "gradients/right/e")
     placed = file_of(old, [1, 1, 2, 2, 1], [0, 1, 0, 1, 2])
     new = chain(
@@ -61,22 +61,22 @@ def test_what_is_new_goes_with_its_scope_then_with_its_neighbours() -> None:
     assert where["left/new"] == 1
     assert where["gradients/right/new"] == 1
     assert where["gradients/left/new"] == 2
-    # Scopes without an old op, of which `gradients` tells nothing: by what comes before.
+    # These scopes have no old op, and `gradients` does not count as a scope: by the predecessor.
     assert where["middle/x"] == where["middle/y"] == where["left/b"]
     assert where["gradients/middle/x"] == where["gradients/right/e"]
-    carried = map_placement(placed, new)
-    counts = (carried.num_by_name, carried.num_by_scope, carried.num_by_neighbours)
-    assert (counts, carried.num_by_default) == ((5, 3, 3), 0)
+    mapped = map_placement(placed, new)
+    counts = (mapped.num_by_name, mapped.num_by_scope, mapped.num_by_neighbours)
+    assert (counts, mapped.num_by_default) == ((5, 3, 3), 0)
 
 
-def test_the_most_bytes_decide_between_neighbours() -> None:
+def test_the_neighbour_with_most_bytes_decides() -> None:
     graph = OpGraph.build(["a", "b", "n"], [Tensor(0, 10, [2]), Tensor(1, 1000, [2])])
     problem = on_gpus(graph, [1, 1, 1])
     old = on_gpus(OpGraph.build(["a", "b"]), [1, 1])
     assert devices(problem, file_of(old, [1, 2], [0, 0]))["n"] == 2
 
 
-def test_groups_go_where_most_of_their_work_was_and_never_where_they_may_not_run() -> None:
+def test_groups_go_to_the_allowed_device_that_had_most_of_their_work() -> None:
     old = chain("a", "b", "c")
     placed = file_of(old, [1, 2, 2], [0, 0, 1])
     together = chain("a", "b", "c", "new", groups=["g", "g", "g", None])
@@ -88,17 +88,17 @@ def test_groups_go_where_most_of_their_work_was_and_never_where_they_may_not_run
     assert map_placement(placed, allowed).num_by_name == 1
 
 
-def test_kept_ops_keep_their_order_and_new_ones_come_as_soon_as_they_can() -> None:
+def test_old_ops_keep_their_order_and_new_ones_are_inserted_as_early_as_possible() -> None:
     graph = OpGraph.build(["a", "b", "c", "d"], [])
     old = on_gpus(graph, [1] * 4)
     placed = file_of(old, [1] * 4, [2, 0, 3, 1])
     new = on_gpus(OpGraph.build(["a", "b", "c", "d", "n"], [Tensor(3, 10, [4])]), [1] * 5)
-    carried = map_placement(placed, new)
-    order = np.argsort(carried.placement.rank)
+    mapped = map_placement(placed, new)
+    order = np.argsort(mapped.placement.rank)
     assert [new.graph.names[op] for op in order] == ["b", "d", "n", "a", "c"]
 
 
-def test_an_order_that_contradicts_the_new_graph_is_mended() -> None:
+def test_an_order_that_contradicts_the_new_graph_is_corrected() -> None:
     old = on_gpus(OpGraph.build(["a", "b", "c"]), [1] * 3)
     placed = file_of(old, [1, 1, 1], [2, 1, 0])
     new = chain("a", "b", "c")
@@ -107,18 +107,18 @@ def test_an_order_that_contradicts_the_new_graph_is_mended() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 14), st.integers(1, 14))
-def test_any_placement_carries_over_to_any_graph_without_a_violation(
+def test_any_placement_is_mapped_to_any_graph_without_a_violation(
     seed: int, other: int, before: int, after: int
 ) -> None:
     old = random_problem(seed, num_ops=before, memory=False)
     new = random_problem(other, num_ops=after, memory=False)
     schedule = Simulator(old).list_schedule(random_placement(old, seed), np.zeros(before))
     placed = file_of(old, schedule.device.tolist(), schedule.rank.tolist())
-    carried = map_placement(placed, new)
-    found = violations(new, replay(new, carried.placement))
+    mapped = map_placement(placed, new)
+    found = violations(new, replay(new, mapped.placement))
     assert [each for each in found if each.rule != "memory"] == []
-    counts = (carried.num_by_scope, carried.num_by_neighbours, carried.num_by_default)
-    assert carried.num_by_name + sum(counts) == after
+    counts = (mapped.num_by_scope, mapped.num_by_neighbours, mapped.num_by_default)
+    assert mapped.num_by_name + sum(counts) == after
 
 
 # The command line.
@@ -145,7 +145,9 @@ def test_a_warm_start_of_an_earlier_graph_is_deterministic(pesto: Pesto, tmp_pat
     assert answers[0] == answers[1]
 
 
-def test_a_placement_s_file_tells_what_it_was_made_from(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_placement_file_records_its_warm_start_and_parameters(
+    pesto: Pesto, tmp_path: Path
+) -> None:
     problem = chain("a", "b", "c")
     profile, start = written(tmp_path, problem, file_of(problem, [1, 1, 2], [0, 1, 0]))
     rules, out = tmp_path / "rules.toml", tmp_path / "p.json"
@@ -162,8 +164,8 @@ def test_a_placement_s_file_tells_what_it_was_made_from(pesto: Pesto, tmp_path: 
     assert parameters("--strategy", "metis") == {"seed": 0}
 
 
-def test_a_start_that_misleads_costs_nothing_of_the_result(pesto: Pesto, tmp_path: Path) -> None:
-    # Alternating devices: ten transfers of 1 ms each, for ops of 10 us.
+def test_a_bad_warm_start_does_not_worsen_the_result(pesto: Pesto, tmp_path: Path) -> None:
+    # Devices alternate, which needs ten transfers of 1 ms each, for ops of 10 us.
     old, new = chain(*"abcdefghij"), chain(*"abcdefghijk", num_bytes=10**6)
     placed = file_of(old, [1, 2] * 5, [n // 2 for n in range(10)])
     profile, start = written(tmp_path, new, placed)
@@ -172,21 +174,21 @@ def test_a_start_that_misleads_costs_nothing_of_the_result(pesto: Pesto, tmp_pat
     assert api.read_placement(tmp_path / "p.json").predicted["makespan_us"] == 110
 
 
-def test_devices_that_are_alike_keep_their_parts() -> None:
+def test_ops_keep_their_old_device_among_interchangeable_devices() -> None:
     graph = OpGraph.build(list("abcdef"))
     problem = on_gpus(graph, [10.0] * 6)
     old = Simulator(problem).list_schedule(np.array([1, 1, 1, 2, 2, 2]), np.zeros(6))
     swapped = Simulator(problem).list_schedule(np.array([2, 2, 1, 1, 1, 1]), np.zeros(6))
-    kept = in_old_places(Simulator(problem), swapped, old.placement)
+    kept = keep_old_devices(Simulator(problem), swapped, old.placement)
     assert kept.device.tolist() == [1, 1, 2, 2, 2, 2]
     assert kept.makespan_us == swapped.makespan_us
     devices = [replace(device, speed=1 + at) for at, device in enumerate(problem.machine.devices)]
     unlike = on_gpus(graph, [10.0] * 6, replace(problem.machine, devices=tuple(devices)))
     there = Simulator(unlike).list_schedule(swapped.device, np.zeros(6))
-    assert (in_old_places(Simulator(unlike), there, old.placement).device == there.device).all()
+    assert (keep_old_devices(Simulator(unlike), there, old.placement).device == there.device).all()
 
 
-def test_devices_that_the_machine_lacks_are_told(pesto: Pesto, tmp_path: Path) -> None:
+def test_devices_that_the_machine_lacks_are_reported(pesto: Pesto, tmp_path: Path) -> None:
     problem = chain("a", "b", "c")
     placed = replace(file_of(problem, [1, 2, 2], [0, 0, 1]), devices=["CPU:0", "GPU:0", "GPU:7"])
     profile, start = written(tmp_path, problem, placed)
@@ -207,7 +209,7 @@ def test_devices_that_the_machine_lacks_are_told(pesto: Pesto, tmp_path: Path) -
     ],
     ids=["another model", "another machine", "nothing"],
 )
-def test_a_placement_with_nothing_in_common_is_left_out(
+def test_a_placement_with_nothing_in_common_is_ignored(
     pesto: Pesto, tmp_path: Path, placed: PlacementFile
 ) -> None:
     profile, start = written(tmp_path, chain("a", "b"), placed)
@@ -218,7 +220,7 @@ def test_a_placement_with_nothing_in_common_is_left_out(
     assert (tmp_path / "p.json").exists()
 
 
-def test_a_placement_of_a_coarse_profile_is_told_to_know_little(
+def test_a_placement_of_a_coarse_profile_gives_a_warning_that_few_ops_are_known(
     pesto: Pesto, tmp_path: Path
 ) -> None:
     problem = chain(*(f"layer_{layer}/op" for layer in range(20)))
@@ -234,7 +236,7 @@ def test_a_placement_of_a_coarse_profile_is_told_to_know_little(
     assert "has only 20% of the ops" in done.err
 
 
-def test_a_summary_tells_what_was_found(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_summary_has_the_step_time(pesto: Pesto, tmp_path: Path) -> None:
     problem = chain("a", "b")
     profile, start = written(tmp_path, problem, file_of(problem, [1, 1], [0, 1]))
     summary = tmp_path / "summary.md"

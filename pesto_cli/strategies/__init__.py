@@ -1,4 +1,4 @@
-"""Strategies: one file each, one line in `STRATEGIES`."""
+"""Strategies. Each has a file, and a line in `STRATEGIES`."""
 
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.strategies.baechi import MEtf, MSct, MTopo

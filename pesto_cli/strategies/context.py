@@ -1,4 +1,4 @@
-"""What a strategy is given: a problem and the context of the call."""
+"""The interface of strategies: a strategy is called with a problem and a context."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
@@ -13,10 +13,10 @@ from pesto_cli.data.solution import Solution
 
 @dataclass(frozen=True)
 class Context:
-    """What a call of a strategy has beside the problem; parameters are the strategy's own.
+    """The context of a strategy call. Parameters belong to the strategy and not to the context.
 
-    warm_start: a placement to start from.
-    on_progress: called at each stage, better schedule and higher bound.
+    warm_start: a placement to start from, or None.
+    on_progress: called at the begin of each stage, and for each better schedule or bound.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -25,13 +25,14 @@ class Context:
 
 
 class Strategy(Protocol):
-    """Finds a solution; one that exceeds the memory only if it finds none that fits.
+    """A strategy returns a solution, which fits in memory if it finds any that does.
 
     Any callable of this form is a strategy. Those of pesto are frozen dataclasses whose fields are
-    their parameters. One that has a true attribute `is_search` improves its solution until the
-    limits end it, and starts from a warm start; others build one solution, and heed neither a warm
-    start nor the number of workers. One that has a true attribute `rewrites` may answer with
-    another graph: it is asked even where no placement of the graph as it is can fit into memory.
+    their parameters. Two attributes describe a strategy. If `is_search` is true, it improves its
+    solution until the limits end the search, and uses a warm start. Other strategies build one
+    solution, and ignore the warm start and the number of workers. If `rewrites` is true, it may
+    return a solution of another graph. So it is called even if no placement of the given graph can
+    fit in memory.
     """
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
@@ -39,17 +40,17 @@ class Strategy(Protocol):
 
 
 def is_search(strategy: Strategy) -> bool:
-    """Whether a strategy improves its solution until the limits end it."""
+    """Return whether a strategy improves its solution until the limits end the search."""
     return bool(getattr(strategy, "is_search", False))
 
 
 def rewrites(strategy: Strategy) -> bool:
-    """Whether a strategy may answer with another graph than it was given."""
+    """Return whether a strategy may return a solution of another graph than the given one."""
     return bool(getattr(strategy, "rewrites", False))
 
 
 def parameters(strategy: Strategy) -> dict[str, Any]:
-    """Return the parameters of a strategy that is a dataclass, and none of any other."""
+    """Return the parameters of a strategy; only dataclasses have parameters."""
     return asdict(strategy) if is_dataclass(strategy) and not isinstance(strategy, type) else {}
 
 
@@ -57,12 +58,12 @@ S = TypeVar("S", bound=Strategy)
 
 
 def with_parameters(strategy: S, **values: Any) -> S:
-    """Return the strategy with other values of those parameters that it has."""
+    """Return the strategy with new parameter values; names that it does not have are ignored."""
     own = {name: value for name, value in values.items() if name in parameters(strategy)}
     return replace(strategy, **own) if own else strategy  # type: ignore[type-var]
 
 
 def name_of(strategy: Strategy) -> str:
-    """Return what a strategy is called in results: its `name`, or that of its function or type."""
+    """Return the name of a strategy in results: its `name`, or its function or type name."""
     named = getattr(strategy, "name", None) or getattr(strategy, "__name__", None)
     return str(named or type(strategy).__name__)

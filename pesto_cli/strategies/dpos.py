@@ -1,16 +1,16 @@
 """`fastt`: FastT's device placement and operation sequencing (Yi et al., Middleware '20).
 
-Algorithm 1, DPOS: ops by upward rank with the largest costs; those on the critical path to the
-device that runs them fastest on average, as many as its memory takes, the next ones to another; all
-others to the device where they end earliest, into idle slots if they fit. Around it FastT's cost
-model, which learns what transfers take: see `rounds`. Departures:
+Algorithm 1, DPOS, takes ops by upward rank with the largest costs. Ops on the critical path go to
+the device that runs them fastest on average, until its memory is full; the next ops go to another
+device. Each other op goes to the device with the earliest finish time, with insertion into idle
+slots. FastT's cost model, which learns transfer times, is in `congestion_rounds`. Differences:
 
-- no op is split (Algorithm 2), and the model is not replicated first: the graph stays what it is;
-- the paper's devices are GPUs: critical-path devices are chosen of the accelerators, and what these
-  cannot run goes where it ends earliest;
+- no op is split (Algorithm 2), and the model is not replicated: the graph does not change;
+- the paper's devices are GPUs. Here critical-path devices are chosen from the accelerators, and ops
+  that accelerators cannot run go to the device with the earliest finish time;
 - two orders are simulated, by DPOS's own starts and by upward rank of the placement;
-- colocation, and what it means for variables: see `insertion`;
-- the paper does not say what an op's memory is: see `rounds`.
+- colocation groups and variables are treated as in `insertion_scheduling`;
+- the paper does not define the memory of an op: see `congestion_rounds`.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.insertion_scheduling import (
     Edges,
-    Own,
+    IdealSchedule,
     insertion_schedule,
     largest,
     upward_rank,
@@ -40,16 +40,16 @@ class FastT:
     name: ClassVar[str] = "fastt"
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Place without congestion, judge with it, and again."""
+        """Return the best of several rounds, each placed without and simulated with congestion."""
         return Solution.of(problem, best_of_rounds(problem, context, dpos_schedule))
 
 
-def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> Own:
-    """DPOS's own schedule, without congestion.
+def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> IdealSchedule:
+    """Return DPOS's own schedule, without congestion.
 
     Args:
-        problem: what to place.
-        memory_bytes: `[num_groups]`, memory that a group takes for good.
+        problem: the problem.
+        memory_bytes: memory that each group uses throughout the step, `[num_groups]`.
     """
     edges = Edges.of(problem)
     rank = upward_rank(problem, edges, largest)
@@ -58,7 +58,10 @@ def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> Own:
 
 
 def critical_path(problem: Problem, rank: FloatArray) -> IntArray:
-    """From the entry op of largest rank on, each time the successor of largest rank."""
+    """Return the ops of the critical path, in order.
+
+    It begins with the entry op of largest rank, and continues with the successor of largest rank.
+    """
     successors = problem.graph.successors
     entries = np.flatnonzero(problem.graph.predecessors.degree == 0)
     path, after = [], entries
@@ -69,10 +72,10 @@ def critical_path(problem: Problem, rank: FloatArray) -> IntArray:
 
 
 def path_devices(problem: Problem, path: IntArray, memory_bytes: FloatArray) -> IntArray:
-    """`[num_groups]`: the critical-path device of the groups on the path, -1 for all others.
+    """Return the critical-path device of each group on the path, -1 for others, `[num_groups]`.
 
-    Of all devices, the one where as many of the remaining ops as its memory takes have the smallest
-    average time; and again for those that remain.
+    Each device is tested with as many of the remaining path ops as fit in its memory. The device on
+    which its ops have the smallest average time gets them. This is repeated for the remaining ops.
     """
     decided = np.full(problem.graph.num_groups, -1, dtype=np.int64)
     room = problem.capacity_bytes.copy()
@@ -94,7 +97,7 @@ def path_devices(problem: Problem, path: IntArray, memory_bytes: FloatArray) -> 
 def _taken(
     problem: Problem, left: IntArray, here: int, memory_bytes: FloatArray, room: FloatArray
 ) -> IntArray:
-    """Of these ops in turn, as many as a device may run and has room for."""
+    """Return the ops of `left` that a device may run, in order, until its memory is full."""
     able = left[problem.allowed[left, here]]
     group = problem.graph.colocation_group[able]
     _, first = np.unique(group, return_index=True)

@@ -1,9 +1,9 @@
-"""`expert`: what a practitioner does by hand (Pesto, Section 5.2, "Expert").
+"""`expert`: a placement as practitioners make it by hand (Pesto, Section 5.2, "Expert").
 
-By layers: contiguous layers in forward order over the accelerators, balanced by work; gradients,
-optimiser slots and gradient sums with their layer; the embedding first, softmax and attention last.
-Where most work is in layers with parallel branches, as in the cells of NASNet: the branches of each
-layer divided evenly among the accelerators, if that is faster.
+Each accelerator gets contiguous layers in forward order, balanced by work. Gradients, optimiser
+slots and gradient sums are placed with their layer; the embedding is first, softmax and attention
+are last. If most work is in layers with parallel branches, such as the cells of NASNet, a second
+placement divides the branches of each layer evenly among the accelerators. The faster one is used.
 """
 
 from collections.abc import Callable
@@ -28,26 +28,26 @@ from pesto_cli.strategies.order import ordered
 class Expert:
     """Layers over the accelerators, balanced by work.
 
-    most_cuts: ways to cut that are tried: there are some tens on up to eight devices, and
-        thousands on 64.
+    most_cuts: largest number of divisions into contiguous layers that are tried. There are tens of
+        them on up to eight devices, and thousands on 64.
     """
 
     name: ClassVar[str] = "expert"
     most_cuts: int = 1000
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Start from the cuts that balance work best, and shift them while that helps."""
+        """Start from the cuts that balance work best, and shift single cuts while this helps."""
         simulator = Simulator(problem)
         layers = layers_of_groups(problem.graph, problem.min_duration_us)
-        hands, elsewhere = accelerators(problem), fastest_device(problem)
+        candidates, elsewhere = accelerators(problem), fastest_device(problem)
         group_us = group_time_us(problem)
-        movable = np.isfinite(group_us[:, hands]).any(axis=1)
-        finite = np.where(np.isfinite(group_us[:, hands]), group_us[:, hands], 0.0)
-        work_us = np.zeros((len(layers.names), len(hands)))
+        movable = np.isfinite(group_us[:, candidates]).any(axis=1)
+        finite = np.where(np.isfinite(group_us[:, candidates]), group_us[:, candidates], 0.0)
+        work_us = np.zeros((len(layers.names), len(candidates)))
         np.add.at(work_us, layers.of_group[movable], finite[movable])
 
         def schedule(part: IntArray) -> Schedule:
-            device = np.array(hands)[part]
+            device = np.array(candidates)[part]
             allowed = problem.group_allowed[np.arange(len(device)), device]
             return ordered(
                 simulator, np.where(allowed, device, elsewhere)[problem.graph.colocation_group]
@@ -79,7 +79,7 @@ class Expert:
 
 
 def _is_better(problem: Problem, one: Schedule, other: Schedule) -> bool:
-    """By more than rounding, which may be another if ops are numbered otherwise."""
+    """Return whether one schedule is better by more than rounding, which depends on op indices."""
     short, makespan_us = objective(problem, one)
     return (short, makespan_us + rounding_us(one)) < objective(problem, other)
 
@@ -88,11 +88,11 @@ def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:
     """Divide each layer's branches evenly: longest first, to the part with the least of the layer.
 
     Args:
-        layers: of the graph.
-        work_us: `[num_groups, num_parts]`, time of each group on the device of each part.
+        layers: the layers of the graph.
+        work_us: time of each group on the device of each part, `[num_groups, num_parts]`.
 
     Returns:
-        `[num_groups]`, the part of each.
+        The part of each group, `[num_groups]`.
     """
     layer, pair_of_group, pair_us = _branches(layers, work_us)
     part = np.zeros(len(layer), dtype=np.int64)
@@ -106,7 +106,10 @@ def dealt_branches(layers: Layers, work_us: FloatArray) -> IntArray:
 
 
 def _parallel_share(layers: Layers, work_us: FloatArray) -> float:
-    """The share of work in layers of which no branch and no path is longer than an even part."""
+    """Return the share of work that is in parallel layers.
+
+    A layer is parallel if no branch and no path of it takes more than 1 / num_parts of its work.
+    """
     layer, _, pair_us = _branches(layers, work_us)
     least_us = pair_us.min(axis=1)
     of_layer_us = np.bincount(layer, least_us, len(layers.names))
@@ -118,7 +121,7 @@ def _parallel_share(layers: Layers, work_us: FloatArray) -> float:
 
 
 def _branches(layers: Layers, work_us: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Every pair of a layer and a branch: the layer, the pair of each group, times by part."""
+    """Return for all pairs (layer, branch): their layer, the pair of each group, times by part."""
     pairs, pair_of_group = np.unique(
         np.stack((layers.of_group, layers.branch_of_group), axis=1), axis=0, return_inverse=True
     )
@@ -129,17 +132,18 @@ def _branches(layers: Layers, work_us: FloatArray) -> tuple[IntArray, IntArray, 
 
 
 def balanced_cuts(work_us: FloatArray) -> list[int]:
-    """Cut a sequence of layers into one part for each device, with the least greatest load.
+    """Cut a sequence of layers into one part for each device so that the greatest load is minimal.
 
     Args:
-        work_us: `[num_layers, num_parts]`, work of each layer on the device of each part.
+        work_us: work of each layer on the device of each part, `[num_layers, num_parts]`.
 
     Returns:
-        `num_parts - 1` cuts: part p holds layers `cuts[p - 1]` to `cuts[p]`, the latter excluded.
+        `num_parts - 1` cuts: part p has the layers from `cuts[p - 1]` to `cuts[p]`, the latter
+        excluded.
     """
     num_layers, num_parts = work_us.shape
     before = np.vstack((np.zeros(num_parts), np.cumsum(work_us, axis=0)))
-    load = before[:, 0].copy()  # least greatest load of the first layers on the parts so far
+    load = before[:, 0].copy()  # by number of layers: minimal greatest load of the parts so far
     choice: list[IntArray] = []
     for part in range(1, num_parts):
         cut = _best_cuts(before[:, part], load)
@@ -153,14 +157,16 @@ def balanced_cuts(work_us: FloatArray) -> list[int]:
 
 
 def _best_cuts(before: FloatArray, load: FloatArray) -> IntArray:
-    """`[num_layers + 1]`: for every end, the first cut with the least greatest load up to there.
+    """Return for each end the first cut that minimises the greatest load, `[num_layers + 1]`.
 
-    The later the cut, the less has the last part and the more have those before it. So the best
-    cut is the first one where these have more, or the one before it; of cuts as good, the first.
+    With a later cut, the load of the last part falls and the load of the parts before it rises. So
+    the best cut is the first one at which the parts before have at least as much load, or the cut
+    before it. Of equally good cuts, the first is taken.
 
     Args:
-        before: `[num_layers + 1]`, work of the layers before each on the device of the last part.
-        load: `[num_layers + 1]`, the least greatest load of the parts before.
+        before: total work of the layers before each index, on the device of the last part,
+            `[num_layers + 1]`.
+        load: minimal greatest load of the parts before, `[num_layers + 1]`.
     """
     end = np.arange(len(before))
     crossing = _first(end, lambda cut: load[cut] >= before - before[cut])
@@ -172,7 +178,7 @@ def _best_cuts(before: FloatArray, load: FloatArray) -> IntArray:
 
 
 def _first(last: IntArray, holds: Callable[[IntArray], BoolArray]) -> IntArray:
-    """By bisection, the first index at which something holds from there on to `last`, for each."""
+    """Return by bisection the first index from which a condition holds up to `last`, for each."""
     low, high = np.zeros_like(last), last.copy()
     while (low < high).any():
         middle = (low + high) >> 1
@@ -182,7 +188,7 @@ def _first(last: IntArray, holds: Callable[[IntArray], BoolArray]) -> IntArray:
 
 
 def _shifted(cuts: list[int], num_layers: int) -> list[list[int]]:
-    """Every way to move one cut by one layer."""
+    """Return all results of moving one cut by one layer."""
     rows = []
     for index in range(len(cuts)):
         for step in (-1, 1):

@@ -1,16 +1,16 @@
 """`heft`: heterogeneous earliest finish time (Topcuoglu, Hariri and Wu, IEEE TPDS 13(3), 2002).
 
-Ops by upward rank with mean costs, each to the device where it ends earliest, into idle slots
-between others if it fits there (Section 5.1). The paper's model knows neither queues on links nor
-memory, colocation or affinity. What is added:
+Ops are taken by upward rank with mean costs. Each goes to the device with the earliest finish time,
+with insertion into idle slots (Section 5.1). The paper's model has no queues on links, memory,
+colocation or affinity. These are added:
 
-- as transfers do not wait for each other while ops are placed, what they took in the simulator, in
-  which they do, is fitted, and ops are placed again: see `rounds`, which has this from FastT. The
-  first round is HEFT as published;
+- HEFT assumes that transfers never wait for each other. So transfer times are fitted to those in
+  the simulator, with queues, and ops are placed again: see `congestion_rounds`, a method of FastT.
+  The first round is HEFT as published;
 - two orders are simulated, by HEFT's own starts and by upward rank of the placement;
-- colocation, and what it means for variables: see `insertion`;
-- only devices that may run an op count, in means too;
-- a device without room for an op's memory is left out: see `rounds`.
+- colocation groups and variables are treated as in `insertion_scheduling`;
+- only devices that may run an op are considered, also in means;
+- a device without enough memory for an op is not considered: see `congestion_rounds`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from pesto_cli.strategies.congestion_rounds import best_of_rounds
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.insertion_scheduling import (
     Edges,
-    Own,
+    IdealSchedule,
     insertion_schedule,
     mean,
     upward_rank,
@@ -39,16 +39,16 @@ class Heft:
     name: ClassVar[str] = "heft"
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Place without congestion, judge with it, and again."""
+        """Return the best of several rounds, each placed without and simulated with congestion."""
         return Solution.of(problem, best_of_rounds(problem, context, heft_schedule))
 
 
-def heft_schedule(problem: Problem, memory_bytes: FloatArray) -> Own:
-    """HEFT's own schedule, without congestion.
+def heft_schedule(problem: Problem, memory_bytes: FloatArray) -> IdealSchedule:
+    """Return HEFT's own schedule, without congestion.
 
     Args:
-        problem: what to place.
-        memory_bytes: `[num_groups]`, memory that a group takes for good.
+        problem: the problem.
+        memory_bytes: memory that each group uses throughout the step, `[num_groups]`.
     """
     edges = Edges.of(problem)
     undecided = np.full(problem.graph.num_groups, -1, dtype=np.int64)

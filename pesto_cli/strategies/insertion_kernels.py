@@ -1,4 +1,4 @@
-"""Ops go into the earliest idle slots: the kernels of `insertion`, which says what they do."""
+"""The kernels of `insertion_scheduling`, which describes the algorithm."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ from pesto_cli.kernels import kernel, step
 
 
 class WaitsFor(NamedTuple):
-    """What ops wait for, in rows by op.
+    """The incoming edges of ops, in compressed rows by op.
 
     offsets: `[num_ops + 1]`.
-    tail, num_bytes, is_signal: `[num_edges]`, as in `insertion.Edges`.
+    tail, num_bytes, is_signal: `[num_edges]`, as in `insertion_scheduling.Edges`.
     """
 
     offsets: IntArray
@@ -24,12 +24,12 @@ class WaitsFor(NamedTuple):
 
 
 class Ops(NamedTuple):
-    """What is to be placed.
+    """The ops to place.
 
-    order: `[num_ops]`, topological.
+    order: a topological order, `[num_ops]`.
     duration_us: `[num_ops, num_devices]`.
-    waits_for: see there.
-    group: `[num_ops]`, colocation groups.
+    waits_for: the incoming edges.
+    group: the colocation group of each op, `[num_ops]`.
     """
 
     order: IntArray
@@ -39,12 +39,12 @@ class Ops(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Where colocation groups may go.
+    """The colocation groups and their devices.
 
-    allowed: `[num_groups, num_devices]`.
-    fastest: `[num_groups]`, the fastest device.
-    memory_bytes: `[num_groups]`, memory that a group takes for good.
-    chosen: `[num_groups]`, its device, or -1.
+    allowed: whether a group may run on a device, `[num_groups, num_devices]`.
+    fastest: the fastest device of each group, `[num_groups]`.
+    memory_bytes: memory that each group uses throughout the step, `[num_groups]`.
+    chosen: the device of each group, or -1 while it is undecided, `[num_groups]`.
     """
 
     allowed: BoolArray
@@ -54,10 +54,10 @@ class Groups(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What every device runs, in order of time.
+    """The busy intervals of each device, in order of time.
 
-    start_us, end_us: `[num_devices, num_ops]`.
-    num_ops: `[num_devices]`, how many these are.
+    start_us, end_us: `[num_devices, num_ops]`, of which the first `num_ops` entries are used.
+    num_ops: number of placed ops on each device, `[num_devices]`.
     """
 
     start_us: FloatArray
@@ -66,12 +66,12 @@ class Timeline(NamedTuple):
 
 
 class PlacedOps(NamedTuple):
-    """Ops that have their place.
+    """The ops that are placed so far.
 
-    device: `[num_ops]`, -1 before.
+    device: the device of each op, or -1 while it is not placed, `[num_ops]`.
     start_us, end_us: `[num_ops]`.
-    room_bytes: `[num_devices]`, memory that is left.
-    timeline: see there.
+    room_bytes: free memory of each device, `[num_devices]`.
+    timeline: the busy intervals.
     """
 
     device: IntArray
@@ -82,11 +82,11 @@ class PlacedOps(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """Ops that are placed at once: one, and all before it that are not placed.
+    """Ops that are placed together: one op, and all unplaced ops before it.
 
-    position: `[num_ops]`, in the order.
-    rows: `[num_ops]`, their positions, as many as there are.
-    by: `[num_ops]`, by which op each was pulled last, or -1.
+    position: position of each op in the order, `[num_ops]`.
+    rows: positions of the pulled ops, in the first entries of `[num_ops]`.
+    by: the op that pulled each op last, or -1, `[num_ops]`.
     """
 
     position: IntArray
@@ -98,7 +98,7 @@ class Pulled(NamedTuple):
 def longest_from(
     order: IntArray, op_us: FloatArray, offsets: IntArray, head: IntArray, cost_us: FloatArray
 ) -> FloatArray:
-    """`[num_ops]`: the longest path from an op's start to the end of the graph."""
+    """Return the longest path from each op's start to the end of the graph, `[num_ops]`."""
     rank = np.zeros(len(order))
     for op in order[::-1]:
         behind = 0.0
@@ -112,9 +112,9 @@ def longest_from(
 def insert(
     ops: Ops, groups: Groups, links: KernelMachine, capacity: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Device, start and end of every op; see `insertion`.
+    """Return the device, start and end of each op; see `insertion_scheduling`.
 
-    Where no device has room for a group, the one with most has to do.
+    If no device has enough memory for a group, the device with the most free memory is used.
     """
     num_ops, group = len(ops.order), ops.group
     groups = Groups(groups.allowed, groups.fastest, groups.memory_bytes, groups.chosen.copy())
@@ -123,7 +123,7 @@ def insert(
     position[ops.order] = np.arange(num_ops)
     pulled = Pulled(position, np.empty(num_ops, np.int64), np.full(num_ops, -1, np.int64))
     undecided = _undecided(ops, len(groups.chosen))
-    # The second time round, what no other op has pulled.
+    # In the second pass, place the ops that no other op has pulled.
     for turn in range(2 * num_ops):
         op = ops.order[turn % num_ops]
         if turn < num_ops and undecided[op] and groups.chosen[group[op]] < 0:
@@ -151,7 +151,10 @@ def _nothing_placed(ops: Ops, groups: Groups, capacity: FloatArray) -> PlacedOps
 
 @kernel
 def _undecided(ops: Ops, num_groups: int) -> BoolArray:
-    """`[num_ops]`: in a group of several, and waits for nothing outside of it."""
+    """Return whether an op is in a group of several ops and has no predecessors outside of it.
+
+    The result is `[num_ops]`.
+    """
     offsets, tail, group = ops.waits_for.offsets, ops.waits_for.tail, ops.group
     size = np.zeros(num_groups, np.int64)
     for op in ops.order:
@@ -168,13 +171,13 @@ def _undecided(ops: Ops, num_groups: int) -> BoolArray:
 def _place(
     op: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps, pulled: Pulled
 ) -> None:
-    """Place an op and what it pulls, or the first of these."""
+    """Place an op and all that it pulls, or only the first of them if memory is too small."""
     num_pulled = _pull(op, ops, placed, pulled)
     pulled.rows[:num_pulled].sort()
     now = ops.order[pulled.rows[:num_pulled]]
     best, roomiest = _earliest(now, ops, groups, links, placed)
     if best < 0 and num_pulled > 1:
-        # No device has room for all: the first goes by itself, then the rest again.
+        # No device has memory for all of them: place only the first now.
         placed.device[now] = -1
         pulled.by[now] = -1
         now = now[:1]
@@ -187,7 +190,7 @@ def _place(
 
 @step
 def _pull(op: int, ops: Ops, placed: PlacedOps, pulled: Pulled) -> int:
-    """Note the positions of an op and of all before it that are not placed; how many these are."""
+    """Write the positions of an op and all unplaced ops before it to `pulled`; return how many."""
     offsets, tail, rows = ops.waits_for.offsets, ops.waits_for.tail, pulled.rows
     rows[0], num_pulled, seen = pulled.position[op], 1, 0
     while seen < num_pulled:
@@ -206,9 +209,10 @@ def _pull(op: int, ops: Ops, placed: PlacedOps, pulled: Pulled) -> int:
 def _earliest(
     now: IntArray, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> tuple[int, int]:
-    """Where the last of some ops ends earliest if all go there, and where most memory is free.
+    """Return the device with the earliest end of the last op, and the one with most free memory.
 
-    The first is -1 if no device has room for all. As if they did not get into each other's way.
+    All ops of `now` are tried on one device, as if they did not delay each other. The first result
+    is -1 if no device has enough memory for all of them.
     """
     one, room = ops.group[now[-1]], placed.room_bytes
     best, earliest_us, roomiest = -1, np.inf, -1
@@ -228,7 +232,7 @@ def _earliest(
 
 @step
 def _needed_bytes(now: IntArray, here: int, ops: Ops, groups: Groups) -> float:
-    """What the groups of some ops take of a device that are not decided yet."""
+    """Return the memory that undecided groups of these ops need on a device, in bytes."""
     needed, last = 0.0, -1
     for op in now:
         one = ops.group[op]
@@ -241,7 +245,7 @@ def _needed_bytes(now: IntArray, here: int, ops: Ops, groups: Groups) -> float:
 def _try_on(
     now: IntArray, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> float:
-    """When the last of some ops ends if all go to a device; notes devices and ends."""
+    """Return the end of the last of these ops if all go to a device; store devices and ends."""
     end_us = placed.end_us
     for op in now:
         there = _home(ops.group[op], here, groups)
@@ -255,7 +259,7 @@ def _try_on(
 
 @step
 def _home(one: int, here: int, groups: Groups) -> int:
-    """Where a group goes if the op that pulls it goes to `here`."""
+    """Return the device of a group if the op that pulls it runs on `here`."""
     home: int = groups.chosen[one]
     if home < 0:
         home = here if groups.allowed[one, here] else groups.fastest[one]
@@ -264,7 +268,7 @@ def _home(one: int, here: int, groups: Groups) -> int:
 
 @step
 def _ready_us(op: int, here: int, ops: Ops, links: KernelMachine, placed: PlacedOps) -> float:
-    """When all that an op waits for is on a device; what it takes from must have been placed."""
+    """Return when all inputs of an op are on a device; its predecessors must have been placed."""
     waits_for, ready_us = ops.waits_for, 0.0
     for edge in range(waits_for.offsets[op], waits_for.offsets[op + 1]):
         before = waits_for.tail[edge]
@@ -279,7 +283,10 @@ def _ready_us(op: int, here: int, ops: Ops, links: KernelMachine, placed: Placed
 
 @step
 def _slot(timeline: Timeline, here: int, ready_us: float, takes_us: float) -> tuple[float, int]:
-    """The earliest idle time of a length on a device at or after an instant, and its place."""
+    """Return begin and index of the first idle slot of a device that is long enough.
+
+    The slot begins at `ready_us` or later, and lasts `takes_us`.
+    """
     count = timeline.num_ops[here]
     low, high = 0, count
     while low < high:
@@ -299,7 +306,7 @@ def _slot(timeline: Timeline, here: int, ready_us: float, takes_us: float) -> tu
 def _put(
     op: int, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> None:
-    """Place an op where it goes if all go to `here`, into the earliest slot; its group follows."""
+    """Place an op and decide its group, in the earliest slot, if the pulling op runs on `here`."""
     one = ops.group[op]
     there = _home(one, here, groups)
     placed.device[op] = there

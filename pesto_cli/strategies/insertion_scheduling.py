@@ -1,14 +1,15 @@
-"""Insertion-based list scheduling: what HEFT and DPOS share (Topcuoglu et al. 2002, Section 5).
+"""Insertion-based list scheduling, used by HEFT and DPOS (Topcuoglu et al. 2002, Section 5).
 
-Ops are taken in order of their upward rank. One whose device is not decided yet goes where it ends
-earliest, one whose device is decided goes there; in either case into the earliest idle slot that is
-long enough, after all that it waits for. Transfers take their time and never wait for each other,
-as in both papers' models. The first op of a colocation group decides for all of it.
+Ops are taken by upward rank. If the device of an op is undecided, the op goes to the device with
+the earliest finish time. On its device, an op is inserted into the earliest idle slot that is long
+enough and begins after all its inputs have arrived. Transfers take time but never wait for each
+other, as in both papers. The first op of a colocation group decides the device of the whole group.
 
-A variable's handle and its reads wait for nothing outside of their colocation group, so where they
-end earliest says nothing of where the variable is needed. They decide nothing: they are placed with
-the first op that takes something of them, on the device where that one ends earliest. In the papers
-an op moves alone, and there is no such rule.
+The handle of a variable and its reads have no predecessors outside of their colocation group. So
+their earliest finish time does not depend on where the variable is used. They do not decide the
+device of their group. They are placed together with the first op that consumes one of their
+outputs, on the device where that op has its earliest finish time. The papers have no such rule, as
+each op is placed alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +24,12 @@ from pesto_cli.evaluation.simulator.columns import KernelMachine
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.insertion_kernels import Groups, Ops, WaitsFor, insert, longest_from
 
-# Of costs on one device, or pair of these, after the other: one figure for each op, or edge.
+# Reduces costs on several devices, or pairs of devices, to one cost for each op, or edge.
 Reduction = Callable[[Iterable[FloatArray]], FloatArray]
 
 
 def mean(costs_us: Iterable[FloatArray]) -> FloatArray:
-    """HEFT's figure for a cost that differs."""
+    """Return the mean of costs, which HEFT uses."""
     total, number = np.zeros(()), 0
     for cost_us in costs_us:
         total, number = total + cost_us, number + 1
@@ -36,15 +37,17 @@ def mean(costs_us: Iterable[FloatArray]) -> FloatArray:
 
 
 def largest(costs_us: Iterable[FloatArray]) -> FloatArray:
-    """DPOS's figure for a cost that differs."""
+    """Return the largest of costs, which DPOS uses."""
     return reduce(np.maximum, costs_us)
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """What ops wait for, an entry for each tensor and consumer and for each control edge.
+    """The edges of a graph: one for each tensor and consumer, and one for each control edge.
 
-    tail, head: `[num_edges]`, ops. num_bytes: of the tensor. is_signal: it crosses as a signal.
+    tail, head: ops, `[num_edges]`.
+    num_bytes: size of the tensor, `[num_edges]`.
+    is_signal: whether the edge crosses devices as a signal, `[num_edges]`.
     """
 
     tail: IntArray
@@ -54,7 +57,7 @@ class Edges:
 
     @classmethod
     def of(cls, problem: Problem) -> "Edges":
-        """Data first, then control edges."""
+        """Return the edges of a problem: data first, then control edges."""
         graph = problem.graph
         before, after = graph.control_edges.T
         return cls(
@@ -70,8 +73,8 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """A schedule in the model of the papers, without congestion: `[num_ops]` each."""
+class IdealSchedule:
+    """A schedule in the model of the papers, in which transfers never queue: `[num_ops]` each."""
 
     device: IntArray
     start_us: FloatArray
@@ -84,11 +87,11 @@ class Own:
 
 
 def upward_rank(problem: Problem, edges: Edges, reduction: Reduction) -> FloatArray:
-    """`[num_ops]`: rank_i = w_i + max over successors j of (c_ij + rank_j).
+    """Return rank_i = w_i + max over successors j of (c_ij + rank_j), `[num_ops]`.
 
-    w_i is the mean (or largest) time over the devices that may run i, c_ij the mean (or largest)
-    time of the transfer over the pairs of different devices that may run i and j; 0 if there is
-    none, and within a colocation group.
+    w_i is the mean (or largest) time of i over the devices that may run it. c_ij is the mean (or
+    largest) transfer time over the pairs of different devices that may run i and j. c_ij is 0 if
+    there is no such pair, and within a colocation group.
     """
     patterns, pattern = np.unique(problem.allowed, axis=0, return_inverse=True)
     pattern = pattern.reshape(-1)
@@ -127,16 +130,16 @@ def upward_rank(problem: Problem, edges: Edges, reduction: Reduction) -> FloatAr
 
 def insertion_schedule(
     problem: Problem, edges: Edges, rank: FloatArray, decided: IntArray, memory_bytes: FloatArray
-) -> Own:
-    """Place every op in order of rank, ties in topological order.
+) -> IdealSchedule:
+    """Place all ops in order of upward rank, ties in topological order.
 
     Args:
-        problem: what to place.
-        edges: of the problem.
-        rank: `[num_ops]`, upward ranks.
-        decided: `[num_groups]`, the device of a colocation group, or -1 where it is to be chosen.
-        memory_bytes: `[num_groups]`, memory that a group takes for good. A device without room for
-            it is not chosen as long as another device has room.
+        problem: the problem.
+        edges: the edges of the problem.
+        rank: upward ranks, `[num_ops]`.
+        decided: the device of each colocation group, or -1 if it is undecided, `[num_groups]`.
+        memory_bytes: memory that each group uses throughout the step, `[num_groups]`. A device
+            without enough free memory is used only if no device has enough.
     """
     machine = problem.machine
     topological = problem.graph.topological_order
@@ -158,18 +161,18 @@ def insertion_schedule(
     groups = Groups(problem.group_allowed, fastest_device(problem), memory_bytes, decided)
     links = KernelMachine.of(machine)
     device, start_us, end_us = insert(ops, groups, links, problem.capacity_bytes)
-    return Own(device, start_us, end_us)
+    return IdealSchedule(device, start_us, end_us)
 
 
 def _crossing_us(
     problem: Problem, edges: Edges, rows: IntArray, pairs: list[tuple[int, int]]
 ) -> Iterator[FloatArray]:
-    """`[num_rows]` each: how long edges take between each of these pairs of devices."""
+    """Yield the transfer times of edges for each of these pairs of devices, `[num_rows]` each."""
     machine, is_signal = problem.machine, edges.is_signal[rows]
     for sent_us in machine.transfers_us(edges.num_bytes[rows], pairs):
         yield np.where(is_signal, machine.signal_us, sent_us)
 
 
 def _offsets(ends: IntArray, num_ops: int) -> IntArray:
-    """`[num_ops + 1]`: rows of edges that are sorted by one of their ends."""
+    """Return the row offsets of edges that are sorted by tail or by head, `[num_ops + 1]`."""
     return np.append(0, np.cumsum(np.bincount(ends, minlength=num_ops)))

@@ -1,12 +1,12 @@
 """The layers of a model and their branches, read from the scopes of its ops (see `Labels`).
 
 A layer is one of several numbered sibling scopes (`layer_0`, `layer_1`; `conv2d`, `conv2d_1`), or a
-scope of which most work is not in such siblings (`embedding`, `softmax`). Scopes of repetitions do
-not count, nor siblings that share a variable, nor scopes of which no op leads to a gradient (those
-of variables and optimisers). Gradients and updates have the scope of what they belong to; what has
-none of a layer belongs to the layer of the variable that it shares with others, or to that which
-its largest input comes from, such as the sum of two gradients. A graph without scopes is cut by
-height. The branches of a layer are the scopes within it.
+scope with most of its work outside of numbered siblings (`embedding`, `softmax`). These are not
+layers: scopes of repetitions, siblings that share a variable, and scopes without an op that leads
+to a gradient (those of variables and optimisers). Gradients and updates have the scope of the op or
+variable that they belong to. An op outside of all layers belongs to the layer of its variable, or
+to the layer of its largest input, such as the sum of two gradients. A graph without scopes is
+divided by height. The branches of a layer are the scopes within it.
 """
 
 import re
@@ -27,12 +27,12 @@ _NUMBERED = re.compile(r"^(?P<stem>.*?)_?(?P<number>\d+)$")
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """What belongs to which layer.
+    """The layers of a model, and the layer and branch of each colocation group.
 
-    names: the layers' scopes, ordered by the greatest height of a forward op.
-    of_group: `[num_groups]`, indices into them.
-    branch_of_group: `[num_groups]`, numbers of branches.
-    longest_chain: `[num_layers]`, share of a layer's forward work in its longest path.
+    names: the scopes of the layers, ordered by the greatest height of a forward op.
+    of_group: the layer of each group, `[num_groups]`.
+    branch_of_group: the number of each group's branch, `[num_groups]`.
+    longest_chain: share of each layer's forward work that is on its longest path, `[num_layers]`.
     """
 
     names: list[str]
@@ -42,11 +42,11 @@ class Layers:
 
 
 def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
-    """Find the layer and the branch of every colocation group.
+    """Find the layer and the branch of each colocation group.
 
     Args:
         graph: the op graph.
-        work_us: `[num_ops]`, time of each op.
+        work_us: time of each op, `[num_ops]`.
     """
     paths = graph.labels.layer_paths(graph.names)
     own_scope = graph.labels.has_own_scope()
@@ -83,7 +83,7 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
 
 
 def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> FloatArray:
-    """`[num_layers]`: the longest path within each layer, as a share of the layer's work."""
+    """Return the longest path within each layer as a share of its work, `[num_layers]`."""
     head_us = work_us.copy()
     for op in graph.topological_order:
         after = graph.successors[op]
@@ -96,14 +96,14 @@ def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> Flo
 
 
 def _branches(found: Sequence[tuple[int, Path]]) -> IntArray:
-    """Number the outermost scopes within layers, by what `_innermost` found; -1 outside of them."""
+    """Number the outermost scopes within layers, from the results of `_innermost`; -1 elsewhere."""
     keys = [(layer, rest[0]) if len(rest) > 1 else None for layer, rest in found]
     number = {key: place for place, key in enumerate(sorted({key for key in keys if key}))}
     return np.array([-1 if key is None else number[key] for key in keys], dtype=np.int64)
 
 
 def behind_gradients(graph: OpGraph) -> BoolArray:
-    """`[num_ops]`: a gradient, or behind one."""
+    """Return whether each op is a gradient or comes after one, `[num_ops]`."""
     behind: BoolArray = graph.labels.phase == Phase.BACKWARD
     for op in graph.topological_order:
         if behind[op]:
@@ -125,9 +125,10 @@ def _layer_scopes(
     too_much = work[()] / 2
 
     def opened(scope: Path) -> tuple[list[Path], float]:
-        """The layers within a scope, and the work of those that are numbered siblings.
+        """Return the layers within a scope, and the work of those that are numbered siblings.
 
-        The scope itself if most of its work is not in such layers, unless it is too much for one.
+        If most of the scope's work is outside of numbered siblings, the scope itself is one layer,
+        unless it has more than half of all work.
         """
         numbered = _numbered(children[scope]) - {path[-1] for path in steps if path[:-1] == scope}
         layers: list[Path] = []
@@ -151,7 +152,7 @@ def _layer_scopes(
 def _forward_scopes(
     scopes: Sequence[Path], paths: Sequence[Path], own_scope: BoolArray, forward: BoolArray
 ) -> list[Path]:
-    """The scopes of which most ops come before the gradients; an optimiser's do not."""
+    """Return the scopes with most ops before the gradients, which excludes optimisers."""
     majority = dict.fromkeys(scopes, 0)
     for op in np.flatnonzero(own_scope).tolist():
         for depth in range(len(paths[op]) + 1):
@@ -161,9 +162,9 @@ def _forward_scopes(
 
 
 def _time_steps(graph: OpGraph, paths: Sequence[Path], forward: BoolArray) -> set[Path]:
-    """Scopes that take a variable which a numbered sibling takes, too: steps of one layer.
+    """Return the scopes that use the same variable as a numbered sibling: time steps of a layer.
 
-    As where a recurrent layer is unrolled: `gru/gru_cell_1`, `gru/gru_cell_3`.
+    An unrolled recurrent layer has such scopes: `gru/gru_cell_1`, `gru/gru_cell_3`.
     """
     found: set[Path] = set()
     for variable in np.flatnonzero(graph.resident_bytes).tolist():
@@ -178,7 +179,7 @@ def _time_steps(graph: OpGraph, paths: Sequence[Path], forward: BoolArray) -> se
 
 
 def _takers(graph: OpGraph, variable: int) -> set[int]:
-    """The ops that take a variable's value, through reads and others that only hand it on."""
+    """Return the ops that consume a variable's value, directly or through aliases such as reads."""
     takers: set[int] = set()
     waiting = [variable]
     while waiting:
@@ -191,10 +192,11 @@ def _takers(graph: OpGraph, variable: int) -> set[int]:
 
 
 def _computes(graph: OpGraph) -> BoolArray:
-    """`[num_ops]`: no variable, and before some gradient, if there are any.
+    """Return whether each op is not a variable and leads to a gradient, `[num_ops]`.
 
-    Variables may be in scopes of their own (`conv/kernel` for ops in `model/conv_1`), and the
-    scopes of optimisers hold reads that wait for nothing.
+    If the graph has no gradients, only variables are excluded. Variables may be in scopes of their
+    own (`conv/kernel` for ops in `model/conv_1`), and scopes of optimisers have reads without
+    predecessors.
     """
     leads = graph.labels.phase == Phase.BACKWARD
     if not leads.any():
@@ -207,7 +209,7 @@ def _computes(graph: OpGraph) -> BoolArray:
 
 
 def _numbered(names: Iterable[str]) -> set[str]:
-    """Names that differ only in a number at their end."""
+    """Return the names that differ from another name only in a number at their end."""
     family: defaultdict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _NUMBERED.match(name)
@@ -216,9 +218,9 @@ def _numbered(names: Iterable[str]) -> set[str]:
 
 
 def _innermost(path: Path, number: dict[Path, int], longest: int) -> tuple[int, Path]:
-    """The layer with the longest scope that the path contains anywhere, or -1; what follows it.
+    """Return the layer with the longest scope that a path contains, or -1, and the path's rest.
 
-    longest: parts of the longest scope.
+    longest: number of parts of the longest scope.
     """
     for length in range(min(longest, len(path)), 0, -1):
         for start in range(len(path) - length + 1):
@@ -229,10 +231,10 @@ def _innermost(path: Path, number: dict[Path, int], longest: int) -> tuple[int, 
 
 
 def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
-    """Give ops without a layer that of the variable they share, their largest input, or a consumer.
+    """Give ops without a layer the layer of their group, their largest input, or a consumer.
 
-    An update of a slot variable takes the gradient, and so tells the layer of all that takes the
-    slot.
+    An update of a slot variable consumes the gradient. So all users of the slot get the layer of
+    the gradient.
     """
     # Single elements are read several times faster from lists.
     found, group, order = (
@@ -261,8 +263,8 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
 
 
 def _by_group(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> IntArray:
-    """The layer of a group is that of its largest variable, of its greatest work, or the last."""
+    """Return the layer of each group: that of its largest variable, its longest op, or the last."""
     weight = np.lexsort((layer, rounded(work_us), graph.resident_bytes))
     group_layer = np.zeros(graph.num_groups, dtype=np.int64)
-    group_layer[graph.colocation_group[weight]] = layer[weight]  # the last one stays
+    group_layer[graph.colocation_group[weight]] = layer[weight]  # the last assignment wins
     return group_layer

@@ -1,7 +1,7 @@
-"""What ops take of a device's memory, for strategies that know of no instant at which it is full.
+"""An estimate of the memory of ops, for strategies that place ops without knowing their order.
 
-What a device holds at a time depends on an order that is not known while ops are placed. So memory
-is counted as in FastT and in Baechi's static model, as a sum that only grows.
+The peak memory of a device depends on the execution order, which is not known while ops are placed.
+So memory is a sum over the ops of a device, as in FastT and in Baechi's static model.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from pesto_cli.data.problem import Problem
 
 
 def memory_bytes(problem: Problem, output_share: float) -> FloatArray:
-    """`[num_groups]`: variables for good, and a share of all outputs."""
+    """Return each group's memory in bytes: variables and a share of outputs, `[num_groups]`."""
     graph = problem.graph
     outputs = np.where(graph.alias_source < 0, graph.held_bytes, 0)
     of_op = graph.resident_bytes + output_share * np.bincount(

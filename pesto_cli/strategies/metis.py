@@ -1,22 +1,24 @@
 """`metis`: min-cut by METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998).
 
-Vertices are the colocation groups that several accelerators may run; an edge is what two groups
-send each other, and is cut if they are apart. METIS cuts little while every part has its share of
-the weight of all vertices. It does not know of time: a small cut can still leave one part to wait
-for the other. Every setting is simulated, the best placement is the answer:
+Vertices are the colocation groups that several accelerators may run. An edge stands for the tensors
+between two groups, and is cut if they are on different devices. METIS minimises the cut, while each
+part has its share of the total vertex weight. It ignores time: also with a small cut, one part may
+have to wait for the other. So all combinations of these settings are simulated, and the best
+placement is returned:
 
-- an edge weighs the time of the transfer, or its bytes;
-- a vertex weighs its work, its memory, or the mean of its shares of both, and a device takes of it
-  by its speed, its memory, or their mean. METIS could balance both at once, but pymetis passes it
-  one weight a vertex;
-- METIS's two methods, recursive bisection and k-way, which differ for two parts too;
-- four degrees of imbalance that a cut is allowed, from 0.1 % to 30 %.
+- the weight of an edge is the transfer time, or the bytes;
+- the weight of a vertex is its work, its memory, or the mean of its shares of both. The share of a
+  device follows its speed, its memory, or the mean of both. METIS could balance both weights at
+  once, but pymetis passes only one weight for each vertex;
+- METIS has two methods, recursive bisection and k-way, which differ also for two parts;
+- the allowed imbalance has four values from 0.1 % to 30 %.
 
-More than two parts come of cutting the halves again, as in METIS's recursive bisection. It is done
-here, as METIS prints to the terminal when it is to cut a single vertex.
+For more than two parts, the halves are cut again, as in METIS's recursive bisection. This is done
+here, because METIS prints to the terminal when it has to cut a single vertex.
 
-What only one accelerator may run, or none, is no vertex: it goes where it is fastest. Where halves
-are to be equal, they are swapped if they exchange more with what is fixed to the other's devices.
+A group that at most one accelerator may run is not a vertex, and goes to its fastest device. If two
+halves should be equal, they are exchanged if this reduces the data exchanged with fixed groups on
+other devices.
 """
 
 from dataclasses import dataclass
@@ -42,13 +44,13 @@ MEMORY_SHARES = (0.0, 0.5, 1.0)
 IS_RECURSIVE = (True, False)
 IMBALANCES = (1, 30, 100, 300)  # METIS's `ufactor`, in thousandths
 
-# METIS counts in whole numbers, 32 bits of them in some builds: what all weights are scaled to.
+# Total of the scaled weights. METIS uses integers, with 32 bits in some builds.
 TOTAL_WEIGHT = 10**9
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How METIS is asked; see the head of the file."""
+    """The settings of METIS; see the module's docstring."""
 
     edge_weight: str
     memory_share: float
@@ -68,7 +70,7 @@ class Metis:
     name: ClassVar[str] = "metis"
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """The best of all settings."""
+        """Return the best solution of all settings within the time limit."""
         simulator, is_over = Simulator(problem), context.limits.begin()
         found: dict[bytes, Schedule] = {}
         graphs = {name: weighted(problem, name) for name in EDGE_WEIGHTS}
@@ -84,9 +86,9 @@ class Metis:
 
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """What groups send each other, in both directions: an undirected graph.
+    """The data that groups exchange, in both directions: an undirected weighted graph.
 
-    first, second: `[num_entries]`, groups, sorted, each pair as (a, b) and as (b, a).
+    first, second: groups, `[num_entries]`, sorted; each pair occurs as (a, b) and as (b, a).
     weight: `[num_entries]`.
     """
 
@@ -96,19 +98,19 @@ class Weighted:
 
 
 def weighted(problem: Problem, edge_weight: str) -> Weighted:
-    """Add up what each pair of groups exchanges; a tensor counts once for a group that takes it."""
+    """Sum the data that each pair of groups exchanges; a tensor counts once for each group."""
     graph, machine = problem.graph, problem.machine
     group = graph.colocation_group
     before, after = graph.control_edges.T
-    hands = accelerators(problem)
-    pairs = [(src, dst) for src in hands for dst in hands if src != dst]
+    candidates = accelerators(problem)
+    pairs = [(src, dst) for src in candidates for dst in candidates if src != dst]
     if edge_weight == "time" and pairs:
         of_tensor = reduce(np.add, machine.transfers_us(graph.tensor_bytes, pairs)) / len(pairs)
         of_signal = machine.signal_us
     else:
         of_tensor, of_signal = graph.tensor_bytes.astype(np.float64), 0.0
     data = np.where(graph.consumer_on_host, of_signal, of_tensor[graph.consumer_tensor])
-    # Tensors, and behind them the control edges by their op.
+    # Indices of tensors, followed by the control edges with the index of their op.
     source = np.concatenate((graph.consumer_tensor, graph.num_tensors + before))
     taker = np.concatenate((group[graph.consumers], group[after]))
     giver = np.concatenate((group[graph.tensor_producer[graph.consumer_tensor]], group[before]))
@@ -125,28 +127,28 @@ def weighted(problem: Problem, edge_weight: str) -> Weighted:
 
 
 def placed(problem: Problem, graph: Weighted, setting: Setting, seed: int) -> IntArray:
-    """`[num_ops]`: a device for every op."""
-    hands = np.array(accelerators(problem))
+    """Return the device of each op for one setting, `[num_ops]`."""
+    candidates = np.array(accelerators(problem))
     allowed = problem.group_allowed
-    is_vertex = allowed[:, hands].sum(axis=1) > 1
+    is_vertex = allowed[:, candidates].sum(axis=1) > 1
     cut = Cut(
         graph=graph,
         weight=vertex_weight(problem, is_vertex, setting.memory_share),
         target=targets(problem, is_vertex, setting.memory_share),
-        towards=_towards(graph, np.where(is_vertex, -1, fastest_device(problem)), hands),
+        towards=_towards(graph, np.where(is_vertex, -1, fastest_device(problem)), candidates),
         setting=setting,
         seed=seed,
     )
     device = fastest_device(problem)
     vertices = np.flatnonzero(is_vertex)
-    wanted = hands[cut.parts(vertices, 0, len(hands))]
+    wanted = candidates[cut.parts(vertices, 0, len(candidates))]
     able = allowed[vertices, wanted]
     device[vertices[able]] = wanted[able]
     return device[problem.graph.colocation_group]
 
 
 def vertex_weight(problem: Problem, is_vertex: BoolArray, memory_share: float) -> FloatArray:
-    """`[num_groups]`: of all work and of all memory, mixed."""
+    """Return the weight of each group: its shares of all work and memory, mixed, `[num_groups]`."""
     time_us = group_time_us(problem)[:, accelerators(problem)]
     able = np.isfinite(time_us) & is_vertex[:, None]
     work_us = np.where(able, time_us, 0.0).sum(axis=1) / np.maximum(able.sum(axis=1), 1)
@@ -155,24 +157,26 @@ def vertex_weight(problem: Problem, is_vertex: BoolArray, memory_share: float) -
 
 
 def targets(problem: Problem, is_vertex: BoolArray, memory_share: float) -> FloatArray:
-    """`[num_accelerators]`: what each should have, by its speed and its memory, mixed.
+    """Return the target share of each accelerator, by speed and memory, mixed.
 
-    Speeds are compared on what all of them may run.
+    The result is `[num_accelerators]`. Speeds are compared on groups that all of them may run.
     """
-    hands = accelerators(problem)
-    time_us = group_time_us(problem)[is_vertex][:, hands]
+    candidates = accelerators(problem)
+    time_us = group_time_us(problem)[is_vertex][:, candidates]
     common_us = time_us[np.isfinite(time_us).all(axis=1)].sum(axis=0)
-    speed = 1 / common_us if (common_us > 0).all() else np.ones(len(hands))
-    room = problem.capacity_bytes[hands]
+    speed = 1 / common_us if (common_us > 0).all() else np.ones(len(candidates))
+    room = problem.capacity_bytes[candidates]
     return (1 - memory_share) * _shares(speed) + memory_share * _shares(room)
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """What METIS is to cut, and how.
+    """The input of METIS.
 
-    weight: `[num_groups]`. target: `[num_parts]`, shares of it.
-    towards: `[num_groups, num_parts]`, what a group exchanges with those that are fixed to a part.
+    weight: weight of each group, `[num_groups]`.
+    target: target share of each part, `[num_parts]`.
+    towards: weight of the edges of each group with groups that are fixed to a part,
+        `[num_groups, num_parts]`.
     """
 
     graph: Weighted
@@ -183,12 +187,12 @@ class Cut:
     seed: int
 
     def parts(self, vertices: IntArray, first: int, last: int) -> IntArray:
-        """Divide groups among the parts from `first` to `last`, the latter excluded."""
+        """Return the part of each vertex, among the parts from `first` to `last` (excluded)."""
         if last - first == 1:
             return np.full(len(vertices), first, dtype=np.int64)
         middle = (first + last) // 2
         wanted = self.target[first:last]
-        # Where they are to have nothing, such as no memory, every part counts the same.
+        # If all targets are 0, such as for devices without memory, use equal targets.
         wanted = wanted if wanted.any() else np.ones_like(wanted)
         share = float(wanted[: middle - first].sum() / wanted.sum())
         is_upper = self._halves(vertices, share)
@@ -203,7 +207,7 @@ class Cut:
         return part
 
     def _halves(self, vertices: IntArray, share: float) -> BoolArray:
-        """Cut once: whether a group is in the upper half; the lower one is to have a share."""
+        """Cut once; return whether each group is in the upper half. `share` is the lower half's."""
         if len(vertices) < 2 or not 0 < share < 1:
             return np.full(len(vertices), share < 0.5)
         number = np.full(len(self.weight), -1, dtype=np.int64)
@@ -227,17 +231,17 @@ class Cut:
         return is_upper
 
 
-def _towards(graph: Weighted, fixed: IntArray, hands: IntArray) -> FloatArray:
-    """See `Cut`; `fixed` is the device of every group that has one, else -1."""
-    total = np.zeros((len(fixed), len(hands)))
-    for part, hand in enumerate(hands.tolist()):
-        there = fixed[graph.second] == hand
+def _towards(graph: Weighted, fixed: IntArray, candidates: IntArray) -> FloatArray:
+    """Return `Cut.towards`; `fixed` is the fixed device of each group, or -1."""
+    total = np.zeros((len(fixed), len(candidates)))
+    for part, candidate in enumerate(candidates.tolist()):
+        there = fixed[graph.second] == candidate
         total[:, part] = np.bincount(graph.first[there], graph.weight[there], minlength=len(fixed))
     return total
 
 
 def _shares(weights: FloatArray) -> FloatArray:
-    """What each is of all, or the same for each if there is nothing to share."""
+    """Return each weight as a share of the total, or equal shares if the total is 0."""
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / max(len(weights), 1))
 

@@ -1,7 +1,7 @@
-"""From a device for every op to a schedule: the order in which devices run their ops.
+"""Execution orders: from the device of each op to a schedule.
 
-`ORDERS` has those that are published or that TensorFlow has, by name, to tell what order alone is
-worth; strategies use `ordered`.
+Strategies use `ordered`. `ORDERS` has published orders and those of TensorFlow by name, to measure
+the effect of the order alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,21 +14,21 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 
-# Of the draws of `random_order`, as many on either side of its median.
+# Number of draws of `random_order`; odd, so that the median is one of them.
 NUM_RANDOM_ORDERS = 21
 
-# A schedule for a device for every op, `[num_ops]`.
+# Returns a schedule, given the device of each op, `[num_ops]`.
 Order = Callable[[Simulator, IntArray], Schedule]
 
 
 def ordered(simulator: Simulator, device: IntArray) -> Schedule:
-    """The better of two list schedules: by upward rank with and without the transfers.
+    """Return the better of two list schedules: by upward rank with and without transfers.
 
-    Ops of equal rank go in canonical order, so that the answer does not depend on their numbers.
+    Ops of equal rank are in canonical order, so the result does not depend on op indices.
 
     Args:
-        simulator: of the problem.
-        device: `[num_ops]`, a device that may run each op.
+        simulator: simulator of the problem.
+        device: the device of each op, `[num_ops]`, which must be allowed.
     """
     place = canonical_place(simulator.problem)
     schedules = []
@@ -42,9 +42,9 @@ def ordered(simulator: Simulator, device: IntArray) -> Schedule:
 def random_orders_us(
     simulator: Simulator, device: IntArray, count: int, seed: int = 0
 ) -> FloatArray:
-    """Makespans where the order is left to chance: random priorities, `[count]`.
+    """Return the makespans of `count` random orders in us, `[count]`: priorities are random.
 
-    TensorFlow, given devices alone, takes any of its ready ops (Pesto, Section 2.1).
+    If TensorFlow is given only devices, a device runs any of its ready ops (Pesto, Section 2.1).
     """
     random = np.random.default_rng(seed)
     num_ops = simulator.problem.num_ops
@@ -52,12 +52,12 @@ def random_orders_us(
 
 
 def first_ready_first(simulator: Simulator, device: IntArray) -> Schedule:
-    """Every device takes the op that has been ready for longest; ties to the lowest index.
+    """Return the schedule in FIFO order: first ready, first run; ties to the lowest index.
 
-    When ops become ready depends on the order. So the times of one schedule are the priorities of
-    the next, until they stay as they are. This ends: the decisions up to some instant tell when
-    the ops became ready that the next decision is between, so each round gets one more right at
-    least. Placements of the paper's models take 10 to 900 rounds.
+    When an op becomes ready depends on the order itself. So the ready times of one schedule are the
+    priorities of the next, until they no longer change. This ends: each decision depends only on
+    ready times that follow from earlier decisions, so each round makes at least one more decision
+    final. Placements of the paper's models take 10 to 900 rounds.
     """
     ready_us = np.zeros(simulator.problem.num_ops)
     while True:
@@ -68,17 +68,18 @@ def first_ready_first(simulator: Simulator, device: IntArray) -> Schedule:
 
 
 def highest_rank_first(simulator: Simulator, device: IntArray) -> Schedule:
-    """HeteroG's order (Yi et al., CoNEXT '20, Section 4.2): rank_i = p_i + max over j of rank_j.
+    """Return the schedule in HeteroG's order (Yi et al., CoNEXT '20, Section 4.2).
 
-    j are the successors of i, transfers among them, p_i the time of i where it is placed. A device
-    takes its ready op of highest rank. Departure: HeteroG serves links by rank too, here they are
-    first come first served, as the execution model has it.
+    rank_i = p_i + max over j of rank_j, where p_i is the time of i on its device, and j are the
+    successors of i, which include transfers. A device runs its ready op of highest rank. Unlike
+    here, HeteroG also serves links by rank; the execution model serves them first come, first
+    served.
     """
     return simulator.list_schedule(device, simulator.upward_rank(device))
 
 
 def random_order(simulator: Simulator, device: IntArray) -> Schedule:
-    """The order by chance of the median makespan, of `NUM_RANDOM_ORDERS`."""
+    """Return the schedule with the median makespan of `NUM_RANDOM_ORDERS` random orders."""
     priorities = np.random.default_rng(0).random((NUM_RANDOM_ORDERS, simulator.problem.num_ops))
     makespans_us = [simulator.makespan_us(device, priority) for priority in priorities]
     median = np.argsort(makespans_us, kind="stable")[NUM_RANDOM_ORDERS // 2]
@@ -93,7 +94,7 @@ ORDERS: Mapping[str, Order] = {
 
 
 def _ready_us(problem: Problem, schedule: Schedule) -> FloatArray:
-    """`[num_ops]`: when all is there that an op waits for."""
+    """Return when all inputs of each op have arrived, `[num_ops]`."""
     graph, transfers = problem.graph, schedule.transfers
     device, end_us = schedule.device, schedule.end_us
     arrival_us = np.repeat(end_us[graph.tensor_producer, None], problem.num_devices, axis=1)

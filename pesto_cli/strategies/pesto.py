@@ -1,8 +1,9 @@
 """`pesto`: coarsen, solve the coarse graph as a 0-1 ILP, expand to op level, refine.
 
-Pesto, Section 3, with two additions: as a coarse optimum can be worse at op level than a cheap
-strategy's answer, the search starts from these, the rivals that there is time for among them, and
-never returns less; and what the ILP finds is refined op by op, where most of the improvement is.
+This is Pesto, Section 3, with two additions. First, an optimum of the coarse graph can be worse at
+op level than the result of a cheap strategy. So the search also starts from cheap strategies and
+from the baselines that the time limit allows, and never returns a worse schedule. Second, the
+result of the ILP is refined at op level, which gives most of the improvement.
 """
 
 import time
@@ -28,20 +29,22 @@ from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
-from pesto_cli.strategies.placement_mapping import in_old_places
+from pesto_cli.strategies.placement_mapping import keep_old_devices
 from pesto_cli.strategies.single import Single
 
-# The ILP's share of the time limit; the refinement has the rest. Where the coarse graph is the
-# graph, the ILP may prove the optimum; else it finds what it finds within seconds (docs/search.md).
+# The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
+# be solved without coarsening, the ILP may prove the optimum. Otherwise more time hardly improves
+# its result (docs/search.md).
 ILP_SHARE = 0.15
 COARSE_ILP_SHARE = 0.05
 
-# Rivals in the order of their worth as starts. Each may take so long for an op, by which it is told
-# how many of them fit into this share of the time limit: the same in every run.
+# Baselines, the best starts first. The number of baselines that run is the number that fits in this
+# share of the time limit, with a fixed estimate of their time for each op. So it is the same in
+# each run.
 BASELINES: Mapping[str, Strategy] = {"metis": Metis(), "m-etf": MEtf(), "fastt": FastT()}
 BASELINE_US_PER_OP = 150.0
 BASELINES_SHARE = 0.15
-# On many devices these and the expert take longer: by the clock, all starts end at this share.
+# On many devices baselines and the expert take longer; all starts end at this share of the time.
 STARTS_SHARE = 0.3
 
 WARM_START = "warm start"
@@ -51,11 +54,12 @@ _log = logger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class CoarseSolution:
-    """Op-level schedules of what the ILP found, and its bound where that holds for the full graph.
+    """The result of the ILP.
 
-    That is where the graph was small enough to be solved as it is.
-
-    left_out: why the ILP was not searched, if it was not.
+    schedules: op-level schedules of the result.
+    lower_bound_us: its bound, if the graph was solved without coarsening, so that the bound holds
+        for the full graph; else 0.
+    left_out: why the ILP was skipped; empty if it was not.
     """
 
     schedules: list[Schedule]
@@ -65,12 +69,13 @@ class CoarseSolution:
 
 @dataclass(frozen=True)
 class Pesto:
-    """Improve on what `single`, `expert` and some rivals find, and on the warm start.
+    """Improve on `single`, `expert`, several baselines and the warm start.
 
-    solver: a name in `ilp.SOLVERS`. num_nodes: size of the coarse graph.
-    congestion, balance: as `ilp.solve_ilp` takes them.
-    cheap_starts: whether a search that has a warm start begins with what cheap strategies find too.
-        The warm start is left out where the best of these is faster.
+    solver: a name in `ilp.SOLVERS`.
+    num_nodes: number of nodes of the coarse graph.
+    congestion, balance: parameters of `ilp.solve_ilp`.
+    cheap_starts: whether a search with a warm start also starts from cheap strategies. If the best
+        of these is faster than the warm start, the warm start is not used.
     """
 
     name: ClassVar[str] = "pesto"
@@ -92,11 +97,11 @@ class Pesto:
             incumbent.begin(source)
             incumbent.offer(source, schedule)
         if WARM_START in starts and starts[WARM_START].makespan_us > incumbent.schedule.makespan_us:
-            del starts[WARM_START]  # It would lead away from a better one.
+            del starts[WARM_START]  # the search would stay near the worse start
         coarse = CoarseSolution([], 0.0)
         hopeless = unavoidable_shortfall(problem)
         if hopeless is not None:
-            left_out = f"no placement can fit into memory, so none was searched for: {hopeless}."
+            left_out = f"no placement can fit into memory, so the search is skipped: {hopeless}."
             return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us, (left_out,))
         if not context.limits.stop.is_set():
             incumbent.begin("coarse ILP")
@@ -109,14 +114,14 @@ class Pesto:
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
         best = incumbent.schedule
         if context.warm_start is not None:
-            best = in_old_places(simulator, best, context.warm_start)
+            best = keep_old_devices(simulator, best, context.warm_start)
         notes = (coarse.left_out,) if coarse.left_out else ()
         return Solution.of(problem, best, incumbent.lower_bound_us, notes)
 
     def solve_coarsely(
         self, simulator: Simulator, limits: Limits, starts: list[Schedule]
     ) -> CoarseSolution:
-        """Solve the ILP on the coarse graph, from the best of the starts, and expand the result."""
+        """Solve the ILP on the coarse graph from the best start, and expand the result."""
         problem = simulator.problem
         coarsening = coarsen(problem, self.num_nodes)
         coarse_simulator = Simulator(coarsening.problem)
@@ -133,7 +138,7 @@ class Pesto:
             warm_start=min(coarse_starts, key=lambda s: objective(coarsening.problem, s)),
         )
         found = solution.schedule
-        # The ILP alone keeps a balance of outputs: its bound holds for schedules that keep it too.
+        # Only the ILP has the balance constraint. With it, the bound is not valid in general.
         is_full_model = coarsening.problem is problem and self.balance is None
         return CoarseSolution(
             schedules=[] if found is None else expanded(simulator, coarsening, found),
@@ -144,7 +149,7 @@ class Pesto:
     def _starts(
         self, simulator: Simulator, context: Context, share: Callable[[float], Limits]
     ) -> dict[str, Schedule]:
-        """Return the warm start, and what cheap strategies and rivals find in their time."""
+        """Return the warm start, and the schedules of cheap strategies and baselines, by name."""
         problem, starts = simulator.problem, dict[str, Schedule]()
         if context.warm_start is not None:
             starts[WARM_START] = _replayed(simulator, context.warm_start)
@@ -165,7 +170,10 @@ class Pesto:
 
 
 def _shares(limits: Limits) -> Callable[[float], Limits]:
-    """From now on, what is left of the first part of the time, as a share of all."""
+    """Return a function from a share of the time limit to the limits that remain of this share.
+
+    Time counts from the call of `_shares`.
+    """
     began = time.monotonic()
 
     def share(of: float) -> Limits:
@@ -178,9 +186,10 @@ def _shares(limits: Limits) -> Callable[[float], Limits]:
 def _pools(
     starts: dict[str, Schedule], found: list[Schedule], limits: Limits
 ) -> list[list[Schedule]]:
-    """Return what is refined, one pool after the other.
+    """Return the pools of starts, which are refined one after the other.
 
-    One chain alone stays near its start: a warm start and the others have half of the time each.
+    With one worker there is only one chain, and a chain stays near its start. So the warm start and
+    the other starts get half of the time each.
     """
     if WARM_START in starts and len(starts) > 1 and limits.workers == 1:
         others = [schedule for name, schedule in starts.items() if name != WARM_START]
@@ -202,21 +211,21 @@ def _refine(
 
 def _replayed(simulator: Simulator, warm_start: Placement) -> Schedule:
     schedule = simulator.replay(warm_start)
-    _note_what_is_short(simulator.problem, schedule)
+    _warn_of_shortfall(simulator.problem, schedule)
     return schedule
 
 
-def _note_what_is_short(problem: Problem, start: Schedule) -> None:
+def _warn_of_shortfall(problem: Problem, start: Schedule) -> None:
     short = zip(problem.machine.devices, shortfall_bytes(problem, start).tolist(), strict=True)
     devices = [f"that of {device.name} by {size:,} bytes" for device, size in short if size]
     if devices:
         _log.warning(
-            "the warm start exceeds the memory, %s: it serves as a hint only.", ", ".join(devices)
+            "the warm start exceeds the memory, %s: it is used only as a hint.", ", ".join(devices)
         )
 
 
 class Incumbent:
-    """The best schedule so far and what is proved of it; tells every change of these."""
+    """The best schedule and the best lower bound so far; reports each change of them."""
 
     def __init__(self, problem: Problem, context: Context) -> None:
         self._problem, self._context = problem, context
@@ -226,36 +235,36 @@ class Incumbent:
 
     @property
     def schedule(self) -> Schedule:
-        """The best schedule offered; there must have been one."""
+        """The best schedule offered so far; there must be one."""
         if self._best is None:
             raise LookupError("no schedule was offered")
         return self._best
 
     @property
     def is_optimal(self) -> bool:
-        """Whether the best schedule fits, and is proved."""
+        """Whether the best schedule fits in memory and is proved to be optimal."""
         quality = objective(self._problem, self.schedule)
         return quality <= (0, optimal_up_to_us(self.lower_bound_us))
 
     def begin(self, stage: str) -> None:
-        """Something else looks for better schedules from now on."""
+        """Report that a stage begins."""
         self._stage = stage
-        self._tell()
+        self._report()
 
     def offer(self, source: str, schedule: Schedule) -> None:
-        """Take a schedule if it is better."""
+        """Keep a schedule if it is better than the best so far."""
         problem = self._problem
         if self._best is None or objective(problem, schedule) < objective(problem, self._best):
             self._source, self._best = source, schedule
-            self._tell()
+            self._report()
 
     def prove(self, lower_bound_us: float) -> None:
-        """Take a bound if it is higher."""
+        """Keep a lower bound if it is higher than the best so far."""
         if lower_bound_us > self.lower_bound_us:
             self.lower_bound_us = lower_bound_us
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._best is None:
             return
         progress = Progress(
@@ -269,7 +278,7 @@ class Incumbent:
 
 
 def expanded(simulator: Simulator, coarsening: Coarsening, coarse: Schedule) -> list[Schedule]:
-    """Op-level schedules of a coarse one: by upward rank, and node by node in the coarse order."""
+    """Return two op-level schedules of a coarse one: by upward rank, and in the order of nodes."""
     device = coarsening.expand(coarse.device)
     by_node = coarsening.priority(coarse.start_us, simulator.upward_rank(device))
     return [ordered(simulator, device), simulator.list_schedule(device, by_node)]

@@ -1,13 +1,13 @@
-"""A placement carried over to another graph: what a search starts from once a model has changed.
+"""Map a placement to another graph by op names, as a warm start after a model has changed.
 
-A colocation group goes to the first device that one of these rules finds, where it may run:
+The device of a colocation group comes from the first of these rules that gives an allowed device:
 
-1. by name: where the old placement has most of its work;
-2. by scope: where most of the work is in the innermost scope that has ops placed by name;
-3. by neighbours: where most of the bytes are that it exchanges with placed ops;
-4. by default: to the device with the least work so far.
+1. by name: the device that has most of the group's work in the old placement;
+2. by scope: the device with most work in the innermost scope that has ops placed by name;
+3. by neighbours: the device with which the group exchanges most bytes, counting placed ops;
+4. by default: the device with the least work so far.
 
-Ops placed by name keep their order. The others are put in as soon as all is there that they need.
+Ops placed by name keep their order. The others are inserted as soon as their inputs are produced.
 """
 
 import heapq
@@ -29,15 +29,15 @@ from pesto_cli.files import PlacementFile
 from pesto_cli.strategies.order import ordered
 
 Scope = tuple[bool, Path]
-"""Whether gradients are meant, and the scope."""
+"""Whether the ops are gradients, and their scope."""
 
 UNPLACED = NONE = -1
-# So that ops that take no time, and control edges, have a say where nothing else has.
+# Minimal weights, so that ops of zero time and control edges decide if nothing else does.
 LEAST_US, LEAST_BYTES = 1e-6, 1
 
 
 def map_placement(placed: PlacementFile, problem: Problem) -> MappedPlacement:
-    """Place a problem's ops as a placement of an earlier graph, or on other devices, suggests."""
+    """Map a placement of an earlier graph, or of another machine, to a problem."""
     group_of_op = problem.graph.colocation_group
     old_device, old_rank = _old(placed, problem)
     group = _by_name(problem, old_device)
@@ -57,22 +57,22 @@ def map_placement(placed: PlacementFile, problem: Problem) -> MappedPlacement:
 
 
 def start_from(placed: PlacementFile, simulator: Simulator) -> MappedPlacement:
-    """The same, but in the order of a list schedule where that is shorter."""
-    carried = map_placement(placed, simulator.problem)
-    listed = ordered(simulator, carried.placement.device)
-    if listed.makespan_us < simulator.replay(carried.placement).makespan_us:
-        return replace(carried, placement=listed.placement)
-    return carried
+    """Map a placement as `map_placement`, with the order of a list schedule if that is faster."""
+    mapped = map_placement(placed, simulator.problem)
+    listed = ordered(simulator, mapped.placement.device)
+    if listed.makespan_us < simulator.replay(mapped.placement).makespan_us:
+        return replace(mapped, placement=listed.placement)
+    return mapped
 
 
-def in_old_places(simulator: Simulator, schedule: Schedule, old: Placement) -> Schedule:
-    """The same on interchangeable devices, so that as many ops as can be are where they were."""
+def keep_old_devices(simulator: Simulator, schedule: Schedule, old: Placement) -> Schedule:
+    """Exchange interchangeable devices so that as many ops as possible keep their old device."""
     from scipy.optimize import linear_sum_assignment
 
     problem = simulator.problem
     devices = np.arange(problem.num_devices)
     for members in interchangeable(problem):
-        # Of ops by device now and then; among equals, a device keeps its name.
+        # The number of ops by new and old device. On a tie, a device keeps its name.
         shared = np.array(
             [
                 [((schedule.device == now) & (old.device == then)).sum() for then in members]
@@ -86,7 +86,10 @@ def in_old_places(simulator: Simulator, schedule: Schedule, old: Placement) -> S
 
 
 def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
-    """`[num_ops]` each: the old device and rank of an op, or `UNPLACED` if it may not run there."""
+    """Return the old device and rank of each op, `[num_ops]` each, or `UNPLACED`.
+
+    An op that may not run on its old device is `UNPLACED` too.
+    """
     known = [problem.machine.index_of.get(name, UNPLACED) for name in placed.devices]
     device, rank = np.full((2, problem.num_ops), UNPLACED, dtype=np.int64)
     for name, old, place in zip(placed.names, placed.device, placed.rank, strict=True):
@@ -97,7 +100,7 @@ def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
 
 
 def _by_name(problem: Problem, old_device: IntArray) -> IntArray:
-    """`[num_groups]`: where most of the work of a group was, or `UNPLACED`."""
+    """Return the device that had most work of each group, or `UNPLACED`, `[num_groups]`."""
     old = np.flatnonzero(old_device != UNPLACED)
     work_us = np.zeros((problem.graph.num_groups, problem.num_devices))
     where = (problem.graph.colocation_group[old], old_device[old])
@@ -106,7 +109,7 @@ def _by_name(problem: Problem, old_device: IntArray) -> IntArray:
 
 
 def _by_scope(problem: Problem, group: IntArray) -> IntArray:
-    """A group is where its longest op is."""
+    """Place groups by the scope of their longest op."""
     graph, work_us = problem.graph, _work_us(problem)
     device = group[graph.colocation_group]
     of_scope: dict[Scope, FloatArray] = defaultdict(lambda: np.zeros(problem.num_devices))
@@ -128,7 +131,7 @@ def _by_scope(problem: Problem, group: IntArray) -> IntArray:
 
 
 def _scopes(graph: OpGraph) -> list[Scope]:
-    """`[num_ops]`: the scopes in each op's name; of a gradient, those in its forward op's."""
+    """Return the scope of each op, `[num_ops]`; a gradient has the scope of its forward op."""
     in_model = graph.labels.paths(graph.names)
     is_gradient = (graph.labels.phase == Phase.BACKWARD).tolist()
     return [
@@ -138,13 +141,16 @@ def _scopes(graph: OpGraph) -> list[Scope]:
 
 
 def _inner_first(scope: Scope) -> Iterator[Scope]:
-    """A scope and those around it."""
+    """Return a scope and the scopes around it, the innermost first."""
     is_gradient, path = scope
     return ((is_gradient, path[:depth]) for depth in range(len(path), 0, -1))
 
 
 def _by_neighbours(problem: Problem, group: IntArray) -> IntArray:
-    """Groups in topological order, then in the reverse, so that those just placed count too."""
+    """Place groups by their neighbours, in topological and then in reverse order.
+
+    Groups that were just placed count as neighbours.
+    """
     graph, group = problem.graph, group.copy()
     exchanged = _exchanged_bytes(problem, group)
     order = graph.colocation_group[graph.topological_order].tolist()
@@ -159,7 +165,7 @@ def _by_neighbours(problem: Problem, group: IntArray) -> IntArray:
 
 
 def _exchanged_bytes(problem: Problem, group: IntArray) -> dict[int, list[tuple[int, int]]]:
-    """(other group, bytes) of every edge of a group that is not placed yet."""
+    """Return (other group, bytes) for each edge of each group that is not placed yet."""
     graph = problem.graph
     size = np.append(graph.tensor_bytes[graph.consumer_tensor], [0] * len(graph.control_edges))
     tail = np.append(graph.tensor_producer[graph.consumer_tensor], graph.control_edges[:, 0])
@@ -190,15 +196,16 @@ def _work_us(problem: Problem) -> FloatArray:
 
 
 def _most(weight: FloatArray) -> IntArray:
-    """The first device of most weight, of each row, or `UNPLACED` where there is none."""
+    """Return the first device of greatest weight in each row, or `UNPLACED` if all are 0."""
     return np.where(weight.any(axis=-1), weight.argmax(axis=-1), UNPLACED)
 
 
 def _inserted(problem: Problem, device: IntArray, old_rank: IntArray) -> IntArray:
-    """`[num_ops]`: ranks that never contradict the graph, nor the old order unless that does.
+    """Return ranks that respect the graph and, where the graph allows it, the old order.
 
-    A topological order of the graph, in which an op that is kept waits for the one before it on its
-    device too. Where all wait for each other, the one furthest forward in the old order goes next.
+    The result is `[num_ops]`. Ops are taken in a topological order in which a kept op also waits
+    for the kept op before it on its device. If only ops that wait for a kept op remain, the one
+    with the earliest place in the old order is next.
     """
     successors = problem.graph.successors
     waits_for = problem.graph.predecessors.degree.tolist()
@@ -239,7 +246,10 @@ def _inserted(problem: Problem, device: IntArray, old_rank: IntArray) -> IntArra
 
 
 def _old_order(device: IntArray, old_rank: IntArray) -> tuple[list[int], list[float]]:
-    """`[num_ops]` each: the op kept after each on its device, and its place as a share of them."""
+    """Return the next kept op on each op's device, and the op's place in the order, as a share.
+
+    Both are `[num_ops]`; `NONE` means that there is no next op.
+    """
     after, place = [NONE] * len(device), [0.0] * len(device)
     for index in np.unique(device).tolist():
         kept = np.flatnonzero((device == index) & (old_rank != UNPLACED))

@@ -1,7 +1,7 @@
-"""`random`: colocation groups on accelerators at random, each as likely as the others.
+"""`random`: each colocation group on a random accelerator, with equal probabilities.
 
-What no accelerator may run goes where it is fastest. A placement that does not fit into memory is
-thrown again a few times.
+Groups that no accelerator may run go to their fastest device. If a placement does not fit in
+memory, another one is drawn, a limited number of times.
 """
 
 from dataclasses import dataclass
@@ -21,27 +21,27 @@ from pesto_cli.strategies.order import ordered
 
 @dataclass(frozen=True)
 class Random:
-    """A placement at random. max_throws: until one fits into memory."""
+    """A random placement. max_throws: largest number of draws until one fits in memory."""
 
     name: ClassVar[str] = "random"
     max_throws: int = 10
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Throw by the seed, then order; the first placement that fits."""
-        simulator, dice = Simulator(problem), np.random.default_rng(context.limits.seed)
+        """Draw placements from the seed, and return the first one that fits in memory."""
+        simulator, rng = Simulator(problem), np.random.default_rng(context.limits.seed)
         found: list[Schedule] = []
         for _ in range(self.max_throws):
-            found.append(ordered(simulator, thrown(problem, dice)))
+            found.append(ordered(simulator, random_devices(problem, rng)))
             if not shortfall_bytes(problem, found[-1]).any():
                 break
         return Solution.of(problem, min(found, key=lambda schedule: objective(problem, schedule)))
 
 
-def thrown(problem: Problem, dice: np.random.Generator) -> IntArray:
-    """`[num_ops]`: for every group one of the accelerators that may run it."""
-    hands = np.array(accelerators(problem))
-    allowed = problem.group_allowed[:, hands]
-    luck = np.where(allowed, dice.random(allowed.shape), -1.0)
-    group = np.where(allowed.any(axis=1), hands[luck.argmax(axis=1)], fastest_device(problem))
+def random_devices(problem: Problem, rng: np.random.Generator) -> IntArray:
+    """Return a random allowed accelerator for each group, as devices of ops, `[num_ops]`."""
+    candidates = np.array(accelerators(problem))
+    allowed = problem.group_allowed[:, candidates]
+    draws = np.where(allowed, rng.random(allowed.shape), -1.0)
+    group = np.where(allowed.any(axis=1), candidates[draws.argmax(axis=1)], fastest_device(problem))
     device: IntArray = group[problem.graph.colocation_group]
     return device

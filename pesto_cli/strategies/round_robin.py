@@ -1,6 +1,6 @@
-"""`round-robin`: colocation groups dealt to the accelerators in topological order.
+"""`round-robin`: colocation groups assigned to the accelerators in turn, in topological order.
 
-It crosses devices everywhere, which makes it a poor placement and a good test.
+It has transfers nearly everywhere. So it is a poor placement, but a good test.
 """
 
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from pesto_cli.strategies.order import ordered
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Colocation groups dealt to the accelerators in turn."""
+    """Colocation groups assigned to the accelerators in turn."""
 
     name: ClassVar[str] = "round-robin"
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Deal, then order."""
+        """Assign devices in turn, then order the ops."""
         return Solution.of(problem, ordered(Simulator(problem), deal(problem)))
 
 
 def deal(problem: Problem) -> IntArray:
-    """`[num_ops]`: every next group to the next accelerator that may run it."""
-    graph, hands = problem.graph, accelerators(problem)
+    """Assign each group to the next accelerator that may run it; return devices, `[num_ops]`."""
+    graph, candidates = problem.graph, accelerators(problem)
     device = fastest_device(problem)
     _, first_op = np.unique(graph.colocation_group[graph.topological_order], return_index=True)
     turn = 0
     for group in np.argsort(first_op):
-        for step in range(len(hands)):
-            index = hands[(turn + step) % len(hands)]
+        for step in range(len(candidates)):
+            index = candidates[(turn + step) % len(candidates)]
             if problem.group_allowed[group, index]:
                 device[group] = index
                 turn += step + 1

@@ -1,4 +1,4 @@
-"""Run a strategy, and check its solution before anyone sees it."""
+"""Run a strategy, and check its solution before it is returned."""
 
 import time
 from dataclasses import replace
@@ -21,11 +21,11 @@ from pesto_cli.strategies.warm_up import warm_up
 
 
 def chosen(strategy: str | Strategy) -> Strategy:
-    """Return the strategy of a name in `STRATEGIES`, and any other as it is.
+    """Return the strategy with a name in `STRATEGIES`; return any other callable unchanged.
 
     Raises:
-        BadInputError: no such strategy, or it cannot be called.
-        EnvironmentFailedError: it is a plug-in's that cannot be used.
+        BadInputError: there is no such strategy, or the object cannot be called.
+        EnvironmentFailedError: the strategy is from a plug-in that cannot be used.
     """
     if not isinstance(strategy, str):
         if callable(strategy):
@@ -38,18 +38,18 @@ def chosen(strategy: str | Strategy) -> Strategy:
 
 
 def run(problem: Problem, strategy: str | Strategy, context: Context, **values: Any) -> Result:
-    """Let a strategy solve a problem.
+    """Run a strategy on a problem, and return its checked result.
 
     Args:
-        problem: what to solve.
+        problem: the problem.
         strategy: a name in `STRATEGIES`, or a strategy.
-        context: limits and more.
-        values: of parameters; the strategy takes those that it has.
+        context: limits, warm start and progress callback.
+        values: values of parameters; names that the strategy does not have are ignored.
 
     Raises:
-        BadInputError: no such strategy.
-        EnvironmentFailedError: it is a plug-in's, and cannot be used or failed.
-        RuntimeError: its solution breaks a rule other than memory.
+        BadInputError: there is no such strategy.
+        EnvironmentFailedError: the strategy is from a plug-in, and cannot be used or failed.
+        RuntimeError: the solution violates a rule other than memory.
     """
     if isinstance(strategy, str):
         with STRATEGIES.at_work(strategy) as found:
@@ -68,16 +68,16 @@ def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> R
 
 
 def judged(name: str, solution: Solution, runtime_s: float, *, interrupted: bool = False) -> Result:
-    """A solution with its status and bound, once it is checked against every rule.
+    """Check a solution against all rules, and return it with its status and bound.
 
     Args:
-        name: of the strategy.
-        solution: of the problem that it was given, or of one with a rewritten graph.
-        runtime_s: of the strategy.
-        interrupted: whether the strategy was asked to stop.
+        name: name of the strategy.
+        solution: solution of the given problem, or of one with a rewritten graph.
+        runtime_s: runtime of the strategy.
+        interrupted: whether a stop was requested.
 
     Raises:
-        RuntimeError: it breaks a rule other than memory; a bug in the strategy.
+        RuntimeError: the solution violates a rule other than memory: a bug in the strategy.
     """
     _check(name, solution)
     problem, schedule, bounded = solution.problem, solution.schedule, _bounded(solution)
@@ -93,17 +93,17 @@ def judged(name: str, solution: Solution, runtime_s: float, *, interrupted: bool
 
 
 def _bounded(solution: Solution) -> Solution:
-    """Return the solution with the best bound that no plan of those allowed can be below.
+    """Return the solution with the best lower bound that is valid for all allowed plans.
 
-    A bound on the schedules of one graph says nothing of other graphs: where the graph was
-    rewritten, only a bound that holds for all plans counts, and without one nothing is proved.
+    A bound on the schedules of one graph is not valid for other graphs. So for a rewritten graph,
+    only a bound for all plans counts; without one, the bound is 0.
     """
     bound_us, holds_for = solution.lower_bound_us, solution.bound_holds_for
     if solution.is_rewritten and holds_for is not PlanSet.ALL_PLANS:
         bound_us, holds_for = 0.0, PlanSet.ALL_PLANS
     elif not (solution.is_rewritten or bound_us):
         bound_us, holds_for = lower_bound_us(solution.asked), PlanSet.ASKED_GRAPH
-    # A bound that is met can lie above the makespan by rounding.
+    # By rounding, a bound can be slightly above an optimal makespan.
     bound_us = min(bound_us, solution.makespan_us)
     return replace(solution, lower_bound_us=bound_us, bound_holds_for=holds_for)
 
@@ -119,7 +119,7 @@ def _check(name: str, solution: Solution) -> None:
 
 
 def _changed_terms(solution: Solution) -> list[str]:
-    """What a rewritten problem allows that the problem asked about does not."""
+    """Return in which terms a rewritten problem is less strict than the given problem."""
     asked, problem, origin = solution.asked, solution.problem, solution.origin
     if problem.machine != asked.machine or problem.headroom > asked.headroom:
         return ["machine: another machine or more memory than the problem has"]

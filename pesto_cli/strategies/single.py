@@ -1,4 +1,4 @@
-"""`single`: everything on one device, the fastest that fits."""
+"""`single`: all ops on one device, the fastest with enough memory."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,12 +16,12 @@ from pesto_cli.strategies.order import ordered
 
 @dataclass(frozen=True)
 class Single:
-    """Everything on one device."""
+    """All ops on one device."""
 
     name: ClassVar[str] = "single"
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Try every accelerator; ops that cannot run there go where they are fastest."""
+        """Try each accelerator; ops that cannot run there go to their fastest device."""
         simulator, group = Simulator(problem), problem.graph.colocation_group
         elsewhere = fastest_device(problem)
         schedules = [

@@ -1,4 +1,4 @@
-"""Compile the kernels before a time limit begins to run: once, then what is kept is read."""
+"""Compile the kernels before a time limit begins; later calls read the cached kernels."""
 
 from functools import cache
 
@@ -24,7 +24,7 @@ from pesto_cli.strategies.memory_estimate import memory_bytes
 
 @cache
 def warm_up() -> None:
-    """Run every kernel on a problem of a few ops."""
+    """Run each kernel on a problem of a few ops."""
     names = [f"layer_{index // 2}/op_{index}" for index in range(8)]
     graph = OpGraph.build(
         names,
@@ -38,7 +38,7 @@ def warm_up() -> None:
     held_over_time(problem, start)
     lower_bound_us(problem)
     coarsen(problem, 3)
-    # Few graphs ever come to this.
+    # `coarsen` uses this kernel only on few graphs, so it is called directly.
     quotient = Quotient.of(problem, np.zeros(len(graph.consumers)))
     leftover_pairs(quotient, heights(quotient), longest_paths(quotient))
     MEtf()(problem, Context())

@@ -1,4 +1,4 @@
-"""What a step would take if one colocation group ran on another device, all else as it is."""
+"""What-if analysis: the step time if one colocation group ran on another device."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from pesto_cli.evaluation.simulator import Simulator
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """The two orders that suggest themselves once a group is on another device.
+    """The schedules of two orders after a group has moved to another device.
 
-    kept: every device runs its ops in the order in which they start now, and waits for each.
-    dispatched: an idle device takes of its ready ops the one that starts first now.
+    kept: each device runs its ops strictly in the order of their current starts.
+    dispatched: an idle device runs the ready op with the earliest current start.
     """
 
     kept: Schedule
@@ -23,7 +23,10 @@ class WhatIf:
 
 
 def what_if(simulator: Simulator, schedule: Schedule, op: int, device: int) -> WhatIf:
-    """Put an op and its group on a device that may run them; may exceed its memory."""
+    """Move an op and its group to a device that may run them, and simulate two orders.
+
+    The result may exceed the memory of the device.
+    """
     problem = simulator.problem
     group = problem.graph.groups[problem.graph.colocation_group[op]]
     placed = schedule.device.copy()
@@ -40,7 +43,10 @@ def what_if(simulator: Simulator, schedule: Schedule, op: int, device: int) -> W
 
 
 def _places(problem: Problem, schedule: Schedule) -> IntArray:
-    """`[num_ops]`: where each comes by start; in an instant, as devices and precedence have it."""
+    """Return the position of each op by start, `[num_ops]`.
+
+    Ops that start at the same instant are in the order of their device and of precedence.
+    """
     queue = np.lexsort((schedule.rank, schedule.device))
     num_ops, same = problem.num_ops, np.diff(schedule.device[queue]) == 0
     turns = np.column_stack((queue[:-1][same], queue[1:][same]))

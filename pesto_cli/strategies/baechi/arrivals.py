@@ -1,8 +1,8 @@
-"""When the inputs of a node can be on a device, as Baechi reckons, and how they are sent there.
+"""The arrival of a node's inputs at a device in Baechi's model.
 
-A device sends or receives one tensor at a time (`placer/device.py`), and keeps what it received for
-other nodes. The tensors that a node takes from one source are reckoned as one, and those of several
-sources as if each had the links to itself.
+A device sends or receives one tensor at a time (`placer/device.py`), and keeps received tensors for
+other nodes. The estimate treats the tensors from one source as one transfer, and transfers from
+different sources as independent.
 """
 
 from pesto_cli.kernels import kernel
@@ -16,13 +16,14 @@ def _transfer_us(links, src, dst, num_bytes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def reckon(node, here, nodes, links, state):  # type: ignore[no-untyped-def]
-    """When all inputs of a node can be on a device; whether anything is to be sent for it.
+def estimate_arrival(node, here, nodes, links, state):  # type: ignore[no-untyped-def]
+    """Return (arrival, sends, watched, since) of a node's inputs on the device `here`.
 
-    And what that instant depends on, so that it can be told later without looking at the inputs:
-    the device from which a transfer would come that is there last, with the time that this takes
-    (`since`), or `NONE` and an instant. With b the time until which either device is busy, the
-    inputs are there no sooner than `b + since`, or than `since`, until they are sent.
+    `arrival` is the estimated time at which all inputs are there, and `sends` is whether any of
+    them still has to be sent. `watched` and `since` give a lower bound on the arrival that stays
+    valid until an input is sent, without reading the inputs again. If `watched` is a device, it is
+    the source of the last transfer, and the bound is b + `since`, where b is the time until which
+    either of the two devices is busy. If `watched` is `NONE`, the bound is `since`.
     """
     arrival, sends, watched, since = 0.0, False, NONE, 0.0
     entry, last = nodes.input_offsets[node], nodes.input_offsets[node + 1]
@@ -31,15 +32,15 @@ def reckon(node, here, nodes, links, state):  # type: ignore[no-untyped-def]
         there = state.device[first]
         to_send, ready = 0.0, 0.0
         while entry < last and nodes.source[entry] == first:
-            what = nodes.tensor[entry]
+            tensor = nodes.tensor[entry]
             if there == here:
                 ready = max(ready, state.end[first])
             elif nodes.is_signal[entry]:
                 ready = max(ready, state.end[first] + links.signal)
-            elif state.received[what, here] >= 0.0:
-                ready = max(ready, state.received[what, here])
+            elif state.received[tensor, here] >= 0.0:
+                ready = max(ready, state.received[tensor, here])
             else:
-                to_send += _transfer_us(links, there, here, nodes.tensor_bytes[what])
+                to_send += _transfer_us(links, there, here, nodes.tensor_bytes[tensor])
             entry += 1
         if ready > arrival:
             arrival, watched, since = ready, NONE, ready
@@ -55,26 +56,26 @@ def reckon(node, here, nodes, links, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def send_inputs(node, here, nodes, links, state, sent):  # type: ignore[no-untyped-def]
-    """Send what a device lacks for a node; when all is there, and how many tensors were sent.
+    """Send the missing inputs of a node to a device; return their arrival and how many were sent.
 
-    sent: gets these tensors, in the order of their sources.
+    sent: receives the sent tensors, in the order of their sources.
     """
     arrival, num_sent = 0.0, 0
     for entry in range(nodes.input_offsets[node], nodes.input_offsets[node + 1]):
-        first, what = nodes.source[entry], nodes.tensor[entry]
+        first, tensor = nodes.source[entry], nodes.tensor[entry]
         there = state.device[first]
         if there == here:
             arrival = max(arrival, state.end[first])
         elif nodes.is_signal[entry]:
             arrival = max(arrival, state.end[first] + links.signal)
         else:
-            if state.received[what, here] < 0.0:
-                takes = _transfer_us(links, there, here, nodes.tensor_bytes[what])
+            if state.received[tensor, here] < 0.0:
+                takes = _transfer_us(links, there, here, nodes.tensor_bytes[tensor])
                 begin = max(state.end[first], state.busy[there])
                 state.busy[there] = begin + takes
                 state.busy[here] = max(begin, state.busy[here]) + takes
-                state.received[what, here] = state.busy[here]
-                sent[num_sent] = what
+                state.received[tensor, here] = state.busy[here]
+                sent[num_sent] = tensor
                 num_sent += 1
-            arrival = max(arrival, state.received[what, here])
+            arrival = max(arrival, state.received[tensor, here])
     return arrival, num_sent

@@ -1,4 +1,4 @@
-"""What the kernels of `earliest.py` read and write, by name.
+"""The columns that the kernels of `earliest.py` read and write.
 
 The nodes of a placement graph are numbered by the topologically first of their ops. Sizes are in
 bytes, times in us.
@@ -21,12 +21,14 @@ LEAST_BLOCK = 32
 class Nodes(NamedTuple):
     """A placement graph.
 
-    duration: `[num_nodes, num_devices]`. group: `[num_nodes]`. favourite: `[num_nodes]`, a child or
-    `NONE`. allowed: `[num_groups, num_devices]`.
-    input_offsets: `[num_nodes + 1]`, rows of `source`, `tensor` and `is_signal`, by source.
-    child_offsets: `[num_nodes + 1]`, rows of `children`.
-    taker_offsets: `[num_tensors + 1]`, rows of `takers`, the nodes that take a tensor.
-    member_offsets: `[num_groups + 1]`, rows of `members`.
+    duration: `[num_nodes, num_devices]`.
+    group: the group of each node, `[num_nodes]`.
+    favourite: the favourite child of each node, or `NONE`, `[num_nodes]`.
+    allowed: `[num_groups, num_devices]`.
+    input_offsets: rows of `source`, `tensor` and `is_signal`, ordered by source, `[num_nodes + 1]`.
+    child_offsets: rows of `children`, `[num_nodes + 1]`.
+    taker_offsets: rows of `takers`, the consumers of each tensor, `[num_tensors + 1]`.
+    member_offsets: rows of `members`, the nodes of each group, `[num_groups + 1]`.
     """
 
     duration: FloatArray
@@ -47,7 +49,7 @@ class Nodes(NamedTuple):
 
 
 class Links(NamedTuple):
-    """How long a transfer takes: `max(least, latency + per_byte * bytes)`, by source and target."""
+    """The time of a transfer by source and target: `max(least, latency + per_byte * bytes)`."""
 
     latency: FloatArray
     per_byte: FloatArray
@@ -56,7 +58,10 @@ class Links(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """Bytes of nodes and groups, see `memory.Needs`; `reserve` is empty if none is reserved."""
+    """Bytes of nodes and groups, as in `memory.Needs`.
+
+    `reserve` is what a group reserves; it is empty if groups reserve nothing.
+    """
 
     variables: FloatArray
     outputs: FloatArray
@@ -65,19 +70,23 @@ class Needed(NamedTuple):
 
 
 class State(NamedTuple):
-    """A schedule that is under way.
+    """The state of a schedule while it is built.
 
-    Nodes: device (`NONE` before it is scheduled), start, end; waiting: inputs that have not ended;
-    left_to_use: children that are not scheduled; is_ready; is_settled: no transfer of other nodes
-    changes when its inputs can be anywhere; watched, since: see `ready.py`.
-    Tensors: received, `[num_tensors, num_devices]`, when it was there, below 0 if it is not.
-    Devices: busy: until when it sends and receives. free: until when it runs. room: in bytes.
-    running, last: the node, or `NONE`.
-    Groups: group_device; credit: what is left of its reserve; unscheduled: nodes.
-    Blocks of nodes: block_offsets, `[num_blocks + 1]`; num_ready, `[num_blocks]`; soonest, one for
-    each watched device, `[num_blocks, num_devices, num_devices + 1]`, and least_need, `[num_blocks,
-    num_devices]`: see `ready.py`.
-    now: `[1]`. counts: `[2]`, nodes that are scheduled, and those of them that were forced.
+    Nodes: device (`NONE` before the node is scheduled), start, end.
+        waiting: number of inputs whose source has not ended.
+        left_to_use: number of children that are not scheduled.
+        is_ready: whether all sources have ended and the node is not scheduled.
+        is_settled: whether no input has to be sent, so that transfers do not change its arrivals.
+        watched, since: `[num_nodes, num_devices]`, see `ready.py`.
+    Tensors: received: arrival at each device, below 0 if not sent, `[num_tensors, num_devices]`.
+    Devices: busy: end of its last transfer. free: end of its last node. room: free bytes.
+        running, last: the running and the last node, or `NONE`.
+    Groups: group_device; credit: unused bytes of its reserve; unscheduled: number of nodes.
+    Blocks of nodes, see `ready.py`: block_offsets, `[num_blocks + 1]`; num_ready, `[num_blocks]`;
+        soonest, by watched device, `[num_blocks, num_devices, num_devices + 1]`; least_need,
+        `[num_blocks, num_devices]`.
+    now: the current time, `[1]`.
+    counts: the numbers of scheduled nodes and of forced nodes among them, `[2]`.
     """
 
     device: IntArray
@@ -107,7 +116,7 @@ class State(NamedTuple):
 
 
 def nodes_of(placed: PlacementGraph, settings: Settings, favourite: IntArray) -> Nodes:
-    """The columns of a placement graph."""
+    """Return the columns of a placement graph."""
     tensors = Adjacency.from_edges(len(placed.tensor_bytes), placed.input_tensor, placed.input_node)
     groups = Adjacency.from_edges(placed.num_groups, placed.group, np.arange(placed.num_nodes))
     return Nodes(
@@ -130,7 +139,7 @@ def nodes_of(placed: PlacementGraph, settings: Settings, favourite: IntArray) ->
 
 
 def links_of(problem: Problem, settings: Settings) -> Links:
-    """The links of the machine, in the model of these settings."""
+    """Return the links of the machine in the model of these settings."""
     machine, factor = problem.machine, settings.comm_factor
     return Links(
         machine.latency_us * factor,
@@ -141,7 +150,7 @@ def links_of(problem: Problem, settings: Settings) -> Links:
 
 
 def needed_of(problem: Problem, placed: PlacementGraph, settings: Settings) -> Needed:
-    """What nodes and groups need, in the model of these settings."""
+    """Return the memory of nodes and groups in the model of these settings."""
     need = needs(problem, placed)
     reserve = need.group_variables + need.group_outputs
     return Needed(
@@ -153,10 +162,10 @@ def needed_of(problem: Problem, placed: PlacementGraph, settings: Settings) -> N
 
 
 def start_of(problem: Problem, nodes: Nodes, settings: Settings) -> State:
-    """Nothing is scheduled yet, and no node is known to be ready."""
+    """Return the state before any node is scheduled or marked as ready."""
     num_nodes, num_devices = nodes.duration.shape
     num_groups = len(nodes.allowed)
-    # As many nodes in a block as there are blocks, so that neither takes long to look through.
+    # About as many nodes in a block as there are blocks, so that searching either is fast.
     blocks = np.append(np.arange(0, num_nodes, max(LEAST_BLOCK, int(num_nodes**0.5))), num_nodes)
     num_blocks = len(blocks) - 1
 

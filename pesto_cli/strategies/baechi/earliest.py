@@ -1,14 +1,17 @@
-"""Earliest task first with memory and favourite children: what m-ETF and m-SCT share.
+"""Earliest task first with memory and favourite children, used by m-ETF and m-SCT.
 
-Time goes forward. Whenever a device is free, it takes the topologically first op that may start
-on it now: all its inputs are reckoned to be there (`arrivals.py`), and its memory has room. An op
-pins its group. Only when an op is chosen, its inputs are sent, in the order of their sources.
+Nodes are scheduled forward in time. When a device is free, it gets the topologically first node
+that can start there now: the estimated arrival of its inputs is not later than now (`arrivals.py`),
+and the device has enough free memory. The first node of a group decides the device of the group.
+The inputs of a node are sent when the node is chosen, in the order of their sources.
 
-m-SCT adds: a device whose last op has a favourite child that is ready, and that it can start as
-early as any other, is awake (`placer/m_sct.py`). It waits for that child, and until then takes only
-urgent ops: those that may start by now on every device that may take them.
+m-SCT adds this rule. A device is awake if its last node has a ready favourite child, and the device
+can start the child as early as any other device (`placer/m_sct.py`). An awake device waits for this
+child. Meanwhile it only runs urgent nodes: nodes that could start now on all devices that may run
+them.
 
-What is over the time limit goes, in topological order, where it ends first if transfers take none.
+Nodes that are left at the end of the time limit are placed in topological order, each on the device
+where it ends first if transfers take no time.
 """
 
 from collections.abc import Callable
@@ -37,13 +40,13 @@ from pesto_cli.strategies.baechi.ready import (
     first_urgent,
     may_go,
     next_us,
-    note,
     remove,
-    tell,
+    update_arrivals,
+    update_block,
 )
 from pesto_cli.strategies.baechi.settings import Settings
 
-# Nodes that are scheduled before the clock is looked at again: some milliseconds.
+# Number of nodes that are scheduled between checks of the time limit: some milliseconds.
 NODES_AT_A_TIME = 500
 
 
@@ -52,7 +55,7 @@ class Plan:
     """Baechi's own schedule.
 
     device, start_us: `[num_nodes]`.
-    num_forced: nodes that found no room in its model of memory, and were placed all the same.
+    num_forced: number of nodes that were placed although they do not fit in its memory model.
     """
 
     device: IntArray
@@ -67,18 +70,18 @@ def earliest_first(
     favourite: IntArray,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """Place and schedule every node.
+    """Place and schedule all nodes.
 
-    Where the program gives up, because nothing fits any more, the topologically first ready op goes
-    to the device that has most room.
+    If no ready node fits in memory, the authors' program fails. Here the topologically first ready
+    node then goes to the device with the most free memory.
 
     Args:
-        problem: what is to be placed.
+        problem: the problem.
         placed: its placement graph.
         settings: the model of links and memory.
-        favourite: `[num_nodes]`, a child or `NONE`.
-        is_over: whether the time is over, which is asked after every `NODES_AT_A_TIME` nodes; then
-            all that is left is placed without looking ahead.
+        favourite: the favourite child of each node, or `NONE`, `[num_nodes]`.
+        is_over: returns whether the time is over. It is called after every `NODES_AT_A_TIME` nodes;
+            when it is true, the remaining nodes are placed without looking ahead.
     """
     nodes, links = nodes_of(placed, settings, favourite), links_of(problem, settings)
     needed, state = needed_of(problem, placed, settings), start_of(problem, nodes, settings)
@@ -93,14 +96,14 @@ def earliest_first(
 
 @kernel
 def begin(nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Nodes that wait for nothing are ready."""
+    """Mark nodes without inputs as ready."""
     for node in np.flatnonzero(state.waiting == 0):
         add(node, nodes, links, needed, state)
 
 
 @kernel
 def schedule(until, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Go forward in time until so many nodes are scheduled."""
+    """Advance in time until `until` nodes are scheduled."""
     while state.counts[0] < min(until, len(state.device)):
         _end_ops(nodes, links, needed, state)
         node, where, later = _choice(nodes, links, needed, state)
@@ -118,7 +121,7 @@ def schedule(until, nodes, links, needed, state):  # type: ignore[no-untyped-def
 
 @kernel
 def _end_ops(nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Ops end, and what waited for nothing else is ready."""
+    """End the nodes that end by now, and mark children without other open inputs as ready."""
     for here in range(len(state.busy)):
         ended = state.running[here]
         if ended == NONE or state.end[ended] > state.now[0]:
@@ -133,15 +136,16 @@ def _end_ops(nodes, links, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _goes_on(nodes, needed, state):  # type: ignore[no-untyped-def]
-    """Whether time alone can bring a node that starts: an op runs, or one may go somewhere."""
+    """Return whether a node can start later: a node is running, or a ready node fits somewhere."""
     return (state.running != NONE).any() or any_may_go(nodes, needed, state)
 
 
 @kernel
 def _choice(nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """The first node that a free device takes now, and where; else when to ask again.
+    """Return (node, device, later): the first node that can start now, and its device.
 
-    Nothing can start before that instant; it may be that nothing starts then either.
+    If there is none, node is `NONE`, and no node can start before the time `later`; a node may or
+    may not be able to start then.
     """
     best, where, later, now = NONE, NONE, np.inf, state.now[0]
     for here in range(len(state.busy)):
@@ -162,7 +166,7 @@ def _choice(nodes, links, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _choice_of(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """What a free device takes now, or `NONE`; and when to ask again."""
+    """Return the node that a free device runs now, or `NONE`, and the time of the next check."""
     awaited = _awaited(here, now, nodes, links, needed, state)
     if awaited == NONE:
         return first_startable(here, now, nodes, links, needed, state)
@@ -179,7 +183,7 @@ def _choice_of(here, now, nodes, links, needed, state):  # type: ignore[no-untyp
 
 @kernel
 def _awaited(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """The favourite child that a free device is awake for, or `NONE`."""
+    """Return the favourite child for which a free device is awake, or `NONE`."""
     child = NONE if state.last[here] == NONE else nodes.favourite[state.last[here]]
     if child == NONE or not state.is_ready[child]:
         return NONE
@@ -198,7 +202,7 @@ def _awaited(here, now, nodes, links, needed, state):  # type: ignore[no-untyped
 
 @kernel
 def _roomiest(node, nodes, state):  # type: ignore[no-untyped-def]
-    """Where a node goes that fits nowhere."""
+    """Return the device for a node that fits nowhere: its group's, or the one with most memory."""
     own = nodes.group[node]
     where = state.group_device[own]
     if where != NONE:
@@ -211,7 +215,7 @@ def _roomiest(node, nodes, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _start(node, where, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Pin a node's group, send its inputs, and run it once they are there."""
+    """Decide the device of a node's group, send its inputs, and start it when they have arrived."""
     _pin(node, where, nodes, needed, state)
     sent = np.empty(nodes.input_offsets[node + 1] - nodes.input_offsets[node], np.int64)
     there_us, num_sent = send_inputs(node, where, nodes, links, state, sent)
@@ -221,16 +225,16 @@ def _start(node, where, nodes, links, needed, state):  # type: ignore[no-untyped
     state.free[where] = state.end[node]
     _hold(node, nodes, needed, state)
     state.counts[0] += 1
-    for what in sent[:num_sent]:
-        for row in range(nodes.taker_offsets[what], nodes.taker_offsets[what + 1]):
+    for tensor in sent[:num_sent]:
+        for row in range(nodes.taker_offsets[tensor], nodes.taker_offsets[tensor + 1]):
             taker = nodes.takers[row]
             if taker != node and state.is_ready[taker] and not state.is_settled[taker]:
-                note(taker, nodes, links, needed, state)
+                update_arrivals(taker, nodes, links, needed, state)
 
 
 @kernel
 def _pin(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """A node's group goes where the node does, and takes what it reserves."""
+    """Decide the device of a node's group, if undecided, and reserve the group's memory there."""
     own = nodes.group[node]
     if state.group_device[own] != NONE:
         return
@@ -240,7 +244,7 @@ def _pin(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
         state.room[here] -= needed.reserve[own]
         for row in range(nodes.member_offsets[own], nodes.member_offsets[own + 1]):
             if state.is_ready[nodes.members[row]]:
-                tell(nodes.members[row], nodes, needed, state)
+                update_block(nodes.members[row], nodes, needed, state)
 
 
 @kernel
@@ -268,7 +272,10 @@ def _hold(node, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _release(used, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """A node's outputs are used no more: to its group if that has reserved memory and goes on."""
+    """Free a node's outputs after their last use.
+
+    If its group has reserved memory and unscheduled nodes, the bytes go back to its reserve first.
+    """
     of, back = nodes.group[used], 0.0
     if len(needed.reserve) > 0 and state.unscheduled[of] > 0:
         back = min(needed.outputs[used], needed.reserve[of] - state.credit[of])
@@ -278,7 +285,7 @@ def _release(used, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def schedule_the_rest(nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """What is not scheduled goes, in topological order, where it ends first without transfers."""
+    """Place the remaining nodes in topological order, each by earliest end without transfers."""
     for here in range(len(state.busy)):
         if state.running[here] != NONE:
             _count_down(state.running[here], nodes.child_offsets, nodes.children, state.waiting)
@@ -306,14 +313,14 @@ def schedule_the_rest(nodes, links, needed, state):  # type: ignore[no-untyped-d
 
 @kernel
 def _count_down(node, child_offsets, children, waiting):  # type: ignore[no-untyped-def]
-    """What takes something of a node waits for it no more."""
+    """Count one open input less for each child of a node."""
     for row in range(child_offsets[node], child_offsets[node + 1]):
         waiting[children[row]] -= 1
 
 
 @kernel
 def _soonest_end(node, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """The device with room for a node on which it ends first without transfers, or `NONE`."""
+    """Return the device with enough memory where a node ends first without transfers, or `NONE`."""
     where, soonest = NONE, np.inf
     for here in range(len(state.busy)):
         end = state.free[here] + nodes.duration[node, here]

@@ -1,20 +1,21 @@
-"""The linear program of SCT, and the favourite children that its solution names.
+"""The linear program of SCT, and the favourite children from its solution.
 
-Hanen and Munier (1995), as Baechi takes it (Jeon et al., Section 3.3; `placer/m_sct.py`). With p_i
-the time of op i, c_ij that of what i sends to j, S_i the start, and x_ij = 0 if j is the favourite
-child of i, which then follows on its device without a transfer:
+This is from Hanen and Munier (1995), as used by Baechi (Jeon et al., Section 3.3;
+`placer/m_sct.py`). p_i is the time of op i, c_ij the transfer time from i to j, and S_i the start
+of i. x_ij = 0 if j is the favourite child of i; then j follows i on its device without a transfer:
 
     min  w
     (1)  S_i + p_i + c_ij x_ij <= S_j      for every edge (i, j)
     (2)  sum_j x_ij >= out-degree(i) - 1   i has at most one favourite child
-    (3)  sum_i x_ij >= in-degree(j) - 1    j is the favourite of at most one
+    (3)  sum_i x_ij >= in-degree(j) - 1    j is the favourite child of at most one op
     (4)  S_i + p_i <= w
          S >= 0,  0 <= x <= 1
 
-There is no limit to the number of devices. Edges with x below the threshold make a child the
-favourite; where rounding gives an op several, the last wins, and a child leaves the parent it had.
+The number of devices is not limited. If x_ij is below a threshold, j becomes the favourite child
+of i. If rounding gives an op several favourite children, or a child several parents, the last one
+is used.
 
-Where devices or links differ, p is the least time of an op and c that on the cheapest link.
+If devices or links differ, p is the shortest time of an op, and c the shortest time on any link.
 """
 
 from collections.abc import Callable
@@ -34,13 +35,13 @@ from pesto_cli.strategies.baechi.settings import Settings
 from pesto_cli.strategies.devices import accelerators
 
 POLL_S = 0.05
-FEW_EDGES = 2000  # take less than a second
-TIME_IS_OVER = 1  # of `linprog`
+FEW_EDGES = 2000  # graphs with no more edges take less than a second
+TIME_IS_OVER = 1  # status of `linprog`
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """A solution: `x` is `[num_edges]`, `makespan_us` is w."""
+    """A solution of the linear program: `x` is `[num_edges]`, and `makespan_us` is w."""
 
     x: FloatArray
     makespan_us: float
@@ -49,7 +50,10 @@ class Relaxation:
 def favourite_children(
     problem: Problem, graph: PlacementGraph, settings: Settings, limits: Limits
 ) -> IntArray:
-    """`[num_nodes]`: the favourite child of each node, or `NONE`; that for all if time is over."""
+    """Return the favourite child of each node, or `NONE`, `[num_nodes]`.
+
+    If the linear program is not solved in time, it is `NONE` for all nodes.
+    """
     time_us = graph.duration_us.min(axis=1)
     transfer_us = edge_transfer_us(problem, graph, settings)
     is_limited = len(graph.edges) > FEW_EDGES and not limits.deterministic
@@ -66,16 +70,17 @@ def favourite_children(
 def _unless_over(
     solve: Callable[[], Relaxation | None], is_over: Callable[[], bool]
 ) -> Relaxation | None:
-    """What a solver finds, or None if the time is over before.
+    """Return the result of a solver, or None if the time is over before.
 
-    HiGHS ends at its own time limit, but not on a request to stop: then its thread is left behind.
+    HiGHS ends at its own time limit, but it cannot be stopped on request. Then its thread continues
+    in the background.
     """
     found: list[Relaxation | BaseException | None] = []
 
     def run() -> None:
         try:
             found.append(solve())
-        except BaseException as error:  # for the thread that waits
+        except BaseException as error:  # raised again in the waiting thread
             found.append(error)
 
     solver = Thread(target=run, daemon=True)
@@ -89,10 +94,10 @@ def _unless_over(
 
 
 def edge_transfer_us(problem: Problem, graph: PlacementGraph, settings: Settings) -> FloatArray:
-    """`[num_edges]`: time of all that goes along each edge of the graph, one after the other."""
-    hands, machine = accelerators(problem), problem.machine
+    """Return the total time of the transfers along each edge, `[num_edges]`."""
+    candidates, machine = accelerators(problem), problem.machine
     sizes = graph.tensor_bytes[graph.input_tensor]
-    pairs = [(src, dst) for src in hands for dst in hands if src != dst]
+    pairs = [(src, dst) for src in candidates for dst in candidates if src != dst]
     takes_us = np.zeros(len(sizes))
     if pairs:
         takes_us = reduce(np.minimum, machine.transfers_us(sizes, pairs))
@@ -106,7 +111,7 @@ def edge_transfer_us(problem: Problem, graph: PlacementGraph, settings: Settings
 
 
 def rounded(num_nodes: int, edges: IntArray, x: FloatArray, threshold: float) -> IntArray:
-    """`[num_nodes]`: one favourite child at most, of which it is the only parent."""
+    """Return the favourite child of each node, or `NONE`, `[num_nodes]`, from the solution `x`."""
     child = np.full(num_nodes, NONE, dtype=np.int64)
     parent = np.full(num_nodes, NONE, dtype=np.int64)
     for tail, head in edges[x < threshold].tolist():
@@ -123,10 +128,10 @@ def solve_relaxation(
     """Solve the linear program with HiGHS.
 
     Args:
-        edges: `[num_edges, 2]`, (before, after).
-        time_us: `[num_nodes]`.
-        transfer_us: `[num_edges]`.
-        limit_s: then the answer is None.
+        edges: (before, after), `[num_edges, 2]`.
+        time_us: time of each node, `[num_nodes]`.
+        transfer_us: transfer time of each edge, `[num_edges]`.
+        limit_s: time limit; after it, None is returned.
     """
     from scipy.optimize import linprog
 
@@ -143,15 +148,18 @@ def solve_relaxation(
 def _linear_program(
     edges: IntArray, time_us: FloatArray, transfer_us: FloatArray
 ) -> tuple[FloatArray, Any, FloatArray, FloatArray]:
-    """Cost, matrix, most and bounds: columns x, S, w; rows (1) to (4), with signs changed."""
+    """Return cost, matrix, right-hand side and bounds of the program, as `matrix @ x <= side`.
+
+    Columns are x, S and w. Rows are (1) to (4), multiplied by -1.
+    """
     from scipy.sparse import csr_matrix
 
     num_edges, num_nodes = len(edges), len(time_us)
     tail, head = edges.T
     edge, node = np.arange(num_edges), np.arange(num_nodes)
     start, makespan = num_edges, num_edges + num_nodes
-    out, into = num_edges, num_edges + num_nodes  # where the rows of (2) and (3) begin
-    end = num_edges + 2 * num_nodes  # and those of (4)
+    out, into = num_edges, num_edges + num_nodes  # first rows of (2) and (3)
+    end = num_edges + 2 * num_nodes  # first row of (4)
     one_edge, one_node = np.ones(num_edges), np.ones(num_nodes)
     entries = (
         (edge, start + head, one_edge),

@@ -1,8 +1,8 @@
-"""Which forward op each op of the backward pass belongs to.
+"""The forward op to which each op of the backward pass belongs.
 
-With `colocate_gradients_with_ops`, TensorFlow puts what computes the gradients of an op on the
-device of that op, and updates with their variable. A sum of gradients goes with the op whose
-gradients need it, hence with its consumer; what has neither, with its producer.
+With `colocate_gradients_with_ops`, TensorFlow puts the gradient ops of an op on the device of that
+op, and updates on the device of their variable. A sum of gradients belongs to the op of its
+consumer, whose gradients need the sum. Any other op belongs to the op of its producer.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from pesto_cli.strategies.layers import behind_gradients
 
 
 def forward_op(graph: OpGraph) -> IntArray:
-    """`[num_ops]`: the forward op that each belongs to; itself if it is one, -1 if there is none.
+    """Return the forward op of each op, `[num_ops]`: itself for a forward op, -1 if there is none.
 
-    Forward is what neither is a gradient nor comes after one. In a graph without gradients, or with
-    nothing else, all ops are.
+    Forward ops are those that are not gradients and do not come after one. If the graph has no
+    gradients, or only such ops, all ops are forward ops.
     """
     is_forward = ~behind_gradients(graph)
     if not is_forward.any():
@@ -26,7 +26,7 @@ def forward_op(graph: OpGraph) -> IntArray:
     named = np.where((named >= 0) & is_forward[named], named, -1)
     owner = np.where(is_forward, np.arange(graph.num_ops), named)
     of_group = np.full(graph.num_groups, -1, dtype=np.int64)
-    forward_ops = np.flatnonzero(is_forward)[::-1]  # backwards, so that the first stays
+    forward_ops = np.flatnonzero(is_forward)[::-1]  # reversed, so that the first op of a group wins
     of_group[graph.colocation_group[forward_ops]] = forward_ops
     in_group = of_group[graph.colocation_group]
     owner = np.where(~is_forward & (in_group >= 0), in_group, owner)

@@ -1,9 +1,10 @@
-"""`m-sct`: earliest task first that keeps favourite children (Jeon et al., SoCC '20, Section 3.3).
+"""`m-sct`: earliest task first with favourite children (Jeon et al., SoCC '20, Section 3.3).
 
-Small communication times (Hanen and Munier, 1995) with memory: the linear program of
-`favourites.py` names for each op a child that should follow it on its device, and `earliest.py`
-keeps the device awake for it. The program may take half of the time; where it takes longer, as on
-graphs of more than about 50,000 ops, there are no favourites, and m-SCT is m-ETF.
+This is small communication times (Hanen and Munier, 1995) with limited memory. The linear program
+of `favourites.py` chooses for each op a child that should follow it on its device, and
+`earliest.py` keeps the device awake for this child. The linear program may take half of the time
+limit. If it takes longer, as on graphs of more than about 50,000 ops, there are no favourite
+children, and m-SCT is the same as m-ETF.
 """
 
 from dataclasses import dataclass, replace
@@ -12,10 +13,10 @@ from typing import ClassVar
 
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.strategies.baechi.answer import IsOver, Placed, best_fitting
 from pesto_cli.strategies.baechi.earliest import earliest_first
 from pesto_cli.strategies.baechi.favourites import favourite_children
 from pesto_cli.strategies.baechi.placement_graph import PlacementGraph
+from pesto_cli.strategies.baechi.retries import IsOver, Placed, best_fitting
 from pesto_cli.strategies.baechi.settings import RECIPE, Settings
 from pesto_cli.strategies.context import Context
 

@@ -1,13 +1,14 @@
 """Baechi's model of memory (Jeon et al., Section 3.2; `placer/device.py`, `placer/m_etf.py`).
 
-A fused op holds its variables for ever, from when it is scheduled, and the tensors that leave it
-until all that take them are scheduled; tensors within it, and copies on other devices, count
-nothing. It may go where it finds room for both. A group may go where there is room for its
-variables, or, if it reserves its memory, for its largest outputs too, which it then takes at once.
+A scheduled node (a fused op) holds its variables until the end, and its outputs to other nodes
+until all their consumers are scheduled. Tensors within a node, and copies on other devices, are not
+counted. A node may run on a device with enough free memory for both. A group may go to a device
+with enough free memory for its variables. If groups reserve memory, the largest outputs of the
+group count too, and the group takes both at once.
 
-Departures: what lies in a variable's memory (a handle, a read) holds nothing of its own. The
-program also counts temporary memory of kernels, which profiles do not have. What the optimiser
-keeps beside a variable counts, though it is not among the forward ops.
+Differences: outputs in a variable's memory (handles, reads) need no memory of their own. The
+authors' program also counts temporary memory of kernels, which profiles do not have. Optimiser
+slots of a variable count, though they are not used by forward ops.
 """
 
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from pesto_cli.strategies.baechi.placement_graph import PlacementGraph, lies_in_
 
 @dataclass(frozen=True, eq=False)
 class Needs:
-    """Bytes that nodes and groups hold.
+    """The memory of nodes and groups in bytes.
 
-    variables: `[num_nodes]`. outputs: `[num_nodes]`, of tensors that leave the node.
-    group_variables: `[num_groups]`. group_outputs: `[num_groups]`, the largest of a node.
+    variables: `[num_nodes]`.
+    outputs: outputs of each node to other nodes, `[num_nodes]`.
+    group_variables: `[num_groups]`.
+    group_outputs: the largest outputs of a node in each group, `[num_groups]`.
     """
 
     variables: FloatArray
@@ -34,9 +37,9 @@ class Needs:
 
 
 def needs(problem: Problem, placed: PlacementGraph) -> Needs:
-    """What the nodes of a placement graph need."""
+    """Return the memory of the nodes and groups of a placement graph."""
     graph, node = problem.graph, placed.node_of_op
-    # An op's variables lie with the first op of its colocation group that has a node.
+    # Variables of an op without a node count for the first op of its colocation group with one.
     ops = np.flatnonzero(node >= 0)[::-1]
     keeper = np.full(graph.num_groups, -1, dtype=np.int64)
     keeper[graph.colocation_group[ops]] = node[ops]
@@ -59,7 +62,7 @@ def _outputs(problem: Problem, placed: PlacementGraph) -> FloatArray:
     graph = problem.graph
     own = np.where(lies_in_variable(graph), 0, graph.held_bytes)
     taken = np.unique(placed.input_tensor[placed.input_tensor < graph.num_tensors])
-    # What nobody takes is held by its producer, as if it left.
+    # Tensors without consumers count as outputs of their producer.
     unused = np.flatnonzero(np.diff(graph.consumer_offsets) == 0)
     leaving = np.union1d(taken, unused)
     at = placed.node_of_op[graph.tensor_producer[leaving]]
@@ -69,6 +72,6 @@ def _outputs(problem: Problem, placed: PlacementGraph) -> FloatArray:
 
 
 def plan_bytes(problem: Problem, fraction: float) -> FloatArray:
-    """`[num_devices]`: the memory that the placer plans with."""
+    """Return the bytes of each device that the placer may use, `[num_devices]`."""
     capacity: IntArray = np.floor(problem.capacity_bytes * fraction)
     return capacity.astype(np.float64)

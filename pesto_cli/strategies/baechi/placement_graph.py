@@ -1,8 +1,8 @@
-"""The graph that Baechi places: fused ops in topological order, and what they take from each other.
+"""The graph that Baechi places: fused ops in topological order, and the tensors between them.
 
-A tensor is sent once to each device and waits there for its other consumers, as in the program. A
-control edge is a tensor of 4 bytes (`SIGNAL_BYTES`) of its own. Returns of a fetch are left out:
-the program's graph has none.
+A tensor is sent once to each device and kept there for further consumers, as in the authors'
+program. A control edge is a tensor of its own with 4 bytes (`SIGNAL_BYTES`). Fetches are not part
+of the graph, as in the authors' program.
 """
 
 from collections.abc import Callable
@@ -26,17 +26,17 @@ Numbers = TypeVar("Numbers", FloatArray, IntArray)
 
 @dataclass(frozen=True, eq=False)
 class PlacementGraph:
-    """Nodes, numbered by the place of their first op in the topological order, in groups.
+    """The nodes, numbered by the topological position of their first op, and their groups.
 
-    node_of_op: `[num_ops]`, -1 for an op that follows another or returns a fetch.
-    owner: `[num_ops]`, the op that each goes with, itself if it has a node; -1 if there is none.
-    group: `[num_nodes]`; nodes of one share a device.
+    node_of_op: node of each op, or -1 for ops that follow another op and for fetches, `[num_ops]`.
+    owner: the op whose device each op gets, itself if it has a node, or -1, `[num_ops]`.
+    group: the group of each node, `[num_nodes]`; nodes of a group share a device.
     group_allowed: `[num_groups, num_devices]`.
-    duration_us: `[num_nodes, num_devices]`, inf where a node may not go.
-    input_offsets: `[num_nodes + 1]`, rows of the next three, ordered by source.
-    input_source: the node that an input comes from.
-    input_tensor: tensor index, or `num_tensors + op` for control edges that leave an op.
-    input_is_signal: crosses devices without a link.
+    duration_us: `[num_nodes, num_devices]`, inf where a node may not run.
+    input_offsets: rows of the next three columns, ordered by source, `[num_nodes + 1]`.
+    input_source: the node that produces each input.
+    input_tensor: tensor index, or `num_tensors + op` for the control edges of an op.
+    input_is_signal: whether the input crosses devices as a signal.
     tensor_bytes: `[num_tensors + num_ops]`.
     """
 
@@ -63,7 +63,7 @@ class PlacementGraph:
 
     @cached_property
     def input_node(self) -> IntArray:
-        """The node that takes each input."""
+        """The node that consumes each input."""
         return np.repeat(np.arange(self.num_nodes), np.diff(self.input_offsets))
 
     @cached_property
@@ -78,9 +78,9 @@ class PlacementGraph:
         return Adjacency.from_edges(self.num_nodes, self.edges[:, 0], self.edges[:, 1])
 
     def by_op(self, of_node: Numbers, without_node: float) -> Numbers:
-        """`[num_ops]`, from `[num_nodes]`: ops without a node get a value of their own.
+        """Give each op the value of its node: `[num_nodes]` to `[num_ops]`.
 
-        A graph of fetches alone has no node at all.
+        Ops without a node get `without_node`. A graph of only fetches has no nodes.
         """
         by_op: Numbers = np.full(len(self.node_of_op), without_node, dtype=of_node.dtype)
         has_node = self.node_of_op >= 0
@@ -88,11 +88,14 @@ class PlacementGraph:
         return by_op
 
     def device_of_ops(self, problem: Problem, device: IntArray) -> IntArray:
-        """`[num_ops]`, from `[num_nodes]`: followers go with their owner where they may."""
+        """Return the device of each op, `[num_ops]`, from the devices of nodes, `[num_nodes]`.
+
+        Ops without a node get the device of their owner if they may run there.
+        """
         graph = problem.graph
         op_device = self.by_op(device, -1)
         followed = np.where(self.owner >= 0, op_device[self.owner], -1)
-        # The longest op of a group that follows speaks for it.
+        # In a group without a node, the longest op that follows an owner decides.
         of_group = np.full(graph.num_groups, -1, dtype=np.int64)
         has_node = self.node_of_op >= 0
         by_time = np.argsort(problem.min_duration_us, kind="stable")
@@ -104,7 +107,7 @@ class PlacementGraph:
 
 
 def lies_in_variable(graph: OpGraph) -> BoolArray:
-    """`[num_tensors]`: whether a tensor is a variable, or lies in one's memory."""
+    """Return whether each tensor is a variable or lies in the memory of one, `[num_tensors]`."""
     root = np.where(graph.alias_source < 0, np.arange(graph.num_tensors), graph.alias_source)
     while (root[root] != root).any():
         root = root[root]
@@ -116,7 +119,7 @@ def lies_in_variable(graph: OpGraph) -> BoolArray:
 def prepared(
     problem: Problem, settings: Settings, is_over: Callable[[], bool] = lambda: False
 ) -> PlacementGraph:
-    """Choose the ops to place, unite what is placed together, fuse what can be in the time."""
+    """Choose the ops to place, unite groups by co-placement, and fuse ops within the time."""
     graph, everything = problem.graph, np.arange(problem.num_ops)
     is_read = _reads(graph)
     owner = everything if settings.gradients == "free" else forward_op(graph)
@@ -139,7 +142,7 @@ def prepared(
 
 
 def _reads(graph: OpGraph) -> BoolArray:
-    """`[num_ops]`: reads of variables."""
+    """Return whether each op is a read of a variable, `[num_ops]`."""
     is_read = np.zeros(graph.num_ops, dtype=np.bool_)
     is_read[graph.tensor_producer[lies_in_variable(graph)]] = True
     is_read &= graph.resident_bytes == 0
@@ -147,7 +150,10 @@ def _reads(graph: OpGraph) -> BoolArray:
 
 
 def _position(graph: OpGraph, is_read: BoolArray | None) -> IntArray:
-    """`[num_ops]`: place in the topological order; with reads given, sources are late in it."""
+    """Return the position of each op in a topological order, `[num_ops]`.
+
+    If `is_read` is given, sources and reads are late: just before their first consumer.
+    """
     position = np.empty(graph.num_ops)
     position[graph.topological_order] = np.arange(graph.num_ops)
     if is_read is not None:
@@ -162,10 +168,13 @@ def _position(graph: OpGraph, is_read: BoolArray | None) -> IntArray:
 
 
 def _within_reach(problem: Problem) -> BoolArray:
-    """`[num_groups, num_devices]`: the accelerators that can run it; else the fastest device."""
+    """Return the accelerators that can run each group, or else its fastest device.
+
+    The result is `[num_groups, num_devices]`.
+    """
     reach = np.zeros_like(problem.group_allowed)
-    hands = accelerators(problem)
-    reach[:, hands] = problem.group_allowed[:, hands]
+    candidates = accelerators(problem)
+    reach[:, candidates] = problem.group_allowed[:, candidates]
     rest = np.flatnonzero(~reach.any(axis=1))
     reach[rest, fastest_device(problem)[rest]] = True
     return reach
@@ -186,7 +195,7 @@ def _contracted(
     number[firsts] = np.arange(len(firsts))
     node = np.where(into >= 0, number[into], -1)
     used, node_group = np.unique(group[firsts], return_inverse=True)
-    # `united` names a group by one of its members, and unites only what may go to the same devices.
+    # `united` numbers a group by one of its members, and unites only equal sets of devices.
     group_allowed = allowed[used]
     placed = np.flatnonzero(node >= 0)
     duration_us = np.zeros((len(firsts), problem.num_devices))
@@ -211,7 +220,10 @@ def _contracted(
 
 
 def _inputs(graph: OpGraph, node: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Unique (consumer, source, tensor) between nodes; a signal if no consumer takes the data."""
+    """Return unique (consumer, source, tensor) of inputs between nodes, and whether it is a signal.
+
+    An input is a signal if no op of the consumer takes the data on its device.
+    """
     before, after = graph.control_edges[:, 0], graph.control_edges[:, 1]
     producer = graph.tensor_producer[graph.consumer_tensor]
     rows = np.column_stack(
@@ -224,7 +236,7 @@ def _inputs(graph: OpGraph, node: IntArray) -> tuple[IntArray, IntArray, IntArra
     )
     rows = rows[(rows[:, 0] >= 0) & (rows[:, 1] >= 0) & (rows[:, 0] != rows[:, 1])]
     rows = rows[np.lexsort(rows.T[::-1])]
-    # Data sorts before signals: the first of each triple tells.
+    # Data sorts before signals, so the first row of each triple is data if there is any.
     first = np.ones(len(rows), dtype=np.bool_)
     first[1:] = (rows[1:, :3] != rows[:-1, :3]).any(axis=1)
     rows = rows[first].astype(np.int64)

@@ -1,12 +1,12 @@
-"""Baechi's preprocessing: what is placed together, and what as one op (Jeon et al., Section 3.1).
+"""Baechi's preprocessing: co-placement and fusion (Jeon et al., Section 3.1).
 
-Co-placement: an op whose output goes to a single op shares that one's device; so do, before all,
-the ops of a colocation group. Fusion: of the ops that share a device, a pair joined by an edge
-becomes one op, if the first has no other successor or the second no other predecessor, so that no
-cycle can arise.
+Co-placement: an op with a single consumer is placed on the consumer's device. Before that, the ops
+of a colocation group are united. Fusion: two ops with a common device and an edge become one op, if
+the first has no other successor or the second no other predecessor. This cannot close a cycle.
 
-Departure: ops that no accelerator can run, feeds above all, are not placed together with ops that
-one can. The program knows GPUs alone and leaves the rest to TensorFlow's soft placement.
+Difference: ops that no accelerator can run, such as feeds, are not co-placed with ops that an
+accelerator can run. The authors' program has only GPUs, and leaves other devices to TensorFlow's
+soft placement.
 """
 
 from collections import defaultdict, deque
@@ -17,22 +17,22 @@ import numpy as np
 
 from pesto_cli.data.graph import BoolArray, IntArray
 
-# So many edges are looked at before the clock is looked at again.
+# Number of edges between checks of the time limit.
 EDGES_AT_A_TIME = 1000
 
 Neighbours = dict[int, set[int]]
 
 
 def united(group: IntArray, group_allowed: BoolArray, pairs: IntArray) -> IntArray:
-    """Unite the groups of pairs of ops; groups that may go to different devices stay apart.
+    """Unite the groups of pairs of ops, if the groups have the same allowed devices.
 
     Args:
-        group: `[num_ops]`.
+        group: the group of each op, `[num_ops]`.
         group_allowed: `[num_groups, num_devices]`.
-        pairs: `[num_pairs, 2]`, of ops.
+        pairs: pairs of ops, `[num_pairs, 2]`.
 
     Returns:
-        `[num_ops]`: the name of each united group is that of one of its members.
+        The new group of each op, `[num_ops]`. Its number is that of one of the united groups.
     """
     root = list(range(len(group_allowed)))
     _, kind = np.unique(group_allowed, axis=0, return_inverse=True)
@@ -51,12 +51,12 @@ def united(group: IntArray, group_allowed: BoolArray, pairs: IntArray) -> IntArr
 
 
 def with_one_consumer(edges: IntArray, is_placed: BoolArray, is_repeated: BoolArray) -> IntArray:
-    """The edges, `[..., 2]`, along which ops are co-placed.
+    """Return the edges along which ops are co-placed, `[..., 2]`.
 
     Args:
-        edges: `[num_edges, 2]`, (before, after).
-        is_placed: `[num_ops]`, whether Baechi sees the op at all.
-        is_repeated: `[num_ops]`, stands for as many ops as it has successors.
+        edges: (before, after), `[num_edges, 2]`.
+        is_placed: whether the op is in Baechi's graph, `[num_ops]`.
+        is_repeated: whether the op counts as one op for each of its successors, `[num_ops]`.
     """
     seen = edges[is_placed[edges].all(axis=1)]
     successors = np.bincount(seen[:, 0], minlength=len(is_placed))
@@ -73,19 +73,21 @@ def fused(
 ) -> IntArray:
     """Contract edges within groups as long as no cycle can arise.
 
-    Ops that edges within groups join are a part; what is contracted in one part changes nothing in
-    another, as edges between parts stay. A part where no op has a second successor, or none a
-    second predecessor, becomes one op in any order of contractions.
+    A part is a set of ops that are connected by edges within groups. Contractions in one part do
+    not change another part, as edges between parts are never contracted. If no op of a part has a
+    second successor, or no op has a second predecessor, the part becomes one op whatever the order
+    of contractions.
 
     Args:
-        edges: `[num_edges, 2]`, (before, after), between ops.
-        group: `[num_ops]`, what shares a device.
-        is_placed: `[num_ops]`, whether Baechi sees the op at all.
-        position: `[num_ops]`, in a topological order.
-        is_over: whether the time is over; then what is left stays as it is.
+        edges: (before, after), ops, `[num_edges, 2]`.
+        group: the group of each op, `[num_ops]`; ops of a group share a device.
+        is_placed: whether the op is in Baechi's graph, `[num_ops]`.
+        position: position of each op in a topological order, `[num_ops]`.
+        is_over: returns whether the time is over; then no more edges are contracted.
 
     Returns:
-        `[num_ops]`: the op that each is fused into, the first by position; -1 where not placed.
+        The op into which each op is fused, the first by position, or -1 if it is not placed,
+        `[num_ops]`.
     """
     seen = np.unique(edges[is_placed[edges].all(axis=1)], axis=0).reshape(-1, 2)
     is_inner = group[seen[:, 0]] == group[seen[:, 1]]
@@ -105,7 +107,7 @@ def fused(
 
 
 def _parts(num_ops: int, tail: IntArray, head: IntArray) -> IntArray:
-    """`[num_ops]`: one op of all that edges join, the same for each of them."""
+    """Return one op of the connected part of each op, the same for all its ops, `[num_ops]`."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -120,15 +122,15 @@ def _parts(num_ops: int, tail: IntArray, head: IntArray) -> IntArray:
 def _contract_in_turn(
     inner: IntArray, outer: IntArray, into: IntArray, is_over: Callable[[], bool]
 ) -> None:
-    """Contract edges, first come first served; what has been contracted is told by `into`.
+    """Contract edges in their order, and store in `into` the op that each op is merged into.
 
-    An edge that cannot be contracted comes again when another gives it a new end.
+    An edge that cannot be contracted is tried again when a contraction changes its tail or head.
 
     Args:
-        inner: `[num_edges, 2]`, edges that may be contracted.
-        outer: `[num_edges, 2]`, those that may not: it only counts whether an op has one.
-        into: `[num_ops]`, changed in place.
-        is_over: whether to stop.
+        inner: edges within groups, `[num_edges, 2]`.
+        outer: other edges, which are not contracted, `[num_edges, 2]`.
+        into: changed in place, `[num_ops]`.
+        is_over: returns whether to stop.
     """
     after: Neighbours = defaultdict(set)
     before: Neighbours = defaultdict(set)
@@ -152,7 +154,7 @@ def _contract_in_turn(
 
 
 def _contract(tail: int, head: int, after: Neighbours, before: Neighbours) -> list[tuple[int, int]]:
-    """Give the edges of head to tail; those that tail did not have before."""
+    """Move the edges of head to tail; return those that tail did not have before."""
     added = []
     before[head].discard(tail)
     after[tail].discard(head)
@@ -173,7 +175,7 @@ def _contract(tail: int, head: int, after: Neighbours, before: Neighbours) -> li
 
 
 def _representatives(into: IntArray, position: IntArray) -> IntArray:
-    """Follow the contractions to their end, and name each class by its first op."""
+    """Follow the contractions to their end; return the first op of each op's class, or -1."""
     final = into.copy()
     while True:
         further = np.where(final >= 0, final[final], -1)

@@ -1,16 +1,17 @@
-"""The nodes that are ready, in blocks of neighbours, so that few are looked at to find the next.
+"""The ready nodes, in blocks of consecutive nodes, so that few nodes are tested to find the next.
 
-Of every node and device is known since when its inputs may be there at the soonest: at `since`, or
-where `watched` names a device, `since` after that one and the node's own are idle (`arrivals.py`).
-This only grows, as devices only become busy for longer, until a tensor that the node takes is sent.
-Of every block is known the soonest of its nodes for each watched device, and the least memory that
-one of them needs. A block is looked through only if both allow that one of its nodes starts.
+For each node and device, `watched` and `since` give a lower bound on the arrival of the node's
+inputs. The bound is `since`, or, if `watched` is a device, `since` after both devices are idle
+(`arrivals.py`). It never falls until an input of the node is sent, as the busy times of devices
+only grow. Each block stores the smallest `since` of its nodes for each watched device, and the
+least memory that one of its nodes needs. A block is searched only if both values allow that a node
+starts.
 """
 
 import numpy as np
 
 from pesto_cli.kernels import kernel
-from pesto_cli.strategies.baechi.arrivals import reckon
+from pesto_cli.strategies.baechi.arrivals import estimate_arrival
 from pesto_cli.strategies.baechi.columns import NONE
 
 
@@ -21,7 +22,7 @@ def _block_of(node, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_out(node, here, nodes, state):  # type: ignore[no-untyped-def]
-    """Whether a node will never run on a device, by affinity or as its group is elsewhere."""
+    """Return whether a node can never run on a device, by affinity or its group's device."""
     own = nodes.group[node]
     return not nodes.allowed[own, here] or (
         state.group_device[own] != NONE and state.group_device[own] != here
@@ -30,7 +31,7 @@ def _is_out(node, here, nodes, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def may_go(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """Whether a ready node may run on a device: affinity, its group, and memory."""
+    """Return whether a ready node may run on a device, by affinity, group and free memory."""
     if _is_out(node, here, nodes, state):
         return False
     own = nodes.group[node]
@@ -47,7 +48,10 @@ def may_go(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def least_need(node, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """No more than the room that a node needs; what its group reserved may be enough."""
+    """Return a lower bound on the free memory that a node needs on a device, in bytes.
+
+    It is -inf if the group has reserved memory there, which may be enough.
+    """
     if len(needed.reserve) == 0:
         return needed.variables[node] + needed.outputs[node]
     own = nodes.group[node]
@@ -56,37 +60,37 @@ def least_need(node, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def arrival_us(node, here, nodes, links, state):  # type: ignore[no-untyped-def]
-    """When all inputs of a ready node can be on a device."""
+    """Return the estimated arrival of all inputs of a ready node at a device."""
     if state.is_settled[node]:
         return state.since[node, here]
-    arrival, _, watched, since = reckon(node, here, nodes, links, state)
+    arrival, _, watched, since = estimate_arrival(node, here, nodes, links, state)
     state.watched[node, here], state.since[node, here] = watched, since
     return arrival
 
 
 @kernel
 def soonest_us(watched, since, here, busy):  # type: ignore[no-untyped-def]
-    """Before this, the inputs of a node cannot be on a device."""
+    """Return the lower bound on the arrival of a node's inputs at a device."""
     if watched == NONE:
         return since
     return max(busy[watched], busy[here]) + since
 
 
 @kernel
-def note(node, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Reckon when the inputs of a ready node can be on each device, and tell its block."""
+def update_arrivals(node, nodes, links, needed, state):  # type: ignore[no-untyped-def]
+    """Update the arrival bounds of a ready node for all devices, and its block."""
     sends = False
     for here in range(len(state.busy)):
-        _, sends_here, watched, since = reckon(node, here, nodes, links, state)
+        _, sends_here, watched, since = estimate_arrival(node, here, nodes, links, state)
         state.watched[node, here], state.since[node, here] = watched, since
         sends |= sends_here
     state.is_settled[node] = not sends
-    tell(node, nodes, needed, state)
+    update_block(node, nodes, needed, state)
 
 
 @kernel
-def tell(node, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """Let a block know what is known of one of its ready nodes."""
+def update_block(node, nodes, needed, state):  # type: ignore[no-untyped-def]
+    """Update the values of a node's block with those of the node."""
     block = _block_of(node, state)
     need = least_need(node, nodes, needed, state)
     for here in range(len(state.busy)):
@@ -99,26 +103,26 @@ def tell(node, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def add(node, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """A node is ready."""
+    """Mark a node as ready."""
     state.is_ready[node] = True
     state.num_ready[_block_of(node, state)] += 1
-    note(node, nodes, links, needed, state)
+    update_arrivals(node, nodes, links, needed, state)
 
 
 @kernel
 def remove(node, state):  # type: ignore[no-untyped-def]
-    """A node is ready no more; its block may know of it until it is looked through."""
+    """Unmark a node. The values of its block may include it until the block is searched."""
     state.is_ready[node] = False
     state.num_ready[_block_of(node, state)] -= 1
 
 
-# Most of the time goes into what follows. So the loops that only skip have single columns as
-# arguments: to hand on a state costs as much as to look at a hundred numbers.
+# The functions below take most of the time. So loops that only skip entries get single columns as
+# arguments: passing a whole state costs as much as reading a hundred numbers.
 
 
 @kernel
 def _next_ready(node, last, is_ready):  # type: ignore[no-untyped-def]
-    """The first ready node from this one on, or `last`."""
+    """Return the first ready node from `node` on, or `last`."""
     while node < last and not is_ready[node]:
         node += 1
     return node
@@ -126,7 +130,10 @@ def _next_ready(node, last, is_ready):  # type: ignore[no-untyped-def]
 
 @kernel
 def _next_block(block, here, num_ready, least_need, room):  # type: ignore[no-untyped-def]
-    """The first block from this one on with room on a device for a ready node, or their number."""
+    """Return the first block from `block` on with a ready node that may fit on a device.
+
+    Return the number of blocks if there is none.
+    """
     while block < len(num_ready):
         if num_ready[block] > 0 and least_need[block, here] <= room[here]:
             break
@@ -136,7 +143,7 @@ def _next_block(block, here, num_ready, least_need, room):  # type: ignore[no-un
 
 @kernel
 def _block_us(here, soonest, busy):  # type: ignore[no-untyped-def]
-    """Before this, no node of a block can start on a device, by what the block knows of it."""
+    """Return a lower bound on the start of all nodes of a block on a device."""
     least = soonest[NONE]
     for watched in range(len(busy)):
         least = min(least, max(busy[watched], busy[here]) + soonest[watched])
@@ -145,7 +152,10 @@ def _block_us(here, soonest, busy):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_startable(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """The first node that may start on a device by now, or `NONE`; and before when no other can."""
+    """Return the first node that can start on a device now, or `NONE`, and a time.
+
+    If there is none, no node can start before that time.
+    """
     later = np.inf
     block = _next_block(0, here, state.num_ready, state.least_need, state.room)
     while block < len(state.num_ready):
@@ -161,9 +171,10 @@ def first_startable(here, now, nodes, links, needed, state):  # type: ignore[no-
 
 @kernel
 def _look_through(block, here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """The first node of a block that may start on a device by now, or `NONE`.
+    """Return the first node of a block that can start on a device now, or `NONE`, and a time.
 
-    And before when no other can. If there is none, the block knows its nodes exactly afterwards.
+    If there is none, no node of the block can start before that time, and the values of the block
+    are exact afterwards.
     """
     later = np.inf
     soonest, need = np.full(len(state.busy) + 1, np.inf), np.inf
@@ -190,7 +201,7 @@ def _look_through(block, here, now, nodes, links, needed, state):  # type: ignor
 
 @kernel
 def first_urgent(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """The first node that by now may start on this device and on all where it may go, or `NONE`."""
+    """Return the first node that can start now here and on all its other devices, or `NONE`."""
     block = _next_block(0, here, state.num_ready, state.least_need, state.room)
     while block < len(state.num_ready):
         node, last = state.block_offsets[block], state.block_offsets[block + 1]
@@ -219,7 +230,7 @@ def _is_urgent(node, here, now, nodes, links, needed, state):  # type: ignore[no
 
 @kernel
 def next_us(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-def]
-    """Between now and this instant, no other node can come to be able to start on a device."""
+    """Return a time before which no node can start on a device that cannot start there now."""
     later = np.inf
     block = _next_block(0, here, state.num_ready, state.least_need, state.room)
     while block < len(state.num_ready):
@@ -239,7 +250,7 @@ def next_us(here, now, nodes, links, needed, state):  # type: ignore[no-untyped-
 
 @kernel
 def first_ready(state):  # type: ignore[no-untyped-def]
-    """The topologically first node that is ready."""
+    """Return the topologically first ready node."""
     block = 0
     while state.num_ready[block] == 0:
         block += 1
@@ -248,7 +259,7 @@ def first_ready(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def any_may_go(nodes, needed, state):  # type: ignore[no-untyped-def]
-    """Whether some ready node finds room on some device."""
+    """Return whether any ready node fits in the memory of any device."""
     node = first_ready(state)
     while node < len(state.is_ready):
         for here in range(len(state.busy)):

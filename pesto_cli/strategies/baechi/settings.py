@@ -1,10 +1,10 @@
-"""The knobs of Baechi's program, and the combinations of them that are known by name.
+"""The settings of Baechi's program, and combinations of settings by name.
 
-A knob is an option of the program (github.com/beomyeol/baechi: `train.py`, `placer/`), which its
-line names; the two that are not say so. `RECIPE` is the README's example, `--only_forward
---colocate_grads_with_ops --placer_type=fusion --grouper=coplace` with all else by default, and what
-m-ETF and m-SCT use here. m-TOPO uses `TOPO_RECIPE`: with that of the README it puts all variables
-on the first device and the ops that read them on the second.
+Each setting is an option of the program (github.com/beomyeol/baechi: `train.py`, `placer/`), which
+is named in parentheses, with two exceptions. `RECIPE` is the example of the README:
+`--only_forward --colocate_grads_with_ops --placer_type=fusion --grouper=coplace`, and defaults for
+all other options. m-ETF and m-SCT use it here. m-TOPO uses `TOPO_RECIPE`. With `RECIPE`, m-TOPO
+puts all variables on the first device and the ops that read them on the second.
 """
 
 from collections.abc import Mapping
@@ -14,28 +14,29 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Settings:
-    """How the graph is prepared, and by which model of links and memory it is placed.
+    """Settings of graph preparation, and of the model of links and memory.
 
-    gradients: `follow`: forward ops alone are placed, and what computes gradients and updates goes
-        with the op that it belongs to (`--only_forward --colocate_grads_with_ops`); `colocated`:
-        both are placed, as one group (`--colocate_grads_with_ops`); `free`: each on its own.
-    co_placement: an op with one consumer shares that one's device (`--grouper=coplace` or `tf`).
-    fusion: neighbours that share a device are placed as one op (`--placer_type=fusion`).
-    reads_per_use: not an option. Co-placement takes a read of a variable for as many reads as have
-        one consumer each, as a program has them that reads the variable at every use. A layer's
-        steps then stay together.
-    late_sources: not an option. In the topological order, what waits for nothing (variables,
-        constants) and reads of variables come just before their first use; else before all.
-    signals_cost_transfers: a control edge costs what a tensor of 4 bytes does, and data in host
-        memory what its size says, as in the program; else both cost the machine's signal.
-    reserve_memory: a group that is placed takes the memory it will need at once, and not only that
-        of its ops as they run (`m_etf_reserve`, `m_sct_reserve`).
+    gradients: `follow`: only forward ops are placed; gradients and updates get the device of their
+        forward op (`--only_forward --colocate_grads_with_ops`). `colocated`: all ops are placed,
+        and a forward op and its gradients are one group (`--colocate_grads_with_ops`). `free`: all
+        ops are placed, without such groups.
+    co_placement: an op with one consumer is on the consumer's device (`--grouper=coplace` or `tf`).
+    fusion: adjacent ops on one device are placed as one op (`--placer_type=fusion`).
+    reads_per_use: not an option. Co-placement treats a read of a variable as several reads with one
+        consumer each, as in programs that read the variable for each use. Then the time steps of a
+        layer stay together.
+    late_sources: not an option. If true, ops without predecessors (variables, constants) and reads
+        of variables are just before their first use in the topological order; else before all.
+    signals_cost_transfers: if true, a control edge costs as much as a tensor of 4 bytes, and data
+        in host memory costs a transfer of its size, as in the program; else both cost a signal.
+    reserve_memory: a placed group takes all its memory at once, instead of the memory of each op
+        when it runs (`m_etf_reserve`, `m_sct_reserve`).
     uniform: m-TOPO fills devices up to an equal share; else up to their memory
         (`m_topo_nonuniform`).
-    memory_fraction: the share of memory that the placer may plan with (`--placer_memory_fraction`).
+    memory_fraction: share of memory that the placer may use (`--placer_memory_fraction`).
     comm_factor: factor of all transfer times (`--comm_cost_factor`).
-    favourite_threshold: a child is a favourite if its variable of the linear program is below it
-        (`--sct_threshold`).
+    favourite_threshold: a child is a favourite child if its variable of the linear program is below
+        this value (`--sct_threshold`).
     """
 
     gradients: Literal["follow", "colocated", "free"] = "follow"
@@ -54,8 +55,8 @@ class Settings:
 RECIPE = Settings()
 TOPO_RECIPE = Settings(reads_per_use=True, late_sources=True)
 
-# Twelve, for a best of all: for each of the three placers, the best settings of the paper's models
-# are among them or close to one. Memory is left to the retries of `answer.py`.
+# Twelve combinations, to report the best of all. For each of the three placers, the best settings
+# on the paper's models are one of these or close to one. `retries.py` varies the memory settings.
 SETTINGS: Mapping[str, Settings] = {
     "recipe": RECIPE,
     "late-sources": Settings(late_sources=True),

@@ -1,18 +1,18 @@
-"""From Baechi's placement to a schedule, and what happens when that does not fit into memory.
+"""Turn a Baechi placement into a schedule, and retry with other settings if it does not fit.
 
-Baechi places; TensorFlow then starts ops as they become ready. Here each placement gets the best of
-the orders at hand: by upward rank with and without transfers (`ordered`), and, where every op has a
-time in Baechi's own schedule, by that. Of what a rival lacks, nothing but its placement is left to
-compare.
+Baechi only places ops; TensorFlow then starts them as they become ready. Here each placement gets
+the best of our orders: by upward rank with and without transfers (`ordered`), and by the starts in
+Baechi's own schedule if it has all ops. So every baseline gets our best ordering, and only
+placements are compared.
 
-Baechi's model of memory is not ours, and with forward ops alone it does not see what gradients
-need. So when a schedule does not fit, the placer plans again, with its own means: less memory
-(`memory_fraction`), memory reserved by group, then without co-placement, then with all ops and not
-the forward ones alone, until one fits. The paper places forward ops alone where memory suffices;
-the program fails where it does not.
+Baechi's memory model differs from the simulator's. If only forward ops are placed, it ignores the
+memory for gradients. So if a schedule does not fit in memory, the placer runs again with other
+settings of its own, until one fits: with less memory (`memory_fraction`), with memory reserved for
+groups, without co-placement, and with all ops instead of forward ops. The paper places forward ops
+alone if memory suffices; the authors' program fails if it does not.
 
-When the time is over, no further plan is made, and one that is under way is ended without looking
-ahead (`earliest.py`); what was not fused by then stays as it is.
+When the time is over, there is no further attempt. The current one is finished without looking
+ahead (`earliest.py`), and ops that are not fused by then stay unfused.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,19 +35,23 @@ TIGHTER = (1.0, 0.85, 0.7, 0.55, 0.4)
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """`device`: `[num_nodes]`. `start_us`: `[num_nodes]`, if the algorithm has times."""
+    """A placement of nodes.
+
+    device: `[num_nodes]`.
+    start_us: start of each node, `[num_nodes]`, or None if the algorithm computes no times.
+    """
 
     device: IntArray
     start_us: FloatArray | None = None
 
 
-# Whether the time is over, as `Limits.begin` tells it.
+# Returns whether the time is over, such as the result of `Limits.begin`.
 IsOver = Callable[[], bool]
 Place = Callable[[Problem, PlacementGraph, Settings, IsOver], Placed]
 
 
 def best_fitting(problem: Problem, settings: Settings, place: Place, limits: Limits) -> Solution:
-    """The first schedule that fits into memory, or that which exceeds it least."""
+    """Return the first schedule that fits in memory, or else the one that exceeds it least."""
     is_over = limits.begin()
     simulator = Simulator(problem)
     found: list[Schedule] = []
