@@ -1,8 +1,9 @@
-"""The optimum by search over all placements, and all orders on devices and links.
+"""The optimum by search over all placements and all orders on devices and links.
 
-Written from the execution model; shares nothing with the integer programs or the simulator. Links
-take transfers in any order. A schedule is a choice of orders for all pairs that could overlap, so:
-start everything as early as the choices so far allow; where two overlap, try both orders.
+This is written from the execution model and shares no code with the integer programs or the
+simulator. Links send transfers in any order. A schedule is a choice of orders for all pairs that
+could overlap: the search starts everything as early as the choices so far allow, and if two
+overlap, it tries both orders.
 """
 
 from itertools import product
@@ -13,7 +14,7 @@ from pesto_cli.data.problem import Problem
 
 
 def optimum_us(problem: Problem) -> float:
-    """The shortest makespan of all placements whose variables fit; inf if there is none."""
+    """Return the shortest makespan of all placements whose variables fit; inf without any."""
     graph = problem.graph
     choices = [np.flatnonzero(row).tolist() for row in problem.group_allowed]
     best = np.inf
@@ -31,7 +32,7 @@ Arc = tuple[int, int, float]
 
 
 def _jobs(problem: Problem, device: list[int]) -> tuple[list[float], list[object], list[Arc]]:
-    """Durations and resources of ops and transfers, and arcs (before, after, delay)."""
+    """Return durations and resources of ops and transfers, and arcs (before, after, delay)."""
     graph, machine = problem.graph, problem.machine
     durations = [float(problem.duration_us[op, d]) for op, d in enumerate(device)]
     resources: list[object] = [("device", d) for d in device]
@@ -65,7 +66,7 @@ def _jobs(problem: Problem, device: list[int]) -> tuple[list[float], list[object
 def _best_order(
     durations: list[float], resources: list[object], arcs: list[Arc], best: float
 ) -> float:
-    """The shortest makespan below `best` for these jobs, or `best`."""
+    """Return the shortest makespan of these jobs if it is below `best`, else `best`."""
     start = _earliest(durations, arcs, best)
     if start is None:
         return best
@@ -81,7 +82,7 @@ def _best_order(
 
 
 def _earliest(durations: list[float], arcs: list[Arc], best: float) -> list[float] | None:
-    """Earliest starts by repeated relaxation; None if they end at `best` or later, or never."""
+    """Return earliest starts by repeated relaxation; None if none end before `best`."""
     start = [0.0] * len(durations)
     for _ in range(len(durations) + 1):
         changed = False

@@ -1,7 +1,7 @@
-"""The execution model as docs/architecture.md states it: a simulator that is plain and slow.
+"""The execution model of docs/architecture.md as a simple, slow simulator.
 
-It follows that page, and takes only data types from the package, so that it checks both the
-simulator and the page. Each rule is a method of its own: a test that changes a rule overrides one.
+It follows that page and uses only data types of the package, so that it checks both the simulator
+and the page. Each rule is one method, which a test overrides to change the rule.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from pesto_cli.data.problem import Problem
 
 
 class StuckError(Exception):
-    """No op can start although not all have run: the ranks contradict the graph."""
+    """No op can start although not all have run, because the ranks contradict the graph."""
 
 
 class Run(NamedTuple):
-    """What a run gives; transfers are (tensor, destination, start, end), sorted."""
+    """The result of a run; transfers are sorted (tensor, destination, start, end)."""
 
     start_us: list[float]
     end_us: list[float]
@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 @dataclass(eq=False)
 class Sending:
-    """A tensor on its way to one device; it starts and ends when the link has taken it."""
+    """A transfer of a tensor to one device; start and end are valid after it has queued."""
 
     tensor: int
     src: int
@@ -45,14 +45,14 @@ class Sending:
 
 
 class ExecutionModel:
-    """One run of a problem whose ops have devices.
+    """One simulation of a problem with a device for each op.
 
-    keys: for each op, by which an idle device chooses: it starts the ready op of least key.
+    keys: for each op; an idle device starts its ready op of least key.
     is_replay: whether a device runs its ops strictly in the order of their keys.
     """
 
     memory_model = MemoryModel
-    # Of a round of an instant, and of what follows when its rounds are over.
+    # The steps of a round of an instant, and the steps after its rounds.
     round_steps = ("end_ops", "end_signals", "end_transfers", "end_waits", "dispatch")
     later_steps = ("take_what_waits", "queue")
 
@@ -81,10 +81,10 @@ class ExecutionModel:
         self.free_us: dict[tuple[str, ...], float] = {}
 
     def run(self) -> Run:
-        """Go from instant to instant until nothing is left to happen.
+        """Simulate all instants.
 
         Raises:
-            StuckError: ops are left.
+            StuckError: some ops never start.
         """
         while True:
             self.pass_instant()
@@ -97,7 +97,7 @@ class ExecutionModel:
         return self.result()
 
     def coming_us(self) -> list[float]:
-        """When something may happen next."""
+        """Return the times of all future events."""
         return [
             *(self.end_us[op] for op in self.running if op is not None),
             *(arrival_us for arrival_us, _ in self.signals),
@@ -115,7 +115,7 @@ class ExecutionModel:
     # An instant.
 
     def pass_instant(self) -> None:
-        """Rounds until nothing happens, then the later steps; rounds again if one does anything."""
+        """Repeat rounds until nothing happens, then the later steps; begin again if one acts."""
         while self.pass_round() or any(getattr(self, step)() for step in self.later_steps):
             pass
 
@@ -136,7 +136,7 @@ class ExecutionModel:
         return bool(ended)
 
     def release(self, tensor: int) -> None:
-        """Give a tensor to local consumers, and send it to others."""
+        """Release local consumers of a tensor, and send it to other devices."""
         producer = int(self.graph.tensor_producer[tensor])
         src = self.device[producer]
         for consumer, is_on_host in self.uses_of(tensor):
@@ -146,13 +146,13 @@ class ExecutionModel:
             self.made.append(Sending(tensor, src, dst, self.now))
 
     def destinations(self, tensor: int) -> list[int]:
-        """The devices that a tensor is sent to."""
+        """Return the devices to which a tensor is sent."""
         src = self.device[self.graph.tensor_producer[tensor]]
         data_uses = [consumer for consumer, is_on_host in self.uses_of(tensor) if not is_on_host]
         return sorted({self.device[consumer] for consumer in data_uses} - {src})
 
     def signal(self, producer: int, consumer: int) -> None:
-        """Let a consumer know, at once on the same device."""
+        """Signal the end of a producer to a consumer; on the same device without delay."""
         if self.device[producer] == self.device[consumer]:
             self.num_missing[consumer] -= 1
         else:
@@ -169,12 +169,12 @@ class ExecutionModel:
         return bool(ended)
 
     def end_transfers(self) -> bool:
-        """Tensors arrive; a device that computes loses time to each, and keeps it waiting."""
+        """Handle arrivals: add the overhead to ops on receivers, which delay the tensors."""
         ended = [sending for sending in self.on_link if sending.end_us <= self.now]
         for sending in ended:
             self.on_link.remove(sending)
             self.arrived.append(sending)
-            self.lose(sending.dst, self.receiver_loss_us(sending))
+            self.lengthen(sending.dst, self.receiver_overhead_us(sending))
         self.take([sending for sending in ended if self.is_idle(sending.dst)])
         return bool(ended)
 
@@ -188,7 +188,7 @@ class ExecutionModel:
         return self.take([sending for sending in self.arrived if self.is_idle(sending.dst)])
 
     def take(self, taken: list[Sending]) -> bool:
-        """Let the consumers of what has arrived have it."""
+        """Release the consumers of arrived tensors."""
         for sending in taken:
             self.arrived.remove(sending)
             for consumer, is_on_host in self.uses_of(sending.tensor):
@@ -213,7 +213,7 @@ class ExecutionModel:
         return bool(ready)
 
     def candidates(self, number: int) -> list[int]:
-        """The ops that a device may start if they are ready, best first."""
+        """Return the ops that a device may start when they are ready, best first."""
         in_order = sorted(self.to_run[number], key=self.dispatch_key)
         return in_order[:1] if self.is_replay else in_order
 
@@ -221,7 +221,7 @@ class ExecutionModel:
         return (0, 0, op) if self.is_first(op) else (1, self.keys[op], op)
 
     def is_first(self, op: int) -> bool:
-        """Whether an op is a feed on the host that waits for nothing."""
+        """Return whether an op is a feed on the host without predecessors."""
         is_fed = bool(self.problem.is_feed[op]) and self.device[op] == self.machine.host
         return is_fed and self.num_inputs(op) == 0
 
@@ -248,11 +248,11 @@ class ExecutionModel:
     # Links.
 
     def queue(self) -> bool:
-        """Tensors queue that no sender keeps waiting; links are first in, first out."""
+        """Queue the tensors that no sender delays; links are first come, first served."""
         queueing = [sending for sending in self.made if self.leaves(sending)]
         for sending in sorted(queueing, key=self.queue_key):
             self.made.remove(sending)
-            self.lose(sending.src, self.sender_loss_us(sending))
+            self.lengthen(sending.src, self.sender_overhead_us(sending))
             self.send(sending)
         return bool(queueing)
 
@@ -269,7 +269,7 @@ class ExecutionModel:
         return is_over or self.is_idle(sending.src)
 
     def queue_key(self, sending: Sending) -> tuple[float, ...]:
-        """In which order tensors queue that do so at one instant."""
+        """Return the sort key of tensors that queue at the same instant."""
         return sending.made_us, sending.tensor, sending.dst
 
     def channel(self, sending: Sending) -> tuple[str, ...]:
@@ -281,22 +281,22 @@ class ExecutionModel:
         return max(comm.min_us, comm.latency_us + comm.us_per_byte * self.bytes_of(sending))
 
     def longest_wait_us(self, sending: Sending, since_us: float) -> float:
-        """When an end that computes lets a tensor go at last."""
+        """Return the latest end of the delay by an endpoint that computes."""
         return since_us + self.links[sending.src, sending.dst].comm.wait_us
 
-    def sender_loss_us(self, sending: Sending) -> float:
+    def sender_overhead_us(self, sending: Sending) -> float:
         comm = self.links[sending.src, sending.dst].comm
         return comm.sender_us + comm.sender_us_per_byte * self.bytes_of(sending)
 
-    def receiver_loss_us(self, sending: Sending) -> float:
+    def receiver_overhead_us(self, sending: Sending) -> float:
         comm = self.links[sending.src, sending.dst].comm
         return comm.receiver_us + comm.receiver_us_per_byte * self.bytes_of(sending)
 
-    def lose(self, number: int, lost_us: float) -> None:
-        """The op that runs on a device ends later; an idle device loses nothing."""
+    def lengthen(self, number: int, overhead_us: float) -> None:
+        """Make the op that runs on a device end later, if there is one."""
         op = self.running[number]
         if op is not None:
-            self.end_us[op] += lost_us
+            self.end_us[op] += overhead_us
 
     # The graph.
 
@@ -304,7 +304,7 @@ class ExecutionModel:
         return np.flatnonzero(self.graph.tensor_producer == op).tolist()
 
     def uses_of(self, tensor: int) -> list[tuple[int, bool]]:
-        """The consumers of a tensor, each with whether it takes it in host memory."""
+        """Return (consumer, whether it takes the tensor in host memory) for each consumer."""
         rows = slice(*self.graph.consumer_offsets[tensor : tensor + 2])
         uses = zip(self.graph.consumers[rows], self.graph.consumer_on_host[rows], strict=True)
         return [(int(consumer), bool(is_on_host)) for consumer, is_on_host in uses]
@@ -313,7 +313,7 @@ class ExecutionModel:
         return [int(after) for before, after in self.graph.control_edges if before == op]
 
     def num_inputs(self, op: int) -> int:
-        """Uses of tensors and control edges that an op waits for."""
+        """Return the number of tensors and control edges for which an op waits."""
         edges = self.graph.control_edges.reshape(-1, 2)
         return int((self.graph.consumers == op).sum() + (edges[:, 1] == op).sum())
 

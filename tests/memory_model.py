@@ -1,6 +1,6 @@
-"""What devices hold over a run as docs/architecture.md states it; plain and slow.
+"""The memory rules of docs/architecture.md as simple, slow code.
 
-Each rule is a method of its own, as in `execution_model`.
+Each rule is one method, as in `execution_model`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Span = tuple[float, float]
 
 
 class MemoryModel:
-    """The copies of tensors that a run makes: one at home and one at each destination.
+    """The copies of tensors in a run: one on the producer's device, one at each destination.
 
     transfers: (tensor, destination, start, end).
     """
@@ -31,7 +31,7 @@ class MemoryModel:
         self.start_us, self.end_us, self.transfers = start_us, end_us, transfers
 
     def peak_bytes(self) -> list[int]:
-        """`[num_devices]`: the most that each holds at once; it is reached as a copy begins."""
+        """Return the peak of each device, `[num_devices]`; it occurs at the begin of a copy."""
         span_of = self.spans()
         bytes_of = {copy: self.bytes_of(copy, span_of) for copy in span_of}
         return [
@@ -55,12 +55,12 @@ class MemoryModel:
         )
 
     def holds(self, span: Span, now: float) -> bool:
-        """Whether a copy takes memory at an instant: no longer at the one at which it ends."""
+        """Return whether a copy uses memory at an instant; the end of its span is excluded."""
         start_us, end_us = span
         return start_us <= now < end_us
 
     def spans(self) -> dict[Copy, Span]:
-        """From when to when every copy is held, with what aliases it."""
+        """Return the span in which every copy is held, including the use of its aliases."""
         span_of = {
             (tensor, self.home(tensor)): self.home_span(tensor)
             for tensor in range(self.graph.num_tensors)
@@ -71,7 +71,7 @@ class MemoryModel:
         return span_of
 
     def keep_aliased(self, span_of: dict[Copy, Span]) -> None:
-        """Hold what is aliased as long as its aliases, and these as long as theirs."""
+        """Extend the spans of aliased copies until the ends of their aliases, transitively."""
         for op in reversed(self.graph.topological_order):
             for tensor in np.flatnonzero(self.graph.tensor_producer == op):
                 source = self.aliased(tensor)
@@ -89,12 +89,12 @@ class MemoryModel:
         return start_us, max([end_us, *self.uses_us(tensor, dst)])
 
     def uses_us(self, tensor: int, number: int) -> list[float]:
-        """When the consumers of a tensor on a device end."""
+        """Return the ends of the consumers of a tensor on a device."""
         rows = slice(*self.graph.consumer_offsets[tensor : tensor + 2])
         return [self.end_us[op] for op in self.graph.consumers[rows] if self.device[op] == number]
 
     def bytes_of(self, copy: Copy, span_of: dict[Copy, Span]) -> int:
-        """What a copy takes: an alias, of a variable or of a copy at home, takes nothing there."""
+        """Return the bytes of a copy: 0 for an alias of a variable or of a copy on its device."""
         tensor, number = copy
         is_alias = self.is_variable(tensor) or self.aliased(tensor) in span_of
         is_free = number == self.home(tensor) and is_alias
@@ -105,7 +105,7 @@ class MemoryModel:
         return bool(self.graph.alias_of[producer] == producer)
 
     def aliased(self, tensor: int) -> Copy | None:
-        """The copy in whose memory a tensor lies: the first tensor that its op takes of another."""
+        """Return the copy whose memory holds a tensor: of the first input from the aliased op."""
         graph, op = self.graph, self.graph.tensor_producer[tensor]
         for source in np.flatnonzero(graph.tensor_producer == graph.alias_of[op]):
             if op in graph.consumers_of(source):

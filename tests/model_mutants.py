@@ -1,4 +1,4 @@
-"""The execution model with one rule changed at a time."""
+"""Variants of the execution model with one changed rule each."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ Memory = MemoryModel
 
 
 def time_with(**rules: Any) -> type[ExecutionModel]:
-    """A model with other rules of time, by name of their methods."""
+    """Return a model with changed rules of time, by names of methods."""
     return type("Mutant", (ExecutionModel,), rules)
 
 
 def memory_with(**rules: Any) -> type[ExecutionModel]:
-    """A model with other rules of memory."""
+    """Return a model with changed rules of memory."""
     return time_with(memory_model=type("MemoryMutant", (MemoryModel,), rules))
 
 
@@ -30,9 +30,9 @@ def also_for_host_data(self: Model, tensor: int) -> list[int]:
     return sorted({self.device[consumer] for consumer, _ in self.uses_of(tensor)} - {src})
 
 
-def lost_when_taken(self: Model, taken: list[Sending]) -> bool:
+def overhead_when_taken(self: Model, taken: list[Sending]) -> bool:
     for sending in taken:
-        self.lose(sending.dst, Model.receiver_loss_us(self, sending))
+        self.lengthen(sending.dst, Model.receiver_overhead_us(self, sending))
     return Model.take(self, taken)
 
 
@@ -41,7 +41,7 @@ def comm_of(self: Model, sending: Sending) -> Any:
 
 
 class ByEnds(ExecutionModel):
-    """A free link takes the tensor that was made first, even if it queued later."""
+    """A free link sends the tensor that was produced first, even if it queued later."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -66,17 +66,17 @@ class ByEnds(ExecutionModel):
         super().send(sending)
 
 
-class LosesAtStart(ByEnds):
-    """A sender loses when a transfer starts, not when it queues."""
+class OverheadAtStart(ByEnds):
+    """The overhead of a sender counts when a transfer starts, not when it queues."""
 
     def link_key(self, sending: Sending) -> tuple[float, ...]:
         return ()
 
-    def sender_loss_us(self, sending: Sending) -> float:
+    def sender_overhead_us(self, sending: Sending) -> float:
         return 0.0
 
     def start_transfer(self, sending: Sending) -> None:
-        self.lose(sending.src, Model.sender_loss_us(self, sending))
+        self.lengthen(sending.src, Model.sender_overhead_us(self, sending))
         super().start_transfer(sending)
 
 
@@ -144,7 +144,7 @@ def last_aliased(self: Memory, tensor: int) -> Copy | None:
     return (sources[-1], self.home(tensor)) if sources else None
 
 
-def takes_what_it_aliases(self: Memory, copy: Copy, span_of: dict[Copy, Span]) -> int:
+def alias_uses_memory(self: Memory, copy: Copy, span_of: dict[Copy, Span]) -> int:
     return int(self.graph.tensor_bytes[copy[0]]) * (not self.is_variable(copy[0]))
 
 
@@ -158,7 +158,7 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     "a tensor is sent once for each consumer": time_with(destinations=for_each_consumer),
     "host data takes a link": time_with(destinations=also_for_host_data),
     "signals take no time": time_with(signal_us=lambda self: 0.0),
-    "a transfer takes its least time and what it takes": time_with(
+    "the least time is added to a transfer's time": time_with(
         transfer_us=lambda self, sending: (
             Model.transfer_us(self, sending) + comm_of(self, sending).min_us
         )
@@ -167,42 +167,40 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     "links share no queue": time_with(
         channel=lambda self, sending: (str(sending.src), str(sending.dst))
     ),
-    "tensors of an instant queue by number": time_with(
+    "tensors of an instant queue by index": time_with(
         queue_key=lambda self, sending: (sending.tensor, sending.dst)
     ),
-    "tensors of an end queue backwards": time_with(
+    "tensors of one op end queue in reverse": time_with(
         queue_key=lambda self, sending: (sending.made_us, -sending.tensor, sending.dst)
     ),
-    "destinations come before numbers": time_with(
+    "destinations come before tensor indices": time_with(
         queue_key=lambda self, sending: (sending.made_us, sending.dst, sending.tensor)
     ),
-    "destinations queue backwards": time_with(
+    "destinations queue in reverse": time_with(
         queue_key=lambda self, sending: (sending.made_us, sending.tensor, -sending.dst)
     ),
-    "a link takes what was made first": ByEnds,
-    # What both ends lose.
-    "the sender loses when the transfer starts": LosesAtStart,
-    "the sender loses nothing": time_with(sender_loss_us=lambda self, sending: 0.0),
-    "the receiver loses nothing": time_with(receiver_loss_us=lambda self, sending: 0.0),
-    "the sender loses nothing by size": time_with(
-        sender_loss_us=lambda self, sending: comm_of(self, sending).sender_us
+    "a link sends first what was produced first": ByEnds,
+    # Overhead of transfers at their endpoints.
+    "the overhead of the sender counts at the start": OverheadAtStart,
+    "the sender has no overhead": time_with(sender_overhead_us=lambda self, sending: 0.0),
+    "the receiver has no overhead": time_with(receiver_overhead_us=lambda self, sending: 0.0),
+    "the sender has no overhead by size": time_with(
+        sender_overhead_us=lambda self, sending: comm_of(self, sending).sender_us
     ),
-    "the receiver loses nothing by size": time_with(
-        receiver_loss_us=lambda self, sending: comm_of(self, sending).receiver_us
+    "the receiver has no overhead by size": time_with(
+        receiver_overhead_us=lambda self, sending: comm_of(self, sending).receiver_us
     ),
-    "the receiver loses when it takes the tensor": time_with(
-        receiver_loss_us=lambda self, sending: 0.0, take=lost_when_taken
+    "the overhead of the receiver counts after the delay": time_with(
+        receiver_overhead_us=lambda self, sending: 0.0, take=overhead_when_taken
     ),
-    # How long they keep tensors waiting.
-    "senders keep nothing waiting": time_with(leaves=lambda self, sending: True),
-    "receivers keep nothing waiting": time_with(has_waited=lambda self, sending: True),
-    "idle senders keep tensors waiting": time_with(
+    # Delays by endpoints.
+    "senders delay nothing": time_with(leaves=lambda self, sending: True),
+    "receivers delay nothing": time_with(has_waited=lambda self, sending: True),
+    "idle senders delay tensors": time_with(
         leaves=lambda self, sending: self.longest_wait_us(sending, sending.made_us) <= self.now
     ),
-    "receivers that become idle keep tensors waiting": time_with(
-        take_what_waits=lambda self: False
-    ),
-    "idle receivers take tensors before dispatch": time_with(
+    "receivers that become idle delay tensors": time_with(take_what_waits=lambda self: False),
+    "delays by idle receivers end before dispatch": time_with(
         round_steps=(
             "end_ops",
             "end_signals",
@@ -212,13 +210,13 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
             "dispatch",
         )
     ),
-    "idle receivers take tensors in the round": time_with(
+    "delays by idle receivers end in the round": time_with(
         round_steps=(*Model.round_steps, "take_what_waits")
     ),
-    "tensors queue before idle receivers take them": time_with(
+    "tensors queue before delays by idle receivers end": time_with(
         later_steps=("queue", "take_what_waits")
     ),
-    "waits end after dispatch": time_with(
+    "delays end after dispatch": time_with(
         round_steps=("end_ops", "end_signals", "end_transfers", "dispatch", "end_waits")
     ),
     # Rounds.
@@ -232,11 +230,11 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     "transfers end after dispatch": time_with(
         round_steps=("end_ops", "end_signals", "dispatch", "end_transfers", "end_waits")
     ),
-    "signals of no time arrive a round later": time_with(
+    "zero-time signals arrive a round later": time_with(
         round_steps=("end_signals", "end_ops", "end_transfers", "end_waits", "dispatch")
     ),
     # Ops.
-    "a replay passes over ops that are not ready": time_with(candidates=in_order),
+    "a replay skips ops that are not ready": time_with(candidates=in_order),
     "a list waits for the op of highest priority": time_with(
         candidates=lambda self, number: in_order(self, number)[:1]
     ),
@@ -246,9 +244,9 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
         )
     ),
     "feeds go by priority": time_with(is_first=lambda self, op: False),
-    "feeds that wait for others go first": time_with(is_first=is_fed_on_host),
+    "feeds with predecessors go first": time_with(is_first=is_fed_on_host),
     "feeds go first on every device": time_with(is_first=is_fed_at_once),
-    "feeds that go first do so by priority": time_with(
+    "the first feeds go by priority": time_with(
         dispatch_key=lambda self, op: (not self.is_first(op), self.keys[op], op)
     ),
     "overhead depends on speed": time_with(overhead_us=scaled_overhead),
@@ -259,16 +257,16 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     "an output is held when its op ends": memory_with(home_span=from_its_ops_end),
     "a received copy is held from its arrival": memory_with(received_span=from_arrival),
     "a received copy is freed at its arrival": memory_with(received_span=until_arrival),
-    "host data does not keep a received copy": memory_with(uses_us=data_uses_us),
-    "what ends is held at that instant": memory_with(
+    "host data does not extend a received copy": memory_with(uses_us=data_uses_us),
+    "a copy is held at the instant of its end": memory_with(
         holds=lambda self, span, now: span[0] <= now <= span[1]
     ),
-    "what ends as it begins is held": memory_with(
+    "a copy that ends as it begins is held": memory_with(
         holds=lambda self, span, now: span[0] <= now < span[1] or span == (now, now)
     ),
-    "an alias takes memory": memory_with(bytes_of=takes_what_it_aliases),
-    "an alias takes none where it is received": memory_with(bytes_of=alias_is_free_everywhere),
+    "an alias uses memory": memory_with(bytes_of=alias_uses_memory),
+    "a received alias uses no memory": memory_with(bytes_of=alias_is_free_everywhere),
     "an alias is of the last tensor": memory_with(aliased=last_aliased),
-    "an alias keeps nothing": memory_with(keep_aliased=lambda self, span_of: None),
-    "variables' outputs take memory": memory_with(is_variable=lambda self, tensor: False),
+    "an alias does not extend its source": memory_with(keep_aliased=lambda self, span_of: None),
+    "variables' outputs use memory": memory_with(is_variable=lambda self, tensor: False),
 }

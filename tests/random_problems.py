@@ -1,4 +1,4 @@
-"""Small random problems with everything that the formulation knows of."""
+"""Small random problems with all features of the formulation."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ from pesto_cli.files.tensorflow_names import labelled
 def random_problem(
     seed: int, num_ops: int | None = None, *, memory: bool = True, num_devices: int | None = None
 ) -> Problem:
-    """Up to six ops on two or three devices; the same problem for the same seed.
+    """Return a problem of up to six ops on two or three devices; it depends on the seed alone.
 
-    memory: whether some machines are short of memory for variables, some of them hopelessly.
+    memory: whether some machines have little memory for variables, and some not enough.
     """
     rng = np.random.default_rng(seed)
     num_ops = int(rng.integers(3, 7)) if num_ops is None else num_ops
@@ -26,19 +26,19 @@ def random_problem(
 
 
 def random_devices(problem: Problem, rng: np.random.Generator) -> np.ndarray:
-    """A device for every op, from those that it may run on."""
+    """Return a random allowed device for every op; colocation groups may be split."""
     return np.array([rng.choice(np.flatnonzero(row)) for row in problem.allowed])
 
 
 def random_placement(problem: Problem, seed: int) -> np.ndarray:
-    """A device for every op, from those that it may run on with its group."""
+    """Return a random allowed device for every op; colocation groups are not split."""
     rng = np.random.default_rng(seed)
     of_group = [int(rng.choice(np.flatnonzero(row))) for row in problem.group_allowed]
     return np.array(of_group)[problem.graph.colocation_group]
 
 
 def with_random_links(problem: Problem, seed: int) -> Problem:
-    """The same problem with links of 0 to 2 us, some with losses and waits, some on one channel."""
+    """Return the problem with links of 0 to 2 us, some with overhead, delays or one channel."""
     rng = np.random.default_rng(seed)
     lossy, num_names = rng.random() < 0.7, 2 if rng.random() < 0.5 else 0
     names = ("latency_us", "us_per_byte", "sender_us", "receiver_us", "wait_us")
@@ -56,7 +56,7 @@ def with_random_links(problem: Problem, seed: int) -> Problem:
 
 
 def keeps_memory(problem: Problem, device: np.ndarray) -> bool:
-    """Whether the variables of a placement are within every device's memory."""
+    """Return whether the variables of a placement fit into every device's memory."""
     resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)
     return bool((resident <= problem.capacity_bytes).all())
 
@@ -72,7 +72,7 @@ def _graph(rng: np.random.Generator, num_ops: int, *, scarce: bool) -> OpGraph:
             tensors.append(Tensor(producer, size, consumers.tolist(), on_host.tolist()))
         if rng.random() < 0.2:
             control.append((producer, int(rng.choice(later))))
-    label = rng.permutation(num_ops)  # so that indices are in no topological order
+    label = rng.permutation(num_ops)  # indices are not in topological order
     groups = [None if rng.random() < 0.7 else int(rng.integers(2)) for _ in range(num_ops)]
     types = ["Placeholder" if rng.random() < 0.1 else "Op" for _ in range(num_ops)]
     graph = OpGraph.build(
@@ -127,7 +127,7 @@ def _machine(rng: np.random.Generator, num_devices: int, graph: OpGraph) -> Mach
 
 
 def _times(rng: np.random.Generator, graph: OpGraph, machine: Machine) -> dict[str, np.ndarray]:
-    """Times by kind; on a mixed machine, whole colocation groups lack one of the kinds."""
+    """Return times by kind; on a mixed machine, some colocation groups lack times on a kind."""
     kinds = sorted({device.kind for device in machine.devices})
     times = {kind: rng.integers(0, 9, graph.num_ops).astype(float) for kind in kinds}
     for column in times.values():

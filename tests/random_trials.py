@@ -1,6 +1,6 @@
-"""Random problems with placements, priorities and ranks, for whoever compares two simulators.
+"""Random problems with placements, priorities and ranks, for comparisons of two simulators.
 
-All numbers are small multiples of 1/2, so that sums are exact and ties are ties.
+All numbers are small multiples of 1/2, so that sums are exact and ties occur.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pesto_cli.files.tensorflow_names import labelled
 
 
 class Trial(NamedTuple):
-    """A problem, and what is run of it: a list by priorities, and a placement again."""
+    """A problem, priorities for a list schedule, and a placement for a replay."""
 
     problem: Problem
     priority: np.ndarray
@@ -25,7 +25,7 @@ class Trial(NamedTuple):
 
 
 def random_trial(seed: int) -> Trial:
-    """The same trial for the same seed."""
+    """Return a random trial, which depends on the seed alone."""
     rng = np.random.default_rng(seed)
     problem = _problem(rng)
     device = random_placement(problem, seed)
@@ -43,11 +43,11 @@ def _problem(rng: np.random.Generator) -> Problem:
 
 
 def _graph(rng: np.random.Generator, num_ops: int) -> OpGraph:
-    label = rng.permutation(num_ops).tolist()  # so that indices are in no topological order
+    label = rng.permutation(num_ops).tolist()  # indices are not in topological order
     tensors, control = [], []
     most_consumers = int(rng.integers(1, 4))
     resident_bytes = rng.choice([0, 0, 0, 2, 5], num_ops)
-    # Few ops alias, and few of those take nothing of the op that they name.
+    # A few ops alias an op; some of these do not consume a tensor of that op.
     alias_of = np.where(rng.random(num_ops) < 0.04, rng.integers(0, num_ops, num_ops), -1)
     for place, producer in enumerate(label):
         later = label[place + 1 :]
@@ -75,7 +75,7 @@ def _graph(rng: np.random.Generator, num_ops: int) -> OpGraph:
 
 
 def _machine(rng: np.random.Generator) -> Machine:
-    """Up to five devices with any number of hosts; half of the machines have devices all alike."""
+    """Return a machine of up to five devices, any of them CPUs; half of them have equal devices."""
     num_devices = int(rng.integers(1, 6))
     kinds = rng.choice(["CPU", "GPU"], num_devices, p=rng.choice([[0.3, 0.7], [0.0, 1.0]]))
     is_equal = rng.random() < 0.5
@@ -107,7 +107,7 @@ def _machine(rng: np.random.Generator) -> Machine:
 
 
 def _comm(rng: np.random.Generator, has: np.ndarray, slowness: float) -> CommModel:
-    """A link; `has` says which of losses, with two parts at two ends, and waits it has."""
+    """Return a link; `has` says which of the four parts of overhead and `wait_us` are not 0."""
     return CommModel(
         latency_us=slowness * float(rng.choice([0, 0, 1, 2])),
         us_per_byte=slowness * float(rng.choice([0, 0, 0.5, 1])),
@@ -121,7 +121,7 @@ def _comm(rng: np.random.Generator, has: np.ndarray, slowness: float) -> CommMod
 
 
 def _times(rng: np.random.Generator, graph: OpGraph, machine: Machine) -> dict[str, np.ndarray]:
-    """Times by kind; on a mixed machine some colocation groups have none on one of the kinds."""
+    """Return times by kind; on a mixed machine, some colocation groups lack times on a kind."""
     kinds = sorted({device.kind for device in machine.devices})
     times = {
         kind: rng.choice([0, 0, 0, 1, 1, 2, 3, 6], graph.num_ops).astype(float) for kind in kinds
@@ -134,7 +134,7 @@ def _times(rng: np.random.Generator, graph: OpGraph, machine: Machine) -> dict[s
 
 
 def _ranks(rng: np.random.Generator, graph: OpGraph, device: IntArray) -> IntArray:
-    """Ranks of a random topological order, or now and then of any order."""
+    """Return ranks of a random topological order, or in some cases of any order."""
     key = rng.random(graph.num_ops)
     if rng.random() < 0.9:
         for op in graph.topological_order:

@@ -1,4 +1,4 @@
-"""What binds much of a step to one device is named, and normal graphs are not spoken of."""
+"""Colocation groups that bind much of a step are reported; normal graphs give no report."""
 
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,14 @@ MACHINE = PRESETS["v100x2-nvlink"]
 
 
 def problem(types: list[str], us: list[float], **columns: Any) -> Problem:
-    """Ops that are named after their type and number."""
+    """Return a problem of ops that are named by type and number."""
     names = [f"{kind}_{number}" for number, kind in enumerate(types)]
     graph = labelled(OpGraph.build(names, types=types, **columns))
     return Problem.build(graph, {"GPU": us, "CPU": [np.nan] * len(us)}, MACHINE)
 
 
 def update_of(num_variables: int, op_type: str) -> Problem:
-    """Variables that one op takes, and a product for each of them."""
+    """Return a problem of variables that one op updates, and a product of each."""
     variables = range(num_variables)
     update = 2 * num_variables
     return problem(
@@ -39,7 +39,7 @@ def update_of(num_variables: int, op_type: str) -> Problem:
     )
 
 
-def test_a_conditional_that_ties_variables_is_named_with_what_it_binds() -> None:
+def test_a_conditional_that_binds_variables_is_named_with_its_shares() -> None:
     (found,) = bindings(update_of(8, "If"))
     assert (found.name, found.op_type, found.num_ops) == ("If_16", "If", 9)
     assert found.variables == pytest.approx(7 / 8)
@@ -65,7 +65,7 @@ def test_a_resource_with_many_readers_is_named() -> None:
     assert found.variables == 0  # One variable cannot be spread.
 
 
-def test_a_loop_is_named_with_the_loop_that_it_shares_state_with() -> None:
+def test_the_longer_of_two_loops_that_share_state_is_named() -> None:
     loops = problem(
         ["While", "StatelessWhile", "MatMul"],
         [100.0, 200.0, 100.0],
@@ -77,7 +77,7 @@ def test_a_loop_is_named_with_the_loop_that_it_shares_state_with() -> None:
     assert "unroll" in found.text
 
 
-def test_a_conditional_on_one_variable_is_not_to_be_exported_again() -> None:
+def test_a_conditional_on_one_variable_has_no_remedy_to_export_again() -> None:
     (found,) = bindings(update_of(1, "If"))
     assert found.text.endswith("with 33% of the work: these ops cannot be spread over devices")
 
@@ -92,19 +92,19 @@ def test_a_conditional_on_one_variable_is_not_to_be_exported_again() -> None:
     ],
     ids=["an optimiser's slots", "a long op", "a large variable", "nothing"],
 )
-def test_normal_graphs_are_not_spoken_of(found: Problem) -> None:
+def test_normal_graphs_have_no_binding_note(found: Problem) -> None:
     assert bindings(found) == []
     assert binding_note(found) is None
 
 
-def test_the_groups_of_a_coarse_problem_are_not_spoken_of() -> None:
+def test_a_coarse_problem_has_no_binding_note() -> None:
     fine = Profile(update_of(8, "If"), {})
     assert bindings(api.coarsen(fine, 5).problem) == []
 
 
-def test_profile_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_profile_prints_the_binding_note(caplog: pytest.LogCaptureFixture) -> None:
     def tied(tf: Any) -> list[Any]:
-        """Two variables that are updated by one op, with products of them."""
+        """Build two variables that one op updates, and products of them."""
         fed = tf.compat.v1.placeholder(tf.float32, [8, 8], name="fed")
         one, other = (
             tf.compat.v1.get_variable(name, [8, 8], use_resource=True) for name in ("one", "other")
@@ -121,7 +121,7 @@ def test_profile_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert said[0].startswith("'cond' (If) binds 3 ops to one device")
 
 
-def test_solve_says_so_once_unless_it_is_to_be_quiet(pesto: Pesto, tmp_path: Path) -> None:
+def test_solve_prints_the_binding_note_once_unless_quiet(pesto: Pesto, tmp_path: Path) -> None:
     profile = tmp_path / "tied.profile.json"
     write_profile(profile, Profile(update_of(8, "If"), {}))
     command = ("solve", profile, "-o", tmp_path / "placed.json", "--strategy", "single")

@@ -1,4 +1,4 @@
-"""The bounds against the optimum, and against each other."""
+"""Tests of lower bounds against the optimum and against each other."""
 
 from dataclasses import replace
 from itertools import chain, combinations
@@ -35,7 +35,7 @@ BOUNDS = (critical_path_us, load_us, without_transfers_us, lower_bound_us)
 
 
 def slow_and_pinned(seed: int) -> Problem:
-    """A random problem with links and signals up to four times as slow, and some groups pinned."""
+    """Return a random problem with slower links and signals (up to 4 times) and pinned groups."""
     problem = random_problem(seed)
     rng = np.random.default_rng(seed)
     slower, machine = float(rng.choice([1, 2, 4])), problem.machine
@@ -72,7 +72,7 @@ def test_bound_never_exceeds_the_optimum_with_pins_and_slow_links():
     assert stronger >= 100
 
 
-def test_heads_and_tails_leave_room_for_the_optimum():
+def test_head_time_and_tail_of_an_op_do_not_exceed_the_optimum():
     for seed in range(300):
         problem = slow_and_pinned(seed)
         head_us, tail_us = heads_and_tails(problem)
@@ -82,13 +82,13 @@ def test_heads_and_tails_leave_room_for_the_optimum():
         assert (tail_us >= tails(problem.graph, problem.min_duration_us) - 1e-9).all()
 
 
-def test_path_and_load_each_lead_somewhere():
+def test_path_and_load_are_each_the_larger_bound_for_some_problems():
     problems = [random_problem(seed) for seed in range(100)]
     lead = [critical_path_us(problem) - load_us(problem) for problem in problems]
     assert min(lead) < -1e-9 < 1e-9 < max(lead)
 
 
-def test_each_bound_is_at_least_as_good_as_those_it_builds_on():
+def test_each_bound_is_at_least_as_large_as_the_simpler_bounds():
     problems = [random_problem(seed) for seed in range(200)]
     bounds = np.array([[bound(p) for bound in BOUNDS] for p in problems])
     path_or_load, between, best = bounds[:, :2].max(axis=1), bounds[:, 2], bounds[:, 3]
@@ -129,8 +129,8 @@ def test_load_of_gpu_ops_is_not_spread_over_the_cpu():
     assert load_us(problem) == pytest.approx(9)
 
 
-def test_load_counts_a_slow_cpu_for_little():
-    """Ops that take 1 on a GPU and 10 on the CPU: 2.1 GPUs' worth of devices."""
+def test_load_counts_a_slow_cpu_by_its_speed():
+    """Ops take 1 on a GPU and 10 on the CPU, so the devices are worth 2.1 GPUs."""
     graph = OpGraph.build([f"op{i}" for i in range(42)])
     times = {"GPU": [1.0] * 42, "CPU": [10.0] * 42}
     problem = Problem.build(graph, times, PRESETS["v100x2-nvlink"])
@@ -144,7 +144,7 @@ def test_load_keeps_a_colocation_group_on_one_device():
 
 
 def test_load_between_head_and_tail_exceeds_path_and_load():
-    """First an op of 3, last one of 3, and 10 between that two devices can share."""
+    """The first and last op take 3; between them, two devices can share work of 10."""
     middle = [f"op{i}" for i in range(5)]
     tensors = [Tensor(0, 1, range(1, 6)), *(Tensor(i, 1, [6]) for i in range(1, 6))]
     graph = OpGraph.build(["first", *middle, "last"], tensors)
@@ -154,7 +154,7 @@ def test_load_between_head_and_tail_exceeds_path_and_load():
     assert without_transfers_us(problem) == pytest.approx(11)
 
 
-def test_jackson_schedule_is_the_best_of_all_sets():
+def test_jackson_schedule_gives_the_maximum_over_all_sets():
     rng = np.random.default_rng(0)
     for _ in range(200):
         head, work, tail = rng.integers(0, 10, (3, 6)).astype(float)
@@ -167,7 +167,7 @@ def test_jackson_schedule_is_the_best_of_all_sets():
 
 
 def fan(times_us: list[float], latency_us: float) -> Problem:
-    """An op of 1, then some side by side, then an op of 1, on two GPUs."""
+    """Return a fan on two GPUs: an op of 1, parallel ops, then an op of 1."""
     width = len(times_us)
     tensors = [Tensor(0, 1, range(1, width + 1))]
     tensors += [Tensor(i, 1, [width + 1]) for i in range(1, width + 1)]
@@ -184,15 +184,15 @@ def test_work_whose_transfers_cost_more_than_they_save_stays_on_one_device():
     assert lower_bound_us(problem) == pytest.approx(10)
 
 
-def test_another_device_waits_for_transfers_at_both_ends():
-    """12 of work in a window of which one device misses 2 at either end, or both 2 at one end."""
+def test_another_device_is_delayed_by_transfers_at_both_ends_of_a_window():
+    """Work of 12; one device cannot run in 2 at each end of the window, or both in 2 at one end."""
     problem = fan([3.0] * 4, latency_us=2.0)
     assert without_transfers_us(problem) == pytest.approx(8)
     assert lower_bound_us(problem) == pytest.approx(1 + (12 + 2 + 2) / 2 + 1)
     assert optimum_us(problem) == 10
 
 
-def test_two_sources_of_a_join_wait_for_a_transfer_or_for_each_other():
+def test_two_sources_of_a_join_need_a_transfer_or_run_one_after_the_other():
     graph = OpGraph.build(["a", "b", "join"], [Tensor(0, 1, [2]), Tensor(1, 1, [2])])
     for latency_us, expected in ((1.0, 5.5), (9.0, 9.0)):
         devices = machine(1, 1, latency_us=latency_us)
@@ -201,15 +201,15 @@ def test_two_sources_of_a_join_wait_for_a_transfer_or_for_each_other():
         assert lower_bound_us(problem) == pytest.approx(expected)
 
 
-def test_a_slow_device_is_counted_by_its_share():
-    """12 on the GPU of speed 3 take 9 on both, of whose speed the other has a quarter."""
+def test_a_slow_device_counts_with_its_share():
+    """12 on the GPU of speed 3 take 9 on both GPUs; the other has a quarter of the total speed."""
     problem = replace(fan([9.0] * 4, latency_us=2.0), machine=machine(1, 3, latency_us=2.0))
     window = 9 + (2 + 2) / 4
     assert lower_bound_us(problem) == pytest.approx(1 / 3 + window + 1 / 3)
 
 
 def test_a_long_chain_of_fans_adds_up():
-    """300 fans, more ops than a window holds or pivots look at, none worth a second device."""
+    """300 fans, more ops than a window or the pivots cover; no fan profits from a second device."""
     times, tensors = [1.0], []
     for _ in range(300):
         first = len(times) - 1
@@ -224,7 +224,7 @@ def test_a_long_chain_of_fans_adds_up():
 
 
 def test_delays_of_edges_by_hand():
-    """Of the links that may carry it the fastest; what cannot meet always waits."""
+    """The fastest possible link counts; ops that cannot share a device always have the delay."""
     comm = {
         ("CPU:0", "GPU:0"): 8.0,
         ("GPU:0", "CPU:0"): 9.0,

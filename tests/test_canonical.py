@@ -1,4 +1,4 @@
-"""Answers depend neither on how ops are numbered nor on the unit of time."""
+"""Results depend neither on the indices of ops nor on the unit of time."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -17,7 +17,7 @@ from pesto_cli.strategies import STRATEGIES, Context
 
 
 def renumbered(problem: Problem, rng: np.random.Generator, *, tensors: bool = True) -> Problem:
-    """The same problem with its ops, and if asked for the tensors of each, in another order."""
+    """Return the problem with its ops (and with `tensors`, each op's tensors) in random order."""
     graph = problem.graph
     old_of = rng.permutation(graph.num_ops)
     new_of = np.argsort(old_of)
@@ -46,7 +46,7 @@ def renumbered(problem: Problem, rng: np.random.Generator, *, tensors: bool = Tr
 
 
 def scaled(problem: Problem, factor: float) -> Problem:
-    """The same problem with all times in another unit."""
+    """Return the problem with all times multiplied by a factor."""
     machine = problem.machine
     devices = tuple(
         replace(device, op_overhead_us=factor * device.op_overhead_us) for device in machine.devices
@@ -88,7 +88,7 @@ def test_bounds_do_not_depend_on_numbers_and_units(make: Callable[[int], Problem
 
 @pytest.mark.parametrize("name", ["single", "expert"])
 def test_strategies_do_not_depend_on_numbers_and_units(name: str) -> None:
-    """But for tensors that queue together, which go by number: here few ops end together."""
+    """Tensors that queue together go by index; in these problems few ops end at the same time."""
     for seed in range(100):
         problem, rng = large(seed), np.random.default_rng(seed)
         some_us = rng.uniform(0.1, 0.2, problem.time_us.shape)
@@ -113,10 +113,10 @@ def test_the_canonical_order_is_topological_and_the_same_for_other_numbers() -> 
         assert (place[problem.graph.edges[:, 0]] < place[problem.graph.edges[:, 1]]).all()
         names = [problem.graph.names[op] for op in order]
         alike += names == [other.graph.names[op] for op in again]
-    assert alike >= 95  # the others have two ops that nothing tells apart
+    assert alike >= 95  # the other problems have two ops that are indistinguishable
 
 
-def test_ops_that_only_their_surroundings_tell_apart_have_an_order() -> None:
+def test_ops_that_differ_only_in_their_neighbours_have_an_order() -> None:
     """Two equal ops in the middle: one comes after a longer op, one before more bytes."""
     tensors = [Tensor(0, 1, [2]), Tensor(1, 1, [3]), Tensor(2, 1, [4]), Tensor(3, 2, [5])]
     graph = OpGraph.build(list("abxyzw"), tensors)

@@ -32,7 +32,7 @@ Files = tuple[Path, Path, Path]
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Files]:
-    """Graph, profile and placement of a version of the model."""
+    """Return graph, profile and placement of a version of the model."""
     folder = tmp_path_factory.mktemp("versions")
 
     def made(layers: int = 2) -> Files:
@@ -68,7 +68,7 @@ def test_a_placement_of_this_graph_and_profile_is_fresh(
     assert checked(pesto, f"{graph.with_suffix('.py')}:build", placement)[0] == 0
 
 
-def test_a_layer_more_is_stale_with_its_ops_new_and_its_neighbours_changed(
+def test_a_placement_is_stale_after_a_layer_was_added(
     pesto: Pesto, version: Callable[..., Files]
 ) -> None:
     graph, _, _ = version(layers=3)
@@ -82,13 +82,13 @@ def test_a_layer_more_is_stale_with_its_ops_new_and_its_neighbours_changed(
 
 
 def graph_of(batch: int = 4, kind: str = "Relu") -> OpGraph:
-    """Weights -> read -> product -> what it goes through."""
+    """Return a graph: weights -> read -> product -> an op of type `kind`."""
     tensors = [Tensor(0, 256, [1]), Tensor(1, 256, [2]), Tensor(2, batch * 32, [3])]
     types = ["VarHandleOp", "ReadVariableOp", "MatMul", kind]
     return OpGraph.build(["weights", "read", "product", "through"], tensors, types=types)
 
 
-def test_ops_change_with_their_type_and_what_they_take_and_by_nothing_else() -> None:
+def test_ops_are_changed_if_their_type_or_inputs_differ() -> None:
     graph = graph_of()
     names = list(graph.names)
     placed = PlacementFile(
@@ -129,7 +129,7 @@ def test_another_profile_is_stale_and_a_slower_step_regressed(
     assert unjudged["status"] == "stale"
 
 
-def test_what_no_longer_fits_has_regressed(
+def test_a_placement_that_no_longer_fits_into_memory_has_regressed(
     pesto: Pesto, version: Callable[..., Files], tmp_path: Path
 ) -> None:
     graph, path, placement = version()
@@ -143,7 +143,7 @@ def test_what_no_longer_fits_has_regressed(
     assert "short of memory" in done.err
 
 
-def test_values_that_are_in_no_file_are_compared_by_what_they_predict(
+def test_profiles_without_a_file_are_compared_by_their_predictions(
     version: Callable[..., Files],
 ) -> None:
     graph, path, _ = version()
@@ -155,7 +155,7 @@ def test_values_that_are_in_no_file_are_compared_by_what_they_predict(
     assert str(api.check(meta, placed, replace(profile, problem=problem)).freshness) == "stale"
 
 
-def test_inputs_that_do_not_go_together_are_refused(
+def test_inputs_that_do_not_match_are_refused(
     pesto: Pesto, version: Callable[..., Files], tmp_path: Path, diamond_profile: Path
 ) -> None:
     graph, profile, placement = version()

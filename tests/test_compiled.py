@@ -1,4 +1,4 @@
-"""Kernels: all are compiled before a time limit begins, for one signature; damaged ones anew."""
+"""Kernels are compiled before the time limit starts, for one signature; damaged files again."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ from pesto_cli.kernels import kernel
 ROOT = Path(pesto_cli.__file__).parent
 TESTS = Path(__file__).parent
 
-# In a process of its own, as other tests call kernels with what they like.
+# In a process of its own, because other tests call kernels with other types of arguments.
 SOLVES = """
 import json
 import numpy as np
@@ -68,7 +68,7 @@ for problem in problems:
 roles = Labels.build(["x", "y", "z"], role=["feed", "compute", "compute"])
 feed = OpGraph.build(["x", "y", "z"], [Tensor(0, 1, [1])], labels=roles)
 times = {"GPU": [1.0, 1.0, 1.0], "CPU": [1.0, 1.0, 1.0]}
-coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges what heights do not see
+coarsen(Problem.build(feed, times, PRESETS["v100x2-nvlink"]), 2)  # merges pairs that heights leave
 after = signatures()
 print(json.dumps({"before": before, "reached": reached, "after": after}))
 """
@@ -76,7 +76,7 @@ print(json.dumps({"before": before, "reached": reached, "after": after}))
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Any]:
-    """Signatures by kernel after the warm-up and after solves, and the kernels that it reaches."""
+    """Signatures by kernel after the warm-up and after solves, and the kernels in the warm-up."""
     done = subprocess.run(
         [sys.executable, "-c", SOLVES],
         capture_output=True,
@@ -102,7 +102,7 @@ def test_solves_by_every_strategy_compile_nothing_after_the_warm_up(
 
 
 def test_every_kernel_is_compiled_for_one_signature(compiled: dict[str, Any]) -> None:
-    """But those that other kernels call with a constant, which numba compiles with these."""
+    """Exceptions are kernels that other kernels call with a constant: numba compiles both."""
     for name, known in compiled["after"].items():
         types = {re.sub(r"Literal\[int\]\(-?\d+\)", "int64", each) for each in known}
         assert len(types) <= 1, name
@@ -112,7 +112,7 @@ SOURCE = "def plus(one, other):\n    return one + other\n"
 
 
 def loaded(folder: Path, decorator: Any = kernel) -> ModuleType:
-    """The module with a kernel `plus`, as a new process would load it."""
+    """Load the module with a kernel `plus`, as a new process does."""
     path = folder / "sums.py"
     if not path.exists():
         path.write_text(SOURCE)
@@ -126,14 +126,14 @@ def loaded(folder: Path, decorator: Any = kernel) -> ModuleType:
 
 
 def hits_and_misses(folder: Path) -> tuple[int, int]:
-    """Of numba's cache, by a call in what stands for a new process."""
+    """Return hits and misses of numba's cache for a call in a simulated new process."""
     plus = loaded(folder).plus
     assert plus(1, 2) == 3
     return sum(plus.stats.cache_hits.values()), sum(plus.stats.cache_misses.values())
 
 
 def flipped(data: bytes) -> bytes:
-    """A bit is wrong in the middle."""
+    """Return the data with one bit in the middle flipped."""
     place = len(data) // 2
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
@@ -161,7 +161,7 @@ def test_a_damaged_kernel_is_compiled_again(tmp_path: Path, suffix: str, damaged
     assert hits_and_misses(tmp_path) == (1, 0)
 
 
-def test_a_kernel_that_numba_kept_without_its_hash_is_compiled_again(tmp_path: Path) -> None:
+def test_a_kernel_that_numba_cached_without_a_hash_is_compiled_again(tmp_path: Path) -> None:
     assert loaded(tmp_path, njit(cache=True)).plus(1, 2) == 3
     assert hits_and_misses(tmp_path) == (0, 1)
     assert hits_and_misses(tmp_path) == (1, 0)
@@ -216,13 +216,13 @@ def test_a_kernel_is_compiled_again_when_a_step_or_tuple_of_another_file_has_cha
     assert difference_and_hits() == ["4", "1"]
     (tmp_path / "parts.py").write_text(STEP)
     assert difference_and_hits() == ["2", "0"]
-    # For numba this is no other type.
+    # numba regards this as the same type.
     fields = "one: int\n    other: int", "other: int\n    one: int"
     (tmp_path / "pair.py").write_text(PAIR.replace(*fields))
     assert difference_and_hits() == ["-2", "0"]
 
 
-def test_a_full_disk_keeps_no_kernel_and_stops_nobody(
+def test_a_full_disk_prevents_the_cache_but_not_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object) -> None:
@@ -233,7 +233,7 @@ def test_a_full_disk_keeps_no_kernel_and_stops_nobody(
     assert hits_and_misses(tmp_path) == (0, 1)
 
 
-def test_kernels_are_kept_where_each_has_been_compiled_from_this_source(
+def test_kernels_are_cached_if_each_was_compiled_from_this_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def are_cached() -> bool:

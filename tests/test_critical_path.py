@@ -1,4 +1,4 @@
-"""Why ops and transfers start when they do: on schedules to check by hand, and on random ones."""
+"""Tests of causes and of the critical path: on schedules by hand, and on random schedules."""
 
 from dataclasses import replace
 
@@ -26,14 +26,14 @@ WAITS = {"wait_us": 7.0}
 
 
 def with_ends(problem: Problem, **ends: float) -> Problem:
-    """What ends of transfers lose and how long they keep tensors waiting, on every link."""
+    """Return the problem with this overhead and `wait_us` on every link."""
     machine = problem.machine
     links = tuple(replace(link, comm=replace(link.comm, **ends)) for link in machine.links)
     return replace(problem, machine=replace(machine, links=links))
 
 
 @pytest.mark.parametrize("ends", [{}, LOSSES, WAITS, LOSSES | WAITS], ids=str)
-def test_the_critical_chain_accounts_for_the_whole_makespan(ends: dict[str, float]) -> None:
+def test_the_critical_path_of_a_schedule_is_as_long_as_the_makespan(ends: dict[str, float]) -> None:
     seen: set[Reason] = set()
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_the_critical_chain_accounts_for_the_whole_makespan(ends: dict[str, floa
 
 
 def an_order(problem: Problem, device: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Ranks by a topological order in which what is ready is drawn by lot."""
+    """Return ranks by a random topological order."""
     graph, rank = problem.graph, np.zeros(problem.num_ops, dtype=np.int64)
     waiting, placed = graph.predecessors.degree.copy(), np.zeros(problem.num_devices, np.int64)
     first = np.flatnonzero((waiting == 0) & problem.is_feed).tolist()
@@ -73,7 +73,7 @@ def an_order(problem: Problem, device: np.ndarray, rng: np.random.Generator) -> 
 
 
 def check_causes(problem: Problem, schedule: Schedule, *, idles: bool) -> None:
-    """Every cause is over exactly when what it held up starts."""
+    """Check that every cause ends exactly when the op or transfer that it delays starts."""
     causes = CauseFinder(problem, schedule)
     for op in range(problem.num_ops):
         cause = causes.of_op(op)
@@ -88,7 +88,7 @@ def by_priority(problem: Problem, device: list[int], priority: list[float]) -> S
 
 
 def test_a_diamond_over_two_devices(diamond: Problem) -> None:
-    # a runs to 1, its tensor to c arrives at 3, c runs to 13, its own arrives at 15.
+    # a ends at 1, its tensor arrives at c at 3, c ends at 13, and c's tensor arrives at 15.
     schedule = by_priority(diamond, [GPU0, GPU0, GPU1, GPU0], [3, 2, 1, 0])
     chain = schedule_critical_path(diamond, schedule)
     assert [(piece.kind, piece.op, piece.start_us) for piece in chain] == [
@@ -112,7 +112,7 @@ def test_a_busy_device_and_a_busy_link() -> None:
     assert causes.of_op(2) == Cause(Reason.TRANSFER, 0, 1, 7, 7)
 
 
-def test_a_signal_is_a_piece_of_its_own() -> None:
+def test_a_signal_is_a_separate_segment() -> None:
     graph = OpGraph.build(list("ab"), control_edges=[(0, 1)])
     problem = on_gpus(graph, [1, 1])
     chain = schedule_critical_path(problem, by_priority(problem, [GPU0, GPU1], [0, 0]))
@@ -124,7 +124,7 @@ def test_a_signal_is_a_piece_of_its_own() -> None:
     ]
 
 
-def test_an_order_that_lets_a_device_idle_is_told_from_a_busy_device() -> None:
+def test_an_idle_device_due_to_the_order_differs_from_a_busy_device() -> None:
     # On GPU:1, b waits until a's tensor arrives at 12; c could have run from the start.
     graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [1])])
     problem = on_gpus(graph, [10, 4, 3])
@@ -137,7 +137,7 @@ def test_an_order_that_lets_a_device_idle_is_told_from_a_busy_device() -> None:
     assert CauseFinder(problem, other).of_op(1).why is Reason.TRANSFER
 
 
-def test_a_sender_that_computes_keeps_its_tensor_waiting() -> None:
+def test_a_sender_that_computes_delays_its_tensor() -> None:
     graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [1])])
     problem = with_ends(on_gpus(graph, [10, 5, 3]), wait_us=4.0)
     device = [GPU0, GPU1, GPU0]
@@ -148,6 +148,6 @@ def test_a_sender_that_computes_keeps_its_tensor_waiting() -> None:
     assert schedule_critical_path(problem, behind)[1].kind is SegmentKind.SENDER
 
 
-def test_an_empty_graph_has_an_empty_chain() -> None:
+def test_an_empty_graph_has_an_empty_critical_path() -> None:
     problem = on_gpus(OpGraph.build([]), [])
     assert schedule_critical_path(problem, by_priority(problem, [], [])) == ()

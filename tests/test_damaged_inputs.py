@@ -1,4 +1,4 @@
-"""What fuzzing has found: inputs, damaged in one way each, that are refused in one sentence."""
+"""Damaged inputs that fuzzing has found; each is refused in one sentence."""
 
 import io
 import json
@@ -77,7 +77,7 @@ def test_a_graph_that_is_damaged_within(
 
 @pytest.fixture(scope="module")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The graph of a SavedModel, whose steps are functions that it calls."""
+    """The graph of a SavedModel whose steps are functions."""
     folder = tmp_path_factory.mktemp("saved")
     write_saved_model(folder)
     return (folder / "saved_model.pb").read_bytes()
@@ -98,7 +98,7 @@ def meta_of(data: bytes) -> Any:
     return SavedModel.FromString(data).meta_graphs[0]
 
 
-def test_functions_that_call_themselves_are_not_inlined_without_end(
+def test_recursive_functions_are_not_inlined_endlessly(
     pesto: Pesto, tmp_path: Path, saved_model: bytes
 ) -> None:
     graph, meta = tmp_path / "g.meta", meta_of(saved_model)
@@ -112,7 +112,7 @@ def test_functions_that_call_themselves_are_not_inlined_without_end(
     assert "calls itself" in refused.err
 
 
-def test_a_large_input_is_not_made_to_inline_functions(saved_model: bytes) -> None:
+def test_inlining_functions_does_not_compute_a_large_input(saved_model: bytes) -> None:
     meta = meta_of(saved_model)
     (fed,) = [each for each in meta.graph_def.node if each.name == "train_images"]
     fed.attr["shape"].shape.dim[0].size = 2**50
@@ -122,7 +122,7 @@ def test_a_large_input_is_not_made_to_inline_functions(saved_model: bytes) -> No
     assert [dim.size for dim in found.attr["shape"].shape.dim] == [2**50, 4]
 
 
-def test_an_input_that_optimizing_would_make_is_refused(pesto: Pesto, tmp_path: Path) -> None:
+def test_an_input_that_the_optimizer_would_compute_is_refused(pesto: Pesto, tmp_path: Path) -> None:
     tf, graph = tensorflow(), tmp_path / "g.meta"
     with tf.Graph().as_default() as built:
         tf.tanh(tf.compat.v1.placeholder(tf.float32, [2**40], name="x"), name="y")
@@ -148,7 +148,7 @@ def test_a_trace_with_a_process_that_is_a_list(tmp_path: Path) -> None:
         read_chrome(tmp_path / "t.json", json.dumps(trace).encode())
 
 
-def test_an_output_of_no_type_counts_with_no_size() -> None:
+def test_an_output_without_a_type_has_size_zero() -> None:
     stats = tensorflow().compat.v1.RunMetadata().step_stats
     row = stats.dev_stats.add(device="/device:CPU:0").node_stats.add(
         node_name="y", timeline_label="y = MatMul(x)"
@@ -158,7 +158,7 @@ def test_an_output_of_no_type_counts_with_no_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["heft", "fastt", "metis"])
-def test_a_rival_that_is_out_of_time_answers_with_what_it_has(
+def test_a_baseline_that_is_out_of_time_returns_its_best_result(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"op_{op}" for op in range(40)]

@@ -1,4 +1,4 @@
-"""`pesto diff`: what one placement has otherwise than another."""
+"""Tests of `pesto diff`: differences between two placements."""
 
 import json
 from dataclasses import replace
@@ -18,13 +18,13 @@ DEVICES = ["CPU:0", "GPU:0", "GPU:1"]
 
 
 def placed(*queues: str, devices: list[str] = DEVICES) -> PlacementFile:
-    """Devices with their ops in order, a letter each."""
+    """Return a placement; each string has the ops of a device in order, one letter for each."""
     rows = [(op, d, rank) for d, ops in enumerate(queues) for rank, op in enumerate(ops)]
     names, device, rank = (list(column) for column in zip(*rows, strict=True))
     return PlacementFile(devices, names, device, rank, [], {}, {})
 
 
-def test_moves_additions_and_order_are_told_apart() -> None:
+def test_moves_additions_and_order_are_separate_differences() -> None:
     changes = placement_diff(placed("", "abcdef", "uvwx"), placed("", "acbdef", "uvxnw"))
     assert (changes.moved, changes.renamed) == ((), {})
     assert changes.reordered == {"CPU:0": 0, "GPU:0": 1, "GPU:1": 1}
@@ -35,19 +35,19 @@ def test_moves_additions_and_order_are_told_apart() -> None:
     assert set(changes.reordered.values()) == {0}
 
 
-def test_devices_that_changed_names_are_no_moves() -> None:
+def test_renamed_devices_do_not_count_as_moves() -> None:
     changes = placement_diff(placed("r", "abcd", "uvwx"), placed("r", "uvw", "abcdx"))
     assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
     assert changes.moved == (Move("x", "GPU:0", "GPU:1"),)
 
 
-def test_a_device_takes_the_part_of_one_of_its_kind_only() -> None:
+def test_a_device_is_matched_only_with_one_of_its_kind() -> None:
     changes = placement_diff(placed("abcd", "", ""), placed("", "abcd", ""))
     assert not changes.renamed
     assert len(changes.moved) == 4
 
 
-def test_a_machine_with_more_devices_keeps_those_that_it_had() -> None:
+def test_devices_keep_their_match_if_a_machine_gets_more_devices() -> None:
     after = placed("", "ab", "uv", "w", devices=[*DEVICES, "GPU:2"])
     changes = placement_diff(placed("", "ab", "uvw"), after)
     assert not changes.renamed
@@ -71,7 +71,7 @@ def test_scopes_are_opened_where_most_ops_are_and_never_too_many() -> None:
 
 
 def three_ops(tmp_path: Path) -> tuple[Path, list[Path]]:
-    """A profile of a -> b, c with 1000 bytes, and it on one GPU, and with c on the other."""
+    """A profile of a -> b, c with 1000 bytes; a placement on one GPU, and one with c on another."""
     graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [1, 2])])
     profile = tmp_path / "profile.json"
     write_profile(profile, Profile(on_gpus(graph, [1, 10, 10])))
@@ -94,7 +94,7 @@ def test_figures_are_by_the_profile(pesto: Pesto, tmp_path: Path) -> None:
     assert found["after"]["peak_bytes"] == {"CPU:0": 0, "GPU:0": 1000, "GPU:1": 1000}
 
 
-def test_what_no_file_tells_is_unknown(pesto: Pesto, tmp_path: Path) -> None:
+def test_figures_that_a_file_lacks_are_unknown(pesto: Pesto, tmp_path: Path) -> None:
     _, paths = three_ops(tmp_path)
     done = pesto("diff", *paths)
     assert done.code == 0
@@ -126,7 +126,7 @@ def test_a_profile_of_neither_is_refused(
     assert "are not those of either placement" in done.err
 
 
-def test_markdown_survives_any_name(pesto: Pesto, tmp_path: Path) -> None:
+def test_markdown_is_valid_for_any_name(pesto: Pesto, tmp_path: Path) -> None:
     names = ["a|b/`c`", "<b>/x", "n\nl/y"]
     first = replace(placed("", "abc"), names=names)
     paths = [tmp_path / "1.json", tmp_path / "2.json"]
@@ -156,7 +156,7 @@ def test_summaries_are_appended_and_stop_at_the_limit(pesto: Pesto, tmp_path: Pa
     assert pesto("diff", *paths, "--summary", tmp_path, "--quiet").code == 2
 
 
-def test_devices_of_a_profile_change_names_only_where_they_are_interchangeable() -> None:
+def test_devices_of_a_profile_are_renamed_only_if_they_are_interchangeable() -> None:
     graph = OpGraph.build(list("abcd"))
     alike, unlike = (
         on_gpus(graph, [1] * 4, replace(two_gpus(), devices=(*two_gpus().devices[:2], last)))
@@ -167,7 +167,7 @@ def test_devices_of_a_profile_change_names_only_where_they_are_interchangeable()
     assert len(placement_diff(first, second, unlike).moved) == 4
 
 
-def test_devices_that_lose_otherwise_to_transfers_are_not_interchangeable() -> None:
+def test_devices_with_different_transfer_overhead_are_not_interchangeable() -> None:
     machine = two_gpus()
     between = [link for link in machine.links if {link.src, link.dst} == {"GPU:0", "GPU:1"}]
     assert interchangeable(on_gpus(OpGraph.build(["a"]), [1], machine)) == [[1, 2]]
@@ -185,7 +185,7 @@ def test_a_placement_names_each_device_once(pesto: Pesto, tmp_path: Path) -> Non
     assert "devices are CPU:0, GPU:0, GPU:0; unique names were expected" in done.err
 
 
-def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_device_without_ops_can_be_renamed(pesto: Pesto, tmp_path: Path) -> None:
     profile, paths = three_ops(tmp_path)
     write_placement(paths[1], placed("", "", "abc"))
     done = pesto("diff", *paths, "--profile", profile, "--json")
@@ -197,7 +197,7 @@ def test_a_device_without_ops_changes_its_name_too(pesto: Pesto, tmp_path: Path)
     assert peak == ["GPU:1", "peak", "1000", "B", "1000", "B", "same"]
 
 
-def test_where_a_device_is_gone_the_others_keep_their_names(pesto: Pesto, tmp_path: Path) -> None:
+def test_if_a_device_is_removed_the_others_keep_their_names(pesto: Pesto, tmp_path: Path) -> None:
     first, second = placed("", "a", "bc"), placed("", "abc", devices=DEVICES[:2])
     changes = placement_diff(first, second)
     assert changes.renamed == {}
@@ -217,7 +217,7 @@ def test_where_a_device_is_gone_the_others_keep_their_names(pesto: Pesto, tmp_pa
     assert (found["before"]["step_us"], found["after"]["step_us"]) == (12.0, 21.0)
 
 
-def test_slower_than_promised_is_a_regression_though_the_old_one_would_be_slower_too(
+def test_a_slowdown_is_relative_to_the_stored_prediction_of_the_old_placement(
     pesto: Pesto, tmp_path: Path
 ) -> None:
     profile, (one, two) = three_ops(tmp_path)

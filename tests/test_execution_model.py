@@ -23,7 +23,7 @@ from pesto_cli.evaluation.simulator import Simulator
 NUM_TRIALS = 400
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 
-# A list schedule and a replay; None is an order that contradicts the graph.
+# A list schedule and a replay; None if the order contradicts the graph.
 Runs = tuple[Run, Run | None]
 
 
@@ -61,10 +61,10 @@ def modelled(trial: Trial, model: type[ExecutionModel] = ExecutionModel) -> Runs
 
 
 def late_round() -> Trial:
-    """Device 0 is idle when a tensor waits there, and gets another op in a later round.
+    """Return a trial: device 0 is idle while it delays a tensor, and starts an op in a later round.
 
-    At 4 us `busy` and `other` end. In the round of this dispatch starts `zero`, which lets `next`
-    run a round later: before `first`, as the tensor of `first` waits until the rounds are over.
+    At 4 us `busy` and `other` end. In this round `zero` starts, and its end makes `next` ready for
+    the next round. So `next` runs before `first`, whose tensor is delayed until all rounds end.
     """
     names = ["busy", "sent", "other", "zero", "next", "first"]
     graph = OpGraph.build(names, [Tensor(1, 1, [5])], control_edges=[(2, 3), (3, 4)])
@@ -82,19 +82,19 @@ def late_round() -> Trial:
 
 @lru_cache(maxsize=NUM_TRIALS)
 def compared(number: int) -> tuple[Trial, Runs]:
-    """A trial, the first of them made by hand, and what the simulator makes of it."""
+    """Return a trial and the simulator's result for it; the first trial is made by hand."""
     trial = random_trial(number) if number else late_round()
     return trial, simulated(trial)
 
 
-def test_the_simulator_does_what_the_page_says() -> None:
+def test_the_simulator_agrees_with_the_model_of_the_architecture_page() -> None:
     for number in range(NUM_TRIALS * EXAMPLES):
         trial, expected = compared(number)
         assert modelled(trial) == expected, f"random_trial({number})"
 
 
-def test_trials_have_everything() -> None:
-    """Both outcomes of a replay, machines with and without a host, feeds on and off it."""
+def test_trials_cover_all_cases() -> None:
+    """Both outcomes of a replay, machines with and without a host, feeds there and elsewhere."""
     trials = [compared(number) for number in range(NUM_TRIALS)]
     assert {replayed is None for _, (_, replayed) in trials} == {True, False}
     assert {trial.problem.machine.host for trial, _ in trials} >= {None, 0, 1}
@@ -102,8 +102,8 @@ def test_trials_have_everything() -> None:
 
 
 @pytest.mark.parametrize("name", model_mutants.MUTANTS)
-def test_another_rule_would_be_noticed(name: str) -> None:
-    """The comparison has cases for every rule: a model with another one differs somewhere."""
+def test_a_changed_rule_gives_another_result(name: str) -> None:
+    """There are trials for every rule: a model with a changed rule differs in some trial."""
     mutant = model_mutants.MUTANTS[name]
     assert any(differs(mutant, number) for number in range(NUM_TRIALS))
 

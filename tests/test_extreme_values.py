@@ -1,4 +1,4 @@
-"""Values that no writer gives: numbers beyond 64 bits, sums that overflow, depth, odd texts."""
+"""Extreme values: numbers beyond 64 bits, sums that overflow, deep nesting, odd texts."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def links(comm: CommModel) -> list[Link]:
 
 
 @pytest.mark.parametrize("us", [1e13, 1e308, float("inf"), float("nan"), -1.0])
-def test_times_of_a_machine_are_those_of_this_world(us: float) -> None:
+def test_times_of_a_machine_are_limited(us: float) -> None:
     for name in ("latency_us", "us_per_byte", "min_us", "wait_us", "sender_us"):
         with pytest.raises(
             BadInputError, match=rf"a -> b has {name} .*; a number from 0 to 1e\+12"
@@ -95,7 +95,7 @@ def test_times_of_a_machine_are_those_of_this_world(us: float) -> None:
 
 
 @pytest.mark.parametrize("speed", [float("inf"), 1e300, 5e-324, 0.0, -1.0, float("nan")])
-def test_no_device_is_endlessly_fast_or_slow(speed: float) -> None:
+def test_the_speed_of_a_device_is_limited(speed: float) -> None:
     with pytest.raises(BadInputError, match=r"has speed .*; a number from 1e-09 to 1e\+09"):
         Machine((Device("a", "GPU", 1, speed=speed),), ())
 
@@ -136,7 +136,7 @@ def test_a_total_that_overflows_is_named(graph: OpGraph, machine: Machine, words
     assert words in str(refused.value)
 
 
-def test_what_is_just_below_the_totals_is_solved(pesto: Pesto, diamond_profile: Path) -> None:
+def test_a_problem_just_below_the_limits_is_solved(pesto: Pesto, diamond_profile: Path) -> None:
     changed(diamond_profile, ("ops", "resident_bytes"), [2**45, 2**45, 0, 0])
     changed(diamond_profile, ("tensors", "bytes"), [2**45, 2**45, 2**45])
     changed(diamond_profile, ("machine", "devices", 1, "memory_bytes"), 2**60)
@@ -176,7 +176,7 @@ def test_keys_of_some_parts_and_texts_with_many_dots_are_toml(tmp_path: Path) ->
     assert len(read_toml(path)["a"]["b"]["c"]["d"][0]) == 399
 
 
-def test_json_may_be_nested_so_deep_that_it_can_be_written_again() -> None:
+def test_json_may_be_nested_up_to_the_limit() -> None:
     depth = MAX_DEPTH - 1
     json.dumps(loads(b"[" * depth + b"1" + b"]" * depth))
     for depth in (MAX_DEPTH + 1, 900, 100_000):
@@ -187,17 +187,17 @@ def test_json_may_be_nested_so_deep_that_it_can_be_written_again() -> None:
 @pytest.mark.parametrize(
     "text", [r'["\ud800"]', r'{"\udfff": 1}', r'["\udc00\ud800"]', '["\udcff"]']
 )
-def test_half_a_surrogate_pair_is_no_text(text: str) -> None:
+def test_a_lone_surrogate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"surrogate|can't decode"):
         loads(text.encode("utf-8", "surrogatepass"))
 
 
-def test_whole_pairs_are() -> None:
+def test_surrogate_pairs_are_accepted() -> None:
     assert loads(rb'["\ud83c\udf55", "\\ud800"]') == ["\U0001f355", r"\ud800"]
 
 
-def test_what_is_written_can_be_read() -> None:
-    """Also the name of a file that is no UTF-8."""
+def test_written_files_can_be_read() -> None:
+    """This includes the name of a file that is not UTF-8."""
     source = os.fsdecode(b"csv:gr\xf6sse.csv")
     found = loads(dumps({"source": source, "emoji": "\U0001f355"}))
     assert found == {"source": "csv:gr?sse.csv", "emoji": "\U0001f355"}
@@ -206,7 +206,7 @@ def test_what_is_written_can_be_read() -> None:
 @pytest.mark.parametrize(
     "entry", [("machine", "devices", 1, "name"), ("ops", "name", 1), ("provenance", "graph_hash")]
 )
-def test_names_that_no_file_could_hold_are_refused_as_they_are_read(
+def test_names_that_cannot_be_written_are_refused_on_reading(
     pesto: Pesto, diamond_profile: Path, entry: Sequence[str | int]
 ) -> None:
     changed(diamond_profile, entry, "half \ud800")
@@ -216,7 +216,7 @@ def test_names_that_no_file_could_hold_are_refused_as_they_are_read(
     assert r"half \ud800" in refused.err
 
 
-def test_a_port_of_5000_digits_is_none(tmp_path: Path) -> None:
+def test_a_port_of_5000_digits_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(f'[cluster]\nworker = ["host:{"1" * 5000}"]\n')
     with pytest.raises(BadInputError, match="HOST:PORT was expected"):
@@ -224,7 +224,7 @@ def test_a_port_of_5000_digits_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "99999999999"])
-def test_an_output_of_5000_digits_is_none(number: str) -> None:
+def test_an_output_of_5000_digits_is_refused(number: str) -> None:
     meta = small_graph()
     meta.collection_def["train_op"].node_list.value.append(f"y:{number}")
     with pytest.raises(BadInputError, match="op 'y' has 1 outputs"):
@@ -243,7 +243,7 @@ def test_text_graphs_that_are_nested_too_deep_are_refused(tmp_path: Path) -> Non
 
 
 def constants_that_wait(graph_def: Any) -> None:
-    """A ladder of constants: of the ways down there are 2^40, each of 40 steps."""
+    """Add a ladder of constants with 2^40 paths of 40 steps each."""
     small = next(each for each in graph_def.node if each.op == "Const")
     for number in range(40):
         for side in "ab":
@@ -257,7 +257,7 @@ def constants_that_wait(graph_def: Any) -> None:
     node(graph_def, "loss").input.append("^taker")
 
 
-def test_constants_that_wait_for_constants_are_seen_once() -> None:
+def test_constants_with_control_inputs_are_visited_once() -> None:
     graph = read_step(small_graph(constants_that_wait)).graph
     before, after = graph.index_of["y"], graph.index_of["taker"]
     assert [before, after] in graph.control_edges.tolist()
@@ -277,7 +277,7 @@ def test_a_tensor_above_the_limit_is_named() -> None:
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("1e400"), 10**30])
 @pytest.mark.parametrize("key", ["ts", "dur"])
-def test_events_of_no_time_are_passed_over(key: str, value: float) -> None:
+def test_events_without_a_time_are_ignored(key: str, value: float) -> None:
     event = {"ph": "X", "pid": 1, "ts": 1, "dur": 2, "name": "a:A"}
     data = json.dumps({"traceEvents": [event | {key: value}, event]}).replace("Infinity", "1e999")
     trace = read_chrome(Path("t"), data.encode())
@@ -286,19 +286,19 @@ def test_events_of_no_time_are_passed_over(key: str, value: float) -> None:
     assert [found.us for found in line.events] == [2.0]
 
 
-def test_what_cannot_be_a_key_is_no_stat_of_an_event() -> None:
+def test_a_value_that_cannot_be_a_key_is_not_a_stat_of_an_event() -> None:
     event = {"ph": "X", "pid": 1, "ts": 1, "dur": 2, "name": "a", "args": {"id": [[1]], "x": 1}}
     (line,) = viewer_lines({"traceEvents": [event]})
     assert line.events[0].stats == {"x": 1}
 
 
 @pytest.mark.parametrize("figure", ["1.2.3", "9" * 5000])
-def test_a_label_with_no_number_in_it_is_that_of_something_else(figure: str) -> None:
+def test_a_label_without_a_number_is_ignored(figure: str) -> None:
     assert ReceivedLabel.parse(f"[{figure}MB] [1Gb/s] edge_1_x from a to b") is None
 
 
 @pytest.mark.parametrize("us", ["1e308", "1e13", "9" * 400, "inf", "nan"])
-def test_times_in_tables_are_those_of_this_world(tmp_path: Path, us: str) -> None:
+def test_times_in_tables_are_limited(tmp_path: Path, us: str) -> None:
     path = tmp_path / "samples.csv"
     path.write_text(f"src_kind,dst_kind,bytes,us\nGPU,GPU,1,{us}\nGPU,GPU,2,{us}\n")
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_times_in_tables_are_those_of_this_world(tmp_path: Path, us: str) -> Non
     assert len(str(refused.value)) < 300
 
 
-def test_transfers_of_no_time_are_not_fitted(tmp_path: Path) -> None:
+def test_transfers_without_a_time_are_not_fitted(tmp_path: Path) -> None:
     path = tmp_path / "samples.csv"
     path.write_text("src_kind,dst_kind,bytes,us\nGPU,GPU,1,0\nGPU,GPU,2,0\n")
     with pytest.raises(BadInputError, match="all took 0 us"):

@@ -1,4 +1,4 @@
-"""What is around pesto fails: a clear word, the right exit code, and nothing half done."""
+"""Faults of the environment give a clear message, the right exit code, and no partial output."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PLACES = tuple(f"{name}/" for name, _ in MOUNTS)
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What became of the pipeline without network, home, input and a proper terminal."""
+    """Results of the pipeline without network, home folder, standard input and terminal."""
     folder = tmp_path_factory.mktemp("my mödels 日本")
     own_world = ["unshare", "--map-root-user", "--mount", "--net"]
     if not shutil.which("unshare") or subprocess.run([*own_world, "true"]).returncode:
@@ -40,14 +40,14 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 
 def outcome(bare: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """Of the command that writes to a file system that refuses it."""
+    """Return the result of the command whose output folder refuses writes."""
     if bare["failure"]:
         pytest.skip(f"no file system could be mounted: {bare['failure']}")
     (found,) = [each for each in bare["outcomes"] if any(place in word for word in each["argv"])]
     return dict(found)
 
 
-def test_nothing_is_fetched_and_nothing_but_files_is_needed(bare: Mapping[str, Any]) -> None:
+def test_the_pipeline_needs_no_network_and_only_files(bare: Mapping[str, Any]) -> None:
     ended = {
         " ".join(each["argv"]): (each["code"], each["err"])
         for each in bare["outcomes"]
@@ -57,26 +57,26 @@ def test_nothing_is_fetched_and_nothing_but_files_is_needed(bare: Mapping[str, A
     assert {name: word for name, (code, word) in ended.items() if code} == {}
 
 
-def test_a_full_disk_is_told_and_nothing_is_left_there(bare: Mapping[str, Any]) -> None:
+def test_a_full_disk_is_reported_and_no_file_is_left(bare: Mapping[str, Any]) -> None:
     found = outcome(bare, "full/")
     assert found["code"] == 5
     assert "could not be written: No space left on device; free space" in found["err"]
     assert bare["left"] == []
 
 
-def test_a_read_only_folder_is_told_before_the_work(bare: Mapping[str, Any]) -> None:
+def test_a_read_only_folder_is_reported_before_the_work(bare: Mapping[str, Any]) -> None:
     found = outcome(bare, "read only/")
     assert found["code"] == 5
     assert "cannot be written: Read-only file system; free space" in found["err"]
 
 
-def test_a_device_without_space_is_told(pesto: Pesto, diamond_profile: Path) -> None:
+def test_a_device_without_space_is_reported(pesto: Pesto, diamond_profile: Path) -> None:
     refused = pesto("solve", diamond_profile, "-o", "/dev/full", "--strategy", "single")
     assert refused.code == 5
     assert "/dev/full could not be written: No space left on device" in refused.err
 
 
-def test_a_reader_that_leaves_ends_a_command_without_a_word(diamond_profile: Path) -> None:
+def test_a_closed_pipe_ends_a_command_without_a_message(diamond_profile: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     argv = ("compare", str(diamond_profile), "--strategies", "single", "--quiet")
@@ -85,7 +85,7 @@ def test_a_reader_that_leaves_ends_a_command_without_a_word(diamond_profile: Pat
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_ctrl_c_ends_a_comparison_with_what_was_found(
+def test_ctrl_c_ends_a_comparison_with_the_finished_strategies(
     pesto: Pesto, monkeypatch: pytest.MonkeyPatch, diamond_profile: Path
 ) -> None:
     heft = STRATEGIES["heft"]
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(
     assert [row["strategy"] for row in json.loads(done.out)] == ["heft", "single"]
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(
+def test_the_next_process_removes_files_of_a_killed_process(
     pesto: Pesto, tmp_path: Path, diamond_profile: Path
 ) -> None:
     placement = tmp_path / "p.json"

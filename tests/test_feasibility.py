@@ -1,4 +1,4 @@
-"""What is said to fit nowhere fits nowhere, and is said before any search."""
+"""Tests of the proofs that no placement fits: they are correct, and precede any search."""
 
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +26,7 @@ from pesto_cli.strategies.single import Single
 
 
 def tight(seed: int) -> Problem:
-    """A random problem of three or four ops, on devices that may be too small for it."""
+    """Return a random problem of three or four ops; the devices may be too small."""
     rng = np.random.default_rng(seed)
     problem = random_problem(seed, int(rng.integers(3, 5)), memory=False)
     graph = replace(problem.graph, resident_bytes=rng.integers(0, 6, problem.num_ops))
@@ -41,7 +41,7 @@ def tight(seed: int) -> Problem:
 
 
 def fits_somehow(problem: Problem) -> bool:
-    """Whether some placement with some order of the ops fits; tries all."""
+    """Return whether any placement with any order of the ops fits; tries all of them."""
     simulator, graph = Simulator(problem), problem.graph
     choices = [np.flatnonzero(row) for row in problem.group_allowed]
     for of_group in product(*choices):
@@ -60,7 +60,7 @@ def fits_somehow(problem: Problem) -> bool:
     return False
 
 
-def test_what_is_proved_to_fit_nowhere_fits_nowhere() -> None:
+def test_no_placement_fits_a_problem_with_a_proof() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(400):
         problem = tight(seed)
@@ -77,7 +77,7 @@ def test_what_is_proved_to_fit_nowhere_fits_nowhere() -> None:
     assert min(kinds.values()) >= 15
 
 
-def test_most_of_what_fits_nowhere_is_proved_to() -> None:
+def test_most_problems_that_do_not_fit_have_a_proof() -> None:
     found = [(unavoidable_shortfall(p), fits_somehow(p)) for p in map(tight, range(60))]
     nowhere = [reason for reason, fits in found if not fits]
     assert len(nowhere) > 10
@@ -106,7 +106,7 @@ def test_a_colocation_group_that_is_larger_than_every_device_is_named() -> None:
     )
 
 
-def test_variables_that_do_not_fit_together_are_counted() -> None:
+def test_variables_that_do_not_fit_together_are_reported_with_their_sum() -> None:
     reason = unavoidable_shortfall(variables([900, 1100, 1200], [0, 1, 2], 1500))
     assert reason == (
         "variables that may only be on GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used "
@@ -114,8 +114,8 @@ def test_variables_that_do_not_fit_together_are_counted() -> None:
     )
 
 
-def test_sets_of_devices_count_together_too() -> None:
-    """Two pairs of devices that share one: each pair has room for its own variables."""
+def test_variables_confined_to_unions_of_device_sets_are_counted() -> None:
+    """Two pairs of devices share one; each pair alone has enough memory for its variables."""
     machine = two_gpus(memory_bytes=1000)
     graph = OpGraph.build(["a", "b", "c", "d"], resident_bytes=[900, 800, 800, 700])
     times = np.ones(4)
@@ -126,7 +126,7 @@ def test_sets_of_devices_count_together_too() -> None:
     assert "CPU:0, GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used" in reason
 
 
-def test_an_op_counts_beside_the_variables_that_lie_where_it_runs() -> None:
+def test_inputs_and_outputs_of_an_op_are_added_to_the_variables_on_its_device() -> None:
     graph = OpGraph.build(["v", "a", "b"], [Tensor(1, 600, [2])], resident_bytes=[500, 0, 0])
     problem = on_gpus(graph, [1.0] * 3, two_gpus(memory_bytes=1000))
     assert unavoidable_shortfall(problem) is None
@@ -156,7 +156,7 @@ def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_search")
 @pytest.mark.parametrize("strategy", ["pesto", "single", "m-etf"])
-def test_solve_refuses_at_once_what_fits_nowhere(
+def test_solve_refuses_without_a_search_if_no_placement_fits(
     pesto: Pesto, tmp_path: Path, too_large: Path, strategy: str
 ) -> None:
     output = tmp_path / "placed.json"
@@ -171,7 +171,7 @@ def test_solve_refuses_at_once_what_fits_nowhere(
     assert not output.exists()
 
 
-def test_a_strategy_that_rewrites_the_graph_is_asked(too_large: Path) -> None:
+def test_a_strategy_that_rewrites_the_graph_is_still_called(too_large: Path) -> None:
     class Rewriting:
         rewrites = True
 
@@ -185,7 +185,7 @@ def test_a_strategy_that_rewrites_the_graph_is_asked(too_large: Path) -> None:
         api.solve(profile, Single())
 
 
-def test_compare_shows_what_fits_nowhere_without_a_search(too_large: Path) -> None:
+def test_compare_reports_that_no_placement_fits_without_a_search(too_large: Path) -> None:
     (result,) = api.compare(api.read_profile(too_large), ["pesto"], time_limit_s=600)
     assert result.status is SolveStatus.OUT_OF_MEMORY
     assert "none was searched for: op 'product'" in result.solution.notes[0]

@@ -1,4 +1,4 @@
-"""What steps are fed: small valid data, or the user's."""
+"""Tests of feeds: small valid data by default, or the user's data."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -49,7 +49,7 @@ def test_by_default_integers_are_0_and_floats_are_normal_and_the_same_in_every_r
         np.testing.assert_array_equal(batch[name], again[name])
 
 
-def test_only_what_the_fetches_need_is_fed(meta: Any) -> None:
+def test_only_placeholders_that_the_fetches_need_are_fed(meta: Any) -> None:
     assert set(next(batches(meta))) == {"words", "scale"}
 
 
@@ -61,7 +61,9 @@ def test_without_data_an_open_shape_is_refused_with_the_remedy() -> None:
         batches(exported(build))
 
 
-def test_a_file_feeds_every_step_alike_in_the_types_of_the_graph(meta: Any, tmp_path: Path) -> None:
+def test_a_file_gives_every_step_the_same_data_in_the_types_of_the_graph(
+    meta: Any, tmp_path: Path
+) -> None:
     np.savez(tmp_path / "data.npz", **FEEDS)
     one, other = islice(batches(meta, str(tmp_path / "data.npz")), 2)
     assert one["words"].dtype == np.int32
@@ -80,7 +82,7 @@ def test_a_file_feeds_every_step_alike_in_the_types_of_the_graph(meta: Any, tmp_
         ({"result": np.zeros([2, 3])}, "no placeholder 'result'"),
     ],
 )
-def test_data_that_does_not_fit_is_refused_by_name(
+def test_data_of_a_wrong_shape_or_type_is_refused_with_its_name(
     meta: Any, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     arrays = {name: array for name, array in {**FEEDS, **change}.items() if array is not None}
@@ -148,6 +150,6 @@ def test_a_function_that_gives_no_batches_is_refused(meta: Any, script: Path) ->
             first(meta, f"{script}:{name}")
 
 
-def test_a_function_that_fails_is_told_with_its_line(meta: Any, script: Path) -> None:
+def test_a_function_that_fails_is_reported_with_its_line(meta: Any, script: Path) -> None:
     with pytest.raises(BadInputError, match="fails: failed in line 18: KeyError: 'no more'"):
         words(meta, f"{script}:fails", 2)

@@ -1,4 +1,4 @@
-"""The example of docs/formulation.md, in the manner of Figure 2 of the Pesto paper."""
+"""The example of docs/formulation.md, similar to Figure 2 of the Pesto paper."""
 
 from pathlib import Path
 
@@ -24,19 +24,19 @@ US_PER_CHARACTER = 2
 
 
 def naive_order() -> Schedule:
-    """The best placement; first the ops that most others follow in a row, whatever they take."""
+    """The optimal placement, with priority by the number of ops on the longest path after an op."""
     return list_schedule(PROBLEM, optimum().device, _hops(PROBLEM))
 
 
 def naive_placement() -> Schedule:
-    """The same order, with ops dealt to the GPUs in turn."""
+    """The same order, with ops assigned to the GPUs in turn."""
     device = np.zeros(PROBLEM.num_ops, dtype=np.int64)
     device[PROBLEM.graph.topological_order] = np.arange(PROBLEM.num_ops) % 2
     return list_schedule(PROBLEM, device, _hops(PROBLEM))
 
 
 def optimum() -> Schedule:
-    """F before D; and GPU:1 waits for C, although it could start G."""
+    """The optimal schedule: F before D, and GPU:1 waits for C although it could start G."""
     order = {0: "ABFDE", 1: "CG"}
     device, rank = np.zeros((2, PROBLEM.num_ops), dtype=np.int64)
     for gpu, names in order.items():
@@ -54,7 +54,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_schedules_take_what_the_page_says(name):
+def test_schedules_have_the_times_of_the_page(name):
     make, makespan_us = SCHEDULES[name]
     schedule = make()
     assert schedule.makespan_us == makespan_us
@@ -62,7 +62,7 @@ def test_schedules_take_what_the_page_says(name):
 
 
 @pytest.mark.parametrize("solver", ["cpsat", "cbc"])
-def test_optimum_is_the_optimum(solver):
+def test_solvers_find_the_optimum(solver):
     found = solve_ilp(PROBLEM, Limits(), solver=solver)
     assert found.status == SolveStatus.OPTIMAL
     assert found.objective_us == pytest.approx(110)
@@ -70,21 +70,21 @@ def test_optimum_is_the_optimum(solver):
 
 
 def with_odd_times(seed: int) -> Problem:
-    """The same graph, with times that no power of ten divides."""
+    """Return the same graph with times that are not multiples of a power of ten."""
     stretch = 1 + np.random.default_rng(seed).random((PROBLEM.num_ops, 1)) / 3
     times = dict(zip(PROBLEM.kinds, (PROBLEM.time_us * stretch).T, strict=True))
     return Problem.build(PROBLEM.graph, times, PROBLEM.machine)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_optimum_is_told_as_one_and_ends_the_search_where_the_solver_rounds(seed):
+def test_an_optimum_ends_the_search_although_the_solver_rounds(seed):
     context = Context(Limits(time_limit_s=100))
     result = run(with_odd_times(seed), "pesto", context)
     assert result.status is SolveStatus.OPTIMAL
     assert result.runtime_s < 50
 
 
-def test_lower_bound_is_what_the_page_says():
+def test_lower_bound_is_that_of_the_page():
     assert lower_bound_us(PROBLEM) == pytest.approx(105)
 
 
@@ -94,7 +94,7 @@ def test_page_shows_the_schedules(name):
 
 
 def gantt(problem: Problem, schedule: Schedule) -> str:
-    """A line for every device and link; in each bar, the op or the producer of what is sent."""
+    """Return one line for every device and link; bars have the op, or the producer of a tensor."""
     names, machine = problem.graph.names, problem.machine
     spans = [
         (machine.devices[d].name, start, end, name)

@@ -1,4 +1,4 @@
-"""File formats: faithful, deterministic, whole or not there, and clear about what is wrong."""
+"""Tests of file formats: round trips, determinism, atomic writes, and error messages."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def solved(problem: Problem) -> Result:
     return Result("test", SolveStatus.FEASIBLE, Solution.of(problem, schedule, 1.0), 0.0)
 
 
-def test_a_profile_comes_back_as_it_was(tmp_path: Path, diamond_profile: Path) -> None:
+def test_a_profile_is_unchanged_after_a_round_trip(tmp_path: Path, diamond_profile: Path) -> None:
     profile = read_profile(diamond_profile)
     again = tmp_path / "again.json.gz"
     write_profile(str(again), profile)
@@ -67,7 +67,7 @@ def test_only_the_required_parts_of_a_profile_are_required(tmp_path: Path) -> No
 
 
 def edited(path: Path, edit: str) -> Path:
-    """The profile with one statement executed on its JSON."""
+    """Return the profile after one statement was executed on its JSON."""
     value = json.loads(path.read_text())
     exec(edit, {"value": value})
     path.write_text(json.dumps(value))
@@ -100,7 +100,7 @@ def test_a_broken_profile_is_refused_with_the_reason(
         read_profile(edited(diamond_profile, edit))
 
 
-def test_missing_truncated_and_foreign_files_are_told_apart(
+def test_missing_truncated_and_foreign_files_have_different_messages(
     tmp_path: Path, diamond_profile: Path
 ) -> None:
     with pytest.raises(BadInputError, match="does not exist"):
@@ -142,7 +142,7 @@ def test_a_saved_model_in_place_of_a_profile_is_recognised(tmp_path: Path) -> No
         read_profile(tmp_path)
 
 
-def test_a_placement_comes_back_as_it_was_whatever_the_order_of_ops(
+def test_a_placement_is_unchanged_after_a_round_trip_with_ops_in_another_order(
     tmp_path: Path, diamond: Problem
 ) -> None:
     path = tmp_path / "p.json"
@@ -185,7 +185,7 @@ def test_a_placement_that_splits_a_group_is_refused(tmp_path: Path, diamond: Pro
         read_placement(path).match(together)
 
 
-def test_a_machine_file_says_what_the_preset_says(tmp_path: Path) -> None:
+def test_a_machine_file_gives_the_same_machine_as_the_preset(tmp_path: Path) -> None:
     path = tmp_path / "machine.toml"
     path.write_text(
         """

@@ -1,4 +1,4 @@
-"""Profiles of version 2: what they keep, what is derived for version 1, and what is refused."""
+"""Tests of profiles of version 2, of labels derived for version 1, and of refused values."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 
 
 def columns(value: Any) -> dict[str, Any]:
-    """All fields of a graph, those within labels and inputs too, as lists."""
+    """Return all fields of a graph as lists, with those of its labels and inputs."""
     found: dict[str, Any] = {}
     for each in fields(value):
         column = getattr(value, each.name)
@@ -41,7 +41,7 @@ def columns(value: Any) -> dict[str, Any]:
 
 
 def everything() -> OpGraph:
-    """Two ops that take tensors twice, out of order, and beside a constant; every label."""
+    """Return a graph with repeated and unordered inputs, inputs without tensor, all labels."""
     return OpGraph.build(
         ["x", "square", "join", "loop", "out"],
         [
@@ -141,7 +141,7 @@ NAMED: Mapping[str, tuple[str, Phase, str | None, str | None, str | None]] = {
 }
 
 
-def test_names_of_tensorflow_say_where_an_op_belongs() -> None:
+def test_scopes_are_derived_from_tensorflow_names() -> None:
     names = list(NAMED)
     types = [row[0] for row in NAMED.values()]
     clipped = [(names.index("gradients/AddN"), names.index("clip/Mul"))]
@@ -173,14 +173,14 @@ def test_names_of_tensorflow_say_where_an_op_belongs() -> None:
         ("StatefulPartitionedCall", Role.COMPUTE, Compound.CALL),
     ],
 )
-def test_types_of_tensorflow_say_what_an_op_does(
+def test_roles_are_derived_from_tensorflow_types(
     op_type: str, role: Role, compound: Compound
 ) -> None:
     labels = labelled(OpGraph.build(["op"], types=[op_type])).labels
     assert (labels.role[0], labels.compound[0]) == (role, compound)
 
 
-def test_a_reader_knows_slots_shapes_and_types_of_elements() -> None:
+def test_the_reader_fills_slots_shapes_and_element_types() -> None:
     def build(tf: Any) -> list[Any]:
         fed = tf.compat.v1.placeholder(tf.float32, [4, 6], name="fed")
         product = tf.matmul(fed, tf.transpose(fed, [1, 0], name="turned"), name="product")
@@ -207,7 +207,7 @@ def test_a_reader_knows_slots_shapes_and_types_of_elements() -> None:
     assert graph.tensor_dtype[made["flat"]] == "float32"
 
 
-def test_a_while_loop_takes_what_its_nodes_take_from_outside() -> None:
+def test_the_inputs_of_a_while_loop_are_those_of_its_nodes_from_outside() -> None:
     graph = read_step(exported(training_graphs.recurrent)).graph
     assert graph.inputs is not None
     (loop,) = np.flatnonzero(graph.labels.compound == Compound.LOOP)[:1]
@@ -215,8 +215,8 @@ def test_a_while_loop_takes_what_its_nodes_take_from_outside() -> None:
     assert loop not in graph.tensor_producer[graph.inputs[loop][graph.inputs[loop] >= 0]]
 
 
-def test_another_front_end_has_only_to_fill_the_columns(tmp_path: Path) -> None:
-    """Nothing is called as TensorFlow would call it."""
+def test_a_front_end_without_tensorflow_names_fills_the_columns(tmp_path: Path) -> None:
+    """No type or name is one of TensorFlow's."""
     graph = nx.MultiDiGraph()
     for number, part in enumerate(("enc.1", "enc.2", "dec.1", "dec.2")):
         graph.add_node(f"mm:{number}", time_us=100, scope=f"{part[:3]}/layer_{part[-1]}")
@@ -235,12 +235,12 @@ def test_another_front_end_has_only_to_fill_the_columns(tmp_path: Path) -> None:
     assert profile.problem.is_feed.tolist() == [*[False] * 8, True]
     schedule = api.solve(profile, "expert").schedule
     device = dict(zip(profile.problem.graph.names, schedule.device.tolist(), strict=True))
-    for number in range(4):  # gradients are with their layer
+    for number in range(4):  # gradients are on the device of their layer
         assert device[f"mm:{number}"] == device[f"mm_back:{number}"]
     assert api.solve(profile, "m-topo").schedule.device[0] == device["mm:0"]
 
 
-def test_types_alone_make_no_feed_in_version_2(tmp_path: Path) -> None:
+def test_version_2_does_not_derive_feeds_from_types(tmp_path: Path) -> None:
     graph = OpGraph.build(["x"], types=["Placeholder"])
     assert not reread(Profile(on_gpus(graph, [1.0])), tmp_path).problem.is_feed.any()
 
@@ -265,7 +265,7 @@ def test_types_alone_make_no_feed_in_version_2(tmp_path: Path) -> None:
         ("tensors['dtype'] = ['a']", "tensors.dtype has 1 entries, 4"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, edit: str, message: str) -> None:
+def test_a_wrong_column_is_named(tmp_path: Path, edit: str, message: str) -> None:
     path = tmp_path / "odd.profile.json"
     write_profile(path, Profile(on_gpus(everything(), [1.0] * 5)))
     value = json.loads(path.read_text())

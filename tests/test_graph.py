@@ -1,4 +1,4 @@
-"""OpGraph: its columns, its derived structure, and the inputs that it refuses."""
+"""Tests of OpGraph: its columns, derived structure, and refused inputs."""
 
 import networkx as nx
 import numpy as np
@@ -36,7 +36,7 @@ def test_topological_order_agrees_with_networkx() -> None:
         assert all(place[a] < place[b] for a, b in nx.DiGraph(edges).edges)
 
 
-def test_groups_are_numbered_densely_and_none_moves_alone() -> None:
+def test_groups_are_numbered_densely_and_none_is_a_group_of_one() -> None:
     graph = OpGraph.build(list("abcd"), colocation_group=[7, None, 7, None])
     assert graph.colocation_group.tolist() == [0, 1, 0, 2]
     assert [graph.groups[group].tolist() for group in range(3)] == [[0, 2], [1], [3]]
@@ -65,7 +65,7 @@ def test_alias_source_is_the_first_tensor_taken_from_the_aliased_op() -> None:
         ({"names": ["a"], "tensors": [Tensor(0, 5, [0])]}, "cycle: a -> a"),
     ],
 )
-def test_a_broken_graph_is_refused_by_name(arguments: dict, message: str) -> None:
+def test_a_wrong_graph_is_refused_with_the_name_of_the_op(arguments: dict, message: str) -> None:
     with pytest.raises(BadInputError, match=message):
         OpGraph.build(**arguments)
 

@@ -1,4 +1,4 @@
-"""How much is read: files without an end, and archives that unpack to far more than they take."""
+"""Tests of the input limit: endless files, and packed files that unpack to far more."""
 
 import gzip
 import os
@@ -63,13 +63,13 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_device_has_no_end_and_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_a_device_is_not_read(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").symlink_to("/dev/zero")
     with pytest.raises(BadInputError, match="file is a device; a file or a pipe was expected"):
         READERS[kind](tmp_path / "file")
 
 
-def test_what_is_packed_counts_unpacked(tmp_path: Path) -> None:
+def test_a_packed_file_counts_with_its_unpacked_size(tmp_path: Path) -> None:
     packed(tmp_path / "p.json.gz")
     assert (tmp_path / "p.json.gz").stat().st_size < LIMIT
     with (
@@ -98,7 +98,7 @@ def test_a_pipe_is_read_up_to_the_limit(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_graph_comes_through_a_pipe_once(tmp_path: Path) -> None:
+def test_a_graph_from_a_pipe_is_read_once(tmp_path: Path) -> None:
     meta = small_graph()
     write_meta_graph(tmp_path / "g.meta", meta)
     os.mkfifo(tmp_path / "pipe")
@@ -119,7 +119,7 @@ def test_the_limit_ends_with_its_context(diamond_profile: Path) -> None:
     ("size", "num_bytes"),
     [("10", 10), ("10B", 10), ("1.5kB", 1500), ("2 KiB", 2048), ("1mb", 10**6), ("1T", 10**12)],
 )
-def test_the_option_says_how_much_is_read(
+def test_the_option_sets_the_limit(
     pesto: Pesto, diamond_profile: Path, size: str, num_bytes: int
 ) -> None:
     output = diamond_profile.parent / "p.json"
@@ -132,7 +132,7 @@ def test_the_option_says_how_much_is_read(
 
 
 @pytest.mark.parametrize("size", ["", "GB", "-1GB", "1XB", "1e9", "nan", "9" * 400])
-def test_what_is_no_size_is_refused(pesto: Pesto, diamond_profile: Path, size: str) -> None:
+def test_an_invalid_size_is_refused(pesto: Pesto, diamond_profile: Path, size: str) -> None:
     refused = pesto("--max-input", size, "solve", diamond_profile, "-o", "p.json")
     assert refused.code == 2
     assert "is not a size; a size such as 8GB or 500MiB was expected" in refused.err
@@ -142,7 +142,7 @@ def test_units() -> None:
     assert (UNITS[""], UNITS["k"], UNITS["mi"], UNITS["g"]) == (1, 1000, 2**20, 10**9)
 
 
-def test_arrays_of_feeds_count_unpacked(tmp_path: Path) -> None:
+def test_arrays_of_feeds_count_with_their_unpacked_size(tmp_path: Path) -> None:
     path = tmp_path / "feeds.npz"
     np.savez_compressed(path, x=np.zeros((4, 3000), np.float32))
     assert path.stat().st_size < LIMIT
@@ -152,7 +152,7 @@ def test_arrays_of_feeds_count_unpacked(tmp_path: Path) -> None:
         assert archive.infolist()[0].file_size > LIMIT
 
 
-def test_saved_values_and_event_files_count(tmp_path: Path) -> None:
+def test_the_limit_holds_for_saved_values_and_event_files(tmp_path: Path) -> None:
     write_saved_model(tmp_path / "saved")
     graph = (tmp_path / "saved/saved_model.pb").stat().st_size
     with input_limit(graph - 1), pytest.raises(BadInputError, match=r"saved_model\.pb has more"):

@@ -1,4 +1,4 @@
-"""Which devices can run a node, and what a GPU keeps in host memory; on a machine without GPU."""
+"""Which devices can run a node, and what a GPU holds in host memory; needs no GPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Build = Callable[[Any], Any]
 
 
 def site_of(build: Build) -> Site:
-    """The site of the op that makes what `build` returns."""
+    """Return the site of the op that produces the result of `build`."""
     tf = tensorflow()
     with tf.Graph().as_default() as graph:
         made = build(tf)
@@ -60,7 +60,7 @@ def words(tf: Any) -> Any:
         "placeholder",
     ],
 )
-def test_only_the_host_runs(build: Build) -> None:
+def test_ops_that_only_the_host_can_run(build: Build) -> None:
     site = site_of(build)
     assert site.device_types == {"CPU"}
     assert all((*site.host_inputs, *site.host_outputs))

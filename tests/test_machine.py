@@ -1,4 +1,4 @@
-"""Machines and problems: presets, matrices, and what they refuse."""
+"""Tests of machines and problems: presets, matrices, and refused values."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ COMM = CommModel(1, 1)
         ([A, B], [Link("A", "B", CommModel(1, float("inf")))], "has us_per_byte inf"),
     ],
 )
-def test_a_broken_machine_is_refused_by_name(
+def test_a_wrong_machine_is_refused_with_the_name_of_the_device_or_link(
     devices: list[Device], links: list[Link], message: str
 ) -> None:
     with pytest.raises(BadInputError, match=message):
@@ -71,7 +71,7 @@ def test_time_depends_on_kind_speed_and_overhead() -> None:
     assert problem.duration_us.tolist() == [[np.inf, 10, 26]]
 
 
-def test_a_group_goes_only_where_all_members_can() -> None:
+def test_a_group_is_allowed_only_on_devices_that_can_run_all_members() -> None:
     graph = OpGraph.build(["a", "b"], colocation_group=[0, 0])
     times = {"GPU": np.array([1, 1.0]), "CPU": np.array([1, np.nan])}
     assert Problem.build(graph, times, two_gpus()).allowed[:, 0].tolist() == [False, False]

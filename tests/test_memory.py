@@ -1,4 +1,4 @@
-"""What fills a device at its peak: small cases by hand, and the sum on any problem."""
+"""Tests of memory peaks: small cases by hand, and sums on random problems."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ GPU0, GPU1 = 1, 2
 
 
 def scheduled(problem: Problem, device: list[int]) -> Schedule:
-    """Ops of lower index first."""
+    """Return the list schedule with priority to ops of lower index."""
     return Simulator(problem).list_schedule(np.array(device), -np.arange(len(device), dtype=float))
 
 
@@ -40,10 +40,10 @@ def chain() -> Problem:
     return on_gpus(graph, [1, 1, 1, 1], two_gpus(memory_bytes=5000))
 
 
-def test_on_one_device_the_peak_is_while_the_input_and_the_output_of_c_are_there(
+def test_on_one_device_the_peak_has_the_input_and_the_output_of_c(
     chain: Problem,
 ) -> None:
-    # b's output is there from 1 us until c ends at 3, c's from 2; a's was freed at 2.
+    # b's output is held from 1 us until c ends at 3, c's from 2 us; a's was freed at 2 us.
     peak = memory_peak(chain, scheduled(chain, [GPU0] * 4), GPU0)
     assert (peak.device, peak.capacity_bytes, peak.at_us) == ("GPU:0", 5000, 2.0)
     assert peak.held == (
@@ -69,8 +69,8 @@ def test_a_copy_is_held_from_the_start_of_its_transfer(chain: Problem) -> None:
     )
 
 
-def test_an_alias_keeps_what_it_aliases_and_is_not_listed_itself() -> None:
-    # b is a's output under another name; it is used until d, beside c's output.
+def test_the_source_of_an_alias_is_held_and_the_alias_is_not_listed() -> None:
+    # b aliases a's output, which is held until d ends, at the same time as c's output.
     graph = OpGraph.build(
         list("abcd"),
         [Tensor(0, 4000, [1]), Tensor(1, 4000, [3]), Tensor(2, 500, [3])],
@@ -82,7 +82,7 @@ def test_an_alias_keeps_what_it_aliases_and_is_not_listed_itself() -> None:
     assert peak.held == (Held("a", "output", 4000, 0.0), Held("c", "output", 500, 2.0))
 
 
-def test_a_device_with_variables_alone_holds_them_from_the_start() -> None:
+def test_a_device_with_only_variables_holds_them_from_the_start() -> None:
     problem = on_gpus(OpGraph.build(["a"], resident_bytes=[7]), [1])
     peak = memory_peak(problem, scheduled(problem, [GPU1]), GPU1)
     assert (peak.at_us, peak.held) == (0.0, (Held("a", "variable", 7, 0.0),))
@@ -98,7 +98,7 @@ def fits_surely(problem: Problem, schedule: Schedule, capacity: np.ndarray) -> b
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_surely_fits_that_does_not_fit(seed: int) -> None:
+def test_surely_fits_is_true_only_for_schedules_that_fit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(40):
         problem = random_problem(rng)
@@ -115,7 +115,7 @@ def test_nothing_surely_fits_that_does_not_fit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_all_that_is_held_adds_up_to_the_peak_on_every_device(seed: int) -> None:
+def test_held_data_adds_up_to_the_peak_on_every_device(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(40):
         problem = random_problem(rng)
@@ -127,7 +127,7 @@ def test_all_that_is_held_adds_up_to_the_peak_on_every_device(seed: int) -> None
         assert [peak.resident_bytes for peak in peaks] == resident.tolist()
 
 
-def test_the_table_names_five_and_adds_up_the_others() -> None:
+def test_the_table_has_five_rows_and_the_sum_of_the_others() -> None:
     sizes = [9, 8, 7, 6, 5, 4, 3]
     names = [*"abcde", "f", "x" * 500]
     held = [

@@ -34,18 +34,18 @@ EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 
 
 def examples(count: int) -> Any:
-    """The same examples every time, and more of them where that is asked for."""
+    """Return settings with the same examples in every run, and more of them on request."""
     return settings(max_examples=count * EXAMPLES, derandomize=True, deadline=None, database=None)
 
 
-# Ties are likely, zero is, and so are sizes at the end of what a profile may have.
+# Ties, zeros, and sizes at the limit of profiles are likely.
 SIZES = st.sampled_from([0, 0, 1, 1000, 1000, 10**6, MAX_TENSOR_BYTES])
 TIMES_US = st.sampled_from([0.0, 0.0, 1.0, 1.0, 7.5, 100.0, 1e12])
 SHAPES = ("random", "chain", "star out", "star in", "apart", "complete")
 
 
 def edges_of(shape: str, num_ops: int) -> list[tuple[int, int]]:
-    """Pairs of (producer, consumer) of a graph of a shape; of a random one, all that may be."""
+    """Return the (producer, consumer) pairs of a shape; for a random graph, all possible pairs."""
     ops = range(num_ops)
     if shape == "chain":
         return list(pairwise(ops))
@@ -58,7 +58,7 @@ def edges_of(shape: str, num_ops: int) -> list[tuple[int, int]]:
 
 @st.composite
 def graphs(draw: Any) -> OpGraph:
-    """Up to eight ops with all that a graph can have."""
+    """Draw a graph of up to eight ops with all features of graphs."""
     num_ops = draw(st.integers(1, 8))
     shape = draw(st.sampled_from(SHAPES))
     edges = edges_of(shape, num_ops)
@@ -74,7 +74,7 @@ def graphs(draw: Any) -> OpGraph:
         Tensor(op, draw(SIZES), heads, draw(st.lists(st.booleans(), **exactly(len(heads)))))
         for (op, _), heads in consumers.items()
     ]
-    label = draw(st.permutations(range(num_ops)))  # so that indices are in no topological order
+    label = draw(st.permutations(range(num_ops)))  # indices are not in topological order
     groups = st.one_of(st.none(), st.none(), st.integers(0, 1))
     graph = OpGraph.build(
         [f"scope_{op % 2}/op_{op}" for op in range(num_ops)],
@@ -108,7 +108,7 @@ def exactly(count: int) -> dict[str, int]:
 
 @st.composite
 def machines(draw: Any) -> Machine:
-    """Two to four devices, with or without a host, and every kind of link."""
+    """Draw a machine of two to four devices, with or without a host, with all features of links."""
     count = draw(st.integers(2, 4))
     has_host = draw(st.booleans())
     names = [f"{'CPU' if has_host and not number else 'GPU'}:{number}" for number in range(count)]
@@ -138,7 +138,7 @@ def machines(draw: Any) -> Machine:
 
 @st.composite
 def problems(draw: Any) -> Problem:
-    """A graph on a machine; a mixed one has ops that only one kind can run."""
+    """Draw a problem; on a mixed machine, some ops can run on one device kind only."""
     graph, machine = draw(graphs()), draw(machines())
     times = {
         kind: np.array(draw(st.lists(TIMES_US, **exactly(graph.num_ops))))
@@ -155,7 +155,7 @@ def problems(draw: Any) -> Problem:
 
 
 def through_files(problem: Problem, result: Any) -> tuple[Profile, PlacementFile]:
-    """Profile and placement as they come back from files, which are the same when written again."""
+    """Return profile and placement after a round trip; written again, the files are equal."""
     with TemporaryDirectory() as folder:
         profile_path, placement_path = Path(folder, "profile.json"), Path(folder, "placement.json")
         api.write_profile(profile_path, Profile(problem))
@@ -168,7 +168,7 @@ def through_files(problem: Problem, result: Any) -> tuple[Profile, PlacementFile
 
 
 def check_order(problem: Problem, placement: Placement) -> None:
-    """The order of a schedule contradicts no precedence, as control edges of a placed graph."""
+    """Check that the order of each device, as control edges, gives no cycle with precedence."""
     graph = problem.graph
     every = np.ones(problem.num_ops, dtype=np.bool_)
     enforced = np.ones(len(graph.edges), dtype=np.bool_)
@@ -180,7 +180,7 @@ def check_order(problem: Problem, placement: Placement) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 @examples(12)
 @given(problem=problems())
-def test_a_problem_through_the_pipeline(name: str, problem: Problem) -> None:
+def test_a_problem_passes_the_pipeline(name: str, problem: Problem) -> None:
     (result, alone) = api.compare(Profile(problem), [QUICK[name], "single"], CONTEXT)
     schedule = result.schedule
     is_short = result.status is SolveStatus.OUT_OF_MEMORY
@@ -199,7 +199,7 @@ def test_a_problem_through_the_pipeline(name: str, problem: Problem) -> None:
 
 @examples(30)
 @given(problem=problems(), num_nodes=st.integers(1, 8))
-def test_a_coarse_problem_is_one(problem: Problem, num_nodes: int) -> None:
+def test_a_coarse_problem_passes_the_pipeline(problem: Problem, num_nodes: int) -> None:
     coarse = api.coarsen(Profile(problem), num_nodes)
     assert coarse.members is not None
     assert sorted(op for node in coarse.members for op in node) == sorted(problem.graph.names)
@@ -230,7 +230,7 @@ def test_a_graph_without_ops_takes_no_time() -> None:
 
 
 def regular(shape: str, num_ops: int) -> Problem:
-    """Ops of 1 us that exchange 1000 bytes."""
+    """Return a problem of ops of 1 us with tensors of 1000 bytes."""
     consumers: dict[int, list[int]] = {}
     for before, after in edges_of(shape, num_ops):
         consumers.setdefault(before, []).append(after)
@@ -240,7 +240,7 @@ def regular(shape: str, num_ops: int) -> Problem:
 
 
 @pytest.mark.parametrize("shape", ["star out", "star in", "apart"])
-def test_a_thousand_ops_that_are_all_alike(shape: str) -> None:
+def test_a_thousand_equal_ops(shape: str) -> None:
     problem = regular(shape, 1000)
     for result in api.compare(Profile(problem), QUICK.values(), CONTEXT):
         assert violations(problem, result.schedule) == []

@@ -1,4 +1,4 @@
-"""Packages that add strategies, solvers, cost sources and search moves; and such as are broken."""
+"""Packages that add strategies, solvers, cost sources and moves; and broken packages."""
 
 import json
 import os
@@ -38,7 +38,7 @@ QUICK = ("--time-limit", 1, "--quiet")
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder where this process, and those that it starts, find packages."""
+    """A folder in which this process and its subprocesses find packages."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
@@ -53,7 +53,7 @@ def example(site: Path) -> Path:
 
 
 def solver_of(site: Path, name: str, text: str) -> str:
-    """A package with a solver of this name, which is `solve` of a module with this text."""
+    """Make a package with a solver of this name: the function `solve` of this module text."""
     module = name.replace("-", "_")
     install(site, f"by-{name}", "2.0", {"pesto.solvers": {name: f"{module}:solve"}}, {module: text})
     return name
@@ -75,7 +75,7 @@ def test_the_example_adds_one_of_each(example: Path) -> None:
     assert [each.group for each in plug_ins()] == [*GROUPS]
 
 
-# Where names are shown, nothing is loaded.
+# Names are shown without loading plug-ins.
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_help_names_plug_ins_with_their_package(
 ) -> None:
     monkeypatch.delitem(sys.modules, "pesto_example", raising=False)
     told = pesto(command, "--help")
-    text = "".join(told.out.split())  # wrapped anywhere
+    text = "".join(told.out.split())  # the help text is wrapped at any place
     assert all("".join(word.split()) in text for word in words), told.out
     assert "pesto_example" not in sys.modules
 
@@ -115,7 +115,7 @@ def test_names_and_membership_load_nothing(site: Path, failing: str, pesto: Pest
     assert pesto("solve", "--help").err == ""
 
 
-# What they add works as pesto's own.
+# Plug-ins work like built-in objects.
 
 
 def test_a_strategy_is_solved_and_compared_by_name(
@@ -131,7 +131,7 @@ def test_a_strategy_is_solved_and_compared_by_name(
     assert [row["strategy"] for row in rows] == [*api.STRATEGIES.builtin, "last-device"]
 
 
-def test_a_solver_is_asked_by_name(
+def test_a_solver_is_chosen_by_name(
     pesto: Pesto, example: Path, diamond: Problem, diamond_profile: Path, tmp_path: Path
 ) -> None:
     found = ilp.solve_ilp(diamond, Limits(), solver="one-device")
@@ -205,7 +205,7 @@ def test_a_search_move_that_cannot_be_compiled_is_left_out(
     assert pesto("solve", diamond_profile, "-o", tmp_path / "p.json", *QUICK).code == 0
 
 
-def test_moves_are_compiled_for_what_searches_call_them_with() -> None:
+def test_moves_are_compiled_for_the_types_that_searches_use() -> None:
     problem = random_problem(1, 14)
     chain = Chain(Simulator(problem), families_of(problem, coarse=True), (0,), MOVES.builtin)
     known = (chain._neighbourhood, chain._state, chain._random, chain._change)
@@ -237,7 +237,7 @@ def test_doctor_lists_plug_ins_with_their_package(
     pesto: Pesto, example: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = import_module("pesto_cli.doctor.checks")
-    monkeypatch.setattr(checks, "_probes", plug_in_probes)  # the others take long
+    monkeypatch.setattr(checks, "_probes", plug_in_probes)  # the other probes take long
     told = pesto("doctor", "--json")
     assert told.code == 0
     rows = {row["name"]: row for row in json.loads(told.out)}
@@ -252,7 +252,7 @@ def test_doctor_lists_plug_ins_with_their_package(
     assert "by-failing 2.0: cannot be loaded" in pesto("doctor").out
 
 
-# A broken one is an error where it is used, and nowhere else.
+# A broken plug-in is an error only where it is used.
 
 
 def test_a_broken_plug_in_breaks_only_its_own_use(
@@ -292,7 +292,7 @@ KINDS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "words"), KINDS, ids=[text for text, _ in KINDS])
-def test_what_is_no_solver_is_refused(site: Path, text: str, words: str) -> None:
+def test_an_object_that_is_no_solver_is_refused(site: Path, text: str, words: str) -> None:
     number = KINDS.index((text, words))
     name = solver_of(site, f"kind-{number}", text)
     with pytest.raises(EnvironmentFailedError) as refused:
@@ -323,7 +323,7 @@ def refusing(request: SolverRequest) -> SolverAnswer:
     ],
     ids=["raises", "answers nothing", "places ops elsewhere", "refuses"],
 )
-def test_errors_of_a_plug_in_at_work_name_it(
+def test_errors_during_a_call_of_a_plug_in_name_it(
     site: Path, diamond: Problem, solve: Any, kind: type[Exception], words: str
 ) -> None:
     install(site, "by-x", "1", {"pesto.solvers": {"x": "x:solve"}}, {"x": ""})
@@ -336,7 +336,7 @@ def test_errors_of_a_plug_in_at_work_name_it(
     del sys.modules["x"]
 
 
-def test_errors_of_pestos_own_stay_as_they_are() -> None:
+def test_errors_of_built_in_objects_are_unchanged() -> None:
     def solve(request: object) -> None:
         raise ZeroDivisionError
 
@@ -345,10 +345,10 @@ def test_errors_of_pestos_own_stay_as_they_are() -> None:
         found(None)
 
 
-# Names that are taken.
+# Names that exist already.
 
 
-def test_a_built_in_name_stays_pestos_own(
+def test_a_built_in_object_takes_precedence_over_a_plug_in(
     pesto: Pesto, site: Path, caplog: pytest.LogCaptureFixture, diamond_profile: Path
 ) -> None:
     install(site, "by-y", "1.5", {"pesto.solvers": {"cbc": "nowhere:solve"}})
@@ -396,7 +396,7 @@ def test_of_two_versions_the_first_on_the_path_counts(
         ("pesto.solvers]\nno line of such a file\n[x", {}, "cannot be read: "),
     ],
 )
-def test_metadata_that_says_nothing_is_told_by_doctor_alone(
+def test_wrong_metadata_is_reported_by_doctor_only(
     site: Path, pesto: Pesto, group: str, entry: dict[str, str], words: str
 ) -> None:
     install(site, "by-odd", "1", {group: entry})
@@ -408,7 +408,7 @@ def test_metadata_that_says_nothing_is_told_by_doctor_alone(
     assert pesto("solve", "--help").code == 0
 
 
-def test_an_unknown_name_is_told_with_all_names(example: Path) -> None:
+def test_an_unknown_name_is_refused_with_all_names(example: Path) -> None:
     with pytest.raises(BadInputError, match="one of cpsat, cbc, highs, one-device was expected"):
         ilp.SOLVERS.find("one-devise")
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Names from files reach a terminal without doing what they say, and files as they are."""
+"""Names from files are escaped on a terminal, and unchanged in files."""
 
 import base64
 import gzip
@@ -26,14 +26,14 @@ from pesto_cli.files import Profile, write_profile
 from pesto_cli.printable import logger, printable, printable_chart
 from pesto_cli.report.sections import Section, sections_markdown
 
-# Escape sequences, ends of lines, marks for the direction of writing, markup, what has no encoding.
+# Escape sequences, line ends, marks of writing direction, markup, and a lone surrogate.
 HOSTILE = "\x1b[2J\x1b]0;t\x07\x9b1m\r\n::error::\u2028\t\b\u202e\u2066\u200e\u200f\u061c[/b]:x:"
 SHOWN = r"\x1b[2J\x1b]0;t\x07\x9b1m\r\n::error::\u2028\t\x08\u202e\u2066\u200e\u200f\u061c[/b]:x:"
 QUICK = ("--time-limit", "0.2", "--deterministic")
 
 
 @given(st.text(st.characters()))
-def test_what_is_printable_is_on_one_line_and_stays_so(text: str) -> None:
+def test_a_printable_text_is_on_one_line_and_is_not_changed_again(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
@@ -46,13 +46,13 @@ def test_escapes_are_those_of_python() -> None:
     assert printable("half \udc80") == r"half \udc80"
 
 
-def test_the_message_of_an_error_is_printable_and_its_arguments_are_as_they_were() -> None:
+def test_the_message_of_an_error_is_printable_and_its_arguments_are_unchanged() -> None:
     error = BadInputError(f"op {HOSTILE} is unknown")
     assert str(error) == f"op {SHOWN} is unknown"
     assert error.args == (f"op {HOSTILE} is unknown",)
 
 
-def test_what_a_logger_tells_is_printable(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_of_a_logger_are_printable(caplog: pytest.LogCaptureFixture) -> None:
     logger("pesto_cli.of_a_test").warning("%s takes 100 %% of %d", HOSTILE, 3)
     assert caplog.messages == [f"{SHOWN} takes 100 % of 3"]
     assert logging.getLogger("pesto_cli.of_a_test").filters == logger("pesto_cli.of_a_test").filters
@@ -60,7 +60,7 @@ def test_what_a_logger_tells_is_printable(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files whose every name is hostile, in a folder that is no better."""
+    """A folder with a hostile name, and files in which every name is hostile."""
     folder = tmp_path / HOSTILE.replace("/", "")
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -141,7 +141,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_name_reaches_the_terminal_as_it_is(pesto: Pesto, folder: Path, command: str) -> None:
+def test_names_on_the_terminal_are_escaped(pesto: Pesto, folder: Path, command: str) -> None:
     argv = [
         {"OP": OP}.get(word, word.replace("HOSTILE", HOSTILE.replace("/", "")))
         for word in command.split()
@@ -156,7 +156,7 @@ def test_no_name_reaches_the_terminal_as_it_is(pesto: Pesto, folder: Path, comma
     assert told.out or told.err
 
 
-def test_json_and_files_have_names_as_they_are(pesto: Pesto, folder: Path) -> None:
+def test_json_and_files_have_unchanged_names(pesto: Pesto, folder: Path) -> None:
     told = pesto("explain", "x.profile.json", "single.placement.json", OP, "--json")
     assert json.loads(told.out)["name"] == OP
     pesto("solve", "x.profile.json", "-o", "p.json", "--strategy", "single", "--quiet")
@@ -167,7 +167,7 @@ def test_json_and_files_have_names_as_they_are(pesto: Pesto, folder: Path) -> No
     assert OP in {event["name"] for event in events}
 
 
-def test_a_page_shows_names_harmlessly(pesto: Pesto, folder: Path) -> None:
+def test_a_page_escapes_names(pesto: Pesto, folder: Path) -> None:
     argv = ("report", "x.profile.json", "round-robin.placement.json", "-o", "page.html")
     assert pesto(*argv).code == 0
     page = Path("page.html").read_text()
@@ -186,7 +186,7 @@ def test_tables_within_charts_keep_their_lines() -> None:
     assert printable_chart(chart) == {**chart, "title": "a\\nb"}
 
 
-def test_charts_are_drawn_of_any_name(folder: Path) -> None:
+def test_charts_accept_any_name(folder: Path) -> None:
     profile = api.read_profile("x.profile.json")
     placed = api.read_placement("round-robin.placement.json")
     for chart in (api.timeline, api.memory, api.layers):
@@ -196,7 +196,7 @@ def test_charts_are_drawn_of_any_name(folder: Path) -> None:
         assert "GPU:0" in drawn
 
 
-def test_markdown_keeps_a_name_on_its_line(folder: Path) -> None:
+def test_markdown_has_each_name_on_one_line(folder: Path) -> None:
     section = Section(
         HOSTILE, [HOSTILE], [HOSTILE, "n"], [[HOSTILE, "1"]], ops={HOSTILE: [HOSTILE]}
     )
@@ -205,8 +205,8 @@ def test_markdown_keeps_a_name_on_its_line(folder: Path) -> None:
     assert not [line for line in text.splitlines() if line.startswith("::")]
 
 
-def test_a_terminal_gets_colours_and_no_sequence_of_a_name(folder: Path) -> None:
-    """All that is left without the sequences of rich is printable."""
+def test_a_terminal_gets_colours_but_no_escape_sequence_of_a_name(folder: Path) -> None:
+    """Without the escape sequences of rich, the output is printable."""
     argv = ("compare", "x.profile.json", "--strategies", "single,pesto", "--time-limit", "1")
     program = "import sys; from pesto_cli.cli import main; main()"
     process, terminal = pty.fork()
@@ -223,13 +223,13 @@ def test_a_terminal_gets_colours_and_no_sequence_of_a_name(folder: Path) -> None
     assert os.waitpid(process, 0)[1] == 0
     text = shown.decode()
     assert "\x1b[1m" in text  # headers
-    assert "\x1b[?25h" in text  # the cursor is back
+    assert "\x1b[?25h" in text  # the cursor is shown again
     rest = re.sub(r"\x1b\[(\d*(;\d+)*m|2K|1A|\?25[lh])", "", text)
     assert {letter for letter in rest if not letter.isprintable()} <= {"\r", "\n"}
     assert r"\x1b[2J" in rest
 
 
-def test_arguments_that_are_no_text_are_told(diamond_profile: Path) -> None:
+def test_arguments_that_are_not_text_are_reported(diamond_profile: Path) -> None:
     program = "import sys; from pesto_cli.cli import main; main()"
     argv = [sys.executable, "-c", program, "explain", str(diamond_profile), b"p\xff\x1b.json"]
     done = subprocess.run(argv, capture_output=True)

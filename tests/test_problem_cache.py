@@ -1,4 +1,4 @@
-"""What depends on a problem alone is computed once for it, and goes with it."""
+"""Results that depend on a problem alone are computed once, and deleted with the problem."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ from pesto_cli.files import Profile
 
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Counter[Problem]:
-    """How often the work behind `lower_bound_us` was done for each problem."""
+    """Number of computations of `lower_bound_us` for each problem."""
     found: Counter[Problem] = Counter()
     work = bounds.heads_and_tails
 
@@ -54,7 +54,7 @@ def test_report_computes_the_bound_of_a_problem_once(bounded: Counter[Problem]) 
     assert bounded[profile.problem] == 1
 
 
-def test_a_value_is_kept_for_each_problem_and_no_longer_than_it() -> None:
+def test_a_value_is_cached_for_each_problem_and_deleted_with_it() -> None:
     calls = []
 
     @cached_per_problem

@@ -1,4 +1,4 @@
-"""The checker: each rule, broken once by hand, is found; and nothing else is."""
+"""Tests of the independent check: it finds each rule broken by hand, and no other."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_an_op_that_starts_too_early_breaks_precedence(
         start_us=changed(schedule.start_us, 2, 2.5),
         end_us=changed(schedule.end_us, 2, 12.5),
     )
-    # What it makes is then sent later than it could.
+    # Its output is then sent later than possible.
     assert rules(diamond, early) == {"precedence", "idle"}
 
 
@@ -102,7 +102,7 @@ def test_a_split_group_breaks_colocation(diamond: Problem, schedule: Schedule) -
     assert rules(together, schedule) == {"colocation"}
 
 
-def test_ranks_that_are_no_order_are_found(diamond: Problem, schedule: Schedule) -> None:
+def test_ranks_that_are_not_0_to_n_are_found(diamond: Problem, schedule: Schedule) -> None:
     assert "order" in rules(diamond, replace(schedule, rank=schedule.rank * 0))
 
 
@@ -131,7 +131,7 @@ def test_an_op_or_a_transfer_that_starts_later_than_it_could_is_idle(
     assert rules(diamond, replace(schedule, transfers=back)) == {"idle", "precedence"}
 
 
-def test_a_feed_that_is_there_later_is_found() -> None:
+def test_a_feed_that_starts_after_0_is_found() -> None:
     graph = labelled(OpGraph.build(["work", "x"], types=["Work", "Placeholder"]))
     problem = Problem.build(graph, {"CPU": np.array([5.0, 0.0])}, two_gpus())
     good = list_schedule(problem, np.zeros(2, dtype=np.int64), np.zeros(2))
@@ -141,7 +141,7 @@ def test_a_feed_that_is_there_later_is_found() -> None:
 
 
 def bus(wait_us: float = 0.0) -> Machine:
-    """Three GPUs, all whose links share one queue: 2 us a transfer."""
+    """Return a machine of three GPUs; all links share one queue, and each transfer takes 2 us."""
     names = ["GPU:0", "GPU:1", "GPU:2"]
     comm = CommModel(2.0, 0.0, wait_us=wait_us)
     return Machine(
@@ -157,7 +157,7 @@ def sent(schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def swapped(schedule: Schedule, problem: Problem, first: int, second: int) -> Schedule:
-    """Two transfers of equal length change places, and all that waits for them starts later."""
+    """Return the schedule with two equally long transfers swapped, and later starts after them."""
     times = schedule.transfers
     rows = np.arange(len(times))
     rows[[first, second]] = second, first
@@ -178,7 +178,7 @@ def swapped(schedule: Schedule, problem: Problem, first: int, second: int) -> Sc
         ([1.0, 1.0], [(0, 1), (1, 2)]),  # then by producer
     ],
 )
-def test_a_link_that_does_not_serve_first_come_first_served_is_found(
+def test_a_link_that_is_not_first_come_first_served_is_found(
     times: list[float], expected: list[tuple[int, int]]
 ) -> None:
     graph = OpGraph.build(list("abcd"), [Tensor(0, 9, [2]), Tensor(1, 9, [3])])
@@ -201,8 +201,10 @@ def test_tensors_of_one_op_queue_by_tensor_then_by_destination() -> None:
 
 
 @pytest.mark.parametrize(("wait_us", "expected"), [(0.0, [0, 1]), (3.0, [1, 0]), (1.0, [0, 1])])
-def test_a_tensor_queues_once_its_sender_lets_it_go(wait_us: float, expected: list[int]) -> None:
-    """`a` ends at 1, but its device goes on; `b` ends at 2 on a device that is then idle."""
+def test_a_tensor_queues_when_the_delay_by_its_sender_ends(
+    wait_us: float, expected: list[int]
+) -> None:
+    """`a` ends at 1, but its device continues to compute; `b` ends at 2, and its device is idle."""
     graph = OpGraph.build(list("abxyz"), [Tensor(0, 9, [3]), Tensor(1, 9, [4])])
     problem = on_gpus(graph, [1.0, 2.0, 8.0, 0.0, 0.0], bus(wait_us))
     good = list_schedule(problem, np.array([0, 1, 0, 2, 2]), np.array([9.0, 9, 1, 1, 1]))
@@ -211,11 +213,11 @@ def test_a_tensor_queues_once_its_sender_lets_it_go(wait_us: float, expected: li
     assert "queue" in rules(problem, swapped(good, problem, 0, 1))
 
 
-def test_an_op_of_a_later_step_of_an_instant_loses_nothing_to_what_queued_before() -> None:
-    """At 1 us `p` ends, its device is idle, and its tensor queues; then `z` comes at once for `u`.
+def test_an_op_of_a_later_round_has_no_overhead_of_tensors_that_queued_before() -> None:
+    """At 1 us `p` ends, its idle device queues its tensor, and then an input of `u` arrives.
 
-    The link is busy until 3 us, while `u` runs. So its times alone do not tell that the tensor
-    queued before it.
+    The link is busy until 3 us, while `u` runs. So the times alone do not say that the tensor
+    queued before `u` started.
     """
     graph = OpGraph.build(
         ["w", "p", "q", "u", "end"],
@@ -239,7 +241,7 @@ def test_an_op_of_a_later_step_of_an_instant_loses_nothing_to_what_queued_before
 
 @pytest.mark.parametrize("seeds", [range(at, at + 150) for at in range(0, 450, 150)], ids=str)
 def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
-    """Whole times, links that take none, losses, waits, buses: many things in one instant."""
+    """Whole times, zero-time links, overhead, delays, buses: many events in one instant."""
     for seed in seeds:
         problem = with_random_links(random_problem(seed, 9, memory=False), seed)
         priority = np.random.default_rng(seed).integers(0, 3, problem.num_ops).astype(float)
@@ -247,7 +249,7 @@ def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
         assert violations(problem, schedule) == []
 
 
-def test_any_time_that_is_shifted_is_found() -> None:
+def test_a_shift_of_any_time_is_found() -> None:
     rng = np.random.default_rng(0)
     for seed in range(100):
         problem = with_random_links(random_problem(seed, 9, memory=False), seed)

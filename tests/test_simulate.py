@@ -1,4 +1,4 @@
-"""The simulator against times worked out by hand, and against the independent checker."""
+"""Tests of the simulator against times by hand and against the independent check."""
 
 from dataclasses import replace
 
@@ -36,11 +36,11 @@ def test_diamond_on_one_device_takes_the_sum(diamond: Problem) -> None:
 
 
 def test_diamond_on_two_devices_pays_for_both_transfers(diamond: Problem) -> None:
-    # a ends at 1, its tensor arrives at 3, c ends at 13, its tensor arrives at 15, d ends at 16.
+    # a ends at 1, its tensor arrives at 3, c ends at 13, its tensor arrives at 15; d ends at 16.
     assert by_rank(diamond, [GPU0, GPU0, GPU1, GPU0]).makespan_us == 16
 
 
-def test_a_tensor_is_sent_once_to_a_device_however_many_take_it() -> None:
+def test_a_tensor_is_sent_once_to_a_device_for_all_its_consumers() -> None:
     graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [1, 2])])
     schedule = by_rank(on_gpus(graph, [1, 1, 1]), [GPU0, GPU1, GPU1])
     assert len(schedule.transfers) == 1
@@ -116,7 +116,7 @@ def test_feeds_come_from_the_host_and_fetches_return_to_it() -> None:
     assert by_rank(problem, [CPU, GPU1, CPU]).makespan_us == 2 + 4 + 3
 
 
-def test_feeds_are_there_at_time_0_whatever_else_the_host_has_to_do() -> None:
+def test_feeds_run_at_time_0_before_other_ops_of_the_host() -> None:
     graph = OpGraph.build(
         ["busy", "x", "use"], [Tensor(1, 1000, [2])], types=["Work", "Placeholder", "Work"]
     )
@@ -157,7 +157,7 @@ def test_priority_decides_and_ties_go_to_the_lowest_index() -> None:
     assert list_schedule(problem, device, np.array([1.0, 2, 2])).rank.tolist() == [2, 0, 1]
 
 
-def test_zero_time_ops_have_a_place_too() -> None:
+def test_zero_time_ops_have_a_rank() -> None:
     graph = OpGraph.build(list("abc"), [Tensor(0, 0, [1]), Tensor(1, 0, [2])])
     problem = on_gpus(graph, [0, 0, 0])
     schedule = by_rank(problem, [GPU0] * 3)
@@ -165,7 +165,7 @@ def test_zero_time_ops_have_a_place_too() -> None:
     assert schedule.rank.tolist() == [0, 1, 2]
 
 
-def test_replay_waits_for_the_head_of_the_line() -> None:
+def test_replay_waits_for_the_next_op_in_rank_order() -> None:
     graph = OpGraph.build(list("abc"), [Tensor(0, 1000, [1])])
     problem = on_gpus(graph, [1, 1, 5])
     device = np.array([GPU0, GPU1, GPU1])
@@ -189,11 +189,11 @@ def test_memory_counts_copies_and_ends_with_the_last_consumer() -> None:
     chain = by_rank(problem, [GPU0] * 4)
     assert chain.peak_bytes.tolist() == [0, 30 + 4000 + 2000, 0]
     split = by_rank(problem, [GPU0, GPU0, GPU1, GPU1])
-    # b's output stays at home until it is sent; the copy lives until c ends.
+    # b's output is held on its device until it is sent; the copy is held until c ends.
     assert split.peak_bytes.tolist() == [0, 10 + 1000 + 4000, 20 + 4000 + 2000]
 
 
-def test_an_alias_holds_nothing_and_keeps_what_it_aliases() -> None:
+def test_an_alias_uses_no_memory_and_its_source_is_held() -> None:
     tensors = [Tensor(0, 4000, [1]), Tensor(1, 4000, [3]), Tensor(2, 500, [3])]
     plain = OpGraph.build(list("abcd"), tensors, control_edges=[(1, 2)])
     alias = OpGraph.build(list("abcd"), tensors, control_edges=[(1, 2)], alias_of=[-1, 0, -1, -1])
@@ -202,7 +202,7 @@ def test_an_alias_holds_nothing_and_keeps_what_it_aliases() -> None:
     assert by_rank(on_gpus(alias, times), [GPU0] * 4).peak_bytes[GPU0] == 4500
 
 
-def test_the_output_of_a_resident_op_takes_no_memory_at_home_but_a_copy_does() -> None:
+def test_the_output_of_a_resident_op_uses_memory_only_as_a_copy() -> None:
     graph = OpGraph.build(
         list("ab"), [Tensor(0, 4000, [1])], resident_bytes=[4000, 0], alias_of=[0, -1]
     )
@@ -236,7 +236,7 @@ def random_problem(rng: np.random.Generator) -> Problem:
 
 
 def with_losses(problem: Problem, **lost: float) -> Problem:
-    """The same problem where devices lose time to transfers."""
+    """Return the problem with transfer overhead at the endpoints."""
     machine = problem.machine
     links = tuple(replace(link, comm=replace(link.comm, **lost)) for link in machine.links)
     return replace(problem, machine=replace(machine, links=links))
@@ -284,7 +284,7 @@ def test_upward_rank_without_queueing_bounds_the_makespan() -> None:
         assert (upward_rank(problem) <= rank + 1e-9).all()
 
 
-def test_transfers_take_the_same_time_in_any_order() -> None:
+def test_the_sum_of_transfer_times_does_not_depend_on_the_order() -> None:
     rng = np.random.default_rng(2)
     for _ in range(50):
         problem = random_problem(rng)
@@ -295,7 +295,7 @@ def test_transfers_take_the_same_time_in_any_order() -> None:
         assert together == pytest.approx((transfers.end_us - transfers.start_us).sum())
 
 
-def test_a_transfer_prolongs_what_runs_at_both_ends() -> None:
+def test_a_transfer_lengthens_the_ops_on_sender_and_receiver() -> None:
     # op0 sends 1,000 bytes from GPU:0 to op3 on GPU:1, while op1 and op2 run.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [3])])
     times = {"GPU": [10.0, 100.0, 100.0, 5.0]}
@@ -313,11 +313,11 @@ def test_a_transfer_prolongs_what_runs_at_both_ends() -> None:
 @pytest.mark.parametrize(
     ("beside_us", "waits_us"), [(0.0, 0.0), (3.0, 3.0), (5.0, 4.0), (50.0, 4.0)]
 )
-def test_an_end_that_computes_keeps_a_tensor_waiting_until_it_is_idle(
+def test_an_endpoint_that_computes_delays_a_tensor_until_it_is_idle(
     beside_us: float, waits_us: float
 ) -> None:
-    # op0 sends to op1 on GPU:1; either device computes beside: GPU:0 from 10 us on, when the tensor
-    # is there, GPU:1 when it arrives. op1 is next on GPU:1, and could go on at once.
+    # op0 sends to op1 on GPU:1; both devices compute: GPU:0 from 10 us on, when the tensor
+    # is produced, GPU:1 when it arrives. op1 is the next op on GPU:1.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [1])])
     beside, none = {"wait_us": 4.0}, np.array([4.0, 1.0, 3.0, 3.0])
 
@@ -335,13 +335,13 @@ def test_an_end_that_computes_keeps_a_tensor_waiting_until_it_is_idle(
 
     sent_us = scheduled(beside_us, 0.0).transfers.start_us
     assert sent_us == pytest.approx([10 + waits_us])
-    # What runs at the receiver ends `beside_us` after the tensor has arrived, at 12 us.
+    # The op on the receiver ends `beside_us` after the arrival of the tensor at 12 us.
     schedule = scheduled(0.0, 12.0 + beside_us)
     assert schedule.transfers.end_us == pytest.approx([12.0])
     assert schedule.start_us[1] == pytest.approx(12.0 + beside_us)
 
 
-def test_a_tensor_that_a_receiver_keeps_waiting_is_not_there_for_the_next_op() -> None:
+def test_consumers_cannot_take_a_tensor_that_the_receiver_delays() -> None:
     # It arrives at 12 us, while GPU:1 runs op2 to 13 us and then op3: op1 comes after both.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [1]), Tensor(2, 0, [3])])
     problem = Problem.build(graph, {"GPU": [10.0, 5.0, 13.0, 20.0]}, two_gpus())
@@ -351,7 +351,7 @@ def test_a_tensor_that_a_receiver_keeps_waiting_is_not_there_for_the_next_op() -
     assert (first.start_us[1], later.start_us[1]) == (13.0, 33.0)
 
 
-def test_devices_that_do_nothing_lose_nothing() -> None:
+def test_idle_devices_have_no_overhead() -> None:
     graph = OpGraph.build(["op0", "op1"], [Tensor(0, 1000, [1])])
     plain = Problem.build(graph, {"GPU": [10.0, 5.0]}, two_gpus())
     device, priority = np.array([GPU0, GPU1]), np.zeros(2)

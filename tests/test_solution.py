@@ -1,4 +1,4 @@
-"""A strategy may answer with another graph than the one that it was asked about."""
+"""Tests of solutions with a rewritten graph."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ ASKED = on_gpus(
 
 
 def split_in_two(problem: Problem, context: Context) -> Solution:
-    """Run either half of the long op on a GPU, and add the two up."""
+    """Return a solution that splits the long op over two GPUs and adds the halves."""
     graph = OpGraph.build(
         ["feed", "long/0", "long/1", "sum", "last"],
         [
@@ -52,7 +52,7 @@ def bounded(bound_us: float, holds_for: PlanSet) -> Strategy:
     return strategy
 
 
-def test_a_schedule_below_the_bound_of_the_graph_as_it_is_is_not_optimal() -> None:
+def test_a_rewritten_schedule_below_the_bound_of_the_requested_graph_is_not_optimal() -> None:
     result = run(ASKED, split_in_two, Context())
     assert result.makespan_us == 10 + 1 + 50 + 1 + 1 + 10 < lower_bound_us(ASKED) == 120
     assert result.status is SolveStatus.FEASIBLE
@@ -62,7 +62,7 @@ def test_a_schedule_below_the_bound_of_the_graph_as_it_is_is_not_optimal() -> No
 
 
 @pytest.mark.parametrize("holds_for", [PlanSet.THIS_GRAPH, PlanSet.ASKED_GRAPH])
-def test_a_bound_on_schedules_of_one_graph_proves_nothing_of_others(holds_for: PlanSet) -> None:
+def test_a_bound_on_schedules_of_one_graph_does_not_hold_for_others(holds_for: PlanSet) -> None:
     result = run(ASKED, bounded(73.0, holds_for), Context())
     assert (result.status, result.lower_bound_us) == (SolveStatus.FEASIBLE, 0.0)
 
@@ -97,7 +97,7 @@ def test_a_rewritten_graph_keeps_the_constraints_and_the_machine() -> None:
         run(ASKED.constrained(headroom=0.5), split_in_two, Context())
 
 
-def test_the_api_shows_a_rewritten_graph_by_its_own_ops() -> None:
+def test_the_api_shows_the_ops_of_a_rewritten_graph() -> None:
     profile = Profile(ASKED)
     split, single = api.compare(profile, [split_in_two, "single"])
     assert split.makespan_us < single.makespan_us

@@ -1,4 +1,4 @@
-"""Statistics of real step times, on paper."""
+"""Tests of the statistics of step times, computed by hand."""
 
 import numpy as np
 import pytest
@@ -12,21 +12,21 @@ def times(us: list[list[float]], **more: object) -> StepTimes:
     return StepTimes(np.array(us), (), {"CPU:0": 5.0}, **more)  # type: ignore[arg-type]
 
 
-def test_the_step_time_is_the_median_with_the_middle_half_of_the_steps() -> None:
+def test_the_step_time_is_the_median_with_its_quartiles() -> None:
     found = times([[1, 2], [3, 100], [5, 4]])
     assert found.median_us == 3.5
     assert found.quartiles_us == (2.25, 4.75)
     assert found.min_us == 1
 
 
-def test_what_slows_a_round_down_slows_all_and_cancels() -> None:
+def test_a_slow_round_cancels_in_the_speed_up() -> None:
     load = np.array([[1.0], [4.0], [2.0], [9.0]])
     base, other = times((30 * load).tolist()), times((20 * load).tolist())
     found = speed_up(base, other)
     assert (found.times, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
 
 
-def test_the_interval_of_a_speed_up_holds_the_true_one_in_about_19_of_20_cases() -> None:
+def test_the_interval_contains_the_true_speed_up_in_about_19_of_20_cases() -> None:
     random = np.random.default_rng(0)
     found = [
         speed_up(

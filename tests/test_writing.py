@@ -1,4 +1,4 @@
-"""Where outputs go, what they replace, and what they leave alone."""
+"""Tests of writing: destinations, replaced files, and files that must not change."""
 
 import errno
 import fcntl
@@ -38,14 +38,14 @@ def umask(mask: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_a_new_file_has_what_the_umask_leaves(tmp_path: Path, mask: int) -> None:
+def test_the_mode_of_a_new_file_follows_from_the_umask(tmp_path: Path, mask: int) -> None:
     with umask(mask):
         atomic_write(tmp_path / "new", b"data")
     assert mode_of(tmp_path / "new") == 0o666 & ~mask
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444])
-def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "old"
     path.write_text("old")
     path.chmod(mode)
@@ -53,7 +53,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path, mode: int) -> No
     assert (path.read_bytes(), mode_of(path)) == (b"new", mode)
 
 
-def test_a_file_that_is_replaced_runs_no_longer_as_its_owner(tmp_path: Path) -> None:
+def test_a_replaced_file_loses_the_set_user_id_bit(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_text("old")
     path.chmod(0o6755)
@@ -62,7 +62,7 @@ def test_a_file_that_is_replaced_runs_no_longer_as_its_owner(tmp_path: Path) -> 
 
 
 @ROOT_ONLY
-def test_a_file_that_is_replaced_keeps_its_owner_and_group(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_owner_and_group(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_text("old")
     os.chown(path, SOMEBODY_ELSE, SOMEBODY_ELSE + 1)
@@ -71,7 +71,7 @@ def test_a_file_that_is_replaced_keeps_its_owner_and_group(tmp_path: Path) -> No
     assert (found.st_uid, found.st_gid) == (SOMEBODY_ELSE, SOMEBODY_ELSE + 1)
 
 
-def test_another_group_may_not_read_what_only_the_old_one_might(
+def test_a_new_group_does_not_get_the_rights_of_the_old_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*args: int) -> None:
@@ -105,7 +105,7 @@ def test_attributes_and_access_lists_are_kept(tmp_path: Path) -> None:
     assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
 
 
-def test_other_names_of_a_file_keep_what_it_was(tmp_path: Path) -> None:
+def test_other_hard_links_keep_the_old_content(tmp_path: Path) -> None:
     path, other = tmp_path / "old", tmp_path / "other"
     path.write_text("old")
     os.link(path, other)
@@ -141,7 +141,7 @@ def put_file(path: Path) -> None:
         (put_file, 0o777, False),
     ],
 )
-def test_what_another_user_put_into_a_shared_folder_is_not_written_to(
+def test_files_of_another_user_in_a_shared_folder_are_not_written_to(
     tmp_path: Path, put: Put, mode: int, is_refused: bool
 ) -> None:
     target, path = tmp_path / "target", tmp_path / "out"
@@ -150,7 +150,7 @@ def test_what_another_user_put_into_a_shared_folder_is_not_written_to(
     os.lchown(path, SOMEBODY_ELSE, SOMEBODY_ELSE)
     tmp_path.chmod(mode)
     through = tmp_path / "through"
-    through.symlink_to("out")  # a link of one's own to it
+    through.symlink_to("out")  # the user's own link to it
     for name in (path, through):
         if is_refused:
             with pytest.raises(BadInputError, match=r"out is a (link|file) of another user"):
@@ -176,7 +176,7 @@ def test_a_command_refuses_the_link_of_another_user_before_the_work(
     assert "is a link of another user" in done.stderr
 
 
-def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+def test_a_circle_of_links_is_refused(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.symlink_to(two)
     two.symlink_to(one)
@@ -184,7 +184,7 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
         atomic_write(one, b"new")
 
 
-def test_a_link_that_leads_nowhere_yet_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_missing_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder/file")
     atomic_write(tmp_path / "link", b"new")
@@ -195,7 +195,7 @@ def temporaries(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.startswith(".out.")]
 
 
-# Tells when its file is about to get its name, and waits to be told to go on.
+# Prints a line before the file is renamed, and waits for input before it continues.
 WRITER = """
 import os, sys
 from pesto_cli.files import atomic_write
@@ -212,7 +212,7 @@ IN_ITS_OWN_NUMBERS = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-c
 
 
 @pytest.mark.parametrize("apart", [[], IN_ITS_OWN_NUMBERS], ids=["here", "other process numbers"])
-def test_a_file_that_another_process_writes_is_left_until_that_is_killed(
+def test_a_temporary_file_is_removed_only_after_its_writer_is_killed(
     tmp_path: Path, apart: list[str]
 ) -> None:
     if apart and (
@@ -241,7 +241,7 @@ def test_a_file_that_another_process_writes_is_left_until_that_is_killed(
         atomic_write(path, b"mine")
 
 
-def test_a_file_is_left_where_there_are_no_locks(
+def test_temporary_files_are_not_removed_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*args: int) -> None:
@@ -262,7 +262,7 @@ def test_a_file_is_left_where_there_are_no_locks(
     assert temporaries(tmp_path) == []
 
 
-def test_files_of_a_similar_name_are_left(tmp_path: Path) -> None:
+def test_files_with_similar_names_are_not_removed(tmp_path: Path) -> None:
     host = os.uname().nodename[:25]
     for name in (f".out.{host}.backup", f".out.{host}.1234.tmp", ".out.tmp"):
         (tmp_path / name).touch()
@@ -271,7 +271,7 @@ def test_files_of_a_similar_name_are_left(tmp_path: Path) -> None:
 
 
 def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each sweeps while the others are between two steps of their own."""
+    """Each writer removes old files while the others are between two of their steps."""
     failures: list[BaseException] = []
 
     def write(letter: bytes) -> None:
@@ -305,7 +305,7 @@ def shell(command: str, profile: Path) -> subprocess.CompletedProcess[str]:
 FORM = '"format": "pesto-placement"'
 
 
-def test_standard_output_gets_the_data_alone(diamond_profile: Path) -> None:
+def test_standard_output_has_only_the_data(diamond_profile: Path) -> None:
     done = shell("$PESTO solve $PROFILE -o /dev/stdout --strategy single | cat", diamond_profile)
     assert done.stdout.startswith("{\n" + FORM)
     assert done.stdout.endswith("}\n")
@@ -346,7 +346,7 @@ def test_a_descriptor_that_cannot_be_written_to_is_refused(
     assert word in done.stderr
 
 
-def test_a_reader_of_the_output_that_leaves_ends_a_command_without_a_word(
+def test_a_closed_output_pipe_ends_a_command_without_a_message(
     diamond_profile: Path,
 ) -> None:
     reader, writer = os.pipe()

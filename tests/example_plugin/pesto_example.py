@@ -1,4 +1,4 @@
-"""A strategy, a solver, a cost source and a search move, as small as they can be."""
+"""The smallest possible strategy, solver and cost source of a package."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,15 @@ from pesto_cli.strategies.order import ordered
 
 @dataclass(frozen=True)
 class OneDevice:
-    """Every group on the last device that may take it, or on the first one.
+    """Places every group on its last or its first allowed device.
 
-    is_last: which of the two.
+    is_last: whether it is the last one.
     """
 
     is_last: bool = True
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Place, and order."""
+        """Place and order the ops."""
         device = at_end(problem, is_last=self.is_last)
         return Solution.of(problem, ordered(Simulator(problem), device))
 
@@ -35,7 +35,7 @@ LAST_DEVICE = OneDevice()
 
 
 def one_device(request: SolverRequest) -> SolverAnswer:
-    """The best of all placements that have every group on its first or last device."""
+    """Return the better of two placements: all groups on their first, or on their last device."""
     problem = request.formulation.problem
     simulator = Simulator(problem)
     devices = [at_end(problem, is_last=is_last) for is_last in (False, True)]
@@ -45,14 +45,14 @@ def one_device(request: SolverRequest) -> SolverAnswer:
 
 
 def at_end(problem: Problem, *, is_last: bool) -> NDArray[np.int64]:
-    """`[num_ops]`: the first or last device that each op's colocation group may go to."""
+    """Return the first or last allowed device of each op's colocation group, `[num_ops]`."""
     allowed = problem.group_allowed
     last = problem.num_devices - 1 - allowed[:, ::-1].argmax(axis=1)
     return (last if is_last else allowed.argmax(axis=1))[problem.graph.colocation_group]
 
 
 def constant(request: CostRequest) -> Costs:
-    """Every op takes as many microseconds as the argument says: `constant:5`."""
+    """Return one time in us for every op, given by the argument: `constant:5`."""
     us = float(request.argument or 1)
     machine, can_run = request.machine, affinity(request)
     kinds = {device.kind for device in machine.devices}

@@ -1,4 +1,4 @@
-"""A search move, as small as it can be."""
+"""The smallest possible search move."""
 
 from numba import njit
 
@@ -9,7 +9,7 @@ from pesto_cli.refine.state import put
 
 @njit(nogil=True)
 def home(neighbourhood, state, random, change):
-    """Any unit goes to device 1, if it may."""
+    """Move a random unit to device 1, if it is allowed there."""
     row = below(random, len(neighbourhood.units))
     put(neighbourhood, state, change, neighbourhood.units[row : row + 1], 1)
 

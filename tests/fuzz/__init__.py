@@ -1,8 +1,8 @@
-"""Valid inputs, changed by chance, through the command line: every one ends with word and code.
+"""Random changes to valid inputs; every command must end with a message and an exit code.
 
-    make fuzz                                          # all of it
-    PYTHONPATH=tests python -m fuzz --only 137         # one case again, by its number
+    make fuzz                                          # all cases
+    PYTHONPATH=tests python -m fuzz --only 137         # repeat one case by its number
 
-A process that has TensorFlow loaded is forked for every case (`forked`), so that a case takes
-tenths of a second and no case is seen by another.
+A process that has loaded TensorFlow is forked for every case (`forked`), so that a case takes
+tenths of a second and cases do not affect each other.
 """

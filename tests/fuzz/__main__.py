@@ -1,4 +1,4 @@
-"""Run the cases, and tell which of them did not end as they should."""
+"""Run the cases, and report those that failed."""
 
 import argparse
 import shlex
@@ -21,7 +21,7 @@ OWN = {".stdout", ".stderr"}
 
 
 def wrong(case: Case, ended: Ended, left: set[str]) -> str:
-    """What is not as it should be; nothing if all is."""
+    """Return why a case failed; "" if it did not."""
     if ended.stopped:
         return ended.stopped
     if ended.code < 0:
@@ -31,7 +31,7 @@ def wrong(case: Case, ended: Ended, left: set[str]) -> str:
     if "Traceback (most recent call last)" in ended.out + ended.err:
         return "a traceback"
     if ended.code and not ended.err.strip():
-        return f"exit code {ended.code} without a word"
+        return f"exit code {ended.code} without a message"
     if ended.code > 1 and left:
         return f"exit code {ended.code}, but {', '.join(sorted(left))} was written"
     if any(name.startswith(".") for name in left):
@@ -40,7 +40,7 @@ def wrong(case: Case, ended: Ended, left: set[str]) -> str:
 
 
 def main() -> int:
-    """Command line; exit code 1 if a case went wrong."""
+    """Run the command line; return exit code 1 if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--ends", type=int, default=0, help="commands to end at random moments")
@@ -48,18 +48,20 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="one case, by its number")
     parser.add_argument("--file", default="", help="cases of files with this in their names")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="for what went wrong")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("build/fuzz"), help="folder for failed cases"
+    )
     asked = parser.parse_args()
     numbers = range(asked.count) if asked.only is None else [asked.only]
     cases = [Case(asked.seed, number) for number in numbers]
     commands.load()
-    with tempfile.TemporaryDirectory(prefix="pesto-fuzz-") as room:
-        return _run([case for case in cases if asked.file in case.target.seed], Path(room), asked)
+    with tempfile.TemporaryDirectory(prefix="pesto-fuzz-") as work:
+        return _run([case for case in cases if asked.file in case.target.seed], Path(work), asked)
 
 
-def _run(cases: list[Case], room: Path, asked: argparse.Namespace) -> int:
+def _run(cases: list[Case], work: Path, asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    seeds = room / "seeds"
+    seeds = work / "seeds"
     seeds.mkdir()
     job = (None, seeds, lambda: write_seeds(seeds))
     ((_, made),) = all_of([job], processes=1, limit_s=300, limit_bytes=LIMIT_BYTES)
@@ -70,7 +72,7 @@ def _run(cases: list[Case], room: Path, asked: argparse.Namespace) -> int:
 
     def jobs():  # type: ignore[no-untyped-def]
         for case in cases:
-            folder = room / str(case.number)
+            folder = work / str(case.number)
             folder.mkdir()
             case.prepare(seeds, folder)
             yield case, folder, case.run
@@ -80,7 +82,7 @@ def _run(cases: list[Case], room: Path, asked: argparse.Namespace) -> int:
     findings = 0
     running = all_of(jobs(), processes=asked.processes, limit_s=LIMIT_S, limit_bytes=LIMIT_BYTES)
     for case, ended in running:
-        folder = room / str(case.number)
+        folder = work / str(case.number)
         given = {Path(name).parts[0] for name in (case.target.seed, *case.target.others)}
         left = {path.name for path in folder.iterdir()} - OWN - given
         codes[ended.code] += 1
@@ -100,12 +102,12 @@ def _run(cases: list[Case], room: Path, asked: argparse.Namespace) -> int:
         elif asked.only is not None:
             print(ended.err, f"exit {ended.code}", sep="\n")
         shutil.rmtree(folder)
-    told = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items()))
+    counts = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items()))
     print(
-        f"{sum(codes.values())} cases in {time.monotonic() - began:.0f} s, {findings} went wrong; "
-        f"exit codes {told}; at most {slowest:.1f} s and {largest / 1e6:.0f} MB."
+        f"{sum(codes.values())} cases in {time.monotonic() - began:.0f} s, {findings} failed; "
+        f"exit codes {counts}; at most {slowest:.1f} s and {largest / 1e6:.0f} MB."
     )
-    findings += len(ended_at_random(asked.ends, asked.seed, seeds, room)) if asked.ends else 0
+    findings += len(ended_at_random(asked.ends, asked.seed, seeds, work)) if asked.ends else 0
     return int(findings > 0)
 
 

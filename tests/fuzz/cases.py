@@ -1,4 +1,4 @@
-"""The cases: what is changed, how, and which commands read it."""
+"""The cases: the changed file, the change, and the commands that read the file."""
 
 import io
 import random
@@ -71,7 +71,7 @@ def _proto_text(rng: random.Random, data: bytes) -> bytes:
 
 
 def _events(rng: random.Random, data: bytes) -> bytes:
-    """Records with sums that are right, of an event or a graph that is not."""
+    """Change an event or a graph, in records with correct checksums."""
     import os
     import tempfile
 
@@ -96,7 +96,7 @@ def _events(rng: random.Random, data: bytes) -> bytes:
 
 
 def _arrays(rng: random.Random, data: bytes) -> bytes:
-    """An .npz with other arrays, or with headers that promise what is not there."""
+    """Return an .npz with other arrays, or with headers that do not match their data."""
     kind = rng.random()
     if kind < 0.25:
         return odd.changed_bytes(rng, data)
@@ -274,28 +274,28 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A file that was changed, and a command that reads it; all by chance, from two numbers."""
+    """A changed file and a command that reads it; both are random, seeded by two numbers."""
 
     seed: int
     number: int
 
     @property
     def rng(self) -> random.Random:
-        """The same chances every time."""
+        """Return the random generator of the case."""
         return random.Random(f"{self.seed} {self.number}")
 
     @property
     def target(self) -> Target:
-        """What is changed."""
+        """The kind of file that is changed."""
         return self.rng.choices(TARGETS, [target.weight for target in TARGETS])[0]
 
     @property
     def argv(self) -> Argv:
-        """The command. The next case of this target has the next one."""
+        """The command; the next case of this target has the next command."""
         return self.target.argvs[self.number % len(self.target.argvs)]
 
     def prepare(self, seeds: Path, folder: Path) -> None:
-        """Put the files that the command needs into a folder; not yet changed."""
+        """Copy the files that the command needs into a folder, unchanged."""
         for name in (self.target.seed, *self.target.others):
             top = Path(name).parts[0]
             if top == "saved":

@@ -1,4 +1,4 @@
-"""pesto's command line within a process that has everything loaded."""
+"""pesto's command line in a process that has loaded all modules."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ LAZY = (
 
 
 def load() -> None:
-    """Import and compile what commands need, and start no thread that a fork would lack."""
+    """Import and compile what commands need, without starting threads, which forks would lack."""
     tensorflow()
     for name in LAZY:
         import_module(name)
@@ -31,13 +31,13 @@ def load() -> None:
 
 
 def run(argv: Sequence[str]) -> None:
-    """As a shell does: raises SystemExit."""
+    """Run a command line as a shell does; raises SystemExit."""
     sys.argv = ["pesto", *argv]
     cli.main()
 
 
 class _Forks:
-    """Stands for `subprocess`: TensorFlow need not be imported once more."""
+    """A replacement of `subprocess` that forks, so that TensorFlow is not imported again."""
 
     @staticmethod
     def run(command: Sequence[str], **options: Any) -> Any:
@@ -57,7 +57,7 @@ class _Forks:
 
 
 class _ThisProcess:
-    """Stands for a cluster: sessions on the CPU of this process."""
+    """A replacement of a cluster: sessions on the CPU of this process."""
 
     machine = Machine((Device("CPU:0", "CPU", 10**9),), ())
 
@@ -68,5 +68,5 @@ class _ThisProcess:
 
 @contextmanager
 def _in_this_process(spec: str, *, open_ports: bool = False) -> Iterator[_ThisProcess]:
-    _kind(spec, open_ports)  # which checks it
+    _kind(spec, open_ports)  # checks the arguments
     yield _ThisProcess()

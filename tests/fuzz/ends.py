@@ -1,4 +1,4 @@
-"""Commands that are ended at random moments: what they write is there whole, or not at all."""
+"""Commands that are ended at random moments: their output must be complete or absent."""
 
 import os
 import random
@@ -27,17 +27,17 @@ READERS: dict[str, Callable[[Path], object]] = {
     "export": api.read_meta_graph,
     "profile": api.read_profile,
 }
-# Exit codes: of what ended before the signal came, and of what the signal ended.
+# Exit codes of a command that ended before the signal, or by the signal.
 CODES = {signal.SIGKILL: (0, -9), signal.SIGINT: (0, 130), signal.SIGTERM: (0, -15, 143)}
 NEEDED = ("profile.json", "graph.meta", "placement.json", "costs.csv")
 OLD = b"what was there before"
 TEMPORARY = ".out."
 
 
-def ended_at_random(count: int, seed: int, seeds: Path, room: Path) -> list[str]:
-    """Send signals to commands, one after the other in one folder; return what went wrong."""
+def ended_at_random(count: int, seed: int, seeds: Path, work: Path) -> list[str]:
+    """Send signals to commands, one after the other in one folder; return the failures."""
     rng, wrong = random.Random(f"ends {seed}"), []
-    folder = room / "ends"
+    folder = work / "ends"
     folder.mkdir()
     for name in NEEDED:
         shutil.copyfile(seeds / name, folder / name)
@@ -53,20 +53,20 @@ def ended_at_random(count: int, seed: int, seeds: Path, room: Path) -> list[str]
         ended = _run(folder, argv, sent, rng.uniform(0, 1.1) * took_s[argv])
         state, problem = _state(argv[0], output, ended, sent)
         found[f"{argv[0]} {state}"] += 1
-        # What one left, the next that writes the same file removes.
-        litter = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY)]
-        if len(litter) > 1:
-            problem = f"{len(litter)} temporary files are left"
+        # The next command that writes the same file removes a temporary file.
+        left = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY)]
+        if len(left) > 1:
+            problem = f"{len(left)} temporary files are left"
         if problem:
             wrong.append(f"end {number} (seed {seed}): {' '.join(argv)}: {problem}")
             print(wrong[-1], *ended.err.splitlines()[-5:], sep="\n    ", flush=True)
-    told = ", ".join(f"{number} x {state}" for state, number in sorted(found.items()))
-    print(f"{count} commands ended at random moments, {len(wrong)} went wrong: {told}.")
+    counts = ", ".join(f"{number} x {state}" for state, number in sorted(found.items()))
+    print(f"{count} commands ended at random moments, {len(wrong)} failed: {counts}.")
     return wrong
 
 
 def _run(folder: Path, argv: tuple[str, ...], sent: signal.Signals | None, after_s: float) -> Ended:
-    """Run a command, which is sent a signal after some time."""
+    """Run a command and send it a signal after some time."""
 
     def run() -> None:
         if sent is not None:
@@ -83,17 +83,17 @@ def _run(folder: Path, argv: tuple[str, ...], sent: signal.Signals | None, after
 
 
 def _state(verb: str, output: Path, ended: Ended, sent: signal.Signals) -> tuple[str, str]:
-    """What is there of the output, and what is wrong, if anything."""
+    """Return the state of the output, and the failure, or ""."""
     if ended.code not in CODES[sent]:
         return "failed", f"exit code {ended.code} after {sent.name}"
     if "Traceback" in ended.err:
         return "failed", "a traceback"
     if not output.exists():
-        return "left none", "" if ended.code else "no output, and exit code 0"
+        return "wrote none", "" if ended.code else "no output, and exit code 0"
     if output.read_bytes() == OLD:
-        return "left the old one", "" if ended.code else "the old output, and exit code 0"
+        return "kept the old one", "" if ended.code else "the old output, and exit code 0"
     try:
         READERS[verb](output)
     except Exception as error:
         return "failed", f"half an output: {error}"
-    return "wrote it whole", ""
+    return "wrote it completely", ""

@@ -1,4 +1,4 @@
-"""Functions that run in a fork each, under watch of time and memory."""
+"""Runs functions in forks, with limits on time and memory."""
 
 import faulthandler
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 POLL_S = 0.02
-# Of a process that is asked where it is, to answer.
+# Time for a process to print its stack.
 LAST_WORDS_S = 2.0
 ESCAPED = 99
 
@@ -22,7 +22,7 @@ Job = TypeVar("Job")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a fork ended.
+    """The end of a fork.
 
     code: what it exited with; negative: the signal that ended it. took_s: wall clock.
     peak_bytes: the most that it or a process of its had in memory. stopped: why it was ended.
@@ -52,7 +52,7 @@ def all_of(
     limit_s: float,
     limit_bytes: int,
 ) -> Iterator[tuple[Job, Ended]]:
-    """Run functions in their folders, some at once; yield each as it ends.
+    """Run functions in their folders, several at a time; yield each when it ends.
 
     What one prints is in its folder's `.stdout` and `.stderr`.
     """
@@ -89,7 +89,7 @@ def _start(folder: Path, function: Callable[[], None]) -> _Running:
         for descriptor, name in ((1, ".stdout"), (2, ".stderr")):
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             os.dup2(file, descriptor)
-        faulthandler.enable()  # its words name the line, where a library aborts or is too slow
+        faulthandler.enable()  # prints the line at which a library aborts or is too slow
         function()
         code = 0
     except SystemExit as exit_:

@@ -1,4 +1,4 @@
-"""Values that no writer gives, and bytes that no writer wrote."""
+"""Odd values and damaged bytes, which no program writes."""
 
 import random
 from typing import Any
@@ -9,7 +9,7 @@ TEXTS = (
     "x" * 100_000,
     "nul\0in it",
     "Größe/日本語 \U0001f355",
-    "\ud800",  # half of a pair: no UTF-8 has it
+    "\ud800",  # a lone surrogate, which UTF-8 cannot encode
     "the other half \udfff, and \udc00\ud83d in the wrong order",
     "../../etc/passwd",
     "/job:worker/task:99/device:TPU:7",
@@ -26,12 +26,12 @@ NUMBERS = (
     *(0.5, -0.0, 5e-324, 1e12, 1e15, 1e308, -1e308),
     *(float("nan"), float("inf"), float("-inf")),
 )
-# Stand for what Python's writers refuse to write: see `written_out`.
+# Placeholders for values that Python's writers refuse: see `written_out`.
 NESTED, DIGITS = "@nested@", "@digits@"
 
 
 def value(rng: random.Random) -> Any:
-    """Of any type that JSON has."""
+    """Return an odd value of any type of JSON."""
     nested: Any = 1
     for _ in range(rng.choice((1, 3, 90))):
         nested = [nested]
@@ -43,7 +43,7 @@ def value(rng: random.Random) -> Any:
 
 
 def written_out(rng: random.Random, text: str) -> str:
-    """The text of JSON or TOML, nested deeply and with numbers of thousands of digits."""
+    """Replace placeholders in JSON or TOML by deep nesting and by numbers of many digits."""
     depth = rng.choice((99, 100, 101, 300, 900, 980, 20_000))
     begin, end = rng.choice((("[", "]"), ('{"a": ', "}"), ("{a = ", "}")))
     digits = rng.choice(("9" * 4300, "9" * 5000, "-" + "9" * 5000, "0x" + "f" * 6000))
@@ -52,7 +52,7 @@ def written_out(rng: random.Random, text: str) -> str:
 
 
 def changed_bytes(rng: random.Random, data: bytes) -> bytes:
-    """What transport and disks do to a file, and people who give another one."""
+    """Change bytes as transports and disks do, or return another file."""
     length = len(data)
     start = rng.randrange(length + 1)
     stop = min(length, start + rng.choice((1, 8, 64, 4096)))

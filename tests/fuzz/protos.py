@@ -1,4 +1,4 @@
-"""Changes to protocol buffers that leave them well formed."""
+"""Changes of protocol buffers that keep them well formed."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -7,20 +7,20 @@ from typing import Any
 
 from fuzz import odd
 
-# Of a list, this many entries stand for all.
+# Only this many entries of a list are visited.
 SHOWN = 400
 Place = tuple[Any, Any]
 
 
 def changed(rng: random.Random, message: Any) -> Any:
-    """A copy with one change, or a few."""
+    """Return a copy with one change or a few."""
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(rng.choice((1, 1, 1, 2, 6))):
         places = list(_places(copy))
         if not places:
             break
-        # By field first: most places are of the few fields that are everywhere.
+        # Choose the field first, because a few frequent fields have most of the places.
         fields = sorted({field.full_name for _, field in places})
         chosen = rng.choice(fields)
         owner, field = rng.choice([place for place in places if place[1].full_name == chosen])
@@ -29,7 +29,7 @@ def changed(rng: random.Random, message: Any) -> Any:
 
 
 def _places(message: Any, depth: int = 0) -> Iterator[Place]:
-    """Every (message, field) that is set."""
+    """Yield every (message, field) that is set."""
     for field, value in message.ListFields():
         yield message, field
         if field.type != field.TYPE_MESSAGE or depth > 12:
@@ -105,7 +105,7 @@ def _change_list(rng: random.Random, owner: Any, field: Any, places: list[Place]
 
 
 def _scalar(rng: random.Random, field: Any, places: list[Place], old: Any) -> Any:
-    """Another value: one that stands elsewhere, for references; or an odd one."""
+    """Return another value: one from elsewhere in the message (a reference), or an odd one."""
     if field.type == field.TYPE_ENUM or isinstance(old, bool):
         return rng.choice((0, 1, 2, 3, 7, 9, 20, 21, 101, 9999, -1, not old))
     if isinstance(old, int | float):

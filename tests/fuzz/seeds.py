@@ -1,4 +1,4 @@
-"""A valid file of every kind that pesto reads, all of one training step."""
+"""Valid files of every kind that pesto reads, all for one training step."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ ops = "gradients/*"
 
 
 def write_seeds(folder: Path) -> None:
-    """Write all of them. It runs steps: threads of TensorFlow's are left behind."""
+    """Write all files. This runs steps, so threads of TensorFlow remain."""
     from test_trace_source import recorded_in, training_step
     from training_graphs import exported
 
@@ -136,7 +136,7 @@ def _write_events(path: Path) -> None:
     tf = tensorflow()
     from tensorflow.core.util.event_pb2 import Event
 
-    model = _trained()  # of which its function knows by a weak reference
+    model = _trained()  # its function has only a weak reference to it
     graph_def = model.step.get_concrete_function().graph.as_graph_def(add_shapes=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(Event(file_version="brain.Event:2").SerializeToString())

@@ -1,4 +1,4 @@
-"""Changes to JSON and TOML that leave them well formed, and their texts."""
+"""Changes of JSON, TOML and CSV, most of which keep them well formed."""
 
 import copy
 import gzip
@@ -11,7 +11,7 @@ from fuzz import odd
 
 
 def changed(rng: random.Random, tree: Any) -> Any:
-    """A copy with one change, or a few."""
+    """Return a copy with one change or a few."""
     tree = copy.deepcopy(tree)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         places = list(_places(tree))
@@ -21,7 +21,7 @@ def changed(rng: random.Random, tree: Any) -> Any:
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key); of a list, some entries stand for all."""
+    """Yield every (container, key), for some entries of each list."""
     if isinstance(tree, dict):
         entries: Any = list(tree.items())
     elif isinstance(tree, list):
@@ -51,17 +51,17 @@ def _double(rng: random.Random, places: Any, container: Any, key: Any) -> None:
 
 
 def _swap(rng: random.Random, places: Any, container: Any, key: Any) -> None:
-    """With another of the same kind, of which a well-formed file is more likely to be made."""
+    """Swap with another value of the same type, so that the file is more likely well formed."""
     kind = type(container[key])
     alike = [(there, at) for there, at in places if type(there[at]) is kind]
     there, at = rng.choice(alike)
-    # Copies, so that nothing comes to hold itself.
+    # Copies, so that no value contains itself.
     here, other = copy.deepcopy(container[key]), copy.deepcopy(there[at])
     container[key], there[at] = other, here
 
 
 def _number(rng: random.Random, places: Any, container: Any, key: Any) -> None:
-    """Another number of a like size: a dangling index, a cycle, a tie; else another text."""
+    """Replace by a number of similar size (a bad index, a cycle, a tie), or by another text."""
     numbers = [(c, k) for c, k in places if type(c[k]) in (int, float)]
     there, at = rng.choice(numbers or [(container, key)])
     if type(there[at]) in (int, float):
@@ -72,7 +72,7 @@ def _number(rng: random.Random, places: Any, container: Any, key: Any) -> None:
 
 
 def _fill(rng: random.Random, places: Any, container: Any, key: Any) -> None:
-    """The same number throughout a column: sums that overflow."""
+    """Fill a column with one number, so that sums overflow."""
     numbers = [(c, k) for c, k in places if type(c[k]) in (int, float)]
     there, at = rng.choice(numbers or [(container, key)])
     value = rng.choice((*odd.NUMBERS, 2**45, 1e12, 1e308))
@@ -105,7 +105,7 @@ _CHANGES: tuple[_Change, ...] = (
 
 
 def json_bytes(rng: random.Random, data: bytes) -> bytes:
-    """A JSON file, perhaps packed, changed."""
+    """Return a changed JSON file, which may be packed."""
     if rng.random() < 0.15:
         return odd.changed_bytes(rng, data)
     packed = data[:2] == b"\x1f\x8b"
@@ -117,7 +117,7 @@ def json_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 def toml_bytes(rng: random.Random, data: bytes) -> bytes:
-    """A TOML file, changed."""
+    """Return a changed TOML file."""
     import tomllib
 
     kind = rng.random()
@@ -150,7 +150,7 @@ def _quoted(text: str) -> str:
 
 
 def csv_bytes(rng: random.Random, data: bytes) -> bytes:
-    """A CSV file, changed by cells, rows and columns."""
+    """Return a CSV file with changed cells, rows or columns."""
     if rng.random() < 0.15:
         return odd.changed_bytes(rng, data)
     rows = changed(rng, [line.split(",") for line in data.decode().splitlines()])
