@@ -122,9 +122,9 @@ def test_another_profile_is_stale_and_a_slower_step_regressed(
     options = ("--profile", profile, "--max-regression", "2%")
     code, found = checked(pesto, graph, placement, *options)
     assert (code, found["status"], found["graph"]["changed"]) == (1, status, False)
-    told = pesto("check", graph, placement, *options, "--quiet")
-    assert told.out == ""
-    assert status in told.err
+    shown = pesto("check", graph, placement, *options, "--quiet")
+    assert shown.out == ""
+    assert status in shown.err
     unjudged = checked(pesto, graph, placement, "--profile", profile)[1]
     assert unjudged["status"] == "stale"
 

@@ -96,9 +96,9 @@ def test_help_names_plug_ins_with_their_package(
     words: list[str],
 ) -> None:
     monkeypatch.delitem(sys.modules, "pesto_example", raising=False)
-    told = pesto(command, "--help")
-    text = "".join(told.out.split())  # the help text is wrapped at any place
-    assert all("".join(word.split()) in text for word in words), told.out
+    shown = pesto(command, "--help")
+    text = "".join(shown.out.split())  # the help text is wrapped at any place
+    assert all("".join(word.split()) in text for word in words), shown.out
     assert "pesto_example" not in sys.modules
 
 
@@ -151,8 +151,8 @@ def test_a_cost_source_gets_its_argument(pesto: Pesto, example: Path, tmp_path: 
     write_meta_graph(tmp_path / "g.meta", meta)
     profile = tmp_path / "g.profile.json"
     options = ("-m", "v100x2-nvlink", "-o", profile, "--source", "constant:5")
-    told = pesto("profile", tmp_path / "g.meta", *options)
-    assert told.code == 0
+    done = pesto("profile", tmp_path / "g.meta", *options)
+    assert done.code == 0
     read = read_profile(profile)
     assert read.provenance["notes"] == ["every op takes 5 us."]
     times = dict(zip(read.problem.graph.names, read.problem.min_duration_us, strict=True))
@@ -170,9 +170,9 @@ def test_a_search_move_takes_part_in_every_search(
     pesto: Pesto, example: Path, diamond_profile: Path, tmp_path: Path
 ) -> None:
     solve = ("solve", diamond_profile, "-o", tmp_path / "p.json", "--time-limit", 1)
-    told = pesto(*solve)
-    assert told.code == 0
-    assert "compiling search moves of other packages: home ..." in told.err
+    done = pesto(*solve)
+    assert done.code == 0
+    assert "compiling search moves of other packages: home ..." in done.err
     assert "search move" not in pesto(*solve, "--quiet").err
 
 
@@ -238,9 +238,9 @@ def test_doctor_lists_plug_ins_with_their_package(
 ) -> None:
     checks = import_module("pesto_cli.doctor.checks")
     monkeypatch.setattr(checks, "_probes", plug_in_probes)  # the other probes take long
-    told = pesto("doctor", "--json")
-    assert told.code == 0
-    rows = {row["name"]: row for row in json.loads(told.out)}
+    done = pesto("doctor", "--json")
+    assert done.code == 0
+    rows = {row["name"]: row for row in json.loads(done.out)}
     for name in ("strategy last-device", "solver one-device", "cost source constant"):
         assert (rows[name]["verdict"], rows[name]["found"]) == ("ok", "pesto-example 0.1")
     broken = rows["solver failing"]
@@ -356,8 +356,8 @@ def test_a_built_in_object_takes_precedence_over_a_plug_in(
     assert [*SOLVERS.names()] == ["cpsat", "cbc", "highs"]
     assert ilp.SOLVERS.find("cbc") is ilp.SOLVERS.builtin["cbc"]
     ilp.SOLVERS.find("cbc")
-    told = "solver 'cbc' of by-y 1.5 is not used, because pesto has a solver of this name."
-    assert [record.getMessage() for record in caplog.records] == [told]
+    warning = "solver 'cbc' of by-y 1.5 is not used, because pesto has a solver of this name."
+    assert [record.getMessage() for record in caplog.records] == [warning]
     (probe,) = plug_in_probes()
     assert probe().found == "by-y 1.5: has the name of pesto's own solver, which is used"
 

@@ -148,17 +148,17 @@ def test_names_on_the_terminal_are_escaped(pesto: Pesto, folder: Path, command: 
     ]
     if argv[0] in ("solve", "compare"):
         argv += QUICK
-    told = pesto(*argv)
-    assert told.code == COMMANDS[command], told.err
-    for text in (told.out, told.err):
+    shown = pesto(*argv)
+    assert shown.code == COMMANDS[command], shown.err
+    for text in (shown.out, shown.err):
         assert {letter for letter in text if not letter.isprintable()} <= {"\n"}
         assert not re.search(r"^::error::", text, re.MULTILINE)
-    assert told.out or told.err
+    assert shown.out or shown.err
 
 
 def test_json_and_files_have_unchanged_names(pesto: Pesto, folder: Path) -> None:
-    told = pesto("explain", "x.profile.json", "single.placement.json", OP, "--json")
-    assert json.loads(told.out)["name"] == OP
+    shown = pesto("explain", "x.profile.json", "single.placement.json", OP, "--json")
+    assert json.loads(shown.out)["name"] == OP
     pesto("solve", "x.profile.json", "-o", "p.json", "--strategy", "single", "--quiet")
     assert api.read_placement("p.json").names[1] == OP
     argv = ("simulate", "x.profile.json", "--placement", "p.json", "--trace", "t.json", "--quiet")

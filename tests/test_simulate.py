@@ -235,32 +235,32 @@ def random_problem(rng: np.random.Generator) -> Problem:
     return Problem.build(labelled(graph), {"GPU": gpu, "CPU": cpu}, two_gpus())
 
 
-def with_losses(problem: Problem, **lost: float) -> Problem:
+def with_overhead(problem: Problem, **comm: float) -> Problem:
     """Return the problem with transfer overhead at the endpoints."""
     machine = problem.machine
-    links = tuple(replace(link, comm=replace(link.comm, **lost)) for link in machine.links)
+    links = tuple(replace(link, comm=replace(link.comm, **comm)) for link in machine.links)
     return replace(problem, machine=replace(machine, links=links))
 
 
-LOSSES = {
+OVERHEAD = {
     "sender_us": 2.0,
     "sender_us_per_byte": 0.001,
     "receiver_us": 3.0,
     "receiver_us_per_byte": 0.002,
 }
-WAITS = {"wait_us": 7.0}
+DELAYS = {"wait_us": 7.0}
 
 
 @pytest.mark.parametrize(
-    "lost", [{}, LOSSES, WAITS, LOSSES | WAITS], ids=["plain", "losses", "waits", "both"]
+    "comm", [{}, OVERHEAD, DELAYS, OVERHEAD | DELAYS], ids=["plain", "overhead", "delays", "both"]
 )
 @pytest.mark.parametrize("seed", range(10))
 def test_every_schedule_passes_the_checker_and_replays_exactly(
-    seed: int, lost: dict[str, float]
+    seed: int, comm: dict[str, float]
 ) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(40):
-        problem = with_losses(random_problem(rng), **lost)
+        problem = with_overhead(random_problem(rng), **comm)
         device = random_devices(problem, rng)
         simulator = Simulator(problem)
         schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))
@@ -299,46 +299,44 @@ def test_a_transfer_lengthens_the_ops_on_sender_and_receiver() -> None:
     # op0 sends 1,000 bytes from GPU:0 to op3 on GPU:1, while op1 and op2 run.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [3])])
     times = {"GPU": [10.0, 100.0, 100.0, 5.0]}
-    problem = with_losses(Problem.build(graph, times, two_gpus()), **LOSSES)
+    problem = with_overhead(Problem.build(graph, times, two_gpus()), **OVERHEAD)
     device, priority = np.array([GPU0, GPU0, GPU1, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
     schedule = Simulator(problem).list_schedule(device, priority)
     assert schedule.end_us[1] == pytest.approx(10 + 100 + 2 + 1)
     assert schedule.end_us[2] == pytest.approx(100 + 3 + 2)
     assert violations(problem, schedule) == []
-    assert {found.rule for found in violations(with_losses(problem, sender_us=0.0), schedule)} == {
-        "duration"
-    }
+    assert {
+        found.rule for found in violations(with_overhead(problem, sender_us=0.0), schedule)
+    } == {"duration"}
 
 
-@pytest.mark.parametrize(
-    ("beside_us", "waits_us"), [(0.0, 0.0), (3.0, 3.0), (5.0, 4.0), (50.0, 4.0)]
-)
+@pytest.mark.parametrize(("busy_us", "waits_us"), [(0.0, 0.0), (3.0, 3.0), (5.0, 4.0), (50.0, 4.0)])
 def test_an_endpoint_that_computes_delays_a_tensor_until_it_is_idle(
-    beside_us: float, waits_us: float
+    busy_us: float, waits_us: float
 ) -> None:
     # op0 sends to op1 on GPU:1; both devices compute: GPU:0 from 10 us on, when the tensor
     # is produced, GPU:1 when it arrives. op1 is the next op on GPU:1.
     graph = OpGraph.build([f"op{op}" for op in range(4)], [Tensor(0, 1000, [1])])
-    beside, none = {"wait_us": 4.0}, np.array([4.0, 1.0, 3.0, 3.0])
+    delays, none = {"wait_us": 4.0}, np.array([4.0, 1.0, 3.0, 3.0])
 
     def scheduled(at_sender_us: float, at_receiver_us: float) -> Schedule:
         times = {"GPU": [10.0, 5.0, at_sender_us, at_receiver_us]}
-        problem = with_losses(Problem.build(graph, times, two_gpus()), **beside)
+        problem = with_overhead(Problem.build(graph, times, two_gpus()), **delays)
         device = np.array([GPU0, GPU1, GPU0, GPU1])
         schedule = Simulator(problem).list_schedule(device, none)
         assert violations(problem, schedule) == []
-        longer = with_losses(problem, wait_us=1000.0)
-        kept = min(at_sender_us, 1000.0) > waits_us
-        broken = {"transfer"} if kept else set()
+        longer = with_overhead(problem, wait_us=1000.0)
+        is_delayed = min(at_sender_us, 1000.0) > waits_us
+        broken = {"transfer"} if is_delayed else set()
         assert {found.rule for found in violations(longer, schedule)} == broken
         return schedule
 
-    sent_us = scheduled(beside_us, 0.0).transfers.start_us
+    sent_us = scheduled(busy_us, 0.0).transfers.start_us
     assert sent_us == pytest.approx([10 + waits_us])
-    # The op on the receiver ends `beside_us` after the arrival of the tensor at 12 us.
-    schedule = scheduled(0.0, 12.0 + beside_us)
+    # The op on the receiver ends `busy_us` after the arrival of the tensor at 12 us.
+    schedule = scheduled(0.0, 12.0 + busy_us)
     assert schedule.transfers.end_us == pytest.approx([12.0])
-    assert schedule.start_us[1] == pytest.approx(12.0 + beside_us)
+    assert schedule.start_us[1] == pytest.approx(12.0 + busy_us)
 
 
 def test_consumers_cannot_take_a_tensor_that_the_receiver_delays() -> None:
@@ -347,7 +345,7 @@ def test_consumers_cannot_take_a_tensor_that_the_receiver_delays() -> None:
     problem = Problem.build(graph, {"GPU": [10.0, 5.0, 13.0, 20.0]}, two_gpus())
     device, priority = np.array([GPU0, GPU1, GPU1, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
     first = list_schedule(problem, device, priority)
-    later = list_schedule(with_losses(problem, wait_us=4.0), device, priority)
+    later = list_schedule(with_overhead(problem, wait_us=4.0), device, priority)
     assert (first.start_us[1], later.start_us[1]) == (13.0, 33.0)
 
 
@@ -355,5 +353,5 @@ def test_idle_devices_have_no_overhead() -> None:
     graph = OpGraph.build(["op0", "op1"], [Tensor(0, 1000, [1])])
     plain = Problem.build(graph, {"GPU": [10.0, 5.0]}, two_gpus())
     device, priority = np.array([GPU0, GPU1]), np.zeros(2)
-    slowed = list_schedule(with_losses(plain, **LOSSES), device, priority)
+    slowed = list_schedule(with_overhead(plain, **OVERHEAD), device, priority)
     assert (slowed.end_us == list_schedule(plain, device, priority).end_us).all()

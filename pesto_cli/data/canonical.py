@@ -88,9 +88,9 @@ def _refined(graph: OpGraph, own: Colours) -> Colours:
             np.zeros(len(graph.control_edges), dtype=np.uint64),
         )
     )
-    beside = np.zeros(graph.num_groups, dtype=np.uint64)
-    np.add.at(beside, graph.colocation_group, _mixed(own))
-    own = _mixed(own + beside[graph.colocation_group])
+    in_group = np.zeros(graph.num_groups, dtype=np.uint64)
+    np.add.at(in_group, graph.colocation_group, _mixed(own))
+    own = _mixed(own + in_group[graph.colocation_group])
     down = _swept(own, before, after, kind, graph.heights)
     up = _swept(own, after, before, kind, -graph.heights)
     colour = _mixed(down + _mixed(up))

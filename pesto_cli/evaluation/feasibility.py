@@ -71,8 +71,8 @@ def _large_op(problem: Problem) -> str | None:
     passing, kept = _passing_bytes(problem), _kept_bytes(problem)
     is_bound = problem.group_allowed.sum(axis=1) == 1
     bound = (problem.group_allowed & is_bound[:, None]).T @ kept
-    beside = np.where(is_bound[group], 0.0, kept[group])
-    needed = passing[:, None] + beside[:, None] + bound
+    resident = np.where(is_bound[group], 0.0, kept[group])
+    needed = passing[:, None] + resident[:, None] + bound
     # An op that takes no time holds nothing.
     short = np.where(problem.duration_us > 0, needed - problem.capacity_bytes, -np.inf)
     least = np.where(problem.allowed, short, np.inf).min(axis=1, initial=np.inf)
