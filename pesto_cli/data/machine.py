@@ -175,7 +175,7 @@ class Machine:
         return self._matrix("min_us")
 
     @cached_property
-    def lost_us(self) -> FloatArray:
+    def transfer_overhead_us(self) -> FloatArray:
         """`[2, 2, num_devices, num_devices]`: overhead of transfers at their endpoints.
 
         The axes are: sender or receiver; constant (us) or per byte (us); src; dst.

@@ -32,7 +32,7 @@ def _can_swap(problem: Problem, first: int, second: int) -> bool:
             (matrix == matrix[swapped][:, swapped]).all()
             for matrix in (
                 *(machine.latency_us, machine.us_per_byte, machine.min_us, machine.wait_us),
-                *machine.lost_us.reshape(4, *machine.wait_us.shape),
+                *machine.transfer_overhead_us.reshape(4, *machine.wait_us.shape),
             )
         )
         and _is_one_to_one(machine.channel, machine.channel[swapped][:, swapped])

@@ -58,7 +58,7 @@ def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterato
         *("all ops, each on its slowest device,", float(ops_us.sum()), MAX_TOTAL_US, "us"),
         "the op times, or speed and op_overhead_us of the devices",
     )
-    constant, per_byte = machine.lost_us.max(axis=(2, 3)).sum(axis=0)
+    constant, per_byte = machine.transfer_overhead_us.max(axis=(2, 3)).sum(axis=0)
     linear_us = machine.latency_us.max() + machine.us_per_byte.max() * graph.tensor_bytes
     sent_us = np.maximum(machine.min_us.max(), linear_us) + 2 * machine.wait_us.max()
     overhead_us = constant + per_byte * graph.tensor_bytes

@@ -59,11 +59,11 @@ def delay_at_receiver(given: Given, state: SimulationState, transfer: int, now: 
     op, wait_us = state.devices.running[here], given.machine.wait_us[src, here]
     if op < 0:
         return False
-    lost, num_bytes = (
-        given.machine.lost_us,
+    overhead_us, num_bytes = (
+        given.machine.transfer_overhead_us,
         given.graph.tensor_bytes[state.transfers.tensor[transfer]],
     )
-    state.ops.end_us[op] += lost[1, 0, src, here] + lost[1, 1, src, here] * num_bytes
+    state.ops.end_us[op] += overhead_us[1, 0, src, here] + overhead_us[1, 1, src, here] * num_bytes
     if wait_us > 0:
         state.transfers.delayed_by[transfer] = RECEIVER
         append(state.delayed, transfer)

@@ -55,8 +55,8 @@ class KernelMachine(NamedTuple):
 
     latency_us, us_per_byte, min_us: time of a transfer.
     channel: number of the queue to which a link belongs.
-    lost_us: `[2, 2, num_devices, num_devices]`, transfer overhead at the sender or receiver;
-        constant or per byte.
+    transfer_overhead_us: `[2, 2, num_devices, num_devices]`; the first axis is sender or receiver,
+        the second is constant or per byte.
     wait_us: longest delay of a transfer by an endpoint that computes.
     signal_us: time of a signal between any two devices.
     """
@@ -65,7 +65,7 @@ class KernelMachine(NamedTuple):
     us_per_byte: FloatArray
     min_us: FloatArray
     channel: IntArray
-    lost_us: FloatArray
+    transfer_overhead_us: FloatArray
     wait_us: FloatArray
     signal_us: float
 
@@ -77,7 +77,7 @@ class KernelMachine(NamedTuple):
             us_per_byte=machine.us_per_byte,
             min_us=machine.min_us,
             channel=machine.channel,
-            lost_us=machine.lost_us,
+            transfer_overhead_us=machine.transfer_overhead_us,
             wait_us=machine.wait_us,
             signal_us=float(machine.signal_us),
         )

@@ -113,7 +113,9 @@ def queue_on_link(given: Given, state: SimulationState, transfer: int, now: floa
     start_us = max(now, free_us[link])
     free_us[link] = start_us + transfer_us(machine, src, dst, num_bytes)
     transfers.start_us[transfer], transfers.end_us[transfer] = start_us, free_us[link]
-    op, lost = state.devices.running[src], machine.lost_us
+    op, overhead_us = state.devices.running[src], machine.transfer_overhead_us
     if op >= 0:
-        state.ops.end_us[op] += lost[0, 0, src, dst] + lost[0, 1, src, dst] * num_bytes
+        state.ops.end_us[op] += (
+            overhead_us[0, 0, src, dst] + overhead_us[0, 1, src, dst] * num_bytes
+        )
     push_event(state.events, free_us[link], TRANSFER_ARRIVES, transfer)

@@ -23,10 +23,10 @@ def _overhead_us(seen: Observed) -> tuple[list[float], list[float]]:
     """Return the least and the largest possible transfer overhead of each op in us."""
     least_us, most_us = ([0.0] * len(seen.device) for _ in range(2))
     machine, num_bytes = seen.problem.machine, seen.problem.graph.tensor_bytes
-    if not machine.lost_us.any():
+    if not machine.transfer_overhead_us.any():
         return least_us, most_us
     for each in seen.transfers:
-        constant_us, us_per_byte = machine.lost_us[:, :, each.src, each.dst].T.tolist()
+        constant_us, us_per_byte = machine.transfer_overhead_us[:, :, each.src, each.dst].T.tolist()
         size = int(num_bytes[each.tensor])
         for delayed, side in ((_at_sender(seen, each), 0), (_at_receiver(seen, each), 1)):
             overhead_us = constant_us[side] + us_per_byte[side] * size
