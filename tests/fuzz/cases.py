@@ -26,8 +26,8 @@ PRICED = (*PRESET, *BY_CSV, "-o", "out.json")
 class Target:
     """A kind of file.
 
-    seed: its name among the seeds. argvs: the commands that read it; one of them is run.
-    others: further files that these need. weight: how many cases it gets, beside others.
+    seed: its name among the seeds. argvs: commands that read it; each case runs one of them.
+    others: further files that the commands need. weight: its relative number of cases.
     """
 
     seed: str

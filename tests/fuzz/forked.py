@@ -24,8 +24,9 @@ Job = TypeVar("Job")
 class Ended:
     """The end of a fork.
 
-    code: what it exited with; negative: the signal that ended it. took_s: wall clock.
-    peak_bytes: the most that it or a process of its had in memory. stopped: why it was ended.
+    code: exit code; if negative, the number of the signal that ended it. took_s: wall-clock time.
+    peak_bytes: peak memory of the fork or of one of its subprocesses.
+    stopped: why this module stopped it; "" if it ended by itself.
     """
 
     code: int
@@ -54,7 +55,7 @@ def all_of(
 ) -> Iterator[tuple[Job, Ended]]:
     """Run functions in their folders, several at a time; yield each when it ends.
 
-    What one prints is in its folder's `.stdout` and `.stderr`.
+    The output of a function is in `.stdout` and `.stderr` of its folder.
     """
     waiting, running = iter(jobs), dict[int, tuple[Job, _Running]]()
     is_over = False
