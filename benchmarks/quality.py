@@ -215,7 +215,7 @@ COLUMNS = (
     "peak",
     "within 1 %",
     f"after {EARLY_S} s",
-    "order by chance",
+    "random order",
     "order is worth",
     "FIFO order",
 )
