@@ -1,7 +1,7 @@
-"""A TF2 program on two logical CPU devices: trains a Keras model as it is, and placed.
+"""A TF2 program on two logical CPU devices: train a Keras model with and without a placement.
 
-python placed_function_program.py OUTPUT writes what `test_place_function.py` looks at, as JSON.
-Logical devices have to be set before TensorFlow starts, so that this needs a process of its own.
+python placed_function_program.py OUTPUT writes the results for `test_place_function.py` as JSON.
+It runs in a separate process, because logical devices must be set before TensorFlow starts.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_apply_in_tensorflow import dealt
+from test_apply_in_tensorflow import round_robin_placement
 
 from pesto_cli.apply import PlacedFunction, place_function, placed_variables
 from pesto_cli.apply.control_inputs import ordered_ops
@@ -33,9 +33,9 @@ BATCH = 4
 
 
 def build(scope: Any, kind: str = "plain") -> tuple[Any, Any]:
-    """A model with state of every kind, and its traced step: the same whenever it is built.
+    """Return a model with all kinds of state, and its traced step; each build is identical.
 
-    With a loop, or with a conditional: every other step updates the variables.
+    kind: "plain", or with a loop, or with a conditional that updates variables in every other step.
     """
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
@@ -63,20 +63,20 @@ def batches() -> Iterator[tuple[Any, Any]]:
 
 
 def trained(model: Any, step: Any) -> list[Any]:
-    """Everything that five steps returned, then every variable."""
+    """Return all results of five steps, then every variable."""
     returned = [value.numpy() for batch in batches() for value in step(batch).values()]
     return [value.tolist() for value in [*returned, *(v.numpy() for v in model.variables)]]
 
 
 @contextmanager
 def devices_of_nodes() -> Iterator[dict[str, str]]:
-    """The device of every node in the graphs that the runtime makes of the largest function."""
+    """Yield the device of each node, for the graphs that the runtime builds of a function."""
     from tensorflow.python.eager import context
 
     running, there = context.context(), {}
     running.enable_graph_collection()
     running.enable_run_metadata()
-    running.export_run_metadata()  # What was collected before goes.
+    running.export_run_metadata()  # Discard earlier metadata.
     yield there
     functions = running.export_run_metadata().function_graphs
     largest = max(functions, key=lambda function: len(function.pre_optimization_graph.node))
@@ -86,7 +86,7 @@ def devices_of_nodes() -> Iterator[dict[str, str]]:
 
 
 def spans(placed: PlacedFunction) -> dict[str, tuple[int, int]]:
-    """When each node started and ended in one step, by TensorFlow's profiler, in ps."""
+    """Return start and end of each node in one step, in ps, from TensorFlow's profiler."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
     folder = tempfile.mkdtemp()
@@ -105,7 +105,7 @@ def spans(placed: PlacedFunction) -> dict[str, tuple[int, int]]:
 
 
 def early(meta: Any, chosen: PlacementFile, placed: PlacedFunction) -> dict[str, Any]:
-    """How many ops of the order ran, and which before one of lower rank on their device ended."""
+    """Return how many ordered ops ran, and those that ran before an op of lower rank ended."""
     step, ran = read_step(meta), spans(placed)
     ordered = ordered_ops(meta, step)
     branch_of = {
@@ -123,7 +123,7 @@ def early(meta: Any, chosen: PlacementFile, placed: PlacedFunction) -> dict[str,
 
 
 def refusals(step: Any, chosen: PlacementFile) -> dict[str, str]:
-    """What is said of a function or placement that does not fit."""
+    """Return the error messages for functions and placements that do not fit."""
     far = {"CPU:0": "/device:CPU:0", "CPU:1": "/device:GPU:3"}
     tanh = tf.function(tf.tanh).get_concrete_function(1.0)
     cases = {
@@ -151,7 +151,7 @@ def within_a_function(placed: PlacedFunction) -> str:
 def main(output: Path) -> None:
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
-    # Grappler would rewrite the step that is not placed, and so round differently.
+    # Without a placement, grappler would rewrite the step, and losses would be rounded differently.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
     found: dict[str, Any] = {}
@@ -160,12 +160,12 @@ def main(output: Path) -> None:
         meta = grappler.inline_functions(function_graph(step, "step"), "step")
         if kind != "with loop":
             simplify(meta)
-        chosen = dealt(read_step(meta))
+        chosen = round_robin_placement(read_step(meta))
         expected = trained(model, step)
         found["refusals"] = refusals(step, chosen)
         model, step = build(placed_variables(chosen), kind)
         placed = place_function(step, chosen)
-        # Small constants are copied to every device that takes them.
+        # Small constants are copied to every device with a consumer.
         ops = [node for nodes in read_step(meta).nodes for node in nodes]
         planned = {op: placed.changes.device[op] for op in ops}
         with devices_of_nodes() as there:

@@ -1,4 +1,4 @@
-"""Training programs in the idioms of public examples of Keras and TensorFlow, as small as they get.
+"""Minimal training programs in the style of public examples of Keras and TensorFlow.
 
 Each function is a source for `pesto export FILE:FUNCTION`.
 """
@@ -75,7 +75,7 @@ def mobile_net_v3_block() -> Exported:
 
 
 def bidirectional_lstm() -> Exported:
-    """On masked words."""
+    """A bidirectional LSTM with masked words as input."""
     begin()
     layers = [
         keras.Input((6,), dtype="int32"),
@@ -94,14 +94,14 @@ def unrolled_gru() -> Exported:
 
 
 def stateful_lstm() -> Exported:
-    """The state of a batch is where the next one begins."""
+    """The final state of a batch is the initial state of the next one."""
     begin()
     layers = [keras.Input((5, 3), BATCH), L.LSTM(4, stateful=True), L.Dense(1)]
     return compiled(keras.Sequential(layers), loss="mse"), (floats(5, 3), floats(1))
 
 
 class Block(L.Layer):
-    """Self-attention and two dense layers, each with a residual."""
+    """Self-attention and two dense layers, each with a residual connection."""
 
     def __init__(self, *, causal: bool) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Block(L.Layer):
 
 
 def text_transformer() -> Exported:
-    """Words and positions embedded; padding masked; AdamW with weight decay."""
+    """Embeddings of words and positions, masked padding, and AdamW with weight decay."""
     begin()
     inputs = keras.Input((6,), dtype="int32")
     x = L.Embedding(20, 8, mask_zero=True)(inputs) + L.Embedding(6, 8)(ops.arange(6))
@@ -128,7 +128,7 @@ def text_transformer() -> Exported:
 
 
 class GPT(keras.Model):
-    """One block; the words' embedding is the output's matrix too."""
+    """One block; the word embedding is also the matrix of the output layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,11 +180,11 @@ def dicts_and_sample_weights() -> Exported:
     return model, (features, {"kind": ints(), "urgent": floats(1)}, weights)
 
 
-# --- A train_step of one's own
+# --- Custom train_step
 
 
 class GAN(keras.Model):
-    """As in Keras's DCGAN example: two networks, two optimisers, pictures without targets."""
+    """As in Keras's DCGAN example: two networks, two optimisers, images without targets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ def dcgan() -> Exported:
 
 
 class Sampling(L.Layer):
-    """Draw from a normal distribution; its distance to the standard one is a loss."""
+    """Sample from a normal distribution; its divergence from the standard one is a loss."""
 
     def build(self, _: Any) -> None:
         self.numbers = keras.random.SeedGenerator(1)
@@ -249,7 +249,7 @@ def variational_autoencoder() -> Exported:
     return compiled(model, "adam", "mse"), (floats(6), floats(6))
 
 
-# --- A training loop of one's own
+# --- Custom training loop
 
 
 def custom_loop() -> Exported:
@@ -274,7 +274,7 @@ def custom_loop() -> Exported:
 
 
 def gradient_penalty() -> Exported:
-    """WGAN-GP's critic: a gradient of a gradient; five steps in a Python loop are three here."""
+    """WGAN-GP's critic: a gradient of a gradient, with three steps in a Python loop (not five)."""
     begin()
     layers = [L.Conv2D(4, 3), L.LeakyReLU(), L.Flatten(), L.Dense(1)]
     critic = keras.Sequential([keras.Input((6, 6, 2)), *layers])
@@ -299,7 +299,7 @@ def gradient_penalty() -> Exported:
 
 
 class Module(tf.Module):
-    """Its own layers and update; AutoGraph makes loops of `for` over `tf.range` and tensors."""
+    """Custom layers and update; AutoGraph converts `for` over `tf.range` and tensors to loops."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ def loss_scale_in_a_loop() -> Exported:
 
 
 def recomputed_layers() -> Exported:
-    """`tf.recompute_grad` and a gradient of one's own."""
+    """`tf.recompute_grad` and a custom gradient."""
     kernels = [
         tf.Variable(tf.random.stateless_normal([4, 4], [i, 1]), name=f"w{i}") for i in range(3)
     ]
@@ -394,7 +394,7 @@ def recomputed_layers() -> Exported:
 
 
 def preprocessing_layers() -> Exported:
-    """Columns of a table: normalised, put into buckets and hashed in the model."""
+    """The model normalises, discretises and hashes columns of a table."""
     begin()
     age, code = keras.Input((1,), name="age"), keras.Input((1,), name="code", dtype="int32")
     normal = L.Normalization(mean=0.5, variance=2.0)(age)
@@ -455,7 +455,7 @@ def tower(x: Any, y: Any) -> Any:
 
 
 def cnn_benchmark_script() -> None:
-    """Train in a MonitoredTrainingSession, and print each loss to the bit."""
+    """Train in a MonitoredTrainingSession, and print each loss exactly."""
     random = np.random.default_rng(0)
     batch = {"images:0": random.normal(size=(8, 8, 8, 3)), "labels:0": random.integers(5, size=8)}
     soft, last = tf1.ConfigProto(allow_soft_placement=True), tf1.train.StopAtStepHook(last_step=3)
@@ -466,7 +466,7 @@ def cnn_benchmark_script() -> None:
                 print(float(session.run(built, batch)["loss"]).hex())
 
 
-# --- What is refused
+# --- Programs that are refused
 
 
 def value_as_a_number() -> Exported:

@@ -1,4 +1,4 @@
-"""The order of a placement as control edges, and a placed graph as a file."""
+"""Control edges for the order of a placement, and placed graphs in files."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ MAX_OPS = 12
 
 @st.composite
 def ordered_graphs(draw: st.DrawFn) -> tuple[OpGraph, Placement]:
-    """A random DAG, random devices, and ranks after a random topological order."""
+    """Draw a random DAG, random devices, and ranks from a random topological order."""
     size = draw(st.integers(1, MAX_OPS))
     pairs = [(i, j) for j in range(size) for i in range(j)]
     edges = [pair for pair in pairs if draw(st.integers(0, 3)) == 0]
@@ -64,7 +64,7 @@ def _networkx(graph: OpGraph) -> nx.DiGraph:
 
 
 def _pairs_in_order(placement: Placement) -> Iterator[tuple[int, int]]:
-    """All pairs of ops on one device, the one of lower rank first."""
+    """Yield all pairs of ops on one device, the op of lower rank first."""
     ops = range(len(placement.device))
     for a, b in ((a, b) for a in ops for b in ops):
         if placement.device[a] == placement.device[b] and placement.rank[a] < placement.rank[b]:
@@ -110,7 +110,7 @@ def test_the_graph_stays_acyclic_and_every_device_becomes_a_chain(
 
 @given(ordered_graphs(), st.data())
 @settings(max_examples=300, deadline=None)
-def test_what_may_not_wait_or_be_awaited_is_passed_over_and_the_others_stay_in_order(
+def test_ops_that_may_not_wait_or_be_awaited_get_no_edges_and_the_others_stay_in_order(
     case: tuple[OpGraph, Placement], data: st.DataObject
 ) -> None:
     graph, placement = case
@@ -132,7 +132,7 @@ def test_what_may_not_wait_or_be_awaited_is_passed_over_and_the_others_stay_in_o
 
 @given(ordered_graphs(), st.data())
 @settings(max_examples=300, deadline=None)
-def test_ops_of_a_branch_wait_for_each_other_and_no_other_op_for_them(
+def test_only_ops_of_the_same_branch_wait_for_ops_of_a_branch(
     case: tuple[OpGraph, Placement], data: st.DataObject
 ) -> None:
     graph, placement = case
@@ -156,7 +156,7 @@ def test_ops_of_a_branch_wait_for_each_other_and_no_other_op_for_them(
             assert nx.has_path(holding, before, after)
 
 
-def test_an_order_against_precedence_is_refused_naming_the_pair() -> None:
+def test_an_order_against_precedence_is_refused_and_the_error_names_the_pair() -> None:
     chain = OpGraph.build(["first", "between", "last"], control_edges=[(0, 1), (1, 2)])
     backwards = Placement(np.array([0, 1, 0]), np.array([1, 0, 0]))
     with pytest.raises(
@@ -166,7 +166,7 @@ def test_an_order_against_precedence_is_refused_naming_the_pair() -> None:
 
 
 def test_orders_of_two_devices_that_wait_for_each_other_are_refused() -> None:
-    # a -> b and c -> d, but one device wants d before a, the other b before c.
+    # a -> b and c -> d, but one device has d before a, and the other b before c.
     graph = OpGraph.build(["a", "b", "c", "d"], control_edges=[(0, 1), (2, 3)])
     crossed = Placement(np.array([0, 1, 1, 0]), np.array([1, 0, 1, 0]))
     with pytest.raises(BadInputError, match=r"'[bd]' before '[ac]' on one device"):
@@ -175,7 +175,7 @@ def test_orders_of_two_devices_that_wait_for_each_other_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def meta() -> Any:
-    """A step with variables of both kinds, two ways that meet, and an op that no GPU can run."""
+    """A step with both kinds of variables, two paths that join, and an op that no GPU can run."""
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:7"):
@@ -196,7 +196,7 @@ ON_GPUS = {"x": "CPU:0", "text": "CPU:0", "_retval_text_0": "CPU:0", "left": "GP
 
 
 def in_graph_order(meta: Any, device_of: dict[str, str]) -> PlacementFile:
-    """Ops on the devices given, else on GPU:0, each after all before it in topological order."""
+    """Place ops on the given devices, else on GPU:0, with ranks in topological order."""
     step = read_step(meta)
     devices = ["CPU:0", "GPU:0", "GPU:1"]
     used = [0, 0, 0]
@@ -213,7 +213,7 @@ def _nodes(meta: Any) -> dict[str, Any]:
     return {node.name: node for node in meta.graph_def.node}
 
 
-def test_every_node_of_the_step_gets_its_device_and_the_input_stays_as_it_was(meta: Any) -> None:
+def test_every_node_of_the_step_gets_its_device_and_the_input_graph_is_unchanged(meta: Any) -> None:
     before = meta.SerializeToString(deterministic=True)
     placed = apply(meta, in_graph_order(meta, ON_GPUS))
     assert meta.SerializeToString(deterministic=True) == before
@@ -221,7 +221,7 @@ def test_every_node_of_the_step_gets_its_device_and_the_input_stays_as_it_was(me
     assert device["left"] == "/device:GPU:1"
     assert device["w"] == device["right"] == device["both"] == "/device:GPU:0"
     assert device["text"] == "/device:CPU:0"
-    # What lies outside the step follows the variable.
+    # TensorFlow's placer puts nodes outside the step on the device of the variable.
     assert device["w/Assign"] == device["w/Initializer/random_uniform/RandomUniform"] == ""
 
 
@@ -240,13 +240,13 @@ def test_order_none_adds_no_control_edge(meta: Any) -> None:
     }
 
 
-def test_control_edges_go_where_the_graph_leaves_the_order_open(meta: Any) -> None:
+def test_control_edges_are_added_only_if_the_graph_leaves_the_order_open(meta: Any) -> None:
     changes = planned_changes(meta, in_graph_order(meta, {**ON_GPUS, "left": "GPU:0"}))
     assert changes.waits_for["right"] == ["left"]
-    assert "both" not in changes.waits_for  # It takes what both give.
+    assert "both" not in changes.waits_for  # It has both of them as inputs.
 
 
-def test_what_a_session_needs_of_a_variable_beside_the_step_waits_for_nothing(meta: Any) -> None:
+def test_ops_that_a_session_runs_without_the_step_get_no_control_inputs(meta: Any) -> None:
     chosen = in_graph_order(meta, ON_GPUS)
     rank = dict(zip(chosen.names, chosen.rank, strict=True))
     assert rank["v/read"] > rank["right/ReadVariableOp"]
@@ -295,12 +295,12 @@ def test_a_split_colocation_group_is_refused(meta: Any) -> None:
         apply(meta, in_graph_order(meta, {**ON_GPUS, "w": "GPU:1"}))
 
 
-def test_an_op_without_a_kernel_where_it_is_put_is_refused(meta: Any) -> None:
+def test_an_op_without_a_kernel_for_its_device_is_refused(meta: Any) -> None:
     with pytest.raises(BadInputError, match=r"'text' .AsString. is placed on /device:GPU:0"):
         apply(meta, in_graph_order(meta, {**ON_GPUS, "text": "GPU:0"}))
 
 
-def test_planned_devices_are_mapped_to_those_at_hand(meta: Any) -> None:
+def test_planned_devices_are_mapped_to_tensorflow_devices(meta: Any) -> None:
     devices = parse_devices("CPU:0=/job:worker/task:1/device:CPU:0, GPU:0=CPU:1,GPU:1=CPU:1")
     device = planned_changes(meta, in_graph_order(meta, ON_GPUS), devices=devices).device
     assert device["text"] == "/job:worker/task:1/device:CPU:0"
@@ -345,7 +345,7 @@ def test_tf_pesto_files_list_devices_and_predecessors(meta: Any, tmp_path: Path)
     assert len(dependencies) == len(changes.waits_for)
 
 
-def test_settings_that_would_lose_the_placement_are_warned_of() -> None:
+def test_settings_that_may_change_a_placed_graph_cause_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_session_config(session_config()) == ()

@@ -1,4 +1,4 @@
-"""TensorFlow itself runs placed graphs: on the devices chosen, in the order chosen, to the bit."""
+"""TensorFlow runs placed graphs on the planned devices, in order, with identical results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -129,8 +129,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     return of
 
 
-def dealt(step: StepGraph, machine: Machine = TWO_CPUS) -> PlacementFile:
-    """Every next colocation group on the next device; order by simulation of random op times."""
+def round_robin_placement(step: StepGraph, machine: Machine = TWO_CPUS) -> PlacementFile:
+    """Place colocation groups round-robin; order ops by a simulation with random op times."""
     time_us = np.random.default_rng(0).uniform(1, 100, step.graph.num_ops)
     columns = {kind: np.where(able, time_us, np.nan) for kind, able in step.supported.items()}
     problem = Problem.build(step.graph, columns, machine)
@@ -151,10 +151,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Training:
-    """What five steps gave.
+    """The results of five steps.
 
     values: every fetch of every step, then every variable, as bytes.
-    spans: for each step, where and when every node ran: (device, node) -> span over all its runs.
+    spans: for each step, when and where nodes ran: (device, node) -> span of all runs of the node.
     """
 
     values: list[bytes]
@@ -183,7 +183,7 @@ def trained(meta: Any, config: Any = None) -> Training:
 
 
 def _two_cpus(config: Any = None) -> Any:
-    """Settings for two CPU devices and as many threads as it takes to disorder them."""
+    """Return settings for two CPU devices, with enough threads to run ops out of order."""
     config = config or session_config()
     config.device_count["CPU"] = 2
     config.inter_op_parallelism_threads = 4
@@ -209,16 +209,16 @@ def _spans(step_stats: Any) -> dict[tuple[str, str], Span]:
 
 
 def moved(device: Mapping[str, str], training: Training) -> list[str]:
-    """Nodes that ran on another device than chosen."""
+    """Return the nodes that ran on another device than planned."""
     ran = {key for spans in training.spans for key in spans}
     return [node for place, node in ran if device.get(node, place) != place]
 
 
 def ordered_ops(model: Model) -> dict[str, list[str]]:
-    """The ops that the order rules, with their nodes.
+    """Return the ops that are subject to order constraints, with their nodes.
 
-    Not feeds and returns, which are no ops when they run; nor what there is of a variable beside
-    the step.
+    Left out are feeds and returns, for which TensorFlow runs no ops, and ops that also run without
+    the step, such as reads of a variable.
     """
     kinds = ("Placeholder", "VarHandleOp", "VariableV2")
     free = {node.name for node in model.meta.graph_def.node if node.op in kinds}
@@ -230,9 +230,9 @@ def ordered_ops(model: Model) -> dict[str, list[str]]:
 def too_early(
     model: Model, chosen: PlacementFile, device: Mapping[str, str], training: Training
 ) -> list[str]:
-    """Ops that started before an op of lower rank on their device had ended, in any step.
+    """Return ops that started, in any step, before an op of lower rank on their device had ended.
 
-    What did not run in every step is not waited for. A loop has ended with the last of its Exits.
+    Ops that did not run in every step are not waited for. A loop ends with the last of its Exits.
     """
     types = {node.name: node.op for node in model.meta.graph_def.node}
     keys_of = {
@@ -253,9 +253,9 @@ def too_early(
     return early
 
 
-def trained_as_unplaced(case: Model) -> Training:
-    """What a dealt placement gives, once devices, order and every value have been found right."""
-    chosen = dealt(case.step)
+def trained_with_identical_results(case: Model) -> Training:
+    """Return the training with a round-robin placement; check devices, order and all values."""
+    chosen = round_robin_placement(case.step)
     device = planned_changes(case.meta, chosen).device
     placed = trained(apply(case.meta, chosen))
     assert placed.values == trained(case.meta).values
@@ -265,12 +265,12 @@ def trained_as_unplaced(case: Model) -> Training:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_op_runs_where_and_when_it_should_and_training_is_the_same_to_the_bit(
+def test_ops_run_on_their_devices_in_order_and_training_results_are_identical(
     name: str, model: Callable[[str], Model]
 ) -> None:
     case = model(name)
-    placed = trained_as_unplaced(case)
-    # Nothing escaped the comparison: each op ran, save in branches, in each step.
+    placed = trained_with_identical_results(case)
+    # The comparison is complete: each op ran in each step, except for ops in branches.
     ran = [{node for _, node in spans} for spans in placed.spans]
     assert all(set(nodes) & set.union(*ran) for nodes in ordered_ops(case).values())
     skipped = [nodes for nodes in ordered_ops(case).values() if not set(nodes) & ran[0]]
@@ -279,18 +279,18 @@ def test_every_op_runs_where_and_when_it_should_and_training_is_the_same_to_the_
 
 def test_without_control_edges_ops_run_out_of_order(model: Callable[[str], Model]) -> None:
     case = model("RNNLM")
-    chosen = dealt(case.step)
+    chosen = round_robin_placement(case.step)
     device = planned_changes(case.meta, chosen).device
     placed = trained(apply(case.meta, chosen, order="none"))
     assert moved(device, placed) == []
     assert too_early(case, chosen, device, placed) != []
 
 
-def test_default_session_settings_lose_ops_of_a_placed_graph(
+def test_with_default_session_settings_ops_leave_their_devices(
     model: Callable[[str], Model],
 ) -> None:
     case = model("RNNLM")
-    chosen = dealt(case.step)
+    chosen = round_robin_placement(case.step)
     device = planned_changes(case.meta, chosen).device
 
     def lost(config: Any) -> set[str]:
@@ -301,11 +301,11 @@ def test_default_session_settings_lose_ops_of_a_placed_graph(
     assert lost(tensorflow().compat.v1.ConfigProto()) != set()
 
 
-def test_a_plan_for_gpus_runs_from_its_file_on_the_devices_at_hand(
+def test_a_placement_for_gpus_read_from_its_file_runs_on_cpu_devices(
     model: Callable[[str], Model], tmp_path: Path
 ) -> None:
     case = model("RNNLM")
-    chosen = dealt(case.step, PRESETS["v100x2-nvlink"])
+    chosen = round_robin_placement(case.step, PRESETS["v100x2-nvlink"])
     assert {chosen.devices[index] for index in chosen.device} == {"CPU:0", "GPU:0", "GPU:1"}
     devices = parse_devices("CPU:0=/device:CPU:0, GPU:0=/device:CPU:0, GPU:1=CPU:1")
     write_meta_graph(tmp_path / "placed.meta", apply(case.meta, chosen, devices=devices))
@@ -315,14 +315,14 @@ def test_a_plan_for_gpus_runs_from_its_file_on_the_devices_at_hand(
     assert too_early(case, chosen, device, placed) == []
 
 
-def test_the_order_of_the_step_holds_back_no_saving_restoring_or_reading(
+def test_saving_restoring_and_reading_do_not_wait_for_the_order_of_the_step(
     model: Callable[[str], Model], tmp_path: Path
 ) -> None:
     tf1 = tensorflow().compat.v1
     case = model("reference variables")
     with tf1.Graph().as_default(), tf1.Session(config=_two_cpus()) as session:
-        saver = tf1.train.import_meta_graph(apply(case.meta, dealt(case.step)))
-        # Nothing is fed: no part of the step can run.
+        saver = tf1.train.import_meta_graph(apply(case.meta, round_robin_placement(case.step)))
+        # These runs have no feeds, so they would fail if they ran a part of the step.
         session.run(init_names(case.meta))
         values = [variable.value() for variable in tf1.global_variables()]
         before = session.run(values)

@@ -1,4 +1,4 @@
-"""Nodes of functions that have the name of a node of the graph: they are told apart in traces."""
+"""In traces, nodes of functions are separated from nodes of the graph with the same name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +19,11 @@ from pesto_cli.runtime.step import Step
 
 SIDE = 96
 SHARED = ("chosen", "looped")
-"""Names of large products within functions, and of small ones in the graph."""
+"""Names of large products in functions and of small products in the graph."""
 
 
-def namesakes(tf: Any) -> Any:
-    """A conditional and a loop with large products, and small ones of the same names after them."""
+def shared_names(tf: Any) -> Any:
+    """Build a conditional and a loop with large products, and later small ones of the same name."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [SIDE, SIDE], name="fed")
 
@@ -44,7 +44,7 @@ def namesakes(tf: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def meta() -> Any:
-    return exported(namesakes, functional_control_flow=True)
+    return exported(shared_names, functional_control_flow=True)
 
 
 def test_the_callers_of_shared_names_are_known(meta: Any) -> None:
@@ -57,7 +57,7 @@ def test_the_callers_of_shared_names_are_known(meta: Any) -> None:
         assert type_of[caller] in kinds
 
 
-def test_what_begins_while_a_call_runs_on_its_device_is_of_the_body() -> None:
+def test_a_run_that_starts_during_a_call_on_its_device_belongs_to_the_body() -> None:
     runs = [
         Recorded("call", "a", 10, 20),
         Recorded("node", "a", 10, 19),
@@ -70,7 +70,7 @@ def test_what_begins_while_a_call_runs_on_its_device_is_of_the_body() -> None:
     assert Bodies().is_own(runs) == [True] * 5
 
 
-def test_a_function_that_calls_itself_has_names_too(meta: Any) -> None:
+def test_names_are_found_in_a_recursive_function(meta: Any) -> None:
     graph_def = type(meta.graph_def)()
     graph_def.node.add(name="call", op="again")
     graph_def.node.add(name="inner", op="NoOp")
@@ -83,9 +83,9 @@ def test_a_function_that_calls_itself_has_names_too(meta: Any) -> None:
 
 
 def last_us(steps: Sequence[Any], name: str) -> list[float]:
-    """What the graph's own node took in each step, which runs after all that it shares a name with.
+    """Return the time in us of the graph's own node in each step (StepStats).
 
-    steps: a StepStats each.
+    It is the last run of this name, because the node runs after all nodes with the same name.
     """
     found = []
     for step in steps:
@@ -96,8 +96,8 @@ def last_us(steps: Sequence[Any], name: str) -> list[float]:
     return found
 
 
-def test_no_departure_is_found_where_a_body_has_the_names_of_the_graph(meta: Any) -> None:
-    """The body's nodes run on the other device, and before the ops that stand ahead of theirs."""
+def test_no_departure_is_reported_if_a_function_body_has_node_names_of_the_graph(meta: Any) -> None:
+    """The body's nodes run on another device, and before the ops that the order puts first."""
     step = read_step(meta)
     callers = {name for names in Bodies.of(meta.graph_def).callers.values() for name in names}
     plan = PlacementFile(
@@ -114,7 +114,7 @@ def test_no_departure_is_found_where_a_body_has_the_names_of_the_graph(meta: Any
     assert run.verification.num_ops > len(SHARED)
 
 
-def test_a_profile_of_real_steps_has_the_times_of_the_graphs_own_nodes(
+def test_a_profile_by_run_has_the_times_of_the_graphs_own_nodes(
     meta: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -137,11 +137,11 @@ def traces(tmp_path_factory: pytest.TempPathFactory, meta: Any) -> Recording:
 
 
 RUN_METADATA = ("steps", "events", "timelines")
-"""Forms without the bodies of loops."""
+"""Trace formats that do not contain the bodies of loops."""
 
 
 @pytest.mark.parametrize("form", [*RUN_METADATA, "host.xplane.pb", "viewer.json"])
-def test_a_trace_of_any_form_has_the_times_of_the_graphs_own_nodes(
+def test_a_trace_in_any_format_has_the_times_of_the_graphs_own_nodes(
     form: str, traces: Recording, meta: Any
 ) -> None:
     path = traces.folder / form

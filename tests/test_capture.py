@@ -1,4 +1,4 @@
-"""`export --capture` takes the graph of an unmodified program at its first training step."""
+"""`export --capture` exports the graph of an unmodified program at its first training step."""
 
 import re
 import sys
@@ -20,8 +20,9 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"
 
-# Before it trains, it does all that looks like training: it draws, reads and is fed values of
-# trainable variables, copies one network to another, counts, and looks at the loss.
+# Before it trains, the program does everything that resembles training: it initialises trainable
+# variables by random, read and fed values, copies one network to another, counts steps, and
+# computes the loss.
 PROGRAM = """
 import sys
 import numpy as np
@@ -79,7 +80,7 @@ with tf.Graph().as_default() as graph:
             session.run({"all": [summary, loss], "train": train, "step": step}, feeds)
         print("trained")
 """
-# How each way trains, and what the step fetches first and besides.
+# For each way to train: the ops of the step, with its first fetch and the others.
 BESIDES = {"loss:0", "Merge/MergeSummary:0", "global_step/Read/ReadVariableOp:0"}
 WAYS = {
     "optimiser": ("train", BESIDES),
@@ -104,7 +105,7 @@ def test_the_first_run_that_trains_is_the_step(
 
 
 def trained(captured: Captured, fetch: str) -> Any:
-    """What the captured graph gives for a fetch in its first step, on the captured feeds."""
+    """Return the value of a fetch in the first step of the captured graph, with its feeds."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default(), tf1.Session() as session:
         tf1.train.import_meta_graph(captured.meta)
@@ -115,7 +116,7 @@ def trained(captured: Captured, fetch: str) -> Any:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--monitored"]])
-def test_the_graph_does_with_its_feeds_what_the_program_does(
+def test_the_captured_graph_computes_the_same_as_the_program_on_its_feeds(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--steps", "1", "--batch", "16", *arguments]
@@ -153,9 +154,9 @@ with tf.Graph().as_default():
 """
 
 
-def test_a_data_set_comes_along_with_what_it_was_given(script: Write) -> None:
+def test_a_data_set_is_captured_with_the_arrays_that_initialised_it(script: Write) -> None:
     captured = capture(script(DATA_SET))
-    # The placeholder of the data is a constant now, and the one with a default is fed.
+    # The placeholder of the data has become a constant; the one with a default is fed.
     assert captured.feeds == {"rate": np.float32(0.5)}
     graph = read_step(captured.meta).graph
     batch = graph.tensor_producer.tolist().index(graph.names.index("IteratorGetNext"))
@@ -177,7 +178,7 @@ with tf.Graph().as_default(), tf1.Session() as session:
 """
 
 
-def test_strings_are_kept_and_what_only_the_program_can_run_is_told(
+def test_strings_are_captured_and_ops_that_need_the_program_cause_a_warning(
     script: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     captured = capture(script(STRINGS))
@@ -187,7 +188,7 @@ def test_strings_are_kept_and_what_only_the_program_can_run_is_told(
         assert feeds["words"].tolist() == [b"no", "\u00fcber".encode()]
 
 
-def test_what_to_fetch_can_be_said(script: Write, tmp_path: Path) -> None:
+def test_the_fetches_can_be_chosen(script: Write, tmp_path: Path) -> None:
     path, argv = script(PROGRAM), ["optimiser", str(tmp_path / "saved")]
     captured = capture(path, argv, fetches=["loss:0"])
     assert fetch_names(captured.meta) == ("loss:0",)
@@ -217,7 +218,9 @@ with tf.Graph().as_default(), tf1.Session() as session:
 
 
 @pytest.mark.parametrize("text", NO_STEP)
-def test_a_program_without_a_step_is_refused_with_the_reason(text: str, script: Write) -> None:
+def test_a_program_without_a_training_step_is_refused_with_the_reason(
+    text: str, script: Write
+) -> None:
     with pytest.raises(BadInputError, match=NO_STEP[text]):
         capture(script(text))
 
@@ -266,7 +269,7 @@ with tf.Graph().as_default(), tf1.Session() as session:
 """
 
 
-def test_the_program_ends_there_and_handles_no_error(
+def test_the_program_ends_at_the_step_and_its_error_handlers_do_not_run(
     script: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sys.argv, list(sys.path)
@@ -274,7 +277,7 @@ def test_the_program_ends_there_and_handles_no_error(
     assert fetch_names(captured.meta) == ("train",)
     assert capsys.readouterr().out == "cleaned up\n"
     assert (sys.argv, sys.path) == before
-    # And nothing is watched any more.
+    # Session runs are not intercepted any more.
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default(), tf1.Session() as session:
         assert session.run(tf1.constant(2)) == 2

@@ -1,4 +1,4 @@
-"""examples/ci: the workflow's step, run as it stands, before and after a model changes."""
+"""Run the step of the workflow in examples/ci unchanged, before and after a model changes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ COMMENT = "comment.md"
 
 @dataclass(frozen=True)
 class Checkout:
-    """A repository with the workflow's files in it."""
+    """A repository with the workflow's files."""
 
     folder: Path
     commands: Path
@@ -71,7 +71,7 @@ def commands() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def main_branch(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Checkout:
-    """With the placement that the job makes where there is none."""
+    """A repository with the placement that the job computes if there is none."""
     folder = tmp_path_factory.mktemp("main branch")
     for path, source in (
         (MODEL, EXAMPLES / "two_towers.py"),
@@ -131,7 +131,7 @@ def test_ops_that_cost_more_are_a_regression_too(branch: Checkout) -> None:
     assert branch.placement == before
 
 
-def test_what_fails_is_told(branch: Checkout) -> None:
+def test_a_failed_command_is_reported(branch: Checkout) -> None:
     before = branch.placement
     branch.change("LAYERS = 64,", "LAYERS = 64 +,")
     failed = branch.job()
@@ -148,7 +148,7 @@ def test_what_fails_is_told(branch: Checkout) -> None:
     assert branch.comment in (branch.folder / "summary.md").read_text()
 
 
-def test_a_model_whose_names_have_all_changed_is_solved_from_nothing(branch: Checkout) -> None:
+def test_a_model_with_all_names_changed_is_solved_without_warm_start(branch: Checkout) -> None:
     before = set(json.loads(branch.placement)["ops"]["name"])
     branch.change("def build() ", "def towers() ")
     path = branch.folder / MODEL

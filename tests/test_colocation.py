@@ -1,4 +1,4 @@
-"""The colocation groups are large enough: TensorFlow runs every group where it is put."""
+"""Colocation groups are large enough: TensorFlow runs every group on its planned device."""
 
 import random
 from collections import defaultdict
@@ -13,7 +13,7 @@ DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in ra
 
 
 def device_of_node(step: StepGraph, seed: int) -> dict[str, str]:
-    """Every group on one of two devices, by chance; feeds arrive on the first."""
+    """Return a random device of two for each group, by node; feeds are on the first."""
     drawn = random.Random(seed)
     of_group = [drawn.choice(DEVICES) for _ in range(step.graph.num_groups)]
     for group, op_type in zip(step.graph.colocation_group, step.graph.types, strict=True):
@@ -24,8 +24,8 @@ def device_of_node(step: StepGraph, seed: int) -> dict[str, str]:
     return placed | {name: of_op[op] for name, op in step.constants.items()}
 
 
-def devices_seen(meta: Any, devices: dict[str, str]) -> dict[str, set[str]]:
-    """Where TensorFlow ran the nodes of a step; one in a function may share another's name."""
+def devices_used(meta: Any, devices: dict[str, str]) -> dict[str, set[str]]:
+    """Return the devices on which TensorFlow ran nodes of each name, in functions, too."""
     seen = defaultdict(set)
     for device in training_graphs.step_stats(meta, devices).dev_stats:
         for node in device.node_stats:
@@ -45,20 +45,20 @@ GRAPHS = {
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_tensorflow_runs_every_group_where_it_is_put(kind: str, seed: int) -> None:
+def test_tensorflow_runs_every_group_on_its_device(kind: str, seed: int) -> None:
     build, functional = GRAPHS[kind]
     meta = training_graphs.exported(build, functional_control_flow=functional)
     chosen = device_of_node(read_step(meta), seed)
-    seen = devices_seen(meta, chosen)
+    seen = devices_used(meta, chosen)
     ran = chosen.keys() & seen.keys()
     assert len(ran) > 0.5 * len(chosen)
     assert {name for name in ran if chosen[name] not in seen[name]} == set()
 
 
-def test_tensorflow_moves_what_leaves_its_group() -> None:
+def test_tensorflow_moves_an_op_that_is_split_from_its_group() -> None:
     meta = training_graphs.exported(training_graphs.convnet)
     step = read_step(meta)
     chosen = device_of_node(step, seed=0)
     update = step.graph.names[step.graph.types.index("ApplyMomentum")]
     other = next(device for device in DEVICES if device != chosen[update])
-    assert devices_seen(meta, chosen | {update: other})[update] == {chosen[update]}
+    assert devices_used(meta, chosen | {update: other})[update] == {chosen[update]}

@@ -1,11 +1,11 @@
-"""Conditionals that tie variables together are taken apart at export, and train as they did."""
+"""Conditionals that force variables onto one device are lowered at export, and train the same."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from test_apply_in_tensorflow import Model, dealt, trained_as_unplaced
+from test_apply_in_tensorflow import Model, round_robin_placement, trained_with_identical_results
 from training_graphs import exported
 from two_cpus import two_cpus
 
@@ -132,26 +132,28 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
 
 
 def variables_by_group(graph: OpGraph) -> np.ndarray:
-    """`[num_groups]`: how many variables share a device."""
+    """`[num_groups]`: the number of variables in each colocation group."""
     return np.bincount(graph.colocation_group, graph.resident_bytes > 0)
 
 
 @pytest.mark.parametrize("name", ["plain", *PROGRAMS])
-def test_a_conditional_ties_no_variables_together(name: str, model: Callable[[str], Model]) -> None:
+def test_a_conditional_does_not_force_variables_onto_one_device(
+    name: str, model: Callable[[str], Model]
+) -> None:
     graph = model(name).step.graph
     assert not set(CONDITIONALS) & set(graph.types)
     assert variables_by_group(graph).max() == 1
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_trains_on_two_devices_as_on_one_whatever_is_taken(
+def test_training_on_two_devices_is_identical_whichever_branches_are_taken(
     name: str, model: Callable[[str], Model]
 ) -> None:
-    sizes = {len(spans) for spans in trained_as_unplaced(model(name)).spans}
-    assert len(sizes) > 1  # Some branch was taken in one step, and not in another.
+    sizes = {len(spans) for spans in trained_with_identical_results(model(name)).spans}
+    assert len(sizes) > 1  # The steps did not all take the same branches.
 
 
-def test_what_a_branch_keeps_for_the_gradient_stays_in_memory(
+def test_outputs_of_a_branch_that_gradients_need_stay_in_memory(
     model: Callable[[str], Model],
 ) -> None:
     graph = model("layers_of_choice").step.graph
@@ -160,17 +162,19 @@ def test_what_a_branch_keeps_for_the_gradient_stays_in_memory(
     assert all(graph.alias_of[op] in graph.predecessors[op] for op in kept)
 
 
-def test_no_departure_is_found_where_branches_are_skipped(model: Callable[[str], Model]) -> None:
+def test_no_departure_is_reported_for_skipped_branches(model: Callable[[str], Model]) -> None:
     case = model("both")
-    (run,) = api.run_steps(case.meta, two_cpus(), [dealt(case.step)], steps=1, warm_up=0)
+    (run,) = api.run_steps(
+        case.meta, two_cpus(), [round_robin_placement(case.step)], steps=1, warm_up=0
+    )
     assert run.verification.departures == ()
     assert run.verification.num_ops > 100
 
 
 def test_ops_of_a_branch_run_one_after_the_other(model: Callable[[str], Model]) -> None:
-    """Of the branch that a step takes, each op waits for the one before it on its device."""
+    """Each op of a branch waits for the previous op of the branch on its device."""
     case = model("mixed")
-    waits_for = planned_changes(case.meta, dealt(case.step)).waits_for
+    waits_for = planned_changes(case.meta, round_robin_placement(case.step)).waits_for
     then = [name for name in case.step.graph.names if name.startswith("cond/then/")]
     held = [name for name in then if any(s in then for s in waits_for.get(name, ()))]
     assert len(held) > 0.2 * len(then)
@@ -178,7 +182,7 @@ def test_ops_of_a_branch_run_one_after_the_other(model: Callable[[str], Model]) 
     assert not [s for name in outside for s in waits_for.get(name, ()) if s in then]
 
 
-def test_the_longest_chain_is_hardly_longer_than_without_the_conditional(
+def test_the_critical_path_is_hardly_longer_than_without_the_conditional(
     model: Callable[[str], Model],
 ) -> None:
     machine = api.read_machine("v100x2-nvlink")
@@ -186,7 +190,7 @@ def test_the_longest_chain_is_hardly_longer_than_without_the_conditional(
         name: api.critical_path_us(api.profile(model(name).meta, machine).problem)
         for name in ("plain", "mixed")
     }
-    # Casts, the test of the gradients and their unscaling are on the way.
+    # The path also has casts, the test of the gradients and their unscaling.
     assert chains["mixed"] < 1.5 * chains["plain"]
 
 
@@ -197,7 +201,7 @@ def test_a_conditional_in_a_loop_stays_a_part_of_the_loop(model: Callable[[str],
 
 
 def two_updates(tf: Any) -> Sequence[Any]:
-    """A conditional of a v1 graph: what it changes hangs on its outputs alone."""
+    """Build a conditional of a v1 graph: only its outputs cause its side effects."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [3], name="fed")
     one, other = (
@@ -210,9 +214,9 @@ def two_updates(tf: Any) -> Sequence[Any]:
 
 
 def values_after(meta: Any, steps: Sequence[float]) -> list[float]:
-    """The first element of each variable after steps that are fed these values.
+    """Return the first element of each variable after steps with these feeds.
 
-    A step fails if what is fetched is skipped.
+    A step fails if a fetched op is skipped.
     """
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default(), tf1.Session(config=session_config()) as session:
@@ -223,7 +227,7 @@ def values_after(meta: Any, steps: Sequence[float]) -> list[float]:
         return [float(value[0]) for value in session.run(tf1.global_variables())]
 
 
-def test_what_waits_for_a_conditional_waits_for_all_that_it_changes() -> None:
+def test_an_op_that_waits_for_a_conditional_waits_for_all_its_side_effects() -> None:
     flat = flat_step(exported(two_updates, functional_control_flow=True), "the graph")
     assert "Switch" in {node.op for node in flat.graph_def.node}
     assert values_after(flat, [2.0, -5.0, 3.0]) == [6.0, -4.0]
@@ -237,7 +241,7 @@ def test_a_conditional_whose_output_is_fetched_keeps_its_name() -> None:
     assert values_after(flat, [2.0, -5.0, 3.0]) == [6.0, -4.0]
 
 
-def test_a_program_that_is_placed_as_it_runs_keeps_its_conditionals() -> None:
+def test_in_a_program_that_is_placed_while_it_runs_conditionals_stay_one_op() -> None:
     meta = exported(two_updates, functional_control_flow=True)
     whole = inline_functions(meta, "the graph", whole_conditionals=True)
     assert "If" in {node.op for node in whole.graph_def.node}
@@ -251,7 +255,7 @@ def test_gradients_do_not_wait_for_each_other_within_a_branch(
 
 
 def write_in_a_branch(tf: Any) -> Sequence[Any]:
-    """A read that follows the write in a branch, by way of an IdentityN alone."""
+    """Build a read that only an IdentityN orders after a write in a branch."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [3], name="fed")
     total = tf1.get_variable("total", initializer=np.ones(3, np.float32), use_resource=True)
@@ -261,6 +265,6 @@ def write_in_a_branch(tf: Any) -> Sequence[Any]:
         return [tf.reduce_sum(total.read_value()), written]
 
 
-def test_what_follows_a_branch_is_not_skipped_with_it() -> None:
+def test_an_op_after_a_branch_is_not_skipped_with_the_branch() -> None:
     flat = flat_step(exported(write_in_a_branch), "the graph")
     assert values_after(flat, [2.0, -5.0, 3.0]) == [6.0]

@@ -1,4 +1,4 @@
-"""Graph files are told apart by their content, and anything else is refused with a reason."""
+"""The format of graph files follows from their content; other files are refused with a reason."""
 
 import json
 import zipfile
@@ -25,7 +25,7 @@ def meta():
 
 
 @pytest.mark.parametrize("name", ["g.meta", "g.pb", "g.pbtxt", "g.anything"])
-def test_a_graph_reads_back_whatever_its_container_and_name(meta, tmp_path, name):
+def test_a_graph_is_read_from_any_container_under_any_name(meta, tmp_path, name):
     write_meta_graph(tmp_path / name, meta)
     read = read_meta_graph(tmp_path / name)
     assert read.graph_def == meta.graph_def
@@ -49,7 +49,7 @@ def test_a_saved_model_directory_is_read(meta, tmp_path):
     assert read_meta_graph(tmp_path / "saved_model.pb").graph_def == meta.graph_def
 
 
-def test_writing_twice_gives_the_same_bytes(meta, tmp_path):
+def test_writing_twice_results_in_the_same_bytes(meta, tmp_path):
     for name in "ab":
         write_meta_graph(tmp_path / f"{name}.meta", read_meta_graph_copy(meta))
     assert (tmp_path / "a.meta").read_bytes() == (tmp_path / "b.meta").read_bytes()
@@ -80,7 +80,7 @@ def refused_message(path):
     return message
 
 
-def test_a_missing_an_empty_and_a_foreign_file_are_refused_by_what_they_are(tmp_path):
+def test_missing_empty_and_foreign_files_are_refused_with_what_was_found(tmp_path):
     assert "no such file" in refused_message(tmp_path / "nothing.meta")
     foreign = {
         "empty.pb": (b"", "an empty file"),
@@ -111,7 +111,7 @@ def test_a_graph_without_nodes_is_refused(tmp_path):
     refused_message(tmp_path / "g.meta")
 
 
-def test_a_directory_that_is_no_saved_model_is_refused(meta, tmp_path):
+def test_a_directory_that_is_not_a_saved_model_is_refused(meta, tmp_path):
     assert "without saved_model.pb" in refused_message(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes(meta.graph_def.SerializeToString())
     with pytest.raises(BadInputError, match="truncated or holds no graph"):
@@ -146,7 +146,7 @@ def test_every_remedy_is_used():
 # --- hash and cycles
 
 
-def test_the_hash_knows_nodes_not_their_order_or_place(meta):
+def test_the_hash_depends_on_nodes_but_not_on_their_order_or_devices(meta):
     placed = read_meta_graph_copy(meta).graph_def
     nodes = list(reversed(placed.node))
     del placed.node[:]
@@ -158,7 +158,7 @@ def test_the_hash_knows_nodes_not_their_order_or_place(meta):
     assert graph_hash(placed) == graph_hash(meta.graph_def)
 
 
-def test_the_hash_tells_graphs_apart(meta):
+def test_different_graphs_have_different_hashes(meta):
     changed = read_meta_graph_copy(meta).graph_def
     next(node for node in changed.node if node.name == "y").input.append("^x")
     renamed = read_meta_graph_copy(meta).graph_def
@@ -169,7 +169,7 @@ def test_the_hash_tells_graphs_apart(meta):
     assert len(hashes) == 4
 
 
-def test_a_while_loop_of_tensorflow_1_is_no_cycle():
+def test_a_while_loop_of_tensorflow_1_is_not_a_cycle():
     graph_def = tensorflow().compat.v1.GraphDef()
     for name, op, inputs in (
         ("enter", "Enter", []),

@@ -1,4 +1,4 @@
-"""TensorBoard's event files as a source: the recorded graph trains as the function did."""
+"""A graph from TensorBoard's event files trains in the same way as the recorded function."""
 
 import json
 import re
@@ -19,7 +19,7 @@ STEPS = 3
 
 
 class Trained:
-    """Variables of different shapes, and a step that trains them, with a loop that reads one."""
+    """Variables of different shapes, and a step that trains them; a loop reads one of them."""
 
     def __init__(self):
         tf = tensorflow()
@@ -57,7 +57,7 @@ def specs(tf):
 
 
 def written(folder, write):
-    """A log directory with one event file."""
+    """Return a log directory with one event file."""
     writer = tensorflow().summary.create_file_writer(str(folder))
     with writer.as_default():
         write()
@@ -67,7 +67,7 @@ def written(folder, write):
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    """The same step by tf.summary.graph, by trace_export, and as called with an iterator."""
+    """The same step, written by tf.summary.graph, by trace_export, and called with an iterator."""
     tf = tensorflow()
     folder = tmp_path_factory.mktemp("logs")
     step = tf.function(Trained().step)
@@ -90,13 +90,13 @@ def logs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def real_losses():
-    """Of the step itself, from its variables' first values."""
+    """The losses of the step itself, from the initial values of its variables."""
     model = Trained()
     return [float(model.step(ROWS, TARGETS)["loss"]) for _ in range(STEPS)]
 
 
 def losses(meta, values=None, config=None):
-    """The losses of an exported graph; `values`: of its variables, told by their shapes."""
+    """Return the losses of an exported graph; `values`: shape of a variable -> initial value."""
     tf1 = tensorflow().compat.v1
     by_shape = {np.shape(value): value for value in (values or {}).values()}
     with tf1.Graph().as_default() as graph, tf1.Session(config=config) as session:
@@ -129,7 +129,7 @@ def test_a_recorded_step_trains_as_the_function_did(logs, real_losses, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_variables_whose_values_nobody_recorded_start_so_that_the_loss_falls(logs, form):
+def test_initial_values_of_variables_without_recorded_values_let_the_loss_decrease(logs, form):
     found = losses(export(str(logs / form)))
     assert np.isfinite(found).all()
     assert found[0] > found[-1] > 0
@@ -144,12 +144,12 @@ def variables_of(meta):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_variables_have_the_shapes_that_their_uses_tell(logs, form):
+def test_the_shapes_of_variables_follow_from_their_uses(logs, form):
     expected = {tuple(np.shape(value)) for value in Trained().values.values()}
     assert variables_of(export(str(logs / form))) == expected
 
 
-def test_an_iterator_is_fed_with_its_elements(logs):
+def test_the_elements_of_an_iterator_are_fed(logs):
     meta = export(str(logs / "iterator"))
     shapes = {
         node.name: [dim.size for dim in node.attr["shape"].shape.dim]
@@ -159,7 +159,7 @@ def test_an_iterator_is_fed_with_its_elements(logs):
     assert sorted(shapes.values()) == [[4], [4, 5]]
 
 
-def test_all_that_the_function_does_is_done_and_its_outputs_are_fetched(logs):
+def test_all_side_effects_of_the_function_happen_and_its_outputs_are_fetched(logs):
     meta = export(str(logs / "graph"))
     fetched = fetch_names(meta)
     types = {node.name: node.op for node in meta.graph_def.node}
@@ -167,16 +167,16 @@ def test_all_that_the_function_does_is_done_and_its_outputs_are_fetched(logs):
     assert types["train_op"] == "NoOp"
     needed = set(ancestors(meta.graph_def, ["train_op"]))
     updates = [name for name in types if re.fullmatch(r"Assign(Sub|Add)VariableOp(_\d)?", name)]
-    assert len(updates) == 5  # four variables and the count
+    assert len(updates) == 5  # four variables and the step counter
     assert needed.issuperset(updates)
 
 
-# What cannot be told from the graph.
+# Properties that do not follow from the graph.
 
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory):
-    """A table of which only rows are read and changed: nothing tells how many it has."""
+    """A table of which only rows are read and changed: the graph does not show their number."""
     tf = tensorflow()
     table = tf.Variable(tf.ones([10, 6]))
 
@@ -190,7 +190,7 @@ def sparse(tmp_path_factory):
     return written(folder, lambda: tf.summary.graph(concrete.graph))
 
 
-def test_a_shape_that_the_graph_leaves_open_is_asked_for(sparse):
+def test_an_open_shape_is_an_error_that_names_the_option_to_set_it(sparse):
     with pytest.raises(
         BadInputError, match=r"1 of 1 variables.*is \['\?', 6\].*--feed (\S+)="
     ) as error:
@@ -202,7 +202,7 @@ def test_a_shape_that_the_graph_leaves_open_is_asked_for(sparse):
         export(str(sparse), feeds={name: (10, 7)})
 
 
-def test_a_resource_that_is_no_variable_is_refused(tmp_path):
+def test_a_resource_other_than_a_variable_is_refused(tmp_path):
     tf = tensorflow()
     keys = tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([1], tf.int64))
     table = tf.lookup.StaticHashTable(keys, 0)
@@ -214,7 +214,7 @@ def test_a_resource_that_is_no_variable_is_refused(tmp_path):
         export(str(tmp_path))
 
 
-# Graphs of TensorFlow 1, which have their variables.
+# Graphs of TensorFlow 1, which contain their variables.
 
 
 def v1_graph(tf):
@@ -232,7 +232,7 @@ def v1_graph(tf):
 
 @pytest.fixture(scope="module")
 def v1_logs(tmp_path_factory):
-    """Written with the graph's collections, and by a writer that does not see them."""
+    """Event files with the graph's collections, and without them."""
     tf = tensorflow()
     tf1 = tf.compat.v1
     folder = tmp_path_factory.mktemp("v1")
@@ -245,13 +245,13 @@ def v1_logs(tmp_path_factory):
     return folder
 
 
-def test_a_v1_graph_keeps_the_train_op_that_it_names(v1_logs):
+def test_the_train_op_in_a_v1_graph_is_fetched(v1_logs):
     meta = export(str(v1_logs / "known"))
     assert fetch_names(meta) == ("train",)
     assert {"weights/Adam", "old"} <= {node.name for node in meta.graph_def.node}
 
 
-def test_of_a_bare_v1_graph_a_step_runs_all_sinks_but_those_beside_training(v1_logs, caplog):
+def test_a_step_of_a_v1_graph_without_collections_runs_all_sinks_that_train(v1_logs, caplog):
     meta = export(str(v1_logs / "bare"))
     assert fetch_names(meta) == ("train_op", "shown:0")
     (train_op,) = [node for node in meta.graph_def.node if node.name == "train_op"]
@@ -263,7 +263,7 @@ def test_of_a_bare_v1_graph_a_step_runs_all_sinks_but_those_beside_training(v1_l
     assert found[0] > found[-1]
 
 
-def test_what_is_fetched_can_be_chosen(v1_logs, logs):
+def test_fetches_can_be_chosen(v1_logs, logs):
     meta = export(str(v1_logs / "bare"), fetches=["train", "loss:0"])
     assert fetch_names(meta) == ("train", "loss:0")
     assert fetch_names(export(str(logs / "graph"), fetches=["Identity:0"])) == ("Identity:0",)
@@ -277,18 +277,18 @@ def only_file(folder):
     return path
 
 
-def test_an_event_file_may_be_named_itself(v1_logs):
+def test_a_single_event_file_can_be_exported(v1_logs):
     assert fetch_names(export(str(only_file(v1_logs / "known")))) == ("train",)
 
 
-def test_of_several_graphs_the_largest_is_taken(tmp_path, logs, v1_logs, caplog):
+def test_the_largest_of_several_graphs_is_exported(tmp_path, logs, v1_logs, caplog):
     for folder in (logs / "graph", v1_logs / "known"):
         shutil.copy(only_file(folder), tmp_path / f"{folder.name}.tfevents")
     assert fetch_names(export(str(tmp_path))) == ("train",)
     assert "the largest one is exported" in caplog.text
 
 
-def test_a_file_cut_before_its_graph_or_without_one_is_refused(tmp_path, v1_logs):
+def test_a_file_without_a_graph_or_truncated_before_it_is_refused(tmp_path, v1_logs):
     data = only_file(v1_logs / "known").read_bytes()
     path = tmp_path / "events.out.tfevents.1.host"
     path.write_bytes(data[: len(data) // 3])
@@ -302,7 +302,7 @@ def test_a_file_cut_before_its_graph_or_without_one_is_refused(tmp_path, v1_logs
             export(str(path))
 
 
-def test_a_log_directory_has_no_signatures_and_is_no_graph_yet(logs):
+def test_a_log_directory_has_no_signatures_and_is_not_a_graph_file(logs):
     with pytest.raises(BadInputError, match="only a SavedModel directory has signatures"):
         export(str(logs / "graph"), signature="serve")
     with pytest.raises(BadInputError, match=r"TensorBoard event file.*pesto export \S+ -o"):
@@ -312,8 +312,10 @@ def test_a_log_directory_has_no_signatures_and_is_no_graph_yet(logs):
 # From a log directory to a placed graph.
 
 
-def test_a_log_directory_gives_graph_and_times_and_the_placed_step_trains_the_same(tmp_path, pesto):
-    """One run of the step is recorded: its graph and its trace."""
+def test_graph_and_times_of_a_log_directory_lead_to_a_placed_step_that_trains_the_same(
+    tmp_path, pesto
+):
+    """The event file has the graph and the trace of one run of the step."""
     tf = tensorflow()
     step = tf.function(Trained().step)
     concrete = step.get_concrete_function(*specs(tf))

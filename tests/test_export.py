@@ -1,4 +1,4 @@
-"""`export` makes one flat graph of every source, and it trains as the original does."""
+"""`export` converts every source to one flat graph that trains in the same way."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -113,7 +113,7 @@ def not_compiled():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the scripts above."""
+    """A folder with these scripts."""
     path = tmp_path_factory.mktemp("export")
     (path / "v1.py").write_text(V1_SCRIPT)
     (path / "models.py").write_text(KERAS_SCRIPT)
@@ -123,7 +123,7 @@ def folder(tmp_path_factory):
 
 
 def fed(meta, seed=0):
-    """One seeded batch for an exported graph: {tensor name: array}."""
+    """Return one random batch for an exported graph: {tensor name: array}."""
     random = np.random.default_rng(seed)
     batch = {}
     for node in meta.graph_def.node:
@@ -136,7 +136,7 @@ def fed(meta, seed=0):
 
 
 def losses(meta, steps=5, batch=None):
-    """The losses of `steps` steps in a fresh graph, on one batch."""
+    """Return the losses of `steps` steps in a new tf.Graph, on one batch."""
     tf1 = tensorflow().compat.v1
     batch = fed(meta) if batch is None else batch
     with tf1.Graph().as_default() as graph:
@@ -150,7 +150,7 @@ def op_types(meta):
     return [node.op for node in meta.graph_def.node]
 
 
-def test_the_readmes_first_command_exports_a_script_that_is_there():
+def test_the_script_in_the_readmes_first_command_exists():
     source = "examples/two_towers.py:build"
     assert f"pesto export  {source}" in (ROOT / "README.md").read_text()
     meta = export(str(ROOT / source))
@@ -158,7 +158,7 @@ def test_the_readmes_first_command_exports_a_script_that_is_there():
     assert sorted(feed_names(meta)) == ["target", "words"]
 
 
-# --- what a v1 script builds
+# --- v1 scripts
 
 
 def test_a_v1_graph_exports_with_a_static_feed_and_learns(folder):
@@ -169,14 +169,14 @@ def test_a_v1_graph_exports_with_a_static_feed_and_learns(folder):
     assert all(later < earlier for earlier, later in pairwise(found))
 
 
-def test_a_bare_train_op_is_enough(folder):
+def test_a_function_may_return_only_a_train_op(folder):
     meta = export(f"{folder}/v1.py:static")
     assert fetch_names(meta) == ("Adam",)
     assert {"variables", "trainable_variables"} <= set(meta.collection_def)
     assert meta.saver_def.restore_op_name
 
 
-def test_v1_while_loops_pass_through(folder):
+def test_v1_while_loops_are_exported_unchanged(folder):
     meta = export(f"{folder}/v1.py:loops")
     assert {"Enter", "Exit", "NextIteration"} <= set(op_types(meta))
     found = losses(meta)
@@ -224,7 +224,7 @@ def test_optimize_shrinks_the_graph_and_keeps_the_losses(folder):
 # --- tf.function and Keras
 
 
-def test_a_tf_function_takes_its_variables_along(folder):
+def test_the_variables_of_a_tf_function_are_exported_with_their_values(folder):
     meta = export(f"{folder}/v1.py:traced")
     tf = tensorflow()
     batch = fed(meta)
@@ -240,7 +240,7 @@ def test_a_tf_function_takes_its_variables_along(folder):
 
 
 def eager_losses(folder, name, x, y, steps):
-    """What Keras's own train step reports, from the same initial weights."""
+    """Return the losses of Keras's own train step, from the same initial weights."""
     namespace = {}
     exec((folder / "models.py").read_text(), namespace)
     built = namespace[name]()
@@ -268,7 +268,7 @@ def test_a_keras_lstm_keeps_its_loop_as_one_op_and_trains_as_it_does_eagerly(fol
     assert losses(meta, 3, batch) == pytest.approx(eager_losses(folder, "lstm", x, y, 3), rel=1e-6)
 
 
-def test_values_too_large_for_the_graph_are_drawn_like_them(monkeypatch, caplog):
+def test_values_too_large_for_the_graph_are_drawn_with_the_same_distribution(monkeypatch, caplog):
     from pesto_cli.graphdef import initial_values as module
 
     monkeypatch.setattr(module, "EMBEDDED_BYTES", 1000)
@@ -372,7 +372,7 @@ def open_graph(tmp_path):
     return path
 
 
-def test_all_open_shapes_are_named_as_options_to_paste(open_graph):
+def test_the_error_for_open_shapes_lists_the_options_to_set_them(open_graph):
     with pytest.raises(
         BadInputError, match=r"2 inputs have open shapes \('x' \[\?,3\], 'y'"
     ) as found:
@@ -381,7 +381,7 @@ def test_all_open_shapes_are_named_as_options_to_paste(open_graph):
 
 
 @pytest.mark.parametrize("fetch", ["train", "loss:0"])
-def test_fetches_that_train_nothing_are_remarked_upon(pesto, tmp_path, open_graph, fetch):
+def test_fetches_that_train_nothing_cause_a_remark(pesto, tmp_path, open_graph, fetch):
     options = ("--fetch", fetch, "--feed", "x=32,3", "--feed", "y=32", "-o", tmp_path / "out.meta")
     done = pesto("export", open_graph, *options)
     assert done.code == 0
@@ -390,7 +390,7 @@ def test_fetches_that_train_nothing_are_remarked_upon(pesto, tmp_path, open_grap
     assert pesto("export", open_graph, *options, "--quiet").err == ""
 
 
-def test_a_signature_with_an_open_batch_asks_for_it(saved):
+def test_a_signature_with_an_open_batch_size_is_refused(saved):
     with pytest.raises(BadInputError, match=r"--feed serving_default_x=32,3"):
         export(str(saved), signature="serving_default")
     meta = export(str(saved), signature="serving_default", feeds={"serving_default_x": (2, 3)})
@@ -398,7 +398,7 @@ def test_a_signature_with_an_open_batch_asks_for_it(saved):
     np.testing.assert_array_equal(found, [[0, 1], [2, 3]])
 
 
-def test_a_saved_model_of_tensorflow_1_is_taken_as_it_is(tmp_path):
+def test_a_saved_model_of_tensorflow_1_is_exported_unchanged(tmp_path):
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf1.Graph().as_default(), tf1.Session() as session:
@@ -411,7 +411,7 @@ def test_a_saved_model_of_tensorflow_1_is_taken_as_it_is(tmp_path):
     np.testing.assert_array_equal(losses(meta, 1, {"x:0": np.eye(2, 3)})[0], [[1], [1]])
 
 
-def test_several_signatures_are_listed(saved):
+def test_the_error_for_several_signatures_lists_them(saved):
     with pytest.raises(BadInputError, match=r"serving_default, train.*--signature NAME"):
         export(str(saved))
     with pytest.raises(BadInputError, match=r"no signature 'trian'. Did you mean train"):
@@ -470,7 +470,7 @@ def graph_file(path, *nodes):
     return str(path)
 
 
-def test_a_cycle_is_refused_by_the_names_on_it(tmp_path):
+def test_the_error_for_a_cycle_names_its_nodes(tmp_path):
     source = graph_file(
         tmp_path / "g.pb", ("a", "Neg", ["c"]), ("b", "Neg", ["a"]), ("c", "Neg", ["b", "^a"])
     )
@@ -491,7 +491,7 @@ def test_an_unknown_op_type_is_refused(tmp_path):
         export(graph_file(tmp_path / "g.pb", ("a", "NoSuchOp", [])))
 
 
-def test_a_graph_that_names_no_fetch_and_has_several_sinks_asks_for_one(tmp_path):
+def test_a_graph_without_fetches_and_with_several_sinks_is_refused(tmp_path):
     source = graph_file(tmp_path / "g.pb", ("a", "NoOp", []), ("b", "NoOp", []))
     with pytest.raises(BadInputError, match=r"2 nodes without consumers \(a, b\).*--fetch"):
         export(source)

@@ -1,4 +1,4 @@
-"""What a script returns beside a model or function: the data of `fit`, in any structure."""
+"""A script may return the specs of the data with a model or function, in any structure."""
 
 import pytest
 from test_export import fed, losses
@@ -131,7 +131,7 @@ def fed_shapes(meta):
         ("bare_argument", [(3,)]),
     ],
 )
-def test_data_comes_in_the_structure_that_the_step_takes(script, name, shapes):
+def test_data_has_the_structure_that_the_step_expects(script, name, shapes):
     assert fed_shapes(export(f"{script}:{name}")) == shapes
 
 
@@ -159,7 +159,7 @@ def test_data_that_does_not_fit_is_refused_in_one_line(script, name, message):
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_given_its_data_bare_trains_as_it_does_eagerly(script):
+def test_a_model_whose_data_is_a_single_array_trains_as_it_does_eagerly(script):
     namespace = {}
     exec(SCRIPT, namespace)
     meta = export(f"{script}:bare")

@@ -1,4 +1,4 @@
-"""What TensorFlow says at length is told in the one line that says what is wrong."""
+"""Long error messages of TensorFlow are reduced to the line that says what is wrong."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_the_line_that_says_what_is_wrong_is_found(message: str) -> None:
     assert reason(RuntimeError(message)) == CAUSE
 
 
-def test_an_error_without_a_word_is_known_by_its_type() -> None:
+def test_an_error_without_a_message_is_reported_by_its_type() -> None:
     assert reason(RuntimeError("Graph execution error:")) == "RuntimeError"
 
 

@@ -10,8 +10,10 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 
 @pytest.mark.parametrize("build", [training_graphs.recurrent, training_graphs.nested_loops])
-def test_frames_are_the_loops_that_built_the_nodes(build: training_graphs.Build) -> None:
-    """Against the control flow contexts in which TensorFlow's Python side made the nodes."""
+def test_frames_agree_with_the_control_flow_contexts_of_tensorflow(
+    build: training_graphs.Build,
+) -> None:
+    """Compare with the control flow contexts in which TensorFlow's Python code built the nodes."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
         tf1.disable_control_flow_v2()
@@ -20,7 +22,7 @@ def test_frames_are_the_loops_that_built_the_nodes(build: training_graphs.Build)
     found = outermost_frames(nodes, topological_order(nodes))
     loops = set()
     for node, frame in zip(nodes, found, strict=True):
-        # Of these, TensorFlow's contexts count one end inside and one outside.
+        # TensorFlow's contexts count one of Enter and Exit as inside and the other as outside.
         if node.type not in {"Enter", "Exit"}:
             context = graph.get_operation_by_name(node.name)._get_control_flow_context()
             outermost = None
@@ -29,7 +31,7 @@ def test_frames_are_the_loops_that_built_the_nodes(build: training_graphs.Build)
                 context = context.outer_context
             assert frame == outermost, node.name
             loops.add(outermost)
-    assert len(loops) == 3  # Two loops, and what is outside.
+    assert len(loops) == 3  # Two loops, and the nodes outside.
 
 
 def test_a_loop_is_one_op_with_all_of_its_nodes() -> None:
@@ -41,12 +43,12 @@ def test_a_loop_is_one_op_with_all_of_its_nodes() -> None:
     }
     loops = [op for op, kind in enumerate(step.graph.types) if kind == "While"]
     assert [step.graph.names[op] for op in loops] == ["outer/LoopCond", "while/LoopCond"]
-    assert len(step.graph.names) == 5  # A feed before them, the result and its return after.
+    assert len(step.graph.names) == 5  # Two loops, a feed, the result and its return.
     assert step.graph.edges.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
     assert step.graph.tensor_bytes.tolist() == [16, 16, 16, 16]
 
 
-def test_a_functional_while_stays_one_op_where_its_body_can_run() -> None:
+def test_a_functional_while_is_one_op_on_the_devices_that_can_run_its_body() -> None:
     def build(tf: training_graphs.TensorFlow) -> list[training_graphs.TensorFlow]:
         start = tf.compat.v1.placeholder(tf.float32, [4], name="start")
 

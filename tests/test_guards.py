@@ -1,4 +1,4 @@
-"""Reference variables whose initial values depend on others begin as they should, in any order."""
+"""Reference variables with dependent initial values are initialised correctly in any order."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_apply_in_tensorflow import dealt
+from test_apply_in_tensorflow import round_robin_placement
 from training_graphs import exported
 from two_cpus import two_cpus
 
@@ -21,7 +21,7 @@ from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 RUNS = 30
-"""Initialisers run side by side: what depends on their order shows in one run and not another."""
+"""Initialisers run in parallel: errors that depend on their order do not occur in every run."""
 READ = "/Read/ReadVariableOp"
 FED = {"x:0": np.ones((4, 3))}
 
@@ -39,7 +39,7 @@ def trained(tf: Any, product: Any, *variables: Any) -> list[Any]:
 
 
 def averages(tf: Any, *, use_resource: bool = False) -> Sequence[Any]:
-    """TensorFlow by itself fails to initialise this at once: the conditional is as quick."""
+    """Build averages that TensorFlow itself cannot initialise in one run."""
     w = variable(tf, "w", np.eye(3, dtype=np.float32), use_resource=use_resource)
     train = trained(tf, w, w)
     with tf.control_dependencies(train):
@@ -58,14 +58,14 @@ def initialized_values(tf: Any) -> Sequence[Any]:
 
 
 def a_chain(tf: Any) -> Sequence[Any]:
-    """The value of `t` takes that of `u`, which takes that of `w` whether there is one or not."""
+    """The initial value of `t` depends on `u`, and that of `u` depends on `w` unconditionally."""
     u = variable(tf, "u", variable(tf, "w", np.eye(3, dtype=np.float32)) * 2.0)
     t = variable(tf, "t", u + 1.0)
     return trained(tf, t, t)
 
 
 def in_the_step(tf: Any) -> Sequence[Any]:
-    """Branches of the step that read a variable, by its number."""
+    """Build a step with branches that read a variable, chosen by a number."""
     w = variable(tf, "w", np.eye(3, dtype=np.float32))
     number = variable(tf, "number", 0, trainable=False)
     x = tf.compat.v1.placeholder(tf.float32, [4, 3], name="x")
@@ -80,7 +80,7 @@ def flat(build: Any, *, whole: bool = False) -> Any:
 
 
 def sessions(meta: Any) -> Iterator[Any]:
-    """Initialised sessions of one graph, each anew."""
+    """Yield new initialised sessions of one graph."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default():
         tf1.train.import_meta_graph(meta)
@@ -99,7 +99,7 @@ def sessions(meta: Any) -> Iterator[Any]:
         (averages_of_resources, f"w{READ}", f"w/ExponentialMovingAverage{READ}", 1.0),
     ],
 )
-def test_a_value_that_depends_on_another_is_there_in_every_session(
+def test_variables_with_dependent_initial_values_are_initialised_in_every_session(
     build: Any, one: str, other: str, times: float, whole: bool
 ) -> None:
     for session in sessions(flat(build, whole=whole)):
@@ -107,7 +107,7 @@ def test_a_value_that_depends_on_another_is_there_in_every_session(
         np.testing.assert_array_equal(after, before * times)
 
 
-def test_an_initialiser_run_later_takes_the_value_that_there_is() -> None:
+def test_an_initialiser_that_runs_later_reads_the_current_value() -> None:
     meta = flat(averages)
     opened = sessions(meta)
     session = next(opened)
@@ -118,7 +118,7 @@ def test_an_initialiser_run_later_takes_the_value_that_there_is() -> None:
     np.testing.assert_array_equal(session.run("w/ExponentialMovingAverage:0"), trained)
 
 
-def test_the_step_has_no_part_of_it() -> None:
+def test_the_step_contains_no_guards() -> None:
     meta = flat(averages)
     step = needed_nodes(meta.graph_def, fetch_names(meta))
     assert not [node.name for node in step if "guard" in node.name]
@@ -128,13 +128,13 @@ def test_the_step_has_no_part_of_it() -> None:
 @pytest.mark.parametrize("build", [averages, initialized_values, in_the_step])
 def test_a_step_on_two_devices_trains_as_on_one(build: Any) -> None:
     meta = flat(build)
-    chosen = dealt(read_step(meta))
+    chosen = round_robin_placement(read_step(meta))
     alone, placed = api.run_steps(meta, two_cpus(), [None, chosen], steps=3, warm_up=0)
     assert placed.times.losses == alone.times.losses
     assert placed.verification.departures == ()
 
 
-def test_a_value_that_is_not_there_yet_is_told_in_one_line() -> None:
+def test_the_error_for_an_uninitialised_variable_is_one_line() -> None:
     told = r"cannot initialise the graph: Attempting to use uninitialized value [wu]; .*ized_value"
     with pytest.raises(BadInputError, match=told) as refused:
         api.run_steps(flat(a_chain), two_cpus(), [None], steps=1, warm_up=0)
@@ -169,12 +169,12 @@ for _ in range(5):
 """
 
 
-def test_a_program_that_is_placed_as_it_runs_initialises(
+def test_a_program_that_is_placed_while_it_runs_initialises_its_variables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)
-    chosen = dealt(read_step(capture(script, ["in turn"]).meta))
+    chosen = round_robin_placement(read_step(capture(script, ["in turn"]).meta))
     run_script(script, ["in turn"], chosen)
     expected = capsys.readouterr().out
     run_script(script, [], chosen)

@@ -1,4 +1,4 @@
-"""What is exported of Keras does not depend on the machine; what Keras would do else is told."""
+"""Exported Keras graphs do not depend on the machine; warnings show what Keras would change."""
 
 from collections import Counter
 
@@ -61,7 +61,7 @@ def script(tmp_path_factory):
 
 
 def add_a_gpu(monkeypatch):
-    """Have TensorFlow say that the machine has a GPU."""
+    """Make TensorFlow report that the machine has a GPU."""
     config = tensorflow().config
     logical = [*config.list_logical_devices(), config.LogicalDevice("/device:GPU:0", "GPU")]
     physical = [*config.list_physical_devices(), config.PhysicalDevice("/gpu:0", "GPU")]
@@ -90,7 +90,7 @@ def add_a_gpu(monkeypatch):
         ("function_without_xla", []),
     ],
 )
-def test_every_machine_exports_and_tells_the_same(script, monkeypatch, caplog, name, told):
+def test_export_and_warnings_do_not_depend_on_the_machine(script, monkeypatch, caplog, name, told):
     exported = []
     for _ in range(2):
         caplog.clear()
@@ -105,7 +105,7 @@ def test_every_machine_exports_and_tells_the_same(script, monkeypatch, caplog, n
     assert is_recurrent == bool(exported[0].keys() & {"While", "StatelessWhile"})
 
 
-def test_the_machines_own_devices_are_seen_again_afterwards(script):
+def test_keras_sees_the_machines_own_devices_again_afterwards(script):
     tf = tensorflow()
     before = tf.config.list_logical_devices, tf.config.list_physical_devices
     export(f"{script}:channels_first")

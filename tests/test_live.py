@@ -1,4 +1,4 @@
-"""Unmodified v1 programs run under a placement: results to the bit, devices, and order."""
+"""Unmodified v1 programs run with a placement: identical results, planned devices and order."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,15 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from conftest import Write
-from test_apply_in_tensorflow import Model, Training, _spans, dealt, moved, ordered_ops, too_early
+from test_apply_in_tensorflow import (
+    Model,
+    Training,
+    _spans,
+    moved,
+    ordered_ops,
+    round_robin_placement,
+    too_early,
+)
 
 from pesto_cli.apply import ProgramReport, run_script
 from pesto_cli.errors import BadInputError
@@ -19,13 +27,13 @@ from pesto_cli.graphdef.read import StepGraph, read_step
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"
 
 
-def placed_by_dealing(path: Path, argv: Sequence[str] = ()) -> PlacementFile:
-    """The program's step, every next colocation group on the next of two CPU devices."""
-    return dealt(read_step(capture(path, argv).meta))
+def captured_placement(path: Path, argv: Sequence[str] = ()) -> PlacementFile:
+    """Return a round-robin placement of the program's captured step on two CPU devices."""
+    return round_robin_placement(read_step(capture(path, argv).meta))
 
 
 def check_trace(report: ProgramReport, chosen: PlacementFile) -> None:
-    """Every node ran on its device, and no op before those ranked before it."""
+    """Check that every node ran on its device, and no op before ops of lower rank ended."""
     ran = Training([], [_spans(report.traced.step_stats)])
     model = Model(report.meta, read_step(report.meta, open_shapes=True))
     assert moved(report.changes.device, ran) == []
@@ -36,11 +44,11 @@ def check_trace(report: ProgramReport, chosen: PlacementFile) -> None:
 
 
 @pytest.mark.parametrize("monitored", [[], ["--monitored"]], ids=["Session", "Monitored"])
-def test_a_program_trains_the_same_to_the_bit_on_devices_and_in_order_as_planned(
+def test_a_program_trains_identically_on_the_planned_devices_in_the_planned_order(
     monitored: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--steps", "6", *monitored]
-    chosen = placed_by_dealing(EXAMPLE, argv)
+    chosen = captured_placement(EXAMPLE, argv)
     run_program(EXAMPLE, argv)
     expected = capsys.readouterr().out
     report = run_script(EXAMPLE, argv, chosen, trace=True)
@@ -51,7 +59,7 @@ def test_a_program_trains_the_same_to_the_bit_on_devices_and_in_order_as_planned
     check_trace(report, chosen)
 
 
-# Two networks behind one loop, trained together and alone, and looked at in between.
+# Two networks after one loop, trained together and separately, and evaluated in between.
 BY_TURNS = """
 import sys
 import numpy as np
@@ -101,7 +109,7 @@ with tf1.Session(graph=graph) as session:
 
 
 def ranked_first(scope: str, step: StepGraph, chosen: PlacementFile) -> PlacementFile:
-    """The same devices, in an order that runs what is in a scope as early as it can."""
+    """Return the placement with ops in a scope as early as possible in the order."""
     graph = step.graph
     early = {op for op, name in enumerate(graph.names) if name.startswith(scope)}
     needed = nx.DiGraph(graph.edges.tolist())
@@ -115,23 +123,23 @@ def ranked_first(scope: str, step: StepGraph, chosen: PlacementFile) -> Placemen
 
 
 @pytest.mark.parametrize("argv", [["v1 loop"], ["final"]], ids=["v1 loop", "v2 loop, finalised"])
-def test_other_runs_of_the_graph_do_what_they_did_and_no_part_of_the_step(
+def test_other_runs_of_the_graph_compute_the_same_and_run_no_part_of_the_step(
     argv: Sequence[str], script: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script(BY_TURNS)
     step = read_step(capture(path, argv).meta)
-    chosen = ranked_first("a/", step, dealt(step))
+    chosen = ranked_first("a/", step, round_robin_placement(step))
     run_program(path, argv)
     expected = capsys.readouterr().out
     report = run_script(path, argv, chosen, trace=True)
     assert capsys.readouterr().out == expected
     assert len(report.step_us) == 4
     check_trace(report, chosen)
-    # Ordered, they would have trained the other network too.
+    # With the order, they would also have trained the other network.
     assert {("b/train_b", "b/loss_b:0"), ("b/loss_b:0",)} <= set(report.unordered)
 
 
-# Trains as it is told: ARGUMENT:USE, or nothing for the program that was placed.
+# Trains according to its argument; without one, it is the program of the placement.
 PROGRAM = """
 import sys
 import numpy as np
@@ -169,11 +177,11 @@ with graph.as_default(), session:
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlacementFile]:
     path = tmp_path_factory.mktemp("program") / "program.py"
     path.write_text(PROGRAM)
-    return path, placed_by_dealing(path)
+    return path, captured_placement(path)
 
 
 @pytest.mark.parametrize("way", ["", "rows"])
-def test_what_is_fed_may_be_no_placeholder_and_have_another_batch_size(
+def test_a_feed_may_replace_another_op_than_a_placeholder_and_have_another_batch_size(
     way: str, program: tuple[Path, PlacementFile], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, chosen = program
@@ -192,7 +200,7 @@ def test_what_is_fed_may_be_no_placeholder_and_have_another_batch_size(
         ("idle", "did not run the step"),
     ],
 )
-def test_a_program_that_trains_something_else_is_stopped_before_it_does(
+def test_a_program_that_trains_another_graph_is_stopped_before_it_trains(
     way: str,
     expected: str,
     program: tuple[Path, PlacementFile],
@@ -217,14 +225,14 @@ def test_a_session_gets_the_settings_that_keep_a_placed_graph(
     assert [report.target for report in soft] == ["", ""]
 
 
-def test_a_device_that_is_not_there_is_named(program: tuple[Path, PlacementFile]) -> None:
+def test_the_error_for_a_missing_device_names_it(program: tuple[Path, PlacementFile]) -> None:
     path, chosen = program
     devices = {"CPU:0": "/device:CPU:0", "CPU:1": "/device:GPU:7"}
     with pytest.raises(BadInputError, match=r"uses /device:GPU:7, where one of /job:localhost"):
         run_script(path, [], chosen, device_names=devices)
 
 
-def test_a_script_without_sessions_and_one_that_fails_are_told(
+def test_a_script_without_sessions_and_a_script_that_fails_are_refused(
     program: tuple[Path, PlacementFile], script: Write
 ) -> None:
     _, chosen = program

@@ -1,4 +1,4 @@
-"""How often loops run, as the graph tells it, is how often TensorFlow runs them."""
+"""The numbers of loop iterations that follow from a graph agree with those of TensorFlow."""
 
 from collections import Counter
 
@@ -166,7 +166,7 @@ def by_stack(x):
 
 
 def counted(tmp_path, script, names):
-    """The loops of functions and their gradients, and how often TensorFlow ran each node."""
+    """Return the loops of functions and of gradients, and how often TensorFlow ran each node."""
     path, scope = tmp_path / "loops.py", {}
     path.write_text(script)  # AutoGraph reads the source
 
@@ -188,7 +188,7 @@ def counted(tmp_path, script, names):
     return nodes, loops, runs
 
 
-def test_computed_bounds_give_the_trips_of_a_real_run(tmp_path):
+def test_computed_loop_bounds_agree_with_a_real_run(tmp_path):
     nodes, loops, runs = counted(tmp_path, SCRIPT, TIMES)
     assert loops.of_unknown_length == []
     work = [index for index, node in enumerate(nodes) if node.type in ("Tanh", "TanhGrad")]
@@ -198,7 +198,7 @@ def test_computed_bounds_give_the_trips_of_a_real_run(tmp_path):
         assert loops.iterations(index) == runs[nodes[index].name], nodes[index].name
 
 
-def test_bounds_that_change_or_come_from_data_are_unknown(tmp_path):
+def test_bounds_that_change_or_depend_on_data_are_unknown(tmp_path):
     nodes, loops, _ = counted(tmp_path, DATA_DECIDES, ["by_data", "triangle", "by_stack"])
     forward = [frame for frame in loops.of_unknown_length if "grad" not in frame[-1]]
     assert len(forward) == 3
@@ -207,7 +207,7 @@ def test_bounds_that_change_or_come_from_data_are_unknown(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Less", "LessEqual", "Greater", "GreaterEqual", "NotEqual"])
-def test_a_counter_takes_as_many_steps_as_python_counts(kind):
+def test_the_number_of_iterations_of_a_counter_agrees_with_python(kind):
     holds = {
         "Less": np.less,
         "LessEqual": np.less_equal,

@@ -1,7 +1,7 @@
-"""A graph is parsed once for all that is read of it."""
+"""A graph is parsed only once, for everything that is read from it."""
 
 import pytest
-from test_apply_in_tensorflow import dealt
+from test_apply_in_tensorflow import round_robin_placement
 from training_graphs import convnet, exported, recurrent
 
 from pesto_cli.apply import planned_changes, with_changes
@@ -16,7 +16,7 @@ SERVER = PRESETS["v100x2-nvlink"]
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """The graphs that are parsed, as they are."""
+    """The list of graphs that have been parsed."""
     graphs = []
 
     def counted(graph_def):
@@ -31,7 +31,7 @@ def parsed(monkeypatch):
 @pytest.mark.parametrize("build", [convnet, recurrent])
 def test_a_graph_that_is_placed_is_parsed_once(parsed, build):
     meta = exported(build)
-    placement = dealt(read_step(meta))
+    placement = round_robin_placement(read_step(meta))
     parsed.clear()
     with_changes(meta, planned_changes(meta, placement))
     assert len(parsed) == 1

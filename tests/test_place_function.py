@@ -1,4 +1,4 @@
-"""`place_function`: a Keras step on two devices, with the results of the one that is not placed."""
+"""`place_function`: a Keras step on two devices computes the same as without a placement."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "placed_function_program.py"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the program found out in a process of its own."""
+    """The results of the program, which runs in a separate process."""
     output = tmp_path_factory.mktemp("placed") / "found.json"
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}
     done = subprocess.run(
@@ -30,9 +30,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("model", ["plain", "with conditional"])
-def test_training_is_the_same_to_the_bit(model: str, found: Any) -> None:
+def test_training_results_are_identical(model: str, found: Any) -> None:
     assert found[model]["placed"] == found[model]["expected"]
-    # Two logs of each of five steps, and the variables.
+    # Two log values of each of five steps, and the variables.
     assert len(found[model]["expected"]) > 10
 
 
@@ -47,12 +47,12 @@ def test_every_op_and_variable_is_on_its_device(model: str, found: Any) -> None:
     facts = found[model]
     assert facts["elsewhere"] == []
     assert facts["variables on"] == ["device:CPU:0", "device:CPU:1"]
-    # What is not in the runtime's graphs is arguments and handles, which are given.
+    # Only arguments and handles are missing from the graphs of the runtime.
     assert facts["num ran"] > 0.9 * facts["num planned"]
 
 
 @pytest.mark.parametrize("model", ["plain", "with loop", "with conditional"])
-def test_no_op_starts_before_those_ranked_before_it(model: str, found: Any) -> None:
+def test_no_op_starts_before_ops_of_lower_rank_on_its_device_end(model: str, found: Any) -> None:
     assert found[model]["early"] == []
     assert found[model]["num ordered"] > 100
 
@@ -66,5 +66,7 @@ def test_no_op_starts_before_those_ranked_before_it(model: str, found: Any) -> N
         ("nested", "called within another tf.function"),
     ],
 )
-def test_what_does_not_fit_is_refused(case: str, expected: str, found: Any) -> None:
+def test_a_function_or_placement_that_does_not_fit_is_refused(
+    case: str, expected: str, found: Any
+) -> None:
     assert expected in found["refusals"][case]

@@ -1,4 +1,4 @@
-"""Devices that a program sets itself: told of, and kept if asked for."""
+"""Devices that a program sets itself are reported, and kept on request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_a_tensorflow_device_is_a_pattern_of_names(devices: Sequence[str], patte
 
 
 def two_towers(tf: Any) -> Sequence[Any]:
-    """Two products on GPUs, on variables on the CPU, which an optimiser updates there."""
+    """Build two products on GPUs of variables on the CPU, where an optimiser updates them."""
     tf1 = tf.compat.v1
     x = tf1.placeholder(tf.float32, [64, 64], name="x")
     sums = []
@@ -66,7 +66,7 @@ def placed(profile: Profile) -> Mapping[str, str]:
     }
 
 
-def test_ops_stay_where_the_program_puts_them(priced: Profile) -> None:
+def test_ops_stay_on_the_devices_that_the_program_sets(priced: Profile) -> None:
     device = placed(api.keep_devices(priced))
     for index in range(2):
         assert device[f"product{index}"] == device[f"sum{index}"] == f"GPU:{index}"
@@ -76,18 +76,20 @@ def test_ops_stay_where_the_program_puts_them(priced: Profile) -> None:
     assert {without[f"v{index}"] for index in range(2)} != {"CPU:0"}
 
 
-def test_a_note_tells_of_them_and_of_the_option(priced: Profile) -> None:
+def test_a_note_reports_the_ops_and_names_the_option(priced: Profile) -> None:
     (note,) = (text for text in priced.provenance["notes"] if "tf.device" in text)
     assert "on CPU:0, GPU:0, GPU:1" in note
     assert "--keep-devices" in note
 
 
-def test_a_profile_that_does_not_know_them_is_refused(priced: Profile) -> None:
+def test_a_profile_without_program_devices_is_refused(priced: Profile) -> None:
     with pytest.raises(BadInputError, match="profile the graph again"):
         api.keep_devices(replace(priced, program_device=None))
 
 
-def test_a_file_keeps_them_and_solve_obeys(priced: Profile, pesto: Pesto, tmp_path: Path) -> None:
+def test_a_profile_file_stores_program_devices_and_solve_keeps_them(
+    priced: Profile, pesto: Pesto, tmp_path: Path
+) -> None:
     path, output = tmp_path / "towers.profile.json", tmp_path / "placement.json"
     api.write_profile(path, priced)
     assert api.read_profile(path).program_device == list(priced.program_device or ())
@@ -100,7 +102,7 @@ def test_a_file_keeps_them_and_solve_obeys(priced: Profile, pesto: Pesto, tmp_pa
 
 
 def rebuilt(profile: Profile, *, cpu_times: bool, devices: Sequence[str]) -> Profile:
-    """The same on some of the devices; without the CPU's times of what GPUs can run, if asked."""
+    """Return the profile for some of its devices; optionally without CPU times of GPU ops."""
     problem, machine = profile.problem, profile.problem.machine
     machine = replace(
         machine,

@@ -1,4 +1,4 @@
-"""Programs in the idioms of public examples go through the pipeline and train as they did."""
+"""Programs in the style of public examples go through the pipeline with identical training."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from pesto_cli.profile.analytic import virtual_cluster
 
 PROGRAMS = Path(programs_of_others.__file__)
 
-# The most variables that an op ties to one device: those of a layer, where it is a loop.
+# Largest number of variables that an op forces onto one device: those of a layer that is a loop.
 PLACED = {
     "small_cnn": 1,
     "mobile_net_v3_block": 1,
@@ -60,7 +60,7 @@ Solved = Callable[[Any], tuple[Profile, PlacementFile]]
 def solved(monkeypatch: pytest.MonkeyPatch) -> Solved:
     """Profile a graph and solve it for two CPUs with free links.
 
-    TensorFlow's virtual cluster runs in this process, which spares the start of another.
+    TensorFlow's virtual cluster runs in this process, which avoids starting another one.
     """
 
     def run(command: Any, **_: Any) -> Any:
@@ -82,7 +82,9 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> Solved:
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_a_program_trains_on_two_devices_as_it_does_by_itself(name: str, solved: Solved) -> None:
+def test_a_program_trains_on_two_devices_as_it_does_without_a_placement(
+    name: str, solved: Solved
+) -> None:
     meta = api.export(f"{PROGRAMS}:{name}")
     profile, chosen = solved(meta)
     graph = profile.problem.graph
@@ -95,7 +97,7 @@ def test_a_program_trains_on_two_devices_as_it_does_by_itself(name: str, solved:
     assert np.isfinite(alone.times.losses).all()
 
 
-def test_a_script_with_towers_and_averages_runs_unmodified(
+def test_a_script_with_towers_and_moving_averages_runs_unmodified(
     solved: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, chosen = solved(api.capture(PROGRAMS).meta)
@@ -108,7 +110,7 @@ def test_a_script_with_towers_and_averages_runs_unmodified(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_placed_is_refused_in_one_line(name: str) -> None:
+def test_a_step_that_cannot_be_placed_is_refused_in_one_line(name: str) -> None:
     with pytest.raises(BadInputError, match=REFUSED[name]) as refused:
         api.export(f"{PROGRAMS}:{name}")
     assert "\n" not in str(refused.value)

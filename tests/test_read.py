@@ -1,4 +1,4 @@
-"""A GraphDef becomes the op graph of its training step."""
+"""A GraphDef is read as the op graph of its training step."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def fed(tf: TensorFlow, name: str, *shape: int | None, dtype: str = "float32") -
 
 
 def bytes_of(graph: OpGraph) -> dict[tuple[str, int], int]:
-    """Size by op and output number."""
+    """Return the size in bytes of each output: {(op, output number): bytes}."""
     return {
         (name, number): int(graph.tensor_bytes[tensor])
         for op, name in enumerate(graph.names)
@@ -32,8 +32,8 @@ def bytes_of(graph: OpGraph) -> dict[tuple[str, int], int]:
     }
 
 
-def bytes_seen(meta: Any) -> dict[tuple[str, int], int]:
-    """What TensorFlow says it gave out for every output of a step, handles aside."""
+def allocated_bytes(meta: Any) -> dict[tuple[str, int], int]:
+    """Return the bytes that TensorFlow allocated for every output of a step but handles."""
     return {
         (
             node.node_name,
@@ -46,8 +46,8 @@ def bytes_seen(meta: Any) -> dict[tuple[str, int], int]:
     }
 
 
-def takers_on_host(graph: OpGraph, producer: str) -> dict[str, bool]:
-    """The ops that take an op's tensors, and whether in host memory at both ends."""
+def consumers_on_host(graph: OpGraph, producer: str) -> dict[str, bool]:
+    """Return {consumer of an op's tensors: whether these are in host memory at both ops}."""
     made = graph.tensor_producer[graph.consumer_tensor] == graph.index_of[producer]
     return {
         graph.names[op]: bool(flag)
@@ -58,20 +58,20 @@ def takers_on_host(graph: OpGraph, producer: str) -> dict[str, bool]:
 def test_tensors_have_the_bytes_that_tensorflow_allocates() -> None:
     meta = exported(training_graphs.convnet)
     step = read_step(meta)
-    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    expected, seen = bytes_of(step.graph), allocated_bytes(meta)
     both = expected.keys() & seen.keys()
     assert len(both) > 40
-    # Empty work space of cuDNN, for which the CPU kernel hands out one element.
+    # Empty work space of cuDNN, for which the CPU kernel allocates one element.
     empty = {key for key in both if expected[key] == 0}
     assert all(seen[key] <= 4 for key in empty)
     assert {key: expected[key] for key in both - empty} == {key: seen[key] for key in both - empty}
     assert not step.estimated.any()
 
 
-def test_sizes_that_the_data_decides_are_estimated_from_above() -> None:
+def test_sizes_that_depend_on_data_are_estimated_from_above() -> None:
     meta = exported(training_graphs.embedding)
     step = read_step(meta)
-    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    expected, seen = bytes_of(step.graph), allocated_bytes(meta)
     both = expected.keys() & seen.keys()
     producers = step.graph.tensor_producer[step.estimated]
     assert {name for name, number in both if expected[name, number] != seen[name, number]} == {
@@ -82,7 +82,7 @@ def test_sizes_that_the_data_decides_are_estimated_from_above() -> None:
     assert expected["train/update_table/UnsortedSegmentSum", 0] == 30 * 8 * 4
 
 
-def test_what_is_made_as_large_as_another_tensor_is_that_large() -> None:
+def test_an_op_that_is_given_the_shape_of_a_tensor_has_its_estimated_size() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         values = fed(tf, "values", 5, 7)
         some = tf.boolean_mask(values, fed(tf, "mask", 5, dtype="bool"))  # at most 35 floats
@@ -93,12 +93,12 @@ def test_what_is_made_as_large_as_another_tensor_is_that_large() -> None:
     step = read(build)
     expected = bytes_of(step.graph)
     assert expected["ones", 0] == 5 * 7 * 4
-    assert expected["halves", 0] == 5 * 7 * 4  # not less than the 17 that it can have
+    assert expected["halves", 0] == 5 * 7 * 4  # an upper bound: it has at most 17 elements
 
 
-def test_what_is_taken_out_of_a_tensor_array_is_as_large_as_what_was_written() -> None:
+def test_a_read_of_a_tensor_array_is_as_large_as_what_was_written() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
-        """The rows of a variable are read in a loop; their gradients are gathered behind it."""
+        """Build a loop that reads rows of a variable; their gradients are gathered after it."""
         tf1 = tf.compat.v1
         rows = tf1.TensorArray(tf.float32, 6).unstack(tf1.get_variable("rows", [6, 4, 8]) * 2.0)
 
@@ -113,7 +113,7 @@ def test_what_is_taken_out_of_a_tensor_array_is_as_large_as_what_was_written() -
 
     meta = exported(build)
     step = read_step(meta)
-    expected, seen = bytes_of(step.graph), bytes_seen(meta)
+    expected, seen = bytes_of(step.graph), allocated_bytes(meta)
     gathered = [key for key in expected if key[0].endswith("TensorArrayGatherV3")]
     assert len(gathered) == 2
     assert any("gradients" in name for name, _ in gathered)
@@ -122,7 +122,7 @@ def test_what_is_taken_out_of_a_tensor_array_is_as_large_as_what_was_written() -
 
 
 @pytest.mark.parametrize("op", ["zeros", "range", "tile", "one_hot", "random"])
-def test_what_is_as_large_as_a_number_that_is_fed_is_refused(op: str) -> None:
+def test_an_output_whose_size_is_fed_is_refused(op: str) -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         count = fed(tf, "count", dtype="int32")
         makers = {
@@ -158,13 +158,13 @@ def test_a_fetched_tensor_returns_to_the_host_and_a_train_op_does_not() -> None:
         name for name, kind in zip(graph.names, graph.types, strict=True) if kind == "_Retval"
     ]
     assert returns == ["_retval_loss_0"]
-    assert takers_on_host(graph, "loss")["_retval_loss_0"] is False
+    assert consumers_on_host(graph, "loss")["_retval_loss_0"] is False
     assert not step.supported["GPU"][graph.index_of["_retval_loss_0"]]
     assert step.nodes[graph.index_of["_retval_loss_0"]] == ()
     assert step.nodes[graph.index_of["train"]] == ("train",)
 
 
-def test_small_constants_go_with_an_op_that_takes_them() -> None:
+def test_small_constants_are_placed_with_one_of_their_consumers() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         start = fed(tf, "start", 17)
         with tf.control_dependencies([tf.identity(start, name="before")]):
@@ -177,7 +177,7 @@ def test_small_constants_go_with_an_op_that_takes_them() -> None:
     graph = step.graph
     assert {name: graph.names[op] for name, op in step.constants.items()} == {"late": "mul"}
     assert {"large", "signal", "fetched"} <= set(graph.names)
-    # The product waits for what its constant waited for.
+    # The product has the control inputs of its constant.
     control = {(graph.names[tail], graph.names[head]) for tail, head in graph.control_edges}
     assert control == {("before", "mul"), ("signal", "mul"), ("signal", "large")}
 
@@ -192,13 +192,13 @@ def test_data_in_host_memory_at_both_ends_is_marked() -> None:
         return [flipped, tf.cast(doubled, tf.float32, name="as_float")]
 
     graph = read(build).graph
-    assert takers_on_host(graph, "sizes") == {"doubled": True, "reshaped": True}
-    assert takers_on_host(graph, "data") == {"reshaped": False}
-    assert takers_on_host(graph, "doubled") == {"flipped": True, "as_float": False}
-    assert takers_on_host(graph, "reshaped") == {"flipped": False}
+    assert consumers_on_host(graph, "sizes") == {"doubled": True, "reshaped": True}
+    assert consumers_on_host(graph, "data") == {"reshaped": False}
+    assert consumers_on_host(graph, "doubled") == {"flipped": True, "as_float": False}
+    assert consumers_on_host(graph, "reshaped") == {"flipped": False}
 
 
-def test_variables_stay_in_memory_and_views_hold_nothing() -> None:
+def test_variables_stay_in_memory_and_aliases_need_no_memory() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         tf1 = tf.compat.v1
         old = tf1.get_variable("old", [3, 4], use_resource=False)
@@ -229,12 +229,12 @@ def test_variables_stay_in_memory_and_views_hold_nothing() -> None:
     }
 
 
-def test_a_step_is_known_by_the_hash_of_its_graph() -> None:
+def test_a_step_has_the_hash_of_its_graph() -> None:
     meta = exported(training_graphs.convnet)
     assert read_step(meta).graph_hash == graph_hash(meta.graph_def)
 
 
-def test_a_dynamic_shape_is_refused_where_the_step_needs_it() -> None:
+def test_an_open_shape_is_refused_if_the_step_needs_it() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         images = fed(tf, "images", None, 8)
         return [tf.reduce_sum(images, name="total"), tf.identity(fed(tf, "static", 2), "other")]
@@ -267,7 +267,7 @@ def test_a_data_set_must_have_static_batches_and_stays_on_the_host(static: bool)
 
 
 def chain(meta_edit: Callable[[dict[str, Any], Any], None]) -> Any:
-    """Ops a -> b -> c, fetched, after an edit of its nodes by name and of the MetaGraphDef."""
+    """Return ops a -> b -> c, fetched, after an edit, which gets nodes by name, and MetaGraphDef."""
 
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         return [tf.identity(tf.tanh(tf.square(fed(tf, "start", 2), "a"), "b"), "c")]
@@ -294,7 +294,9 @@ def with_fetch(name: str) -> Callable[[dict[str, Any], Any], None]:
     ],
     ids=["cycle", "input", "name", "arity", "fetch", "output", "nothing"],
 )
-def test_a_broken_graph_is_named(edit: Callable[[dict[str, Any], Any], None], message: str) -> None:
+def test_the_error_for_a_damaged_graph_names_the_cause(
+    edit: Callable[[dict[str, Any], Any], None], message: str
+) -> None:
     assert read_step(chain(lambda *_: None)).graph.names == ("start", "a", "b", "c", "_retval_c_0")
     with pytest.raises(BadInputError, match=message):
         read_step(chain(edit))
@@ -309,7 +311,7 @@ def test_an_op_without_a_kernel_is_infeasible() -> None:
         read(build)
 
 
-def test_reading_twice_gives_the_same() -> None:
+def test_reading_twice_results_in_the_same_graph() -> None:
     one, other = (read(training_graphs.recurrent) for _ in range(2))
     assert one.graph.names == other.graph.names
     assert np.array_equal(one.graph.edges, other.graph.edges)

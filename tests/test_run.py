@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto
-from test_apply_in_tensorflow import dealt
+from test_apply_in_tensorflow import round_robin_placement
 from training_graphs import exported
 from two_cpus import FULL, NAMES, TwoCpus, two_cpus
 
@@ -41,7 +41,7 @@ def rnnlm() -> Any:
 
 @pytest.fixture(scope="module")
 def placed(rnnlm: Any) -> PlacementFile:
-    return dealt(read_step(rnnlm), two_cpus().machine)
+    return round_robin_placement(read_step(rnnlm), two_cpus().machine)
 
 
 def counter(tf: Any) -> Sequence[Any]:
@@ -138,7 +138,7 @@ def test_idle_time_is_between_ops_and_not_before_or_after_them() -> None:
 
 
 def test_a_placement_for_other_devices_is_refused(rnnlm: Any) -> None:
-    other = dealt(read_step(rnnlm), api.read_machine("v100x2-nvlink"))
+    other = round_robin_placement(read_step(rnnlm), api.read_machine("v100x2-nvlink"))
     found = r"it uses CPU:0, GPU:0, GPU:1, the machine has CPU:0"
     with pytest.raises(BadInputError, match=rf"{found}.*pesto apply --devices"):
         api.run_steps(rnnlm, two_cpus(), [other])
@@ -304,7 +304,10 @@ def test_on_two_workers_of_this_host(rnnlm: Any) -> None:
     with api.connected("local-workers:2") as cluster:
         profile = api.profile_by_run(rnnlm, cluster, steps=5)
         (single,) = api.compare(profile, ["single"])
-        placements = [api.placement(profile, single), dealt(read_step(rnnlm), cluster.machine)]
+        placements = [
+            api.placement(profile, single),
+            round_robin_placement(read_step(rnnlm), cluster.machine),
+        ]
         runs = api.run_steps(rnnlm, cluster, placements, steps=5)
     assert runs[0].times.losses == runs[1].times.losses
     assert min(runs[1].times.busy_us.values()) > 0
@@ -317,7 +320,7 @@ def test_a_script_trains_on_two_workers_as_planned(tmp_path: Path, pesto: Pesto)
     meta = api.read_meta_graph(graph)
     with api.connected("local-workers:2") as cluster:
         machine = cluster.machine
-    write_placement(placement, dealt(read_step(meta), machine))
+    write_placement(placement, round_robin_placement(read_step(meta), machine))
     run = ("run", SCRIPT, "-m", "local-workers:2", "--placement", placement, "--verify")
     done = pesto(*run, "--json", "--", "--steps", 4)
     assert done.code == 0, done.err

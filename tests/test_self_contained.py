@@ -1,4 +1,4 @@
-"""What no session can give a step is refused at export, and what only its program can is told."""
+"""Export refuses inputs that no session can feed, and warns of ops that need the program."""
 
 import pytest
 from test_export import losses
@@ -107,7 +107,7 @@ def test_an_iterator_as_an_argument_is_refused(script):
         export(f"{script}:iterator")
 
 
-def test_a_graph_whose_variables_are_outside_of_it_is_refused(tmp_path):
+def test_a_graph_without_its_variables_is_refused(tmp_path):
     tf = tensorflow()
     w = tf.Variable(1.0)
     traced = tf.function(lambda x: w.assign_sub(x)).get_concrete_function(tf.TensorSpec([]))
@@ -129,7 +129,7 @@ def test_a_graph_whose_variables_are_outside_of_it_is_refused(tmp_path):
         ("v1_fed_iterator", "IteratorFromStringHandleV2"),
     ],
 )
-def test_what_needs_the_running_program_is_told(script, caplog, tmp_path, name, op_type):
+def test_ops_that_need_the_running_program_cause_a_warning(script, caplog, tmp_path, name, op_type):
     meta = export(f"{script}:{name}")
     warned = f"({op_type}) needs the running program"
     assert caplog.text.count(warned) == 1
@@ -138,7 +138,7 @@ def test_what_needs_the_running_program_is_told(script, caplog, tmp_path, name, 
     assert caplog.text.count(warned) == 2
 
 
-def test_an_iterator_begins_with_the_step_and_one_that_must_be_fed_is_told(script, caplog):
+def test_iterators_are_initialised_and_one_that_needs_a_feed_causes_a_warning(script, caplog):
     first, second = losses(export(f"{script}:v1_iterator"), 2, {})
     assert (first, second) == pytest.approx((12, 12 - 4 * 3 * 0.1 * 4))
     assert caplog.text == ""
@@ -160,8 +160,8 @@ def test_a_saved_model_that_calls_python_is_refused(tmp_path):
         export(str(tmp_path / "m"))
 
 
-def test_the_step_of_several_replicas_is_refused_and_of_one_exported(script):
-    """In a process of its own: the CPU is two devices there."""
+def test_a_step_of_several_replicas_is_refused_and_of_one_replica_exported(script):
+    """Run in a separate process, in which the CPU is two logical devices."""
     import subprocess
     import sys
 

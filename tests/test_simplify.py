@@ -1,4 +1,4 @@
-"""A simplified step gives what the step of the program gives, to the bit, in fewer ops."""
+"""A simplified step computes exactly the same as the original step, with fewer ops."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Pesto, Write
-from test_apply_in_tensorflow import dealt, trained
+from test_apply_in_tensorflow import round_robin_placement, trained
 from training_graphs import exported
 
 from pesto_cli.apply import apply, run_script
@@ -24,7 +24,7 @@ from pesto_cli.graphdef.simplify import simplify
 
 Build = Callable[[Any], Sequence[Any]]
 
-# One block of MobileNetV3: expanded, by depth, squeezed and excited, projected, added.
+# One block of MobileNetV3: expansion, depthwise, squeeze and excitation, projection, residual.
 MOBILE = """
 import keras
 from keras import layers
@@ -63,16 +63,16 @@ def largest_group(step: StepGraph) -> int:
     return max(Counter(step.graph.colocation_group.tolist()).values())
 
 
-def test_a_keras_model_trains_the_same_to_the_bit(script_path: Path) -> None:
+def test_a_simplified_keras_model_trains_identically(script_path: Path) -> None:
     built, simple = (export(f"{script_path}:build", as_built=flag) for flag in (True, False))
     before, after = read_step(built), read_step(simple)
     assert (types(built)["IdentityN"], types(simple)["IdentityN"]) == (1, 0)
     assert after.graph.num_ops < 0.85 * before.graph.num_ops
-    assert largest_group(before) > 14  # A read of the count of steps for each variable.
+    assert largest_group(before) > 14  # A read of the step counter for each variable.
     assert largest_group(after) <= 5
     expected = trained(built).values
     assert trained(simple).values == expected
-    assert trained(apply(simple, dealt(after))).values == expected
+    assert trained(apply(simple, round_robin_placement(after))).values == expected
 
 
 def variable(tf: Any, name: str = "v", **options: Any) -> Any:
@@ -109,7 +109,7 @@ def one_before_one_after(tf: Any) -> Sequence[Any]:
 
 
 def between(tf: Any) -> Sequence[Any]:
-    """The second read does not wait for the write, and may follow it."""
+    """The second read does not wait for the write, so it may run after it."""
     v = variable(tf)
     one, other = v.read_value(), v.read_value()
     train = v.assign_add(one).op
@@ -117,7 +117,7 @@ def between(tf: Any) -> Sequence[Any]:
 
 
 def by_another_handle(tf: Any) -> Sequence[Any]:
-    """The same variable under another name of a node is written between the reads."""
+    """The same variable is written between the reads, by a handle with another name."""
     v = variable(tf)
     again = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4], shared_name="v", name="again")
     one, other = v.read_value(), v.read_value()
@@ -126,7 +126,7 @@ def by_another_handle(tf: Any) -> Sequence[Any]:
 
 
 def in_a_branch(tf: Any) -> Sequence[Any]:
-    """A conditional, whole, may write between the reads."""
+    """A conditional that stays one op may write between the reads."""
     v = variable(tf)
     one, other = v.read_value(), v.read_value()
     changed = tf.cond(one[0] > 0, lambda: v.assign_add(tf.ones([4])), lambda: tf.ones([4]))
@@ -186,7 +186,7 @@ def in_order(tf: Any) -> Sequence[Any]:
 
 
 def by_reference(tf: Any) -> Sequence[Any]:
-    """What takes a reference sees the variable as it is when it runs."""
+    """An op with a reference as input reads the variable's value at the time at which it runs."""
     v = tf.compat.v1.get_variable("v", [4], use_resource=False)
     reference = v._ref()
     return [tf.identity(tf.sin(reference) - tf.sin(reference), name="loss")]
@@ -203,14 +203,14 @@ def by_reference(tf: Any) -> Sequence[Any]:
         (by_reference, "Sin", 2),
     ],
 )
-def test_only_ops_that_give_the_same_are_merged(build: Build, kind: str, count: int) -> None:
+def test_only_ops_that_compute_the_same_are_merged(build: Build, kind: str, count: int) -> None:
     meta = exported(build)
     assert types(meta)[kind] == 2
     simplify(meta)
     assert types(meta)[kind] == count
 
 
-def test_what_a_program_puts_on_two_devices_stays_two() -> None:
+def test_duplicates_that_a_program_places_on_two_devices_are_not_merged() -> None:
     def build(tf: Any) -> Sequence[Any]:
         x = tf.compat.v1.placeholder(tf.float32, [4], name="x")
         sines = []
@@ -224,7 +224,7 @@ def test_what_a_program_puts_on_two_devices_stays_two() -> None:
     assert types(meta)["Sin"] == 2
 
 
-def test_what_is_fetched_stays_and_stands_for_others() -> None:
+def test_a_fetched_node_stays_and_replaces_its_duplicates() -> None:
     def build(tf: Any) -> Sequence[Any]:
         x = tf.compat.v1.placeholder(tf.float32, [4], name="x")
         plain = tf.sin(x, name="s")
@@ -238,14 +238,14 @@ def test_what_is_fetched_stays_and_stands_for_others() -> None:
 
 
 def through_identities(tf: Any) -> Sequence[Any]:
-    """A variable is read on one way through an IdentityN, and written on the other."""
+    """A variable is read before an IdentityN on one path, and written after it on another."""
     v, w = variable(tf), variable(tf, "w")
     one, other = tf.identity_n([v.read_value() * 2.0, w * 3.0])
     train = tf.group(w.assign_add(one).op, v.assign_add(other).op, name="train")
     return [train, tf.identity(one, name="loss")]
 
 
-def test_where_an_identity_orders_a_read_and_a_write_a_control_input_does() -> None:
+def test_a_control_input_replaces_an_identity_that_orders_a_read_and_a_write() -> None:
     meta = exported(through_identities)
     before = trained(meta).values
     simplify(meta)
@@ -264,7 +264,7 @@ def test_where_an_identity_orders_a_read_and_a_write_a_control_input_does() -> N
 
 
 def with_an_effect(tf: Any) -> Sequence[Any]:
-    """Only the IdentityN makes the variable change."""
+    """The variable changes only because of the IdentityN."""
     x = tf.compat.v1.placeholder(tf.float32, [4], name="x")
     with after(tf, variable(tf).assign_add(x).op):
         unused = tf.identity(x)
@@ -287,7 +287,7 @@ def in_one_branch(tf: Any) -> Sequence[Any]:
 
 
 @pytest.mark.parametrize("build", [with_an_effect, waited_for, in_one_branch])
-def test_an_identity_that_does_more_remains(build: Build) -> None:
+def test_an_identity_that_has_another_effect_stays(build: Build) -> None:
     meta = exported(build)
     simplify(meta)
     assert types(meta)["IdentityN"] == 1
@@ -332,11 +332,11 @@ with tf1.Session(graph=graph) as session:
 
 
 def placed_in_program(path: Path, argv: Sequence[str], **options: Any) -> PlacementFile:
-    return dealt(read_step(capture(path, argv, **options).meta))
+    return round_robin_placement(read_step(capture(path, argv, **options).meta))
 
 
 @pytest.mark.parametrize("argv", [[], ["finalize"]], ids=["open", "finalised"])
-def test_a_live_program_runs_the_simplified_step_to_the_bit(
+def test_a_live_program_runs_the_simplified_step_with_identical_results(
     argv: Sequence[str], script: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script(PROGRAM)
@@ -353,7 +353,7 @@ def test_a_live_program_runs_the_simplified_step_to_the_bit(
         assert placement is built or not ran & (set(built.names) - set(chosen.names))
 
 
-def test_a_run_that_feeds_what_the_step_does_without_is_refused(
+def test_a_run_that_feeds_an_op_that_was_simplified_away_is_refused(
     script: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, argv = script(PROGRAM), ["feed"]
@@ -365,7 +365,7 @@ def test_a_run_that_feeds_what_the_step_does_without_is_refused(
     assert capsys.readouterr().out.splitlines()[-12:] == expected
 
 
-def test_the_command_keeps_what_is_built_if_asked(
+def test_the_command_does_not_simplify_with_as_built(
     pesto: Pesto, script: Write, tmp_path: Path
 ) -> None:
     def num_ops(*options: str) -> int:

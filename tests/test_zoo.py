@@ -1,4 +1,4 @@
-"""The zoo's models are complete training graphs that learn, and say where their ops belong."""
+"""The zoo's models are complete training graphs that learn, with scopes for all ops."""
 
 import re
 from functools import cache
@@ -20,7 +20,7 @@ TINY = [name for name in MODELS if name.endswith("-tiny")]
 
 
 def losses_of_five_steps(meta, values=20):
-    """Train an exported graph in a graph of its own, on one batch of seeded token ids."""
+    """Train an exported graph in a new tf.Graph on one batch of random token ids."""
     tf1 = tensorflow().compat.v1
     random = np.random.default_rng(0)
     with tf1.Graph().as_default() as graph:
@@ -51,8 +51,8 @@ def test_a_tiny_model_learns_after_export(tiny):
     assert losses[0] == pytest.approx(np.log(20), rel=0.35)
 
 
-def test_a_model_is_complete_as_it_is_built(tiny):
-    """Taken as any other graph, imported and completed, it gives the same step to the byte."""
+def test_a_model_is_complete_when_it_is_built(tiny):
+    """Importing and completing it like any other graph results in the same bytes."""
     name, meta, _ = tiny
     with tensorflow().Graph().as_default():
         other = flat_step(built_graph(build(name), name), name, as_built=True)
@@ -60,18 +60,18 @@ def test_a_model_is_complete_as_it_is_built(tiny):
     assert steps[0] == steps[1]
 
 
-def test_two_builds_of_a_model_start_from_the_same_values(tiny):
+def test_two_builds_of_a_model_have_the_same_initial_values(tiny):
     name, _, losses = tiny
     assert losses_of_five_steps(export(f"zoo:{name}")) == losses
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_name_is_found_in_any_case(name):
+def test_model_names_are_case_insensitive(name):
     with tensorflow().Graph().as_default():
         assert set(build(name.upper())) == {"train_op", "loss"}
 
 
-def test_an_unknown_model_is_refused_with_the_list_of_models():
+def test_the_error_for_an_unknown_model_lists_the_models():
     with pytest.raises(BadInputError, match="RNNLM-2-2048, RNNLM-4-2048") as refused:
         build("RNNLM-3")
     assert all(name in str(refused.value) for name in MODELS)
@@ -79,21 +79,25 @@ def test_an_unknown_model_is_refused_with_the_list_of_models():
 
 
 @pytest.mark.parametrize("name", ["RNNLM-2-0", "RNNLM-2--1", "RNNLM-2-x", "NMT-2-8-1", "RNNLM-tin"])
-def test_a_name_of_other_than_whole_sizes_is_refused(name):
+def test_a_name_with_sizes_that_are_not_positive_integers_is_refused(name):
     with pytest.raises(BadInputError, match="not in the zoo"):
         build(name)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("Transformer-1-3-8", "multiple of the heads"), ("NMT-1-8", "two"), ("NASNet-1-6", "of 4")],
+    [
+        ("Transformer-1-3-8", "multiple of the number of heads"),
+        ("NMT-1-8", "two"),
+        ("NASNet-1-6", "of 4"),
+    ],
 )
 def test_sizes_that_a_model_cannot_have_are_refused(name, expected):
     with pytest.raises(BadInputError, match=expected):
         build(name)
 
 
-def test_sizes_in_a_name_are_those_of_the_model():
+def test_the_sizes_in_a_name_are_those_of_the_model():
     with tensorflow().Graph().as_default() as graph:
         build("transformer-3-2-8")
         names = [node.name for node in graph.as_graph_def().node]
@@ -112,7 +116,7 @@ def test_sizes_in_a_name_are_those_of_the_model():
 
 
 def step_nodes(meta):
-    """The nodes of a training step, without those that initialise it: name -> node."""
+    """Return the nodes of a training step by name, without initialising nodes."""
     needed = ancestors(meta.graph_def, map(node_name, fetch_names(meta)))
     return {node.name: node for node in meta.graph_def.node if node.name in needed}
 
@@ -127,7 +131,7 @@ PARTS = {
 }
 
 
-def test_every_op_lies_in_a_layer_a_named_part_or_the_gradients(tiny):
+def test_every_op_is_in_the_scope_of_a_layer_a_named_part_or_the_gradients(tiny):
     name, meta, _ = tiny
     part = re.compile(rf"(mul|({PARTS[name]}|gradients|train_op|apply|sgd|adam|rmsprop)(/|$))")
     assert [node for node in step_nodes(meta) if not part.match(node)] == []
@@ -163,7 +167,7 @@ def test_rnnlm_2_2048_has_two_layers_of_twenty_steps():
         ("softmax/step_1", "decoder/layer_2", {0, 1}),
     ],
 )
-def test_a_step_of_nmt_needs_only_the_steps_that_wu_et_al_give_it(output, part, steps):
+def test_a_step_of_nmt_depends_only_on_the_steps_given_by_wu_et_al(output, part, steps):
     graph_def = exported("NMT-tiny").graph_def
     inside = [node.name for node in graph_def.node if node.name.startswith(f"{output}/")]
     needed = (re.match(rf"{part}/step_(\d)/", name) for name in ancestors(graph_def, inside))

@@ -1,4 +1,4 @@
-"""Small v1 training graphs, one for each thing that TensorFlow's graphs may contain."""
+"""Small v1 training graphs, one for each feature of TensorFlow's graphs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,9 +13,9 @@ Build = Callable[[TensorFlow], Sequence[TensorFlow]]
 
 
 def exported(build: Build, *, functional_control_flow: bool = False) -> Any:
-    """The MetaGraphDef of what `build` adds to a graph; it returns the ops and tensors to fetch.
+    """Return a MetaGraphDef of the graph that `build` builds; `build` returns the fetches.
 
-    Loops and conds are v1's frames and Switches, or else While and If ops, which stay whole.
+    Loops and conditionals are v1 frames and Switches, or While and If ops that stay one op.
     """
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
@@ -31,7 +31,7 @@ def exported(build: Build, *, functional_control_flow: bool = False) -> Any:
 
 
 def step_stats(meta: Any, devices: Mapping[str, str]) -> Any:
-    """TensorFlow's own account of one step on two CPU devices; `devices` is by node, else open."""
+    """Return TensorFlow's StepStats of a step on two CPU devices; `devices`: node -> device."""
     tf1 = tensorflow().compat.v1
     graph_def = tf1.GraphDef()
     graph_def.CopyFrom(meta.graph_def)
@@ -74,7 +74,7 @@ def convnet(tf: Any) -> Sequence[Any]:
 
 
 def embedding(tf: Any) -> Sequence[Any]:
-    """Sparse gradients, of which Adam keeps the unique rows: their number is up to the data."""
+    """Sparse gradients, of which Adam uses the unique rows: their number depends on the data."""
     tf1 = tf.compat.v1
     words = tf1.placeholder(tf.int32, [5, 6], name="words")
     table = tf1.get_variable("table", [100, 8], use_resource=True)
@@ -83,7 +83,7 @@ def embedding(tf: Any) -> Sequence[Any]:
 
 
 def recurrent(tf: Any) -> Sequence[Any]:
-    """A while loop over TensorArrays, with weights of both kinds; a cond after it."""
+    """A while loop over TensorArrays, with both kinds of variables, and a conditional after it."""
     tf1 = tf.compat.v1
     inputs = tf1.placeholder(tf.float32, [6, 4, 8], name="inputs")
     weights = tf1.get_variable("weights", [16, 8], use_resource=False)
@@ -119,7 +119,7 @@ def nested_loops(tf: Any) -> Sequence[Any]:
 
 
 def stateful_cond(tf: Any) -> Sequence[Any]:
-    """Branches that assign to variables of both kinds, and Switches that share a constant."""
+    """Branches that assign to both kinds of variables, and Switches that share a constant."""
     tf1 = tf.compat.v1
     fed = tf1.placeholder(tf.float32, [3], name="fed")
     old = tf1.get_variable("old", [3], use_resource=False)

@@ -1,8 +1,8 @@
-"""A `pesto` and a `python FILE` that start at once: forks of a process with the libraries loaded.
+"""Run `pesto` and `python FILE` without delay, as forks of a process with the libraries loaded.
 
 TensorFlow alone takes seconds to import, and a page of the documentation runs a dozen commands.
-The process has no module of pesto's: every fork imports those of the working tree, or of the copy
-that PYTHONPATH names.
+The process has not imported pesto: every fork imports it from the working tree, or from the copy
+in PYTHONPATH.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ sys.exit((server.recv(1) or b"\\x8b")[0])
 
 @contextlib.contextmanager
 def warm_commands() -> Iterator[Path]:
-    """A folder for PATH, with `pesto` and `python`."""
+    """Yield a folder for PATH that contains `pesto` and `python`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         address = str(folder / "socket")
@@ -52,8 +52,8 @@ def warm_commands() -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Load the libraries; then answer every client with a fork, until killed."""
-    # In the order, and as quietly, as pesto_cli/graphdef/tensorflow.py does it.
+    """Load the libraries; then start a fork for every client, until killed."""
+    # In the order of pesto_cli/graphdef/tensorflow.py, and also without log messages.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     importlib.import_module("ortools.sat.python.cp_model")
     with open(os.devnull, "w") as nowhere:
@@ -82,7 +82,7 @@ def serve(address: str) -> None:
 
 
 def answer(client: socket.socket) -> int:
-    """Become the process that the client stands for; its exit code."""
+    """Run the command that a client requests in this process; return its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, descriptors, _, _ = socket.recv_fds(client, 8, 3)
     asked = b""
@@ -103,7 +103,7 @@ def answer(client: socket.socket) -> int:
 
 
 def run(name: str, arguments: list[str]) -> int:
-    """A command in this process, as far as its exit code."""
+    """Run a command in this process; return its exit code."""
     try:
         if name == "python":
             sys.argv = arguments
