@@ -286,7 +286,7 @@ def test_a_placement_of_other_ops_is_refused(meta: Any) -> None:
         rank=chosen.rank[1:],
         provenance={},
     )
-    with pytest.raises(BadInputError, match=r"or expand it .* if it is of a coarse profile"):
+    with pytest.raises(BadInputError, match=r"or expand it .* made from a coarse profile"):
         apply(meta, fewer)
 
 

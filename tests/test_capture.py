@@ -80,17 +80,17 @@ with tf.Graph().as_default() as graph:
             session.run({"all": [summary, loss], "train": train, "step": step}, feeds)
         print("trained")
 """
-# For each way to train: the ops of the step, with its first fetch and the others.
-BESIDES = {"loss:0", "Merge/MergeSummary:0", "global_step/Read/ReadVariableOp:0"}
+# Way to train -> first fetch of the step, and its other fetches.
+OTHERS = {"loss:0", "Merge/MergeSummary:0", "global_step/Read/ReadVariableOp:0"}
 WAYS = {
-    "optimiser": ("train", BESIDES),
-    "reference optimiser": ("train", BESIDES),
+    "optimiser": ("train", OTHERS),
+    "reference optimiser": ("train", OTHERS),
     "callable": ("train", {"loss:0"}),
-    "assignment": ("train", BESIDES),
-    "subtraction": ("train", BESIDES),
+    "assignment": ("train", OTHERS),
+    "subtraction": ("train", OTHERS),
     "fed gradient": ("train", set()),
-    "tensor": ("train:0", BESIDES),
-    "conditional": ("train", BESIDES),
+    "tensor": ("train:0", OTHERS),
+    "conditional": ("train", OTHERS),
 }
 
 

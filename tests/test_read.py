@@ -267,7 +267,7 @@ def test_a_data_set_must_have_static_batches_and_stays_on_the_host(static: bool)
 
 
 def chain(meta_edit: Callable[[dict[str, Any], Any], None]) -> Any:
-    """Return ops a -> b -> c, fetched, after an edit, which gets nodes by name, and MetaGraphDef."""
+    """Return ops a -> b -> c, fetched, after an edit of nodes (by name) and MetaGraphDef."""
 
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         return [tf.identity(tf.tanh(tf.square(fed(tf, "start", 2), "a"), "b"), "c")]
