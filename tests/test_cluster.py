@@ -1,4 +1,4 @@
-"""Clusters of running devices: local workers, clusters of servers, and how their processes end."""
+"""Clusters of real devices: local workers, clusters of servers, and how their processes end."""
 
 import os
 import re

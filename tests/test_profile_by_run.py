@@ -122,7 +122,7 @@ def test_a_graph_too_large_for_one_device_is_profiled_on_all_of_them(
 
 
 def test_the_source_run_needs_running_devices(rnnlm: Any) -> None:
-    with pytest.raises(BadInputError, match="cost source run needs running devices"):
+    with pytest.raises(BadInputError, match="cost source run needs real devices"):
         api.profile(rnnlm, api.read_machine("v100x2-nvlink"), source="run")
 
 

@@ -1,4 +1,4 @@
-"""Clusters of running TensorFlow devices: workers or GPUs of this host, or servers elsewhere.
+"""Clusters of real TensorFlow devices: workers or GPUs of this host, or servers elsewhere.
 
     with connected("local-workers:2") as cluster:
         losses = cluster.call(train, steps=5)      # train(connection, steps) of some module

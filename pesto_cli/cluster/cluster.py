@@ -27,7 +27,7 @@ KINDS: tuple[type[Kind], ...] = (LocalWorkers, LocalGpus, RunningCluster)
 
 @dataclass(frozen=True)
 class Cluster:
-    """Running TensorFlow devices, and a client process that runs sessions on them.
+    """Real TensorFlow devices, and a client process that runs sessions on them.
 
     machine: the devices with their memory. The times of its links are nominal, not measured.
     """
@@ -79,7 +79,7 @@ def connected(
 
 
 def is_live(spec: str) -> bool:
-    """Whether a `--machine` names running devices; false for presets and machine files."""
+    """Whether a `--machine` names real devices; false for presets and machine files."""
     return any(kind.recognises(spec) for kind in KINDS)
 
 

@@ -62,7 +62,7 @@ def profile(
         source: a name in `SOURCES`; an argument follows after a colon (`csv:FILE`).
         cpu_offload: give ops that a GPU can run a time on the CPU too.
         comm: fitted communication models, which replace those of the machine's links.
-        live: the running devices, for sources that measure on them.
+        live: the real devices, for sources that measure on them.
         what: the name of the graph in error messages.
 
     Raises:

@@ -15,7 +15,7 @@ from pesto_cli.profile.run.reconcile import Reconciliation
 
 @dataclass(frozen=True)
 class Live:
-    """Running devices on which a step is measured, and the settings of the measurement.
+    """Real devices on which a step is measured, and the settings of the measurement.
 
     feeds: a source of batches, see `runtime.feeds`; by default small valid data.
     placement: the placement that is measured; by default the whole step is on one device, and one
@@ -36,7 +36,7 @@ class CostRequest:
     meta_graph: the MetaGraphDef that `step` was read from.
     argument: the text after the source's name, such as the file of `csv:FILE`.
     cpu_offload: give ops that a GPU can run a time on the CPU too.
-    live: the running devices of the machine; None if there are none.
+    live: the real devices of the machine; None if there are none.
     """
 
     step: StepGraph

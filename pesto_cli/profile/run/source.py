@@ -1,4 +1,4 @@
-"""Measure op times in real steps on running devices: `--source run`."""
+"""Measure op times in real steps on real devices: `--source run`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -26,13 +26,13 @@ def costs(request: CostRequest) -> Costs:
     """Run the step on the machine and return the measured costs of its ops.
 
     Raises:
-        BadInputError: the machine has no running devices, or TensorFlow cannot run the step there.
+        BadInputError: the machine has no real devices, or TensorFlow cannot run the step there.
         EnvironmentFailedError: a device or the client process failed.
     """
     live = request.live
     if live is None:
         raise BadInputError(
-            "cost source run needs running devices: --machine local-workers:N, local-gpus or a "
+            "cost source run needs real devices: --machine local-workers:N, local-gpus or a "
             "cluster file was expected."
         )
     if request.argument:
