@@ -75,7 +75,7 @@ def check(
 @click.command()
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
-@click.option("--profile", type=PATH, help="Predict both, and sum the times of moved ops, by this.")
+@click.option("--profile", type=PATH, help="Predict both placements and the work of moved ops.")
 @max_regression_option(
     "Fail if SECOND is slower than the stored prediction of FIRST by more than this."
 )
