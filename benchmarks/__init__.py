@@ -1,1 +1,1 @@
-"""Speed and memory, measured: `make bench`. Never part of a test."""
+"""Benchmarks of speed, memory and quality: `make bench`. They are not run by tests."""

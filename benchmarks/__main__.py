@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named: `python -m benchmarks [NAME]...`."""
+"""Run all benchmarks, or those with the given names: `python -m benchmarks [NAME]...`."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ BENCHMARKS = ("simulate", "coarsen", "start_up", "models", "contraction", "devic
 
 
 def main(names: list[str]) -> None:
-    """Run benchmarks by name, all if none is named."""
+    """Run the benchmarks with these names, or all if there is no name."""
     for name in names or BENCHMARKS:
         importlib.import_module(f"benchmarks.{name}").main()
 

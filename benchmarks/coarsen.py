@@ -1,4 +1,4 @@
-"""How long coarsening takes, and how much parallelism it leaves, by size of graph."""
+"""The time of coarsening and the critical path of its result, by number of ops."""
 
 import time
 
@@ -9,7 +9,7 @@ from pesto_cli.coarsen.coarsening import MERGINGS
 
 
 def main() -> None:
-    """Print seconds and critical paths of every merging."""
+    """Print seconds and critical paths for each kind of merging."""
     coarsen(layered(400), 10)  # compiles
     for num_ops in (5_000, 30_000, 100_000):
         problem = layered(num_ops)

@@ -1,11 +1,12 @@
-"""What the graphs that the refinement works on lose: one placement, simulated on both.
+"""The error of the refinement's levels: one placement, simulated by op and by node.
 
     python -m benchmarks.contraction [MODEL]...
 
-For every model of `benchmarks.quality` and the deep one of `benchmarks.large`, and each level of
-the refinement: its nodes, and for some placements of these (a node's ops are where it is; both
-graphs are dispatched by upward rank) the makespan by op and by node in ms, with the difference.
-`single` and `expert` are placed on nodes as the refinement does it; *expert itself* is before that.
+The models are those of `benchmarks.quality` and the deep one of `benchmarks.large`. For each level
+of the refinement, the table has its number of nodes, and for several placements of nodes the
+makespan by op and by node in ms, with the difference. Ops have the device of their node, and both
+graphs are dispatched by upward rank. `single` and `expert` are projected to nodes as in the
+refinement; *expert itself* is the op-level schedule before that.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def placements(level: Level, starts: Mapping[str, Schedule]) -> Iterator[IntArray]:
-    """`[num_nodes]` each: the starts and the random ones, in the order of the columns."""
+    """Yield the placements of nodes, `[num_nodes]` each, in the order of the columns."""
     for schedule in starts.values():
         yield level.projected(schedule)[0]
     for seed, _ in enumerate(RANDOM):
@@ -72,14 +73,14 @@ def placements(level: Level, starts: Mapping[str, Schedule]) -> Iterator[IntArra
 
 
 def both(level: Level, device: IntArray) -> str:
-    """Makespans of a placement of nodes, by op and by node."""
+    """Return a cell with the makespans of a placement of nodes, by op and by node."""
     by_op_us = ranked_us(level.full, level.coarsening.expand(device))
     by_node_us = ranked_us(level.simulator, device)
     return f"{by_op_us / 1e3:.1f}, {by_node_us / 1e3:.1f} ({by_node_us / by_op_us - 1:+.1%})"
 
 
 def random_by_node(problem: Problem, seed: int) -> IntArray:
-    """`[num_ops]`: every colocation group on any of the devices on which it takes the least."""
+    """Put each colocation group on a random one of its fastest devices; return `[num_ops]`."""
     random, group_us = np.random.default_rng(seed), group_time_us(problem)
     fastest = group_us == group_us.min(axis=1, keepdims=True)
     chosen: IntArray = np.where(fastest, random.random(fastest.shape), -1.0).argmax(axis=1)
@@ -87,7 +88,7 @@ def random_by_node(problem: Problem, seed: int) -> IntArray:
 
 
 def ranked_us(simulator: Simulator, device: IntArray) -> float:
-    """Makespan of the list schedule by upward rank."""
+    """Return the makespan of the list schedule by upward rank, in us."""
     return simulator.makespan_us(device, simulator.upward_rank(device))
 
 

@@ -1,6 +1,6 @@
-"""`pesto solve` on 16 to 64 devices, each in a fresh process: seconds and memory beside the limit.
+"""`pesto solve` on 16 to 64 devices, each in a fresh process: quality, seconds and memory.
 
-The integer program grows with the square of the devices, and is left out on most of these.
+The integer program grows with the square of the number of devices, and is skipped on most of them.
 """
 
 from benchmarks.large import solve

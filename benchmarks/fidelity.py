@@ -1,9 +1,9 @@
-"""Predicted against measured step times: `python -m benchmarks.fidelity [MODEL]...`.
+"""Predicted and measured step times: `python -m benchmarks.fidelity [MODEL]...`.
 
-Every model of `fidelity_models` is profiled by real steps on two workers of this host, placed by
-several strategies, and run under all placements by turns. A prediction is the makespan that the
-simulator replays, with the step overhead that the profile measured. Writes JSON, and the table of
-docs/running.md.
+Each model of `fidelity_models` is profiled by real steps on two workers of this host, placed by
+several strategies, and run with all placements alternately. The prediction is the makespan of a
+replay in the simulator, plus the step overhead that the profile measured. The results are written
+as JSON, and printed as the table of docs/running.md.
 """
 
 import argparse
@@ -36,19 +36,19 @@ from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
 
 MACHINE = "local-workers:2"
-# The paper's simulator: about 5 % on average, 11.3 % at most (Pesto, section 5.2).
+# Error of the paper's simulator: about 5 % on average, 11.3 % at most (Pesto, Section 5.2).
 TARGET_ERROR = 0.05
-# Closer than this, two measured steps do not tell which is faster.
+# If two measured steps differ by less than this, their ranking is not significant.
 TELLING = 0.05
 
 
 @dataclass(frozen=True)
 class Row:
-    """One placement of one model.
+    """The result of one placement of one model.
 
-    explained: the share of the untraced step on one device that op times are.
-    measured_ms: median over the steps; low_ms and high_ms enclose the middle half.
-    times: how many times faster it is than the better of single and expert, with its 95 % interval.
+    explained: the sum of op times as a share of the untraced step on one device.
+    measured_ms: median over the steps; low_ms and high_ms are the quartiles.
+    times: speed-up relative to the better of single and expert, with its 95 % interval.
     """
 
     model: str
@@ -70,16 +70,18 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Above 0 if the prediction is too long."""
+        """Relative error of the prediction; positive if the prediction is too long."""
         return self.predicted_ms / self.measured_ms - 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, write, print."""
+    """Measure the models, write the results as JSON, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
     parser.add_argument("--machine", default=MACHINE)
-    parser.add_argument("--comm", type=Path, required=True, help="by pesto comm on this machine")
+    parser.add_argument(
+        "--comm", type=Path, required=True, help="transfer times, from pesto comm on this machine"
+    )
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--time-limit", type=float, default=20.0, help="of pesto's search")
     parser.add_argument("--seed", type=int, default=0)
@@ -92,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     rows: list[Row] = []
     for model in options.models:
-        # Anew for each: workers keep the memory that they once had.
+        # Start new workers for each model, as workers do not free memory.
         with pesto.connected(options.machine) as cluster:
             for row in measure(model, cluster, fits, limits, options.steps):
                 rows.append(row)
@@ -109,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(
     model: str, cluster: Cluster, fits: list[CommFit], limits: pesto.Limits, steps: int
 ) -> Iterator[Row]:
-    """Every placement of one model."""
+    """Yield the results of all placements of one model."""
     meta = exported(model)
     profile = pesto.profile_by_run(meta, cluster, steps=steps, comm=fits)
     results = list(placements(profile, limits))
@@ -143,7 +145,7 @@ def measure(
 
 
 def exported(model: str) -> Any:
-    """The model's training step as a MetaGraphDef."""
+    """Return the model's training step as a MetaGraphDef."""
     with TemporaryDirectory() as folder:
         script = Path(folder) / "model.py"
         script.write_text(
@@ -154,14 +156,14 @@ def exported(model: str) -> Any:
 
 
 def placements(profile: Profile, limits: pesto.Limits) -> Iterator[Result]:
-    """All on one device and by layers, as people do by hand; layers at random; and pesto's own."""
+    """Yield the placements: single, expert, random devices of layers, and pesto."""
     yield from pesto.compare(profile, ["single", "expert"])
     yield random_by_layer(profile.problem, limits.seed)
     yield pesto.solve(profile, "pesto", pesto.Context(limits))
 
 
 def random_by_layer(problem: Problem, seed: int) -> Result:
-    """Every layer on a device by chance; what may not go there, where it is fastest."""
+    """Put each layer on a random device; ops that may not run there go to their fastest device."""
     layers = layers_of_groups(problem.graph, problem.min_duration_us)
     random = np.random.default_rng(seed)
     device_of_layer = random.integers(problem.num_devices, size=len(layers.names))
@@ -173,7 +175,7 @@ def random_by_layer(problem: Problem, seed: int) -> Result:
 
 
 def conditions(machine: str, steps: int) -> dict[str, object]:
-    """What the figures depend on."""
+    """Return the conditions that the figures depend on."""
     return {
         "machine": machine,
         "steps": steps,
@@ -185,7 +187,7 @@ def conditions(machine: str, steps: int) -> dict[str, object]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One line a placement."""
+    """Return the table, with one line for each placement."""
     columns = ["model", "ops", "explained", "placement", "sent", "predicted", "measured"]
     columns += ["middle half", "error", "times by hand", "95 %"]
     lines = [f"| {' | '.join(columns)} |", "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -208,7 +210,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """Mean and worst error, and how often the faster of two placements was predicted."""
+    """Yield lines with the mean and worst error, and the share of correctly ranked pairs."""
     errors = [abs(row.error) for row in rows]
     worst = max(rows, key=lambda row: abs(row.error))
     others = [abs(row.error) for row in rows if row.placement != "pesto"]

@@ -1,7 +1,7 @@
-"""Training steps for `benchmarks.fidelity`: enough work an op for one core, in many shapes.
+"""Training steps for `benchmarks.fidelity`, of different shapes and with ops suitable for one core.
 
-The zoo's models with smaller sizes, and four plain ones that go to extremes: no parallelism at all,
-as much as there is, transfers that nobody would choose, and few ops that are long.
+They are the zoo's models with smaller sizes, and four simple extreme cases: no parallelism, full
+parallelism, many large transfers, and few long ops.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Tensor = Any
 
 
 def chain(*, layers: int = 6, width: int = 1024, batch: int = 512) -> dict[str, Any]:
-    """One dense layer after the other: nothing to gain from a second device but its gradients."""
+    """A chain of dense layers: only the gradients can use a second device."""
     features = _input(batch, width)
     for layer in range(layers):
         features = _dense(features, width, f"layer_{layer}")
@@ -28,7 +28,7 @@ def chain(*, layers: int = 6, width: int = 1024, batch: int = 512) -> dict[str, 
 def towers(
     *, count: int = 4, layers: int = 3, width: int = 1024, batch: int = 512
 ) -> dict[str, Any]:
-    """Independent towers that meet in a small sum."""
+    """Independent towers that are joined by a small sum."""
     features = _input(batch, width)
     outputs = []
     for tower in range(count):
@@ -40,7 +40,7 @@ def towers(
 
 
 def crossed(*, layers: int = 3, width: int = 1024, batch: int = 512) -> dict[str, Any]:
-    """Two towers that take each other's activations, a megabyte, in every layer."""
+    """Two towers that exchange their activations, a megabyte, in each layer."""
     left = right = _input(batch, width)
     for layer in range(layers):
         both = left + 0.5 * right

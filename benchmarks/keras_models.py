@@ -1,7 +1,8 @@
 """Gaps on models that are not the zoo's: `python -m benchmarks.keras_models [MODEL]...`.
 
-Keras applications, images of 224 x 224, batches of 32, Adam, on `v100x2-nvlink`: each model by
-every strategy, in a table of docs/results.md. Profiles are kept in the folder of `--profiles`.
+The models are Keras applications with images of 224 x 224, batches of 32 and Adam, on
+`v100x2-nvlink`. Each is placed by all strategies, for a table of docs/results.md. Profiles are
+cached in the folder of `--profiles`.
 """
 
 import argparse
@@ -19,7 +20,7 @@ SIZE, BATCH = 224, 32
 
 
 def build(name: str) -> tuple[Any, Any]:
-    """A compiled model, and what `fit` passes to it."""
+    """Return a compiled model, and the specifications of the inputs of `fit`."""
     import keras
     import tensorflow as tf
 
@@ -30,14 +31,14 @@ def build(name: str) -> tuple[Any, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """Builders by the names of the models, as `pesto export FILE:NAME` takes them."""
+    """Return the builder of a model by its name, for `pesto export FILE:NAME`."""
     if name in MODELS:
         return lambda: build(name)
     raise AttributeError(name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print."""
+    """Place the models, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
     parser.add_argument("--time-limit", type=float, default=60.0)
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def row(model: str, num_ops: int, results: Comparison) -> str:
-    """A row of the table; times in ms."""
+    """Return a row of the table, with times in ms."""
     of: dict[str, Result] = {result.strategy: result for result in results}
     ours = of.pop("pesto")
     best = min(of.values(), key=lambda result: result.makespan_us)

@@ -1,7 +1,7 @@
 """A graph of 100,000 ops, solved in a fresh process: `python -m benchmarks.large`.
 
-The Transformer of Pesto, section 5.2, with 153 layers in encoder and decoder, on two GPUs of 80 GB,
-which the expert's placement needs. Its profile is made once (some minutes, 3 GiB), and kept.
+The Transformer of Pesto, Section 5.2, with 153 layers in encoder and decoder, on two GPUs of 80 GB,
+which the expert's placement needs. Its profile is made once (some minutes, 3 GiB), and cached.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TIME_LIMIT_S = 240.0
 
 @dataclass(frozen=True)
 class Solved:
-    """What `pesto solve` reports, and what the process took."""
+    """The result of `pesto solve`, and the time and memory of its process."""
 
     makespan_ms: float
     lower_bound_ms: float
@@ -36,7 +36,7 @@ class Solved:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Solve, and print a row."""
+    """Solve the problem, and print a row of the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT_S)
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def solve(profile: Profile, time_limit_s: float) -> Solved:
-    """Run `pesto solve`; seconds and memory are those of the whole process."""
+    """Run `pesto solve`, and measure time and memory of the whole process."""
     with tempfile.TemporaryDirectory() as folder:
         path, answer = Path(folder, "profile.json"), Path(folder, "answer.json")
         pesto.write_profile(path, profile)
@@ -65,7 +65,7 @@ def solve(profile: Profile, time_limit_s: float) -> Solved:
         began = time.perf_counter()
         with answer.open("wb") as stdout:
             process = subprocess.Popen(command, stdout=stdout)
-            # Unlike `getrusage`, for this process alone.
+            # Unlike `getrusage`, this measures only this process.
             _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,6 +1,6 @@
-"""The zoo's models in figures, beside the op counts of Pesto, Table 1: `docs/models.md`.
+"""Sizes of the zoo's models, with the op counts of Pesto, Table 1: `docs/models.md`.
 
-All of them take some minutes; `python -m benchmarks.models NAME...` takes those named.
+All models take some minutes; `python -m benchmarks.models NAME...` runs only those named.
 """
 
 import math
@@ -23,7 +23,7 @@ PAPER_OPS = {
 
 
 def trainable_parameters(meta: Any) -> int:
-    """Add up the elements of the trainable variables of a MetaGraphDef."""
+    """Return the number of elements of all trainable variables of a MetaGraphDef."""
     from tensorflow.core.framework.variable_pb2 import VariableDef
 
     shapes = {node.name: node.attr["shape"].shape.dim for node in meta.graph_def.node}
@@ -35,7 +35,7 @@ def trainable_parameters(meta: Any) -> int:
 
 
 def row(name: str) -> str:
-    """Return a model's row of the table."""
+    """Return the row of a model."""
     meta = pesto.export(f"zoo:{name}")
     nodes = ancestors(meta.graph_def, [node_name(fetch) for fetch in fetch_names(meta)])
     profile = pesto.profile(meta, pesto.read_machine(MACHINE))
@@ -55,7 +55,7 @@ def row(name: str) -> str:
 
 
 def main(names: Sequence[str] = ()) -> None:
-    """Print a row for each model named; for every full-size model if none is."""
+    """Print a row for each named model, or for all full-size models if there is no name."""
     print("| model | ops | nodes | paper | parameters | work, ms | critical path, ms | peak, GiB |")
     print("|---|" + "--:|" * 7)
     for name in names or PAPER_MODELS:

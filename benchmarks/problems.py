@@ -13,7 +13,7 @@ WIDTH = 8
 
 
 def many_gpus(num_devices: int) -> Machine:
-    """A CPU and many V100s, with a link of its own for every pair."""
+    """Return a machine of a CPU and V100s, `num_devices` in all, with a link for each pair."""
     one_gpu = PRESETS["v100x2-nvlink"]
     cpu, gpu, _ = one_gpu.devices
     devices = (cpu, *(replace(gpu, name=f"GPU:{number}") for number in range(num_devices - 1)))
@@ -25,9 +25,9 @@ def many_gpus(num_devices: int) -> Machine:
 
 
 def layered(num_ops: int, seed: int = 0, machine: Machine = PRESETS["v100x2-nvlink"]) -> Problem:
-    """Layers of eight parallel branches that meet at a sum, forward and then backward.
+    """Return layers of eight parallel branches that are joined by a sum, forward and backward.
 
-    A backward layer takes the outputs of its forward layer, as gradients do.
+    A backward layer consumes the outputs of its forward layer, as gradients do.
     """
     random = np.random.default_rng(seed)
     num_layers = num_ops // WIDTH

@@ -1,9 +1,10 @@
 """Quality of placements on the paper's models: `python -m benchmarks.quality [MODEL]...`.
 
-Each model on `v100x2-nvlink`, with devices of 80 GB, so that every expert fits, and with the real
-16 GB: single, expert, pesto, and pesto that starts from `single` alone; each in its own order and,
-with the same devices, in TensorFlow's. Writes JSON, and the table of docs/results.md. Profiles are
-made once, and kept in the folder of `--profiles`.
+The models are placed on `v100x2-nvlink` with devices of 80 GB, so that all placements of the expert
+fit, and with the real 16 GB. The strategies are single, expert, pesto, and pesto started only from
+`single`. Each placement is simulated in its own order, and in TensorFlow's order. The results are
+written as JSON, and printed as the table of docs/results.md. Profiles are made once, and cached in
+the folder of `--profiles`.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pesto_cli import api as pesto
 from pesto_cli.data.result import Progress, Result
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile
-from pesto_cli.report.random_orders import Chance, chance
+from pesto_cli.report.random_orders import RandomOrderFigures, random_order_figures
 from pesto_cli.strategies import Strategy
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 from pesto_cli.zoo import PAPER_MODELS
@@ -38,11 +39,11 @@ EARLY_S = 20
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy on one model.
+    """The result of one strategy on one model.
 
-    incumbents: (seconds, makespan in ms) of every better schedule that fits into memory.
-    random_orders, fifo_ms: with the same devices, if ops start in any order that their inputs
-    permit; if on each device the op starts that has been ready for longest.
+    incumbents: (seconds, makespan in ms) of each better schedule that fits in memory.
+    random_orders: makespans of random orders with the same devices.
+    fifo_ms: makespan with the same devices if a device runs the op that was ready first.
     """
 
     model: str
@@ -56,29 +57,31 @@ class Row:
     fits: bool
     took_s: float
     incumbents: list[tuple[float, float]]
-    random_orders: Chance
+    random_orders: RandomOrderFigures
     fifo_ms: float
 
     @property
     def within_1_percent_s(self) -> float:
-        """When the search was that close to its answer."""
+        """Time in s after which the best schedule was within 1 % of the final one."""
         near = [seconds for seconds, ms in self.incumbents if ms <= 1.01 * self.makespan_ms]
         return min(near, default=self.took_s)
 
     @property
     def above_final_early(self) -> float:
-        """By what share the incumbent was longer than the answer after `EARLY_S` seconds."""
+        """How much longer the incumbent after `EARLY_S` seconds was than the final schedule."""
         early = [ms for seconds, ms in self.incumbents if seconds <= EARLY_S]
         return min(early, default=math.inf) / self.makespan_ms - 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, write, print."""
+    """Place the models, write the results as JSON, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=PAPER_MODELS, metavar="MODEL")
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--deterministic", action="store_true", help="one worker, work for time")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="one worker; count work, not time"
+    )
     parser.add_argument("--gpu-gib", type=int, nargs="+", default=GPU_GIB)
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     parser.add_argument("--output", type=Path, default=Path("build/quality.json"))
@@ -103,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def profile_of(folder: Path, model: str, source: str = "") -> Profile:
-    """The model's profile, made if the folder does not have it: of the zoo, or another source."""
+    """Return a model's profile from the folder, or make it from the zoo or another source."""
     path = folder / f"{model}.profile.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +116,7 @@ def profile_of(folder: Path, model: str, source: str = "") -> Profile:
 
 
 def with_memory(profile: Profile, gpu_gib: int) -> Profile:
-    """The same on GPUs of another size."""
+    """Return the profile with another memory size of the GPUs, in GiB."""
     machine = profile.problem.machine
     devices = tuple(
         replace(device, memory_bytes=gpu_gib * 2**30) if device.kind == "GPU" else device
@@ -124,7 +127,7 @@ def with_memory(profile: Profile, gpu_gib: int) -> Profile:
 
 
 def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) -> Iterator[Row]:
-    """Every strategy on one model."""
+    """Yield the results of all strategies on one model."""
     single = pesto.compare(profile, ["single"])[0].schedule.placement
     cold, warm = pesto.Context(limits), pesto.Context(limits, warm_start=single)
     searches = {
@@ -150,7 +153,7 @@ def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) ->
             fits=not result.memory_peaks,
             took_s=result.runtime_s,
             incumbents=incumbents,
-            random_orders=chance(result.makespan_us, random_us),
+            random_orders=random_order_figures(result.makespan_us, random_us),
             fifo_ms=first_ready_first(simulator, device).makespan_us / 1e3,
         )
 
@@ -158,7 +161,7 @@ def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) ->
 def watched(
     profile: Profile, strategy: str | Strategy, context: pesto.Context
 ) -> tuple[Result, list[tuple[float, float]]]:
-    """A strategy's result, and its incumbents that fit, as in `Row`."""
+    """Return a strategy's result, and its incumbents that fit, as in `Row`."""
     incumbents: list[tuple[float, float]] = []
     began = time.monotonic()
 
@@ -172,7 +175,7 @@ def watched(
 
 
 def conditions(limits: pesto.Limits) -> dict[str, object]:
-    """What the figures depend on."""
+    """Return the conditions that the figures depend on."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,
@@ -194,7 +197,7 @@ def conditions(limits: pesto.Limits) -> dict[str, object]:
 
 
 def processor() -> str:
-    """The processor's name where Linux tells it."""
+    """Return the processor's name, from Linux if possible."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     names = (line.partition(": ")[2] for line in lines if line.startswith("model name"))
@@ -222,7 +225,7 @@ COLUMNS = (
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One line a model and size of device."""
+    """Return the table, with one line for each model and memory size."""
     lines = [f"| {' | '.join(COLUMNS)} |", f"|---|{'--:|' * (len(COLUMNS) - 1)}"]
     for model, gpu_gib in dict.fromkeys((row.model, row.gpu_gib) for row in rows):
         of = {r.strategy: r for r in rows if (r.model, r.gpu_gib) == (model, gpu_gib)}
@@ -231,9 +234,9 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def cells(of: Mapping[str, Row]) -> list[str]:
-    """What the table says of one model's rows, by strategy."""
+    """Return the cells of one line, from the rows of one model by strategy."""
     best, expert = of["pesto"], of["expert"]
-    by_chance = best.random_orders
+    random_orders = best.random_orders
     return [
         best.model,
         f"{best.num_ops:,}",
@@ -248,9 +251,9 @@ def cells(of: Mapping[str, Row]) -> list[str]:
         f"{best.peak_gib:.1f} GiB",
         f"{best.within_1_percent_s:.0f} s",
         f"+{best.above_final_early:.1%}" if best.above_final_early < math.inf else "none",
-        f"{by_chance.median_us / 1e3:.1f} ({by_chance.min_us / 1e3:.1f}-"
-        f"{by_chance.max_us / 1e3:.1f})",
-        f"{by_chance.order_is_worth:.1%}",
+        f"{random_orders.median_us / 1e3:.1f} ({random_orders.min_us / 1e3:.1f}-"
+        f"{random_orders.max_us / 1e3:.1f})",
+        f"{random_orders.order_is_worth:.1%}",
         f"{best.fifo_ms:.1f}",
     ]
 

@@ -1,4 +1,4 @@
-"""Wall time of `pesto --help`, which a shell user waits for."""
+"""Wall time of `pesto --help`: the start-up time of the command line."""
 
 import statistics
 import subprocess
@@ -9,7 +9,7 @@ RUNS = 11
 
 
 def main() -> None:
-    """Print the median of whole processes."""
+    """Print the median time of whole processes."""
     command = [sys.executable, "-c", "from pesto_cli.cli import main; main()", "--help"]
     times = []
     for _ in range(RUNS):

@@ -1,10 +1,10 @@
-"""What a warm start saves once a model has changed: `python -m benchmarks.warm_start`.
+"""The time that a warm start saves after a model has changed: `python -m benchmarks.warm_start`.
 
-A model is solved, then changed (a layer more, a smaller batch), and the changed one solved from
-nothing and from the old placement. In deterministic mode, so that time is work: a unit is about a
-second on a server of 2020. A search cools down over the whole of its limit and is near its answer
-only at the end. So what counts is the limit that it needs: the least of `--units` with which the
-makespan is within 1 % of what the cold search has with the largest.
+A model is solved, then changed (one more layer, a smaller batch). The changed model is solved
+without a warm start (cold), and from the old placement (warm). Deterministic mode counts work
+instead of time; a unit is about a second on a server from 2020. A search cools down over its whole
+limit, and is near its final result only at the end. So the measure is the limit that it needs: the
+smallest of `--units` with a makespan within 1 % of the cold search with the largest limit.
 """
 
 import argparse
@@ -24,22 +24,22 @@ from pesto_cli.zoo.nmt import nmt
 from pesto_cli.zoo.rnnlm import rnnlm
 
 UNITS = (0.5, 1.0, 2.0, 4.0)
-# What a cold search begins with at best.
+# The cheap strategies; a cold search starts from the best of them.
 CHEAP = ("single", "expert", "metis")
 NEAR = 1.01
 
 
 def rnnlm_96() -> Mapping[str, Any]:
-    """RNNLM-2-2048 with a batch of 96 in place of 128."""
+    """RNNLM-2-2048 with a batch of 96 instead of 128."""
     return rnnlm(layers=2, hidden=2048, batch=96)
 
 
 def nmt_96() -> Mapping[str, Any]:
-    """NMT-2-1024 likewise."""
+    """NMT-2-1024 with a batch of 96 instead of 128."""
     return nmt(layers=2, hidden=1024, batch=96)
 
 
-# The model before, what changes, and the model after: of the zoo, or built here.
+# The model before, the change, and the model after; models are from the zoo or built here.
 CHANGES = (
     ("RNNLM-2-2048", "a layer more", "RNNLM-3-2048"),
     ("RNNLM-2-2048", "batch 128 to 96", "rnnlm_96"),
@@ -49,11 +49,11 @@ CHANGES = (
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print a row for every change, as it is done."""
+    """Print two rows for each change, as soon as it is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--change", default="", help="only changes that begin so")
-    parser.add_argument("--model", default="", help="only models whose name begins so")
+    parser.add_argument("--change", default="", help="only changes that begin with this text")
+    parser.add_argument("--model", default="", help="only models that begin with this text")
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     parser.add_argument("--units", type=float, nargs="+", default=UNITS, help="ascending")
     options = parser.parse_args(arguments)
@@ -69,20 +69,20 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def changed_profile(folder: Path, name: str) -> Profile:
-    """The profile of a model of the zoo, or of one built here, made if the folder lacks it."""
+    """Return the cached or new profile of a model of the zoo, or of one built here."""
     return profile_of(folder, name, f"{__file__}:{name}" if name in globals() else "")
 
 
 def compared(old: Profile, new: Profile, seeds: Sequence[int], units: Sequence[float]) -> list[str]:
-    """Rows of the cold and the warm runs: medians of makespans, and the units that suffice."""
+    """Return the rows of the cold and the warm runs: median makespans, and the units needed."""
     cold: list[list[float]] = []
     warm: list[list[float]] = []
     begins_ms: list[float] = []
     for seed in seeds:
         placed = pesto.placement(old, solved(old, pesto.Context(), seed, units[-1]))
-        carried = pesto.carry_over(new, placed)
-        started = pesto.Context(warm_start=carried.placement)
-        begins_ms.append(replay(new.problem, carried.placement).makespan_us / 1e3)
+        mapped = pesto.carry_over(new, placed)
+        started = pesto.Context(warm_start=mapped.placement)
+        begins_ms.append(replay(new.problem, mapped.placement).makespan_us / 1e3)
         for runs, start in ((cold, pesto.Context()), (warm, started)):
             runs.append([solved(new, start, seed, limit).makespan_us / 1e3 for limit in units])
     others_ms = [result.makespan_us / 1e3 for result in pesto.compare(new, CHEAP)]
@@ -100,7 +100,7 @@ def row(
     runs: Sequence[Sequence[float]],
     goals_ms: Sequence[float],
 ) -> str:
-    """What is reached with every limit, and for every seed the least that reaches its goal."""
+    """Return a row: the median makespan of each limit, and the smallest good limit of each seed."""
     reached = [f"{median(column):.2f}" for column in zip(*runs, strict=True)]
     needed = []
     for makespans_ms, goal_ms in zip(runs, goals_ms, strict=True):

@@ -14,7 +14,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.report.random_orders import chance
+from pesto_cli.report.random_orders import random_order_figures
 from pesto_cli.strategies.order import first_ready_first, random_orders_us
 
 GPU0, GPU1 = 1, 2
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_orders(either: Problem) -> None:
 
 
 def test_the_worth_of_an_order_is_its_saving_relative_to_the_median() -> None:
-    found = chance(30.0, np.array([35.0, 40.0, 60.0]))
+    found = random_order_figures(30.0, np.array([35.0, 40.0, 60.0]))
     assert (found.min_us, found.median_us, found.mean_us, found.max_us) == (35, 40, 45, 60)
     assert found.order_is_worth == 0.25
 
