@@ -63,7 +63,7 @@ def fetch(meta: Any) -> None:
         (fetch, ("run", "-m", "local-workers:1"), "node 'nowhere' is needed, but not in the graph"),
     ],
 )
-def test_a_graph_that_is_damaged_within(
+def test_a_damaged_field_of_a_graph_is_refused(
     pesto: Pesto, tmp_path: Path, damage: Callable[[Any], None], argv: Sequence[str], words: str
 ) -> None:
     meta, graph = small_graph(), tmp_path / "g.meta"
@@ -83,7 +83,7 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "saved_model.pb").read_bytes()
 
 
-def test_saved_values_that_are_damaged(pesto: Pesto, tmp_path: Path) -> None:
+def test_damaged_saved_values_are_refused(pesto: Pesto, tmp_path: Path) -> None:
     write_saved_model(tmp_path / "saved")
     (tmp_path / "saved/variables/variables.index").write_bytes(b"no checkpoint")
     refused = pesto("export", tmp_path / "saved", "-o", tmp_path / "out.meta")
@@ -133,7 +133,7 @@ def test_an_input_that_the_optimizer_would_compute_is_refused(pesto: Pesto, tmp_
 
 
 @pytest.mark.parametrize("header", [b"'shape': ((), ", b"'shape': (9999999, 99999), "])
-def test_arrays_whose_headers_are_damaged(tmp_path: Path, header: bytes) -> None:
+def test_arrays_with_damaged_headers_are_refused(tmp_path: Path, header: bytes) -> None:
     array, path = io.BytesIO(), tmp_path / "feeds.npz"
     np.lib.format.write_array(array, np.ones((4, 3), np.float32))
     with zipfile.ZipFile(path, "w") as archive:
@@ -142,13 +142,13 @@ def test_arrays_whose_headers_are_damaged(tmp_path: Path, header: bytes) -> None
         next(batches(small_graph(), str(path)))
 
 
-def test_a_trace_with_a_process_that_is_a_list(tmp_path: Path) -> None:
+def test_a_trace_with_a_list_as_process_is_refused(tmp_path: Path) -> None:
     trace = {"traceEvents": [{"ph": "M", "name": "process_name", "pid": [1]}]}
     with pytest.raises(BadInputError, match="without traceEvents"):
         read_chrome(tmp_path / "t.json", json.dumps(trace).encode())
 
 
-def test_an_output_without_a_type_has_size_zero() -> None:
+def test_an_output_without_a_type_has_no_recorded_size() -> None:
     stats = tensorflow().compat.v1.RunMetadata().step_stats
     row = stats.dev_stats.add(device="/device:CPU:0").node_stats.add(
         node_name="y", timeline_label="y = MatMul(x)"

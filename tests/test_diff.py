@@ -54,7 +54,7 @@ def test_devices_keep_their_match_if_a_machine_gets_more_devices() -> None:
     assert changes.moved == (Move("w", "GPU:1", "GPU:2"),)
 
 
-def test_scopes_are_opened_where_most_ops_are_and_never_too_many() -> None:
+def test_scopes_with_most_ops_are_opened_up_to_a_limit() -> None:
     names = [f"gradients/layer_{layer}/op_{op}" for layer in range(3) for op in range(9)]
     names += ["gradients/add", "loss", *(f"cell/t_{step}/mul" for step in range(20))]
     scopes = scopes_of(names, most=6)
@@ -81,7 +81,7 @@ def three_ops(tmp_path: Path) -> tuple[Path, list[Path]]:
     return profile, paths
 
 
-def test_figures_are_by_the_profile(pesto: Pesto, tmp_path: Path) -> None:
+def test_figures_are_computed_from_the_profile(pesto: Pesto, tmp_path: Path) -> None:
     profile, paths = three_ops(tmp_path)
     done = pesto("diff", *paths, "--profile", profile, "--format", "json")
     assert done.code == 0
@@ -117,7 +117,7 @@ def test_a_regression_ends_with_1_and_a_percentage_must_be_one(
     assert pesto("diff", two, one, *by, "0.02").code == 2
 
 
-def test_a_profile_of_neither_is_refused(
+def test_a_profile_of_neither_placement_is_refused(
     pesto: Pesto, tmp_path: Path, diamond_profile: Path
 ) -> None:
     _, paths = three_ops(tmp_path)
