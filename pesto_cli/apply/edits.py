@@ -133,8 +133,8 @@ def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str])
     for index, name in names.items():
         if device_type(name) not in step.supported:
             raise BadInputError(
-                f"the placement has ops on {name}, but pesto knows the kernels of "
-                f"{' and '.join(step.supported)} devices only; one of these was expected: map the "
+                f"the placement has ops on {name}, but the kernels are known only for "
+                f"{' and '.join(step.supported)} devices; one of these was expected: map the "
                 "device to one with --devices."
             )
         lacking = (placed.device == index) & ~step.supported[device_type(name)]

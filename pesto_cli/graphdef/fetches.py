@@ -59,13 +59,13 @@ def parse_feed(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
-def choose_fetches(meta: Any, asked: Sequence[str], what: str) -> tuple[str, ...]:
+def choose_fetches(meta: Any, requested: Sequence[str], what: str) -> tuple[str, ...]:
     """Return the requested fetches, else those that the graph names, else its only sink.
 
-    asked: the requested fetches; may be empty. Raises BadInputError when a fetch is not in the
+    requested: names of fetches; may be empty. Raises BadInputError when a fetch is not in the
     graph, or when neither names fetches and the graph does not have exactly one sink.
     """
-    fetches = tuple(asked) or fetch_names(meta) or _only_sink(meta.graph_def, what)
+    fetches = tuple(requested) or fetch_names(meta) or _only_sink(meta.graph_def, what)
     nodes = {node.name: node for node in meta.graph_def.node}
     for fetch in fetches:
         name = node_name(fetch)
@@ -155,15 +155,15 @@ def _feed_option(name: str, sizes: Sequence[int | None]) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Return a sentence, after a space, with the known names close to `name`, else some of all."""
+    """Return a space and a sentence that lists known names similar to `name`, else some names."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if near:
         return f" Did you mean {' or '.join(near)}?"
     shown = sorted(known)[:5]
     if not shown:
-        return " There is none in this graph."
+        return " The graph has none."
     more = f", ... ({len(known)} in all)" if len(known) > len(shown) else ""
-    return f" There is: {', '.join(shown)}{more}."
+    return f" Possible names: {', '.join(shown)}{more}."
 
 
 def _node_list(meta: Any, collection: str) -> tuple[str, ...]:
