@@ -9,7 +9,7 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 
 @contextmanager
-def objects_kept() -> Iterator[None]:
+def objects_kept_alive() -> Iterator[None]:
     """Keep every object alive whose `tf.function` method is accessed, until the context ends.
 
     TensorFlow refers to the object by a weak reference only: after `return Trainer().step`, `self`

@@ -30,11 +30,11 @@ def choose_lowering(graph_def: Any, named: Collection[str]) -> bool:
     forbid_lowering(graph_def)
     functions = {function.signature.name: function for function in graph_def.library.function}
     whole = {name.partition(":")[0] for name in named if ":" in name}
-    chosen = [node for node in _inlined(graph_def, functions, whole) if _ties(node)]
+    chosen = [node for node in _inlined(graph_def, functions, whole) if _shares_handles(node)]
     for node in chosen:
         node.attr[LOWERED].b = True
         for name in set(called_functions(node)) & functions.keys():
-            _finish_with_outputs(functions[name])
+            _make_outputs_control_outputs(functions[name])
     return bool(chosen)
 
 
@@ -46,7 +46,7 @@ def forbid_lowering(graph_def: Any) -> None:
             node.attr[LOWERED].b = False
 
 
-def _finish_with_outputs(function: Any) -> None:
+def _make_outputs_control_outputs(function: Any) -> None:
     """Add all outputs of a function to its control outputs, in place, if it has none.
 
     Functions of a v1 graph do not list their side effects: these happen because an output needs
@@ -72,13 +72,13 @@ def _inlined(graph_def: Any, functions: Mapping[str, Any], whole: Collection[str
     while waiting:
         for node in waiting.pop():
             yield node
-            if node.op in CALLS or node.op in functions or _ties(node):
+            if node.op in CALLS or node.op in functions or _shares_handles(node):
                 called = set(called_functions(node)) & functions.keys() - seen
                 waiting += [functions[name].node_def for name in sorted(called)]
                 seen |= called
 
 
-def _ties(node: Any) -> bool:
+def _shares_handles(node: Any) -> bool:
     """Return whether a node is a conditional with two or more handles as inputs or outputs."""
     if node.op not in CONDITIONALS:
         return False

@@ -28,7 +28,7 @@ def guard_reads(graph: Any, left: Collection[str]) -> None:
         (operation, place)
         for operation in graph.get_operations()
         if operation.type in IFS and operation.name not in left
-        for place in _tested(operation)
+        for place in _tested_inputs(operation)
     ]
     if guarded:
         tf = tensorflow()
@@ -38,7 +38,7 @@ def guard_reads(graph: Any, left: Collection[str]) -> None:
                 operation._update_input(place, value)
 
 
-def _tested(conditional: Any) -> list[int]:
+def _tested_inputs(conditional: Any) -> list[int]:
     """Return the slots of a conditional's inputs that are the variable that its predicate tests."""
     test = conditional.inputs[0].op
     if test.type != "IsVariableInitialized":

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.graphdef.bound_functions import objects_kept
+from pesto_cli.graphdef.bound_functions import objects_kept_alive
 from pesto_cli.graphdef.failures import reason, words
 from pesto_cli.graphdef.fetches import TRAIN_OP, Shape, suggestion
 from pesto_cli.graphdef.functions import concrete_function, function_graph
@@ -41,7 +41,7 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     Raises BadInputError when the script or the function fails, or its result is not as EXPECTED.
     """
     what = f"{path}:{function}"
-    with keras_without_gpus() as choices, objects_kept():
+    with keras_without_gpus() as choices, objects_kept_alive():
         meta = _script_graph(path, function, feeds, choices)
     warn_of_device_choices(choices, what)
     return meta

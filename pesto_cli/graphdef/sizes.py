@@ -8,7 +8,7 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import FED_TYPES, dynamic_shape
 from pesto_cli.graphdef.nodes import Node
-from pesto_cli.graphdef.tensor_arrays import Held, Shape, TensorArrays
+from pesto_cli.graphdef.tensor_arrays import KnownSize, Shape, TensorArrays
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 # Bytes of an element without a fixed size: TensorFlow's `tstring`, which stores up to 22 characters
@@ -99,9 +99,9 @@ def tensor_sizes(
         of_inputs = [described[source] for source, _ in node.inputs]
         described[index] = _described(node, inputs, of_inputs)
         sizing = [described[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
-        held = [_held(source) for source in inputs]
-        arrays.learn(index, held)
-        read = arrays.read_by(index, held)
+        known_sizes = [_known_size(source) for source in inputs]
+        arrays.process(index, known_sizes)
+        read = arrays.size_read_by(index, known_sizes)
         sizes[index] = tuple(_size(output, node.type, inputs, sizing, read) for output in outputs)
     return sizes
 
@@ -118,7 +118,7 @@ def unbounded(node: Node, size: TensorSize) -> BadInputError:
     )
 
 
-def _held(size: TensorSize) -> Held | None:
+def _known_size(size: TensorSize) -> KnownSize | None:
     if size.num_elements is None:
         return None
     return size.shape if size.is_exact else None, size.num_elements
@@ -129,7 +129,7 @@ def _size(
     op_type: str,
     inputs: Sequence[TensorSize],
     sizing: Sequence[int | None],
-    read: Held | None,
+    read: KnownSize | None,
 ) -> TensorSize:
     """Return the size of an output.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pesto_cli.graphdef.nodes import Node
 
 Shape = tuple[int | None, ...]
-Held = tuple[Shape | None, int]
+KnownSize = tuple[Shape | None, int]
 """Static shape, None if unknown, and number of elements of a tensor."""
 
 # Ops that write and read one element, or a stack of elements; input 1 is the indices, 2 the value.
@@ -28,10 +28,10 @@ class TensorArrays:
 
     nodes: Sequence[Node]
     array_of: dict[int, int] = field(default_factory=dict)
-    elements: dict[int, Held] = field(default_factory=dict)
+    elements: dict[int, KnownSize] = field(default_factory=dict)
 
-    def learn(self, index: int, taken: Sequence[Held | None]) -> None:
-        """Process a node; `taken` are the sizes of its inputs, None if unknown."""
+    def process(self, index: int, inputs: Sequence[KnownSize | None]) -> None:
+        """Process a node; `inputs` are the sizes of its inputs, None if unknown."""
         node = self.nodes[index]
         if node.type == "TensorArrayV3":
             self.array_of[index] = index
@@ -40,10 +40,10 @@ class TensorArrays:
             if node.type in (READ, GATHER):
                 return
             self.array_of[index] = array
-            if node.type in (WRITE, SCATTER) and (value := taken[2]) is not None:
-                self.elements[array] = value if node.type == WRITE else _row(value, taken[1])
+            if node.type in (WRITE, SCATTER) and (value := inputs[2]) is not None:
+                self.elements[array] = value if node.type == WRITE else _row(value, inputs[1])
 
-    def read_by(self, index: int, taken: Sequence[Held | None]) -> Held | None:
+    def size_read_by(self, index: int, inputs: Sequence[KnownSize | None]) -> KnownSize | None:
         """Return the size of what a node reads from an array; None if no read or size unknown."""
         node = self.nodes[index]
         if node.type not in (READ, GATHER):
@@ -51,17 +51,17 @@ class TensorArrays:
         element = self.elements.get(self.array_of.get(node.inputs[0][0], -1))
         if element is None or node.type == READ:
             return element
-        return None if taken[1] is None else _stacked(element, taken[1])
+        return None if inputs[1] is None else _stacked(element, inputs[1])
 
 
-def _row(stack: Held, indices: Held | None) -> Held:
+def _row(stack: KnownSize, indices: KnownSize | None) -> KnownSize:
     shape, num_elements = stack
     if shape:
         shape = shape[1:]
     return shape, -(-num_elements // max(indices[1] if indices else 1, 1))
 
 
-def _stacked(element: Held, indices: Held) -> Held:
+def _stacked(element: KnownSize, indices: KnownSize) -> KnownSize:
     (shape, num_elements), (indices_shape, count) = element, indices
     known = None if shape is None or indices_shape is None else (*indices_shape, *shape)
     return known, count * num_elements

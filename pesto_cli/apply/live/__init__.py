@@ -29,7 +29,12 @@ from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.fetches import FED_TYPES
 from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
-from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations, watched
+from pesto_cli.graphdef.programs.session_runs import (
+    Proceed,
+    SessionRun,
+    intercepted_runs,
+    needed_operations,
+)
 from pesto_cli.graphdef.programs.training_step import trains
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.printable import logger
@@ -135,7 +140,7 @@ def placed_program(
 
     with (
         replaced(BaseSession, _extend_graph=extend_graph, __init__=init_session),
-        watched(program.around),
+        intercepted_runs(program.around),
     ):
         try:
             yield program

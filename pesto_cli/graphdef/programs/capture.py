@@ -24,7 +24,12 @@ from pesto_cli.graphdef.programs.iterators import batch_shapes, hold_constants, 
 from pesto_cli.graphdef.programs.live_graphs import live_step
 from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
-from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations, watched
+from pesto_cli.graphdef.programs.session_runs import (
+    Proceed,
+    SessionRun,
+    intercepted_runs,
+    needed_operations,
+)
 from pesto_cli.graphdef.programs.training_step import training_first, trains
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -62,7 +67,7 @@ def capture(
     trains eagerly, or has no training run.
     """
     recording = _Recording(path, tuple(fetches))
-    with watched(recording.around), _no_eager_training(recording):
+    with intercepted_runs(recording.around), _no_eager_training(recording):
         try:
             run_program(path, argv)
         except BadInputError:

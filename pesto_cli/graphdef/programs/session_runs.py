@@ -50,7 +50,7 @@ Around = Callable[[SessionRun, Proceed], list[Any]]
 
 
 @contextmanager
-def watched(around: Around) -> Iterator[None]:
+def intercepted_runs(around: Around) -> Iterator[None]:
     """Call `around` in place of every run of every v1 session, in all threads, within the context.
 
     This covers `run`, the results of `make_callable`, and everything built on them, such as the

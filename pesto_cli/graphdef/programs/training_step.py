@@ -54,11 +54,11 @@ def _updates(run: SessionRun) -> Iterator[Any]:
     frozen = _not_trainable(run.graph)
     for operation in needed_operations(run).values():
         changed = _variables(operation) - frozen
-        if changed and _learns(operation, changed, frozen, run.feeds):
+        if changed and _trains_one_of(operation, changed, frozen, run.feeds):
             yield operation
 
 
-def _learns(
+def _trains_one_of(
     operation: Any, variables: set[str], frozen: set[str], feeds: Mapping[Any, Any]
 ) -> bool:
     """Return whether an operation changes one of these variables as training does.

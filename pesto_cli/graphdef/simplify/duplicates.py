@@ -50,13 +50,13 @@ def merge_duplicates(meta: Any, kept: Collection[str], *, planned: bool) -> None
         the program has placed on different devices are not merged.
     """
     step = wiring(meta)
-    chosen = _stand_ins(step, kept, planned=planned)
+    chosen = _substitutes(step, kept, planned=planned)
     for node in step.nodes if chosen else ():
         if node.name not in chosen:
             node.proto.input[:] = _redirected(node.proto.input, chosen)
 
 
-def _stand_ins(step: Wiring, kept: Collection[str], *, planned: bool) -> dict[str, str]:
+def _substitutes(step: Wiring, kept: Collection[str], *, planned: bool) -> dict[str, str]:
     """Return {name of a node to remove: name of the node that replaces it}."""
     chosen = {}
     for members in _classes(step, by_device=not planned):
@@ -84,9 +84,11 @@ def _classes(step: Wiring, *, by_device: bool) -> Iterator[list[Node]]:
     may = [pure[index] or node.type in READS for index, node in enumerate(step.nodes)]
     may = [each and frame is None for each, frame in zip(may, step.frames, strict=True)]
     alike = _members(_numbered(step, may.__getitem__, by_device))
-    apart = _apart(step, [row for row in alike if step.nodes[row[0]].type in READS])
+    separated = _separated_by_writes(
+        step, [row for row in alike if step.nodes[row[0]].type in READS]
+    )
     of_constants = _of_constants(step, pure)
-    for row in _members(_numbered(step, lambda i: may[i] and i not in apart, by_device)):
+    for row in _members(_numbered(step, lambda i: may[i] and i not in separated, by_device)):
         if row[0] not in of_constants:
             yield sorted((step.nodes[index] for index in row), key=_plainness)
 
@@ -114,7 +116,7 @@ def _is_pure(step: Wiring, index: int) -> bool:
     )
 
 
-def _apart(step: Wiring, reads: Sequence[Sequence[int]]) -> set[int]:
+def _separated_by_writes(step: Wiring, reads: Sequence[Sequence[int]]) -> set[int]:
     """Return the indices of the reads that cannot be merged, because a write may come between them.
 
     reads: lists of equal reads. A write may come between two of them unless the edges of the graph
@@ -140,7 +142,7 @@ def _apart(step: Wiring, reads: Sequence[Sequence[int]]) -> set[int]:
 def _numbered(step: Wiring, may: Callable[[int], bool], by_device: bool) -> list[int]:
     """`[num_nodes]`: for each node the first equal one in topological order, maybe itself.
 
-    may: whether the node of an index may be merged. by_device: keep different devices apart.
+    may: whether the node of an index may be merged. by_device: do not merge across devices.
     """
     first: dict[object, int] = {}
     number = list(range(len(step.nodes)))
