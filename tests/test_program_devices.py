@@ -78,7 +78,7 @@ def test_ops_stay_on_the_devices_that_the_program_sets(priced: Profile) -> None:
 
 def test_a_note_reports_the_ops_and_names_the_option(priced: Profile) -> None:
     (note,) = (text for text in priced.provenance["notes"] if "tf.device" in text)
-    assert "on CPU:0, GPU:0, GPU:1" in note
+    assert "(CPU:0, GPU:0, GPU:1)" in note
     assert "--keep-devices" in note
 
 
@@ -116,7 +116,7 @@ def rebuilt(profile: Profile, *, cpu_times: bool, devices: Sequence[str]) -> Pro
 
 
 def test_devices_that_the_machine_lacks_are_refused(priced: Profile) -> None:
-    with pytest.raises(BadInputError, match=r"on GPU:1, such as '.*\(CPU:0, GPU:0\): leave"):
+    with pytest.raises(BadInputError, match=r"to GPU:1, such as '.*\(CPU:0, GPU:0\): leave"):
         api.keep_devices(rebuilt(priced, cpu_times=True, devices=["CPU:0", "GPU:0"]))
 
 
