@@ -333,8 +333,8 @@ def test_all_files_are_written_and_no_run_is_run_twice(
     [
         (("--only", "fig7,fig9"), "--only: there is no experiment 'fig9'; some of table1"),
         (("--only", "fig7,fig7"), "names fig7 twice"),
-        (("--memory", "16"), "--memory names '16'; a size above 0 with its unit was expected"),
-        (("--memory", "0GB"), "--memory names '0GB'"),
+        (("--memory", "16"), "--memory has the entry '16'; a size above 0 in GB was expected"),
+        (("--memory", "0GB"), "--memory has the entry '0GB'"),
         (("--models", "no-such.profile.json"), "no-such.profile.json does not exist"),
         (("--models", "RNNLM-tiny,RNN-2-2"), "zoo model 'rnn-2-2': not in the zoo"),
         (("--time-limit", "nan"), "--time-limit is nan"),
