@@ -113,5 +113,5 @@ def test_the_api_shows_the_ops_of_a_rewritten_graph() -> None:
     ]
     assert [drawn["graph"] for drawn in page.packed()["placements"]] == [0, 1]
     assert page.tables["Comparison"][1][3] == "100.0%"
-    with pytest.raises(BadInputError, match=r"5 ops.*rewritten.*cannot be written"):
+    with pytest.raises(BadInputError, match=r"5 ops.*rewritten.*cannot hold"):
         api.placement(profile, split)

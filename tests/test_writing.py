@@ -322,7 +322,7 @@ def test_json_and_the_data_cannot_both_go_to_standard_output(diamond_profile: Pa
     command = "$PESTO solve $PROFILE -o /dev/stdout --strategy single --json"
     done = shell(command, diamond_profile)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "which JSON is printed to; choose another path" in done.stderr
+    assert "JSON is printed there too; choose another path" in done.stderr
 
 
 def test_a_descriptor_and_a_process_substitution_are_written_to(diamond_profile: Path) -> None:
