@@ -41,7 +41,7 @@ def main() -> None:
     replies = _Replies(Pipe(descriptor))
     start: Start = pickle.loads(replies.pipe.recv_bytes())
     try:
-        opened = start.kind.open(start.limit_s, replies.lose)
+        opened = start.kind.open(start.limit_s, replies.report_loss)
     except Exception as error:
         replies.send(Raised(_for_the_parent(error)))
         replies.leave()
@@ -82,7 +82,7 @@ class _Replies:
         with self._lock:
             self.pipe.send_bytes(data)
 
-    def lose(self, words: str) -> NoReturn:
+    def report_loss(self, words: str) -> NoReturn:
         self.send(Lost(words))
         self.leave()
 

@@ -136,11 +136,11 @@ def _size_notes(step: StepGraph, graph: OpGraph, machine: Machine) -> Iterator[s
             f"the inputs of {'its op' if len(estimated) == 1 else 'their ops'}: "
             f"{_largest(graph, estimated)}; give measured sizes for exact ones (--source csv:FILE)."
         )
-    untold = np.flatnonzero(step.size_unknown & ~is_measured)
-    if len(untold):
+    unknown = np.flatnonzero(step.size_unknown & ~is_measured)
+    if len(unknown):
         yield (
-            f"the size of {_tensors(len(untold))} is unknown: open dimensions count as 1, which is "
-            f"probably far too small: {_largest(graph, untold)}; give measured sizes "
+            f"the size of {_tensors(len(unknown))} is unknown: open dimensions count as 1, which "
+            f"is probably far too small: {_largest(graph, unknown)}; give measured sizes "
             "(--source csv:FILE, or a trace of RunMetadata)."
         )
 

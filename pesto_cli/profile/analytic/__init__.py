@@ -153,12 +153,12 @@ def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
 
 
 def _notes(step: Unfolded) -> Iterator[str]:
-    for name in step.endless:
+    for name in step.unknown_loops:
         yield (
             f"the number of iterations of while loop {name!r} does not follow from the graph: 1 "
             "was assumed; give measured times to correct it (--source csv:FILE)."
         )
-    for name in sorted(step.folded):
+    for name in sorted(step.not_inlined):
         yield (
             f"TensorFlow does not inline the function that {name!r} calls: its time was estimated "
             "from its inputs and outputs alone; give a measured time (--source csv:FILE)."

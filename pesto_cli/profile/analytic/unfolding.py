@@ -26,8 +26,8 @@ class Unfolded:
     on_host: `[num_nodes]`, whether all outputs of a node are in host memory even if it runs on a
         GPU, as in arithmetic on shapes.
     iterations: `[num_nodes]`, how often a node runs in a step.
-    endless: names of loops whose number of iterations is unknown.
-    folded: names of calls that TensorFlow does not inline.
+    unknown_loops: names of loops whose number of iterations is unknown.
+    not_inlined: names of calls that TensorFlow does not inline.
     """
 
     graph_def: Any
@@ -35,8 +35,8 @@ class Unfolded:
     op_of: Sequence[int | None]
     on_host: Sequence[bool]
     iterations: Sequence[int]
-    endless: Sequence[str]
-    folded: Collection[str]
+    unknown_loops: Sequence[str]
+    not_inlined: Collection[str]
 
 
 def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
@@ -54,19 +54,19 @@ def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
     nodes = parsed.nodes
     loops = Loops(flat.graph_def, nodes, parsed.order)
     op_of_node = {node: op for op, members in enumerate(step.nodes) for node in members}
-    kept = {node.name for node in meta_graph.graph_def.node}
+    original = {node.name for node in meta_graph.graph_def.node}
     calls = _calls(meta_graph.graph_def)
     return Unfolded(
         graph_def=flat.graph_def,
         nodes=nodes,
         op_of=[
-            op_of_node.get(node.name if node.name in kept else _caller(node.name, calls))
+            op_of_node.get(node.name if node.name in original else _caller(node.name, calls))
             for node in nodes
         ],
         on_host=[bool(site.host_outputs) and all(site.host_outputs) for site in where],
         iterations=[loops.iterations(index) for index in range(len(nodes))],
-        endless=[frame[-1] for frame in loops.of_unknown_length],
-        folded=_calls(flat.graph_def).intersection(node.name for node in nodes),
+        unknown_loops=[frame[-1] for frame in loops.of_unknown_length],
+        not_inlined=_calls(flat.graph_def).intersection(node.name for node in nodes),
     )
 
 
