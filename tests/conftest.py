@@ -19,7 +19,7 @@ from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 
-# Whoever runs tests in the background has Ctrl-C ignored, and so would what they start.
+# In a background job Ctrl-C is ignored, also by the processes that tests start. Undo this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -78,7 +78,7 @@ Pesto = Callable[..., Outcome]
 
 @pytest.fixture
 def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Pesto:
-    """Run a command in this process and give what a shell would see."""
+    """A function that runs a command in this process; it returns exit code, stdout and stderr."""
 
     def run(*argv: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["pesto", *map(str, argv)])
@@ -99,7 +99,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Write:
-    """Write a script and give its path."""
+    """A function that writes a script and returns its path."""
 
     def write(text: str) -> Path:
         path = tmp_path / "script.py"

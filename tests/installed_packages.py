@@ -1,4 +1,4 @@
-"""Packages that are installed as far as Python can tell: their modules and metadata in a folder."""
+"""Installing packages for tests by writing their modules and metadata into a folder."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ EXAMPLE = Path(__file__).parent / "example_plugin"
 
 
 def install_example(site: Path) -> None:
-    """The package of `example_plugin/`, as pip would install it."""
+    """Install the package of `example_plugin/`, as pip would do."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     modules = {path.stem: path.read_text() for path in EXAMPLE.glob("*.py")}
     install(site, project["name"], project["version"], project["entry-points"], modules)
@@ -21,7 +21,7 @@ def install(
     entry_points: Mapping[str, Mapping[str, str]],
     modules: Mapping[str, str] | None = None,
 ) -> None:
-    """A package with these entry points, by group and name, and the text of its modules."""
+    """Install a package with these entry points, by group and name, and these module texts."""
     lines = []
     for group, entries in entry_points.items():
         lines += [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())]

@@ -1,8 +1,8 @@
-"""Run the notebooks of examples/ and keep their outputs.
+"""Run the notebooks of examples/ and store their outputs.
 
     python tests/notebook_outputs.py
 
-What differs from run to run is left out: when cells ran, and who has run them.
+Times of execution and metadata of the machine are left out, because they differ between runs.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages of `pesto report`, and what a program can read in them."""
+"""Pages of `pesto report` for tests, and a parser of their contents."""
 
 import base64
 import gzip
@@ -15,7 +15,7 @@ from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
 
-# What HTML, JSON, CSV and TensorFlow's scopes could stumble over.
+# Names with characters that are special in HTML, JSON, CSV or scopes of TensorFlow.
 AWKWARD = ('<b>&amp;"', "tower/é, 学", "it's </script>", "a\nb")
 
 
@@ -37,7 +37,7 @@ def awkward_profile() -> Profile:
 
 
 def placed_on(profile: Profile, device: list[int]) -> PlacementFile:
-    """A placement in the order of the ops."""
+    """Return a placement on these devices, in the order of the ops."""
     rank = [device[:op].count(each) for op, each in enumerate(device)]
     names = [each.name for each in profile.problem.machine.devices]
     ops = list(profile.problem.graph.names)
@@ -45,7 +45,7 @@ def placed_on(profile: Profile, device: list[int]) -> PlacementFile:
 
 
 def write_files(folder: Path) -> tuple[Path, Path, Path]:
-    """A profile, a placement on both GPUs and one on GPU:0 alone, as files."""
+    """Write a profile, a placement on both GPUs and one on GPU:0 only; return their paths."""
     profile = awkward_profile()
     paths = [folder / name for name in ("p.profile.json", "both.placement.json", "one.json")]
     write_profile(paths[0], profile)
@@ -55,9 +55,9 @@ def write_files(folder: Path) -> tuple[Path, Path, Path]:
 
 
 class Read(HTMLParser):
-    """A page as a program sees it.
+    """The contents of a page.
 
-    references: everything that could be loaded. tables: by caption, rows of cells.
+    references: everything that the page could load. tables: rows of cells, by caption.
     """
 
     def __init__(self, page: str) -> None:
@@ -98,7 +98,7 @@ class Read(HTMLParser):
         return data
 
     def without_vega(self) -> str:
-        """All but the library that draws the charts, and the packed data."""
+        """Return the page without scripts and the compressed data."""
         return re.sub(r"(?s)<script.*?</script>", "", self.page)
 
 
@@ -108,7 +108,7 @@ def page_of(profile: Profile, **placements: list[int]) -> Read:
 
 
 def layered_graph(num_ops: int) -> OpGraph:
-    """Every op takes from two of the sixty before it; names as long as TensorFlow's."""
+    """Return a graph in which every op feeds two of the next sixty; names are long."""
     rng = np.random.default_rng(0)
     tensors = [
         Tensor(op, int(rng.integers(100, 10**6)), sorted({op + 1, min(op + step, num_ops - 1)}))

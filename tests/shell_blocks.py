@@ -1,28 +1,29 @@
-"""The shell blocks of the documentation: found, run, and compared with what the pages show.
+"""Find and run the shell blocks of the documentation, and compare their output with the pages.
 
-Every command stands in a block fenced as `console`: lines that begin with `$ `, each followed by
-what it prints, standard error included. A line that ends in a backslash goes on in the next one.
-A command must succeed, unless the next one is `echo $?`. A page's blocks run in order in one new
-folder with `examples/` in it; blocks of other languages that have a `title` are files there.
+Every command stands in a block fenced as `console`. Lines that begin with `$ ` are commands. After
+a command comes its output, including standard error. A line that ends in a backslash continues in
+the next line. A command must succeed, unless the next one is `echo $?`. The blocks of a page run in
+order in one new folder, which contains `examples/`. Blocks of other languages with a `title` are
+written to files of this name.
 
-Comments say how a block is treated, on the line before its fence:
+A comment on the line before a block controls how it is run:
 
-    <!-- slow -->             more than some five seconds: run by `make docs-check` only
-    <!-- shape -->            numbers may be others: a search by the clock, measured times
-    <!-- not run: REASON -->  what it needs is not here; its options are checked all the same
+    <!-- slow -->             takes more than about five seconds: run only by `make docs-check`
+    <!-- shape -->            numbers may differ, as in measured times
+    <!-- not run: REASON -->  cannot run here; only its options are checked
 
 and in the first lines of a page:
 
-    <!-- after: PAGE -->      begin with the files that the blocks of another page leave
-    <!-- in a clone -->       the folder is a copy of the repository, and `pesto` its package
+    <!-- after: PAGE -->      start with the files that the blocks of another page have written
+    <!-- in a clone -->       the folder is a copy of the repository, with `pesto` as its package
 
-What `pip install` installs is in a folder `packages/` of the page, and found there.
+`pip install` installs into the folder `packages/` of the page, which is on the Python path.
 
-In what a command prints, times in seconds, widths of columns and names of temporary files may
-always differ, the clone is `~/pesto`, and a line `...` stands for any lines. A command that is
-shown without output has to succeed, no more.
+Times in seconds, widths of columns and names of temporary files in the output may always differ.
+The clone is shown as `~/pesto`. A line `...` matches any lines. A command without output in the
+page only has to succeed.
 
-    python tests/shell_blocks.py [--update] [PAGE]...      all blocks, slow ones too
+    python tests/shell_blocks.py [--update] [PAGE]...      run all blocks, also slow ones
 """
 
 import os
@@ -43,9 +44,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TIME_LIMIT_S = 1800
-# What `pip install` heeds: it builds with what is installed, and asks nobody.
+# Settings of `pip install`: it builds with installed packages, and does not use the network.
 INTO_PACKAGES = {
-    "PIP_NO_BUILD_ISOLATION": "0",  # in pip's reading, no isolation
+    "PIP_NO_BUILD_ISOLATION": "0",  # for pip, 0 means no isolation
     "PIP_NO_DEPS": "1",
     "PIP_NO_INDEX": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -57,14 +58,14 @@ FENCE = re.compile(
     r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-# Only as long as they are not cached.
+# Printed only until kernels are cached.
 COMPILING = re.compile(r"^compiling kernels, once.*\n", re.MULTILINE)
 MARKS = re.compile(r"slow|shape|slow, shape|not run: .{10,}")
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command as it is typed, and what the page says that it prints."""
+    """A command, and its output in the page."""
 
     text: str
     output: str
@@ -72,7 +73,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page. line: of its fence, from 1. span: of its body in the page."""
+    """A fenced block. line: the line of its fence, from 1. span: the position of its body."""
 
     page: Path
     line: int
@@ -84,12 +85,12 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Where it is."""
+        """The page and line of the block."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
     def commands(self) -> list[Command]:
-        """What is typed in it; the body begins with a command."""
+        """The commands of the block; its body begins with a command."""
         found: list[Command] = []
         for line in self.body.splitlines():
             last = found[-1] if found else Command("\\", "")
@@ -103,22 +104,22 @@ class Block:
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is to be typed."""
+        """Whether the block has shell commands."""
         return self.language == "console"
 
     @property
     def is_run(self) -> bool:
-        """Whether it can be."""
+        """Whether the commands of the block can be run."""
         return self.is_shell and not self.marks.startswith("not run")
 
     @property
     def is_slow(self) -> bool:
-        """Whether `make docs-check` alone runs it."""
+        """Whether the block is only run by `make docs-check`."""
         return "slow" in self.marks.split(", ")
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text()
     return [
         Block(
@@ -136,7 +137,7 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass(frozen=True)
 class Ran:
-    """A command of a block, and what it did."""
+    """A command of a block, with its output and exit code."""
 
     block: Block
     command: Command
@@ -146,7 +147,7 @@ class Ran:
 
     @property
     def problem(self) -> str:
-        """How that differs from what the page shows, or nothing."""
+        """The difference from the page, or an empty text."""
         where = f"{self.block.name}: $ {self.command.text}"
         if self.code is None:
             return f"{where}\ndid not end:\n{self.output}"
@@ -158,7 +159,7 @@ class Ran:
 
 
 def matches(shown: str, printed: str, marks: str = "") -> bool:
-    """Whether a page's output is what was printed."""
+    """Whether the output in a page matches the printed output."""
     as_shape = "shape" in marks.split(", ")
     expected = "".join(
         r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n"
@@ -169,7 +170,7 @@ def matches(shown: str, printed: str, marks: str = "") -> bool:
 
 
 def _plain(text: str, as_shape: bool) -> list[str]:
-    """Lines without what may differ."""
+    """Return lines without the parts that may differ."""
     text = re.sub(r"─+", "─", text)
     text = re.sub(r"\b\d+(\.\d+)? s\b", "TIME", text)
     text = re.sub(r"/tmp/tmp[.\w]+", "TEMPORARY", text)
@@ -182,7 +183,7 @@ def _plain(text: str, as_shape: bool) -> list[str]:
 
 
 class Runner:
-    """Runs pages, each once, in a folder of its own."""
+    """Runs pages, each once and in its own folder."""
 
     def __init__(self, commands: Path, home: Path, *, slow: bool) -> None:
         """commands: a folder for PATH. home: for the pages' folders. slow: run slow blocks too."""
@@ -190,13 +191,13 @@ class Runner:
         self._done: dict[Path, list[Ran]] = {}
 
     def run(self, page: Path) -> list[Ran]:
-        """Every command of a page that can be run."""
+        """Run every command of a page that can be run."""
         if page not in self._done:
             self._done[page] = list(self._run(page, self._folder(page)))
         return self._done[page]
 
     def _folder(self, page: Path) -> Path:
-        """What its blocks find when the first one runs."""
+        """Create the folder in which the blocks of a page run."""
         folder = self._home / page.relative_to(ROOT)
         if before := re.search(r"^<!-- after: (\S+) -->$", page.read_text(), re.MULTILINE):
             self.run(DOCS / before[1])
@@ -219,7 +220,7 @@ class Runner:
                 yield from self._run_block(block, folder)
 
     def _run_block(self, block: Block, folder: Path) -> Iterator[Ran]:
-        """One shell, so that `$?` is that of the command before."""
+        """Run the commands of a block in one shell, so that `$?` refers to the command before."""
         commands = block.commands
         script = "\n".join(
             f"{command.text}\nstatus=$?; printf '\\036%s\\036' $status; (exit $status)"
@@ -262,7 +263,7 @@ def _in_a_clone(page: Path) -> bool:
 
 
 def update(page: Path, done: list[Ran]) -> None:
-    """Show what was printed where the page shows something else; not of what failed."""
+    """Write new outputs into a page where they differ, except those of failed commands."""
     text = page.read_text()
     for block in reversed(blocks(page)):
         ran = [each for each in done if each.block.line == block.line]
@@ -274,13 +275,13 @@ def update(page: Path, done: list[Ran]) -> None:
 
 
 def shown_next(ran: Ran) -> str:
-    """What the page is to show of a command."""
+    """Return the output of a command for the page."""
     is_new = ran.problem and (ran.code == 0 or ran.may_fail)
     return ran.output.strip("\n") + "\n\n" if is_new else ran.command.output
 
 
 def main() -> int:
-    """Run pages whole, and tell what differs."""
+    """Run whole pages, and print the differences."""
     updating = "--update" in sys.argv
     pages = [Path(name).resolve() for name in sys.argv[1:] if name != "--update"] or PAGES
     num_problems = num_commands = 0
@@ -298,7 +299,7 @@ def main() -> int:
     skipped = [each for page in pages for each in blocks(page) if each.is_shell and not each.is_run]
     for block in skipped:
         print(f"{block.name}: {block.marks}")
-    print(f"{num_commands} commands run, {num_problems} otherwise than shown")
+    print(f"{num_commands} commands run, {num_problems} differ from the pages")
     return 1 if num_problems else 0
 
 

@@ -1,4 +1,4 @@
-"""The verbs as functions: files of any kind by one name, charts, and networkx."""
+"""The API: loading and saving files of any kind, charts, coarse profiles and networkx."""
 
 import inspect
 import json
@@ -24,9 +24,9 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, PlacementFile, Profile
 from pesto_cli.strategies.pesto import expanded as of_coarse
 
-VERBS = ("load", "save", "export", "profile", "coarsen", "merge_log", "solve", "compare")
-VERBS += ("simulate", "timeline", "memory", "layers", "merges", "to_networkx", "from_networkx")
-VERBS += ("apply", "expand", "placement", "report")
+FUNCTIONS = ("load", "save", "export", "profile", "coarsen", "merge_log", "solve", "compare")
+FUNCTIONS += ("simulate", "timeline", "memory", "layers", "merges", "to_networkx", "from_networkx")
+FUNCTIONS += ("apply", "expand", "placement", "report")
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def placed(diamond: Problem) -> tuple[Profile, PlacementFile]:
     return profile, pesto.placement(profile, pesto.solve(profile, "expert"))
 
 
-def test_what_is_saved_is_loaded_by_what_it_holds(
+def test_a_saved_file_is_recognised_by_its_content(
     tmp_path: Path, placed: tuple[Profile, PlacementFile]
 ) -> None:
     profile, placement = placed
     fits = [CommFit("GPU", "GPU", CommModel(1.0, 0.001), 0.99, 7)]
-    # No name says what is in its file.
+    # The names of the files do not show their content.
     for name, value in (("a.json", profile), ("b.json.gz", placement), ("c.json", fits)):
         pesto.save(tmp_path / name, value)
     loaded = pesto.load(tmp_path / "a.json")
@@ -59,7 +59,7 @@ def test_machines_and_constraints_are_loaded(tmp_path: Path) -> None:
     assert isinstance(pesto.load(tmp_path / "m.toml"), Machine)
 
 
-def test_what_cannot_be_loaded_or_saved_is_named(tmp_path: Path, diamond: Problem) -> None:
+def test_files_that_cannot_be_loaded_or_saved_are_refused(tmp_path: Path, diamond: Problem) -> None:
     (tmp_path / "cut.json").write_text('{"format": "pesto-prof')
     (tmp_path / "other.json").write_text(json.dumps({"format": "onnx"}))
     result = pesto.solve(Profile(diamond), "single")
@@ -90,7 +90,7 @@ def test_a_comparison_is_a_sequence_of_results(diamond: Problem) -> None:
 
 
 def data_of(chart: Any) -> Iterator[Any]:
-    """What a chart and the charts in it draw."""
+    """Yield the data of a chart and of the charts in it."""
     for name, part in chart.items() if isinstance(chart, dict) else enumerate(chart):
         if name == "data":
             yield part
@@ -122,7 +122,9 @@ def test_a_round_is_drawn_with_every_pair(diamond: Problem) -> None:
         assert pair.verdict in drawn
 
 
-def test_networkx_has_devices_and_comes_back(placed: tuple[Profile, PlacementFile]) -> None:
+def test_networkx_graphs_have_devices_and_convert_back(
+    placed: tuple[Profile, PlacementFile],
+) -> None:
     profile, placement = placed
     graph = pesto.to_networkx(profile, placement)
     index = {name: place for place, name in enumerate(placement.names)}
@@ -136,7 +138,7 @@ def test_networkx_has_devices_and_comes_back(placed: tuple[Profile, PlacementFil
         pesto.to_networkx(profile.problem.graph, placement)
 
 
-def test_networkx_keeps_what_the_nodes_of_a_coarse_profile_stand_for(diamond: Problem) -> None:
+def test_networkx_graphs_keep_the_members_of_coarse_nodes(diamond: Problem) -> None:
     coarse = pesto.coarsen(Profile(diamond), 2)
     graph = pesto.to_networkx(coarse)
     back = pesto.from_networkx(graph)
@@ -151,7 +153,7 @@ def test_networkx_keeps_what_the_nodes_of_a_coarse_profile_stand_for(diamond: Pr
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_coarse_placement_is_brought_back_to_the_ops(tmp_path: Path, seed: int) -> None:
+def test_a_coarse_placement_is_expanded_to_the_ops(tmp_path: Path, seed: int) -> None:
     profile = Profile(random_problem(seed, 12))
     pesto.save(tmp_path / "coarse.json", pesto.coarsen(profile, 4))
     coarse = pesto.load(tmp_path / "coarse.json")
@@ -174,7 +176,7 @@ def test_a_coarse_placement_is_brought_back_to_the_ops(tmp_path: Path, seed: int
         np.testing.assert_array_equal(again.end_us, expanded.schedule.end_us)
 
 
-def test_what_is_coarse_is_told_from_what_is_not(diamond: Problem) -> None:
+def test_coarse_and_original_profiles_are_not_mixed(diamond: Problem) -> None:
     profile, other = Profile(diamond), Profile(random_problem(1, 6))
     coarse = pesto.coarsen(profile, 2)
     result, whole = pesto.solve(coarse, "single"), pesto.solve(profile, "single")
@@ -202,8 +204,8 @@ def test_what_is_coarse_is_told_from_what_is_not(diamond: Problem) -> None:
             attempt()
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_documented_with_an_example(verb: str) -> None:
+@pytest.mark.parametrize("verb", FUNCTIONS)
+def test_every_function_is_documented_with_an_example(verb: str) -> None:
     text = inspect.getdoc(getattr(pesto, verb)) or ""
     assert verb in pesto.__all__
     if getattr(pesto, verb).__module__.startswith("pesto_cli.api"):

@@ -1,4 +1,4 @@
-"""What the verbs refuse: each says what was found, what was expected, and the remedy."""
+"""Arguments that the API refuses: errors say what was found, what was expected, and the remedy."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
 
 
 @pytest.mark.parametrize(("attempt", "message"), REFUSED, ids=[text for _, text in REFUSED])
-def test_what_is_of_another_type_is_refused_with_the_remedy(
+def test_an_argument_of_a_wrong_type_is_refused_with_the_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     solved: Solved,
@@ -81,7 +81,7 @@ def test_what_is_of_another_type_is_refused_with_the_remedy(
     assert not list(tmp_path.iterdir())
 
 
-def test_unknown_keywords_are_answered_with_those_that_there_are(solved: Solved) -> None:
+def test_an_unknown_keyword_is_refused_with_the_known_ones(solved: Solved) -> None:
     profile, result, _ = solved
     for attempt, message in (
         (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are .*time_limit_s"),
@@ -94,7 +94,7 @@ def test_unknown_keywords_are_answered_with_those_that_there_are(solved: Solved)
             attempt()
 
 
-def test_what_fits_passes_as_before(solved: Solved) -> None:
+def test_values_of_similar_types_are_accepted(solved: Solved) -> None:
     profile, result, _ = solved
     assert pesto.coarsen(profile, np.int64(2)).problem.num_ops == 2
     assert len(pesto.compare(profile, dict.fromkeys(["single", "expert"]))) == 2
@@ -126,6 +126,6 @@ def test_limits_out_of_range_are_refused_by_name(
         pesto.solve(solved[0], **limits)
 
 
-def test_no_time_at_all_is_a_limit(solved: Solved) -> None:
+def test_a_time_limit_of_zero_is_valid(solved: Solved) -> None:
     limits = pesto.Limits(time_limit_s=0, seed=np.int64(1), workers=np.int64(2))
     assert pesto.solve(solved[0], context=pesto.Context(limits)).makespan_us > 0

@@ -1,4 +1,4 @@
-"""Bad input at the command line: one message, the right exit code, nothing left behind."""
+"""Bad input at the command line: one message, the right exit code, and no new files."""
 
 import json
 from collections.abc import Callable
@@ -133,14 +133,14 @@ def test_export_options_that_do_not_fit(
     assert list(tmp_path.iterdir()) == [graph]
 
 
-def test_a_signature_of_nothing_at_all_is_not_to_blame(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_before_its_signature(pesto: Pesto, tmp_path: Path) -> None:
     done = pesto("export", tmp_path / "gone", "--signature", "serving", "-o", tmp_path / "x.meta")
     assert done.code == 2
     assert "gone: no such file" in done.err
     assert "--signature" not in done.err
 
 
-def test_a_dynamic_shape_is_mended_as_the_message_says(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_dynamic_shape_is_fixed_as_the_message_says(pesto: Pesto, tmp_path: Path) -> None:
     graph, fixed = tmp_path / "g.meta", tmp_path / "fixed.meta"
     write_meta_graph(graph, small_graph(dynamic))
     assert pesto("export", graph, "-o", fixed, "--feed", "x=4,3").code == 0
@@ -212,7 +212,7 @@ def test_a_device_of_a_type_without_known_kernels_is_refused(
         (b"\xcf\xfa\xed\xfe", ["binary data, not TOML", "a text file was expected"]),
     ],
 )
-def test_what_is_wrong_with_a_machine_is_said_of_its_file(
+def test_an_error_in_a_machine_names_its_file(
     pesto: Pesto, tmp_path: Path, small: dict[str, Path], machine: str | bytes, words: list[str]
 ) -> None:
     path, output = tmp_path / "machine.toml", tmp_path / "p.json"
@@ -231,7 +231,7 @@ def test_what_is_wrong_with_a_machine_is_said_of_its_file(
         ("[[forbid]]\nops = 'y'\ndevice = 'GPU'", 3, ["'y'", "the constraints forbid these"]),
     ],
 )
-def test_what_is_wrong_with_constraints_is_said_of_their_file(
+def test_an_error_in_constraints_names_their_file(
     pesto: Pesto, tmp_path: Path, small: dict[str, Path], rules: str, code: int, words: list[str]
 ) -> None:
     path, output = tmp_path / "rules.toml", tmp_path / "p.json"
@@ -265,7 +265,7 @@ def test_json_without_format_or_entry_says_what_to_give(pesto: Pesto, tmp_path: 
         ("name,us\ny,3\n", ["kind"]),
     ],
 )
-def test_costs_of_other_origin_that_are_wrong_or_missing(
+def test_wrong_or_missing_op_times_of_a_csv_file_are_refused(
     pesto: Pesto, tmp_path: Path, small: dict[str, Path], text: str, words: list[str]
 ) -> None:
     costs, output = tmp_path / "costs.csv", tmp_path / "new.json"
@@ -287,7 +287,7 @@ def test_an_unknown_cost_source_lists_those_that_exist(
     assert "Did you mean 'trace'?" in refused.err
 
 
-def test_quiet_leaves_remarks_to_the_profile(
+def test_quiet_notes_are_only_in_the_profile(
     pesto: Pesto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def build(tf: Any) -> list[Any]:
@@ -304,7 +304,7 @@ def test_quiet_leaves_remarks_to_the_profile(
     assert "depends on the data and was estimated" in output.read_text()
 
 
-def test_a_machine_that_is_not_there_lists_what_could_be_named(
+def test_an_unknown_machine_is_refused_with_the_known_ones(
     pesto: Pesto, tmp_path: Path, small: dict[str, Path]
 ) -> None:
     refused = pesto("profile", small["graph.meta"], "-m", "my.toml", "-o", tmp_path / "new.json")

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit codes, messages, files, Ctrl-C."""
+"""The command line: exit codes, messages, files, Ctrl-C."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_every_solver_finds_the_optimum_of_a_small_graph(
     assert read_placement(placement).predicted["makespan_us"] == 14
 
 
-def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) -> None:
+def test_compare_prints_a_row_for_each_strategy(pesto: Pesto, diamond_profile: Path) -> None:
     done = pesto("compare", diamond_profile, *QUICK, "--quiet")
     for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "peak GPU:1"):
         assert word in done.out
@@ -70,7 +70,9 @@ def test_compare_prints_a_row_a_strategy(pesto: Pesto, diamond_profile: Path) ->
     assert [row["strategy"] for row in rows] == list(STRATEGIES)
 
 
-def test_compare_shows_what_does_not_fit_and_solve_refuses_it(pesto: Pesto, tmp_path: Path) -> None:
+def test_compare_shows_a_placement_that_does_not_fit_and_solve_refuses_it(
+    pesto: Pesto, tmp_path: Path
+) -> None:
     graph = OpGraph.build(["a", "b"], resident_bytes=[3 * 2**30, 3 * 2**30])
     problem = on_gpus(graph, [1, 1], two_gpus(memory_bytes=4 * 2**30))
     profile = save(tmp_path / "heavy.json", problem)
@@ -86,7 +88,9 @@ def test_compare_shows_what_does_not_fit_and_solve_refuses_it(pesto: Pesto, tmp_
     assert pesto("solve", profile, "-o", tmp_path / "p.json", *QUICK).code == 0
 
 
-def test_json_tells_what_fills_a_device_that_is_short(pesto: Pesto, tmp_path: Path) -> None:
+def test_json_lists_what_fills_a_device_that_is_short_of_memory(
+    pesto: Pesto, tmp_path: Path
+) -> None:
     graph = OpGraph.build(["a", "b"], [Tensor(0, 60, [1])], resident_bytes=[30, 0])
     profile = save(tmp_path / "p.json", on_gpus(graph, [5, 1], two_gpus(memory_bytes=80)))
     compared = pesto("compare", profile, "--strategies", "single", "--json", "--quiet")
@@ -137,7 +141,7 @@ def test_warm_start_and_constraints(pesto: Pesto, tmp_path: Path, diamond_profil
     assert set(read_placement(placement).device) == {2}
 
 
-def test_comm_fits_what_made_the_samples(pesto: Pesto, tmp_path: Path) -> None:
+def test_comm_finds_the_parameters_of_made_up_samples(pesto: Pesto, tmp_path: Path) -> None:
     samples, fit = tmp_path / "samples.csv", tmp_path / "comm.json"
     rows = [f"GPU,GPU,{size},{40.77 + 2.0757e-5 * size}" for size in (1000, 10**6, 10**8)]
     samples.write_text("\n".join(["src kind,dst kind,bytes,us", *rows]))
@@ -207,7 +211,7 @@ def test_a_misspelt_name_is_recognised_before_kernels_are_loaded(
 
 
 @pytest.mark.parametrize("are_cached", [False, True])
-def test_compiling_is_announced_where_kernels_are_not_kept(
+def test_compiling_is_announced_if_kernels_are_not_cached(
     pesto: Pesto, monkeypatch: pytest.MonkeyPatch, diamond_profile: Path, are_cached: bool
 ) -> None:
     monkeypatch.setattr(kernels, "are_cached", lambda: are_cached)
@@ -253,7 +257,7 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
-    assert any(" ms " in line for line in lines)  # the first may tell that kernels are compiled
+    assert any(" ms " in line for line in lines)  # the first may say that kernels are compiled
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -278,10 +282,10 @@ print(result.makespan_us)
     assert float(done.stdout) == 14
 
 
-def test_an_order_that_fits_is_found_where_another_meets_the_bound(
+def test_an_order_that_fits_is_found_if_another_order_reaches_the_bound(
     pesto: Pesto, tmp_path: Path
 ) -> None:
-    # a -> b and c -> d, 60 bytes each: side by side they need 120, one after the other 60.
+    # a -> b and c -> d, 60 bytes each: 120 bytes if both are alive at once, 60 one after the other.
     graph = OpGraph.build(["a", "c", "b", "d"], [Tensor(0, 60, [2]), Tensor(1, 60, [3])])
     machine = two_gpus(memory_bytes=100)
     both = on_gpus(graph, [1, 1, 1, 1], machine)
@@ -296,8 +300,10 @@ def test_an_order_that_fits_is_found_where_another_meets_the_bound(
     assert json.loads(done.out)["status"] == "optimal"
 
 
-def test_what_is_not_proved_to_fit_nowhere_ran_out_of_time(pesto: Pesto, tmp_path: Path) -> None:
-    # Three tensors that are all alive at once, but at no single op.
+def test_a_failed_search_without_a_proof_of_infeasibility_exits_4(
+    pesto: Pesto, tmp_path: Path
+) -> None:
+    # More tensors are alive at once than fit, but no single op needs them all.
     graph = OpGraph.build(
         list("abcde"),
         [Tensor(0, 60, [3]), Tensor(1, 60, [4]), Tensor(2, 60, [3]), Tensor(3, 60, [4])],
@@ -320,10 +326,10 @@ def test_the_input_is_never_overwritten(pesto: Pesto, diamond_profile: Path) -> 
     assert diamond_profile.read_bytes() == before
 
 
-def test_an_output_that_cannot_be_written_is_found_before_the_work(
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     pesto: Pesto, tmp_path: Path, diamond_profile: Path
 ) -> None:
-    # Devices that would take long, or are not there at all: nobody asks for them.
+    # These devices would take long to start, or do not exist, but the output is checked first.
     for argv in (
         ("solve", diamond_profile),
         ("comm", "--machine", "local-workers:64"),
@@ -349,19 +355,17 @@ def test_a_list_has_every_strategy_once(pesto: Pesto, diamond_profile: Path) -> 
     assert (spaced.code, "expert" in spaced.out) == (0, True)
 
 
-def test_a_reader_that_leaves_does_not_stop_the_search(
-    tmp_path: Path, diamond_profile: Path
-) -> None:
+def test_a_closed_stderr_does_not_stop_the_search(tmp_path: Path, diamond_profile: Path) -> None:
     placement = tmp_path / "p.json"
-    tell = "from pesto_cli import kernels; kernels.are_cached = lambda: False"
-    script = f"{tell}; from pesto_cli.cli import main; main()"
+    announce = "from pesto_cli import kernels; kernels.are_cached = lambda: False"
+    script = f"{announce}; from pesto_cli.cli import main; main()"
     command = f"{sys.executable} -c '{script}' solve {diamond_profile} -o {placement}"
     shell = f"{command} --time-limit 1 --deterministic 2>&1 | true"
     subprocess.run(["bash", "-c", shell], check=True)
     assert read_placement(placement).predicted["makespan_us"] == 14
 
 
-def test_a_bound_is_never_above_its_schedule(pesto: Pesto, tmp_path: Path) -> None:
+def test_a_lower_bound_is_never_above_the_makespan(pesto: Pesto, tmp_path: Path) -> None:
     times = np.random.default_rng(0).random(30) * 1e4
     graph = OpGraph.build(
         [str(op) for op in range(30)], [Tensor(op, 8, [op + 1]) for op in range(29)]

@@ -1,4 +1,4 @@
-"""What a shell offers at TAB."""
+"""Shell completion: the names and files that a shell offers at TAB."""
 
 import os
 import pty
@@ -25,7 +25,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.strategies import STRATEGIES as REGISTERED
 
-# Completes the line that it is given, as bash does at TAB, and prints what is offered.
+# Completes a line as bash does at TAB, and prints the offered values.
 TAB = """
 source {script}
 COMP_LINE=$1 COMP_POINT=${{#1}}
@@ -47,7 +47,7 @@ Tab = Callable[[str], list[str]]
 
 @pytest.fixture
 def tab(pesto: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
-    """Bash with the script that `pesto completion bash` prints, in a folder of its own."""
+    """A function that completes a line in bash with the script of `pesto completion bash`."""
     script, program, loaded = (tmp_path / name for name in ("script.sh", "pesto", "loaded"))
     script.write_text(pesto("completion", "bash").out)
     program.write_text(PESTO.format(python=sys.executable, loaded=str(loaded)))
@@ -67,7 +67,7 @@ def tab(pesto: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
             env={**os.environ, "PATH": path},
         )
         assert done.stderr == ""
-        assert set(loaded.read_text()) <= {"\n"}  # nothing heavy
+        assert set(loaded.read_text()) <= {"\n"}  # no heavy package was loaded
         return done.stdout.split("\n")[:-1]
 
     return complete
@@ -81,7 +81,7 @@ def test_commands_options_and_names_are_offered(tab: Tab) -> None:
         "single,m-etf",
         "single,m-sct",
     ]
-    # Bash takes `zoo:` for a word of its own, and replaces what is behind it.
+    # For bash `zoo:` is a word, and it replaces only the text after it.
     assert tab("pesto export zoo:RNN") == [
         "RNNLM-2-2048",
         "RNNLM-4-2048",
@@ -98,7 +98,7 @@ def test_files_are_offered_by_their_endings(tab: Tab) -> None:
     assert tab("pesto simulate a.profile.json --placement ") == ["a.placement.json", "app/"]
     assert tab("pesto profile a.meta -m a") == ["a\\ b.toml", "app/"]
     assert tab("pesto solve ../work/a") == ["../work/a.profile.json", "../work/app/"]
-    # Where nothing fits, bash offers files of its own.
+    # If nothing matches, bash offers files itself.
     assert tab("pesto solve app/") == [""]
 
 
@@ -106,7 +106,7 @@ def test_ops_of_the_profile_are_offered_scope_by_scope(tab: Tab, diamond_profile
     assert tab(f"pesto explain {diamond_profile} p.json ") == ["a", "b", "c", "d"]
 
 
-def test_names_that_are_offered_are_those_of_the_registries() -> None:
+def test_offered_names_are_those_of_the_registries() -> None:
     assert tuple(REGISTERED.builtin) == STRATEGIES.builtin
     assert tuple(ilp.SOLVERS.builtin) == SOLVERS.builtin
     assert tuple(profile.SOURCES.builtin) == SOURCES.builtin
@@ -114,15 +114,15 @@ def test_names_that_are_offered_are_those_of_the_registries() -> None:
 
 
 @pytest.mark.parametrize(("shell", "word"), [("zsh", "compdef"), ("fish", "--command pesto")])
-def test_other_shells_have_a_script_too(pesto: Pesto, shell: str, word: str) -> None:
-    told = pesto("completion", shell)
-    assert told.code == 0
-    assert word in told.out
-    assert "_PESTO_COMPLETE" in told.out
+def test_zsh_and_fish_have_a_script_too(pesto: Pesto, shell: str, word: str) -> None:
+    printed = pesto("completion", shell)
+    assert printed.code == 0
+    assert word in printed.out
+    assert "_PESTO_COMPLETE" in printed.out
 
 
 def test_every_option_is_described() -> None:
-    """What has no description is offered apart from the rest, in zsh."""
+    """Zsh lists options without a description separately."""
     undescribed = [
         (name, param.name)
         for name, command in each_command(cli)
@@ -139,7 +139,7 @@ def each_command(group: click.Group) -> Iterator[tuple[str, click.Command]]:
             yield from each_command(command)
 
 
-def test_fish_splits_an_offer_once(pesto: Pesto) -> None:
+def test_fish_splits_a_line_only_once(pesto: Pesto) -> None:
     script = pesto("completion", "fish").out
     assert 'string split -m 1 "," -- $completion' in script
 
@@ -179,7 +179,7 @@ def test_every_command_is_described(tab: Tab) -> None:
     assert set(tab("pesto ")) == set(cli.commands)
 
 
-# Each begins with a letter of its own.
+# Names with special characters; each begins with a different letter.
 NAMES = (
     "x$(touch${IFS}PWNED)`touch PWNED`",
     "s p  a'c\"e\\n%s\\",
@@ -187,7 +187,7 @@ NAMES = (
     "c:o=l@o:n $HOME ünï",
     "!history!!",
 )
-# In completion, pesto as it is; else it tells what it was run with.
+# Completes as pesto does; as a command, it records its arguments.
 RECORDER = """#!/bin/sh
 [ -n "$_PESTO_COMPLETE" ] && exec {python} ./program.py
 printf '%s\\0' "$@" 'end of the command' >> record
@@ -197,13 +197,13 @@ SHELLS = {
     "zsh": (("zsh", "-f", "-i"), "autoload -Uz compinit; compinit -u -d dump; . ./script"),
     "fish": (("fish", "--no-config", "-i"), "source script"),
 }
-# For all that a shell types; a shell that hangs is ended.
+# The limit for all lines of a shell; a shell that hangs is ended.
 DEADLINE_S = 300
 END = "end of the command\0"
 
 
 def typed_into(shell: str, lines: Sequence[str], folder: Path) -> list[list[str]]:
-    """Arguments of the commands that a shell runs when lines are typed, with TAB, on a terminal."""
+    """Return the arguments of the commands that a shell runs when lines with TAB are typed."""
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
     record = folder / "record"
@@ -245,7 +245,9 @@ def write_ops(path: Path, names: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_completed_name_stands_for_itself(pesto: Pesto, tmp_path: Path, shell: str) -> None:
+def test_a_completed_name_is_quoted_so_that_it_reaches_pesto_unchanged(
+    pesto: Pesto, tmp_path: Path, shell: str
+) -> None:
     write_ops(tmp_path / "x.profile.json", NAMES)
     (tmp_path / "script").write_text(pesto("completion", shell).out)
     typed = [
@@ -259,7 +261,7 @@ def test_a_completed_name_stands_for_itself(pesto: Pesto, tmp_path: Path, shell:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_names_that_a_shell_could_take_for_something_else_are_not_offered(
+def test_names_that_a_shell_could_misread_are_not_offered(
     pesto: Pesto, tmp_path: Path, shell: str
 ) -> None:
     names = ("a\nplain,b", "c\td", "e\x1b[2J", "f\u202eg", "--json", "only")
@@ -290,7 +292,7 @@ def test_names_that_a_shell_could_take_for_something_else_are_not_offered(
         ("a x\\", TypedWord("x"), "x$(y)", r"x\$\(y\)"),
     ],
 )
-def test_what_bash_inserts_is_quoted_as_the_word_is(
+def test_bash_inserts_text_with_the_quotes_of_the_word(
     line: str, word: TypedWord, value: str, completed: str
 ) -> None:
     before, found = typed_words(line, ":")

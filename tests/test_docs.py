@@ -1,4 +1,4 @@
-"""The documentation does what it says: its commands, its options, its links."""
+"""The documentation is right: its commands and their output, options and links."""
 
 import contextlib
 import importlib
@@ -52,7 +52,7 @@ def test_output_is_compared() -> None:
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
 def test_commands_take_the_options_that_are_shown(block: Block) -> None:
-    """Also those that are not run here."""
+    """Commands that are not run here are checked, too."""
     for command in block.commands:
         typed = re.split(r"[|<>;]", command.text.replace("\\\n", " "))[0]
         first, *arguments = shlex.split(typed, comments=True)
@@ -74,13 +74,13 @@ def check_options(arguments: list[str]) -> None:
         command.make_context(name, list(arguments))
 
 
-def test_most_of_what_is_shown_is_run() -> None:
+def test_most_commands_of_the_pages_are_run() -> None:
     left_out = [block.name for block in SHELL if not block.is_run for _ in block.commands]
     assert len(left_out) < sum(len(block.commands) for block in SHELL) / 5, left_out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_nothing_that_is_typed_hides_in_another_block(page: Path) -> None:
+def test_commands_stand_only_in_shell_blocks(page: Path) -> None:
     text = page.read_text()
     for block in blocks(page):
         assert block.language in LANGUAGES, block.name
@@ -125,7 +125,7 @@ def test_json_schemas_are_those_of_the_code() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built strictly: a dead link, or a page that the navigation lacks, is an error."""
+    """The site, built strictly: a dead link, or a page outside the navigation, is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -145,7 +145,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(url\(|@import )['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
-def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
+def test_links_of_the_readme_have_targets(site: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", (ROOT / "README.md").read_text())
     assert links
     for path, anchor in links:

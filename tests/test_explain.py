@@ -1,4 +1,4 @@
-"""`pesto explain`, and what it says that a step would take with an op elsewhere."""
+"""`pesto explain`, including its what-if analysis."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from pesto_cli.strategies.what_if import what_if
 
 
 def placed(path: Path, device: dict[str, str], rank: list[int]) -> Path:
-    """A placement by names of ops and devices."""
+    """Write a placement, given by names of ops and devices."""
     devices = ["CPU:0", "GPU:0", "GPU:1"]
     ops = {
         "name": list(device),
@@ -42,12 +42,12 @@ def files(tmp_path: Path, diamond_profile: Path) -> tuple[Path, Path]:
 
 
 def explained(pesto: Pesto, *argv: object) -> Any:
-    told = pesto("explain", *argv, "--json")
-    assert (told.code, told.err) == (0, "")
-    return json.loads(told.out)
+    done = pesto("explain", *argv, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
 
 
-def test_an_op_is_told_with_all_that_it_waits_for_and_that_waits_for_it(
+def test_an_op_is_explained_with_its_waits_and_followers(
     pesto: Pesto, files: tuple[Path, Path]
 ) -> None:
     c = explained(pesto, *files, "c")
@@ -97,14 +97,16 @@ def test_a_group_moves_together_and_may_not_fit(pesto: Pesto, tmp_path: Path) ->
     assert "shares its device with 1 more" in shown
 
 
-def test_a_pattern_or_a_beginning_lists_ops_by_time(pesto: Pesto, files: tuple[Path, Path]) -> None:
+def test_a_pattern_or_a_prefix_lists_ops_by_start_time(
+    pesto: Pesto, files: tuple[Path, Path]
+) -> None:
     assert [row["op"] for row in explained(pesto, *files, "[bcd]")] == ["b", "c", "d"]
     whole = pesto("explain", *files, "*")
     assert whole.out.startswith("4 ops match '*'")
     assert explained(pesto, *files, "?")[3]["cause"].startswith("the transfer of an output of 'c'")
 
 
-def test_an_unknown_op_is_refused_with_names_like_it(
+def test_an_unknown_op_is_refused_with_similar_names(
     pesto: Pesto, tmp_path: Path, diamond: Problem
 ) -> None:
     graph = OpGraph.build(["lstm/MatMul", "lstm/BiasAdd"])
@@ -112,15 +114,15 @@ def test_an_unknown_op_is_refused_with_names_like_it(
     write_profile(profile, Profile(on_gpus(graph, [1, 1])))
     placement = placed(tmp_path / "p.json", dict.fromkeys(graph.names, "GPU:0"), [0, 1])
     for wanted, alike in (("lstm/MatMil", "lstm/MatMul"), ("biasadd", "lstm/BiasAdd")):
-        told = pesto("explain", profile, placement, wanted)
-        assert told.code == 2
-        assert f"no op {wanted!r}" in told.err
-        assert f"did you mean {alike!r}" in told.err
+        refused = pesto("explain", profile, placement, wanted)
+        assert refused.code == 2
+        assert f"no op {wanted!r}" in refused.err
+        assert f"did you mean {alike!r}" in refused.err
     with pytest.raises(BadInputError, match="'lstm/' matches 2 ops"):
         api.explain(api.read_profile(profile), api.read_placement(placement), "lstm/")
 
 
-def test_a_name_within_a_while_loop_is_told_to_be_so() -> None:
+def test_a_name_inside_a_while_loop_is_refused_with_the_name_of_the_loop() -> None:
     names = ["l0/while/LoopCond", "l1/while/LoopCond", "gradients/b_count_2", "out"]
     graph = labelled(OpGraph.build(names, types=["While"] * 3 + ["Add"]))
     for wanted, loop in (
@@ -134,7 +136,9 @@ def test_a_name_within_a_while_loop_is_told_to_be_so() -> None:
     assert "while loop" not in str(refused.value)
 
 
-def test_without_an_op_the_chain_is_summed_up(pesto: Pesto, files: tuple[Path, Path]) -> None:
+def test_without_an_op_the_critical_path_is_summed_up(
+    pesto: Pesto, files: tuple[Path, Path]
+) -> None:
     step = explained(pesto, *files)
     assert step["makespan_us"] == 16
     for sums in ("by_place", "by_cause", "by_type"):
@@ -148,7 +152,7 @@ def test_without_an_op_the_chain_is_summed_up(pesto: Pesto, files: tuple[Path, P
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_moved_ops_keep_every_rule_and_stay_as_they_are_where_they_are(seed: int) -> None:
+def test_what_if_schedules_are_valid_and_unchanged_on_the_present_device(seed: int) -> None:
     problem = random_problem(seed, 12, memory=False, num_devices=3)
     rng = np.random.default_rng(seed)
     simulator = Simulator(problem)

@@ -1,4 +1,4 @@
-"""Some hundred inputs that were changed by chance: see `fuzz`."""
+"""Some hundred randomly changed inputs; see `fuzz`."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ COUNT, ENDS = 240, 12
 
 
 def test_changed_inputs_and_commands_that_are_killed(tmp_path: Path) -> None:
-    # A process of its own: one that is forked must not have run TensorFlow's threads.
+    # In another process, because a process that is forked must not have run TensorFlow's threads.
     options = ("--count", str(COUNT), "--ends", str(ENDS), "--keep", str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", *options],

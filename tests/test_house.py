@@ -1,4 +1,4 @@
-"""The house of docs/architecture.md: imports run one way, and TensorFlow stays where it belongs."""
+"""Imports follow the layers of docs/architecture.md, and TensorFlow is loaded only where needed."""
 
 import ast
 import os
@@ -18,9 +18,9 @@ DATA = ["printable", "errors", "plugins", "data", "files", "diff"]
 ALGORITHMS = ["kernels", "bounds", "evaluation", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
 
-# What each room may import; `cli` and `api` see everything.
-MAY_IMPORT = {room: DATA[: index + 1] for index, room in enumerate(DATA)}
-MAY_IMPORT |= {room: DATA + ALGORITHMS[: index + 1] for index, room in enumerate(ALGORITHMS)}
+# What each package may import; `cli` and `api` may import everything.
+MAY_IMPORT = {package: DATA[: index + 1] for index, package in enumerate(DATA)}
+MAY_IMPORT |= {package: DATA + ALGORITHMS[: index + 1] for index, package in enumerate(ALGORITHMS)}
 MAY_IMPORT |= {
     "graphdef": [*DATA, "graphdef", "zoo"],
     "zoo": [*DATA, "zoo", "graphdef"],
@@ -39,12 +39,12 @@ FILES = sorted(
 )
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_packages(path: Path) -> set[str]:
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules = [node.module]
@@ -54,27 +54,27 @@ def imported_rooms(path: Path) -> set[str]:
             modules = [name.name for name in node.names]
         else:
             continue
-        rooms |= {name.split(".")[1] for name in modules if name.startswith("pesto_cli.")}
-    return rooms - {"__version__"}
+        packages |= {name.split(".")[1] for name in modules if name.startswith("pesto_cli.")}
+    return packages - {"__version__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_one_way(path: Path) -> None:
-    room = room_of(path)
-    if room in ("cli", "api"):
+    package = package_of(path)
+    if package in ("cli", "api"):
         return
-    assert room in MAY_IMPORT, f"{room} is a new room: say in this test what it may import"
-    assert imported_rooms(path) <= set(MAY_IMPORT[room])
+    assert package in MAY_IMPORT, f"{package} is a new package: add to this test what it may import"
+    assert imported_packages(path) <= set(MAY_IMPORT[package])
 
 
-def test_nothing_imports_the_top_floor() -> None:
+def test_only_cli_imports_api_and_nothing_imports_cli() -> None:
     for path in FILES:
-        if room_of(path) != "cli":
-            assert not imported_rooms(path) & {"cli", "api"} or room_of(path) == "api", path
+        if package_of(path) != "cli":
+            assert not imported_packages(path) & {"cli", "api"} or package_of(path) == "api", path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_tensorflow_is_imported_only_by_its_side_and_within_functions(path: Path) -> None:
+def test_tensorflow_is_imported_only_by_its_packages_and_inside_functions(path: Path) -> None:
     tree = ast.parse(path.read_text())
 
     def names(node: ast.AST) -> list[str]:
@@ -86,7 +86,7 @@ def test_tensorflow_is_imported_only_by_its_side_and_within_functions(path: Path
     anywhere = [name for node in ast.walk(tree) for name in names(node)]
     heavy = ("tensorflow", "keras")
     assert not [name for name in at_top if name.split(".")[0] in heavy]
-    if room_of(path) not in TENSORFLOW:
+    if package_of(path) not in TENSORFLOW:
         assert not [name for name in anywhere if name.split(".")[0] in heavy]
 
 
@@ -119,7 +119,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("failure", [ImportError, KeyboardInterrupt])
-def test_what_tensorflow_says_as_it_starts_is_shown_only_if_it_fails(
+def test_output_of_tensorflow_at_its_start_is_shown_only_if_it_fails(
     capfd: pytest.CaptureFixture[str], failure: type[BaseException]
 ) -> None:
     @_stderr_shown_only_on_failure()
@@ -146,12 +146,12 @@ def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(
         assert "tensorflow" not in loaded_by(*argv)
 
 
-# Where text leaves the program; each makes names from files printable.
+# Modules that print text; each escapes unprintable characters in names from files.
 PRINTING = {
-    "cli/__init__.py",  # nothing, to flush
+    "cli/__init__.py",  # an empty text, to flush stdout
     "cli/options.py",  # `echo`
-    "cli/checking.py",  # Markdown, as of `report/sections.py`
-    "cli/doctor.py",  # the script for a shell
+    "cli/checking.py",  # Markdown of `report/sections.py`
+    "cli/doctor.py",  # the completion script for a shell
     "doctor/child_process.py",  # JSON
     "report/layouts.py",
     "report/sections.py",
@@ -166,8 +166,8 @@ def test_text_is_printed_in_few_places() -> None:
     assert printing == PRINTING
 
 
-# Texts by which TensorFlow's ops are known; `storage.py` tells a graph that is given in place of a
-# profile.
+# Op types and name parts of TensorFlow; `storage.py` uses them to recognise a graph that is given
+# instead of a profile.
 OF_TENSORFLOW = re.compile(
     r"Placeholder|_Retval|_Arg$|VarHandleOp|ResourceApply|gradient_tape|gradients/|_grad\b|update_$"
     r"|^(While|StatelessWhile|If|StatelessIf|Case|PartitionedCall|ReadVariableOp|Const)$"
@@ -176,8 +176,8 @@ KNOWS_TENSORFLOW = {"files/tensorflow_names.py", "files/storage.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_the_reader_and_its_side_know_types_and_names_of_tensorflow(path: Path) -> None:
-    if room_of(path) in TENSORFLOW or str(path.relative_to(ROOT)) in KNOWS_TENSORFLOW:
+def test_only_the_packages_of_tensorflow_use_its_op_types_and_names(path: Path) -> None:
+    if package_of(path) in TENSORFLOW or str(path.relative_to(ROOT)) in KNOWS_TENSORFLOW:
         return
     tree = ast.parse(path.read_text())
     docs = {

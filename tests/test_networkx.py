@@ -1,4 +1,4 @@
-"""networkx graphs and back: nothing is lost, and what does not fit is named."""
+"""Conversion to networkx graphs and back: it is lossless, and names invalid attributes."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def random_permitted(problem: Problem, seed: int) -> np.ndarray:
-    """What leaves every colocation group its device of a random placement, and maybe others."""
+    """Return permitted devices that include the device of every op in a random placement."""
     device = random_placement(problem, seed)
     permitted = np.random.default_rng(seed).random(problem.permitted.shape) < 0.8
     permitted[np.arange(problem.num_ops), device] = True
@@ -65,7 +65,7 @@ def random_permitted(problem: Problem, seed: int) -> np.ndarray:
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
-def test_a_problem_comes_back_as_it_went(problem: Problem) -> None:
+def test_a_problem_is_unchanged_by_conversion_and_back(problem: Problem) -> None:
     back = problem_from_networkx(to_networkx(problem))
     assert_same(problem.graph, back.graph)
     assert (problem.kinds, problem.headroom) == (back.kinds, back.headroom)
@@ -76,14 +76,14 @@ def test_a_problem_comes_back_as_it_went(problem: Problem) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(problems())
-def test_a_graph_comes_back_as_it_went_and_a_second_time_alike(problem: Problem) -> None:
+def test_a_graph_is_unchanged_by_conversion_and_back_twice(problem: Problem) -> None:
     there = to_networkx(problem.graph)
     back = from_networkx(there)
     assert_same(problem.graph, back)
     assert nx.utils.graphs_equal(there, to_networkx(back))
 
 
-def test_attributes_are_those_that_are_documented(diamond: Problem) -> None:
+def test_attributes_are_the_documented_ones(diamond: Problem) -> None:
     graph = to_networkx(diamond, Placement(np.array([1, 1, 2, 1]), np.array([0, 1, 0, 2])))
     assert graph.nodes["b"] == {
         "type": "MatMul",
@@ -109,7 +109,7 @@ def test_networkx_agrees_on_the_critical_path(diamond: Problem) -> None:
     )
 
 
-def test_a_plain_digraph_needs_times_and_bytes_alone() -> None:
+def test_a_plain_digraph_needs_only_times_and_bytes() -> None:
     graph = nx.DiGraph()
     graph.add_node("a", time_us=3)
     graph.add_node("b", time_us={"CPU": 2.0, "GPU": 1.0})
@@ -128,7 +128,7 @@ def edged(**attributes: object) -> nx.MultiDiGraph:
     return graph
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_invalid_attributes_are_named() -> None:
     cyclic = edged(bytes=1)
     cyclic.add_edge("b", "a", control=True)
     split = edged(bytes=1, output=0)
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_named() -> None:
         assert message in str(refused.value)
 
 
-def test_a_machine_is_asked_for_and_has_to_fit(diamond: Problem) -> None:
+def test_a_machine_is_required_and_has_to_fit(diamond: Problem) -> None:
     with pytest.raises(BadInputError, match=r"has no attribute machine and none was given"):
         problem_from_networkx(edged(bytes=1))
     graph = edged(bytes=1)

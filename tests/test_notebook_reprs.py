@@ -1,4 +1,4 @@
-"""What notebooks show: HTML and text of every value, escaped, and nothing of IPython elsewhere."""
+"""The cards of values in notebooks, as HTML and text, with escaped names."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def shell() -> Iterator[Any]:
 
 
 class Cells(HTMLParser):
-    """The texts of table cells, row by row; fails on tags that are left open."""
+    """The texts of table cells, row by row; fails if tags are not closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Cells(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attributes: Any) -> None:
-        if tag != "rect":  # which is closed in its own tag
+        if tag != "rect":  # rect tags close themselves
             self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
@@ -63,7 +63,7 @@ class Cells(HTMLParser):
 
 
 def shown(shell: Any, value: object) -> tuple[str, str]:
-    """Text and HTML."""
+    """Return the text and the HTML of a value."""
     data, _ = shell.display_formatter.format(value)
     return data["text/plain"], data["text/html"]
 
@@ -121,7 +121,7 @@ def test_values_print_as_one_short_line(diamond: Problem) -> None:
     assert short_list(f"GPU:{index}" for index in range(99)).endswith("GPU:7 and 91 more")
 
 
-def test_figures_are_the_values_own(shell: Any, diamond: Problem) -> None:
+def test_figures_are_those_of_the_value(shell: Any, diamond: Problem) -> None:
     comparison = pesto.compare(Profile(diamond), ["single"])
     html = shown(shell, comparison)[1]
     assert Cells(html).rows[1][:4] == ["single", "22.00", "14.00", "36.4%"]
@@ -130,7 +130,7 @@ def test_figures_are_the_values_own(shell: Any, diamond: Problem) -> None:
     assert "2 nodes for 4 ops" in shown(shell, pesto.coarsen(Profile(diamond), 2))[0]
 
 
-def test_what_names_hold_is_no_markup(shell: Any) -> None:
+def test_names_are_escaped(shell: Any) -> None:
     evil = "<script>alert(1)</script>"
     graph = OpGraph.build(["a", "b"], [Tensor(0, 8, [1])], types=[evil, "A & B"])
     html = shown(shell, graph)[1]
@@ -143,7 +143,7 @@ def test_what_names_hold_is_no_markup(shell: Any) -> None:
     assert evil not in shown(shell, placed)[1]
 
 
-def test_what_does_not_fit_says_by_how_much(shell: Any) -> None:
+def test_a_result_that_does_not_fit_shows_the_shortfall(shell: Any) -> None:
     graph = OpGraph.build(["a"], resident_bytes=[300])
     profile = Profile(on_gpus(graph, [1.0], two_gpus(memory_bytes=200)))
     comparison = pesto.compare(profile, ["single"])
@@ -151,13 +151,13 @@ def test_what_does_not_fit_says_by_how_much(shell: Any) -> None:
     assert "GPU:0 is 100 B short" in shown(shell, comparison[0])[1]
 
 
-def test_an_empty_graph_shows_too(shell: Any) -> None:
+def test_an_empty_graph_is_shown_too(shell: Any) -> None:
     problem = on_gpus(OpGraph.build([]), [])
     for value in (problem.graph, Profile(problem), pesto.compare(Profile(problem), ["single"])):
         assert "0 ops" in shown(shell, value)[0]
 
 
-def test_strips_add_up_to_what_is_busy() -> None:
+def test_strips_add_up_to_the_busy_time() -> None:
     rng = np.random.default_rng(0)
     ends = np.sort(rng.random(200) * 70)
     start_us, end_us = ends[::2], ends[1::2]
@@ -166,7 +166,7 @@ def test_strips_add_up_to_what_is_busy() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_are_kept_with_outputs_and_say_nothing_of_who_ran_them(path: Path) -> None:
+def test_notebooks_have_outputs_but_no_traces_of_the_machine(path: Path) -> None:
     text = path.read_text()
     assert len(text) < 400_000
     assert not re.search(r"/(home|root|tmp|usr|Users)/", text)
@@ -189,7 +189,7 @@ show()
 """
 
 
-def test_the_api_registers_where_ipython_runs_and_imports_none_where_not() -> None:
+def test_the_api_registers_cards_in_ipython_and_does_not_import_it_elsewhere() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_TURN], capture_output=True, text=True, check=True
     )

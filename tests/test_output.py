@@ -1,4 +1,4 @@
-"""Every command: results on stdout, the rest on stderr, JSON and quiet where one asks for them."""
+"""Output of every command: results on stdout, the rest on stderr, with --json and --quiet."""
 
 import json
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from pesto_cli.data.machine import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 
-# They show nothing: a server, and text for a shell.
+# Commands without results: a server, and a script for a shell.
 SHOW_NOTHING = {"worker", "completion"}
 QUICK = "--time-limit 0.2 --deterministic"
-# Commands that start in a moment, each with what it is run with in a folder of small files.
+# Fast commands, each with its arguments in a folder of small files.
 RUNS = {
     "coarsen": "x.profile.json -n 2 -o coarse.json",
     "solve": f"x.profile.json -o y.placement.json {QUICK}",
@@ -30,12 +30,12 @@ RUNS = {
     "diff": "x.placement.json x.placement.json",
     "comm": "--from x.csv -o x.comm.json",
 }
-# What is asked for is shown even so.
+# These print their result even with --quiet.
 QUIET_WITH_RESULT = {"compare", "explain", "explain op", "explain pattern"}
 
 
 def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield all of them by name; those of a group as `bench paper`."""
+    """Yield all commands by name; those of a group as `bench paper`."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, f"{above}{name} ")
@@ -65,7 +65,7 @@ def test_every_command_has_json_and_quiet(name: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where RUNS work."""
+    """The folder with the files of RUNS."""
     monkeypatch.chdir(tmp_path)
     graph = OpGraph.build(["a", "b"], control_edges=[(0, 1)])
     profile = Profile(Problem.build(graph, {"GPU": [10.0, 20.0]}, PRESETS["v100x2-nvlink"]))
@@ -82,31 +82,31 @@ def test_json_is_all_of_stdout_and_quiet_leaves_stderr_empty(
     pesto: Pesto, folder: Path, name: str
 ) -> None:
     argv = (name.split()[0], *RUNS[name].split())
-    told = pesto(*argv)
-    assert told.code == 0, told.err
-    assert told.out.strip()
+    plain = pesto(*argv)
+    assert plain.code == 0, plain.err
+    assert plain.out.strip()
     as_json = pesto(*argv, "--json", "--quiet")
     json.loads(as_json.out)
     assert as_json.err == ""
     quiet = pesto(*argv, "--quiet")
     assert quiet.err == ""
     assert bool(quiet.out.strip()) == (name in QUIET_WITH_RESULT)
-    # Nothing that only a terminal understands.
-    assert not {"\r", "\x1b"} & set(told.out + told.err + as_json.out + quiet.out)
+    # There are no control codes for a terminal.
+    assert not {"\r", "\x1b"} & set(plain.out + plain.err + as_json.out + quiet.out)
 
 
 def test_a_graph_is_exported_placed_and_checked_in_json(pesto: Pesto, folder: Path) -> None:
-    def told(*argv: str) -> dict[str, object]:
+    def printed(*argv: str) -> dict[str, object]:
         outcome = pesto(*argv, "--json")
         assert (outcome.code, outcome.err) == (0, "")
         found: dict[str, object] = json.loads(outcome.out)
         return found
 
-    exported = told("export", "zoo:RNNLM-tiny", "-o", "r.meta")
+    exported = printed("export", "zoo:RNNLM-tiny", "-o", "r.meta")
     assert exported["output"] == "r.meta"
     assert exported["fetches"] == ["train_op", "loss/mean:0"]
-    told("profile", "r.meta", "-m", "v100x2-nvlink", "-o", "r.profile.json")
-    told("solve", "r.profile.json", "-o", "r.placement.json", "--strategy", "expert")
-    applied = told("apply", "r.meta", "r.placement.json", "-o", "placed.meta")
+    printed("profile", "r.meta", "-m", "v100x2-nvlink", "-o", "r.profile.json")
+    printed("solve", "r.profile.json", "-o", "r.placement.json", "--strategy", "expert")
+    applied = printed("apply", "r.meta", "r.placement.json", "-o", "placed.meta")
     assert 0 < int(str(applied["num_nodes_placed"])) <= int(str(exported["num_nodes"]))
     assert int(str(applied["num_control_edges"])) > 0

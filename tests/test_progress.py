@@ -1,4 +1,4 @@
-"""What a search tells on the way, and how that is shown on a terminal and in a log."""
+"""The progress of a search, and how it is shown on a terminal and in a log."""
 
 import fcntl
 import os
@@ -32,14 +32,14 @@ from pesto_cli.strategies.run import run
 QUICK = Context(Limits(time_limit_s=0.2, deterministic=True))
 
 
-def told_by(problem: Problem) -> list[Progress]:
+def progress_of(problem: Problem) -> list[Progress]:
     told: list[Progress] = []
     run(problem, "pesto", replace(QUICK, on_progress=told.append))
     return told
 
 
-def test_stages_come_in_order_and_each_finds_what_it_tells(diamond: Problem) -> None:
-    told = told_by(diamond)
+def test_stages_come_in_order_and_name_the_source_of_the_incumbent(diamond: Problem) -> None:
+    told = progress_of(diamond)
     assert list(dict.fromkeys(each.stage for each in told)) == [
         "single",
         "expert",
@@ -58,7 +58,7 @@ def test_stages_come_in_order_and_each_finds_what_it_tells(diamond: Problem) -> 
 
 def test_the_bound_rises_when_the_ilp_proves_more() -> None:
     figure2 = Path(__file__).parent.parent / "examples" / "figure2.profile.json"
-    told = told_by(read_profile(figure2).problem)
+    told = progress_of(read_profile(figure2).problem)
     bounds = [each.lower_bound_us for each in told]
     assert bounds == sorted(bounds)
     assert bounds[0] == pytest.approx(105)
@@ -66,9 +66,9 @@ def test_the_bound_rises_when_the_ilp_proves_more() -> None:
     assert told[-1].gap == pytest.approx(0, abs=1e-6)
 
 
-def test_an_incumbent_that_does_not_fit_says_by_how_much() -> None:
+def test_an_incumbent_that_does_not_fit_has_its_shortfall() -> None:
     graph = OpGraph.build(["a"], resident_bytes=[100])
-    (told, *_) = told_by(on_gpus(graph, [1], two_gpus(memory_bytes=70)))
+    (told, *_) = progress_of(on_gpus(graph, [1], two_gpus(memory_bytes=70)))
     assert told.shortfall_bytes == 30
 
 
@@ -84,7 +84,7 @@ def at(schedule: Schedule, ms: float, bound_ms: float = 10.0, short: int = 0) ->
 
 
 def logged(capsys: pytest.CaptureFixture[str], told: list[Progress]) -> list[str]:
-    """What a log has of it, without the times."""
+    """Return the lines of a log without the times."""
     with progress_on_stderr("pesto", Limits()) as tell:
         for each in told:
             tell(each)
@@ -102,7 +102,7 @@ def test_a_log_has_incumbent_bound_and_gap(
     ]
 
 
-def test_a_log_leaves_out_what_hardly_changes_but_not_the_last(
+def test_a_log_leaves_out_small_changes_except_the_last_one(
     capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:
     times = [100.0, 99.95, 99.92, 99.89, 99.85, 99.81]
@@ -110,14 +110,14 @@ def test_a_log_leaves_out_what_hardly_changes_but_not_the_last(
     assert [float(line.split()[0]) for line in lines] == [100.0, 99.89, 99.81]
 
 
-def test_a_log_has_no_two_lines_that_look_alike(
+def test_a_log_has_no_two_equal_lines(
     capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:
     lines = logged(capsys, [at(schedule, ms) for ms in (100.0, 50.0, 49.9999)])
     assert [float(line.split()[0]) for line in lines] == [100.0, 50.0]
 
 
-def test_a_log_tells_a_higher_bound_but_not_a_new_stage(
+def test_a_log_has_a_line_for_a_higher_bound_but_not_for_a_new_stage(
     capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:
     first, higher = at(schedule, 20.0), at(schedule, 20.0, bound_ms=15.0)
@@ -128,7 +128,7 @@ def test_a_log_tells_a_higher_bound_but_not_a_new_stage(
     ]
 
 
-def test_quiet_leaves_out_what_its_help_says(
+def test_quiet_prints_what_its_help_says(
     pesto: Pesto, tmp_path: Path, diamond_profile: Path
 ) -> None:
     quick = ("--time-limit", 0.2, "--deterministic", "--quiet")
@@ -151,7 +151,7 @@ PESTO = "from pesto_cli.cli import main; main()"
 def run_in_terminal(
     *argv: str, interrupt_at: str | None = None, script: str = PESTO
 ) -> tuple[int, str]:
-    """Run pesto in a terminal, press Ctrl-C when it shows something; exit code and output."""
+    """Run pesto in a terminal; press Ctrl-C when it shows a text. Return exit code and output."""
     terminal, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -177,7 +177,7 @@ def run_in_terminal(
     return process.wait(timeout=60), output
 
 
-def test_a_terminal_has_a_line_a_stage_and_is_left_as_it_was(tmp_path: Path) -> None:
+def test_a_terminal_has_a_line_for_each_stage_and_is_restored(tmp_path: Path) -> None:
     profile, placement = save(tmp_path / "grid.json", grid(6, 60)), tmp_path / "p.json"
     argv = ("solve", str(profile), "-o", str(placement), "--time-limit", "100", "--workers", "1")
     code, output = run_in_terminal(*argv, interrupt_at="refinement")
@@ -185,7 +185,7 @@ def test_a_terminal_has_a_line_a_stage_and_is_left_as_it_was(tmp_path: Path) -> 
     assert len(read_placement(placement).device) == 360
     assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 1
     assert output.index(HIDE_CURSOR) < output.index(SHOW_CURSOR)
-    # What stays of a line: what is written after it was last erased.
+    # The final text of a line is what is written after the last time it was erased.
     lines = [
         re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", re.split(r"\x1b\[2K|\r(?!\n)", line)[-1]).rstrip()
         for line in output.split(SHOW_CURSOR)[0].replace("\r\n", "\n").split("\n")
@@ -215,21 +215,21 @@ with run_counter_on_stderr("at work"):
 
 
 @pytest.mark.parametrize("script", [AT_WORK, COUNTING])
-def test_a_terminal_is_left_as_it_was_by_a_sigterm(script: str) -> None:
+def test_a_terminal_is_restored_after_a_sigterm(script: str) -> None:
     code, output = run_in_terminal(script=script.format(signal="signal.SIGTERM"))
     assert code == 128 + signal.SIGTERM
     assert "at work" in output
     assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 1
 
 
-def test_a_log_has_no_word_of_what_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_no_lines_for_activities(capfd: pytest.CaptureFixture[str]) -> None:
     with activity_on_stderr("at work"):
         pass
     assert capfd.readouterr() == ("", "")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_log_has_no_control_codes_even_where_colour_is_forced(
+def test_a_log_has_no_control_codes_even_if_colour_is_forced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

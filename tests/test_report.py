@@ -1,4 +1,4 @@
-"""The page of `pesto report`: what is in it, and that it stands alone."""
+"""The page of `pesto report`: its contents, and that it loads nothing else."""
 
 import csv
 import io
@@ -51,7 +51,7 @@ def page() -> Read:
     return page_of(awkward_profile(), both=BOTH, one=ONE)
 
 
-def test_the_page_refers_to_nothing_outside(page: Read) -> None:
+def test_the_page_refers_to_nothing_else(page: Read) -> None:
     assert page.references == ["#find"]
     assert "default-src 'none'" in page.page
     for word in ("http:", "https:", "@import", "url("):
@@ -76,13 +76,13 @@ def test_the_figures_are_the_simulators(page: Read) -> None:
         assert f"{result.gap:.1%}" == rows[name][3]
         assert [size_text(size) for size in result.schedule.peak_bytes] == rows[name][5:8]
         assert f"<dd>{time_text(result.makespan_us)}</dd>" in page.page
-    # Two tensors cross: one of them there, one back.
+    # Two tensors are sent: one to GPU:1, one back.
     assert rows["both"][4] == size_text(20_000)
     assert rows["one"][4] == "0 B"
     assert set(rows) == {"both", "one", "single", "expert"}
 
 
-def test_names_and_types_are_text_and_not_markup(page: Read) -> None:
+def test_names_and_types_are_escaped(page: Read) -> None:
     assert tuple(page.packed()["graphs"][0]["names"]) == (*map(printable, AWKWARD), "end")
     assert "b" not in page.tags
     assert page.page.count("<script") == 3
@@ -91,7 +91,7 @@ def test_names_and_types_are_text_and_not_markup(page: Read) -> None:
     assert ["seed", "7"] in page.tables["both"]
 
 
-def test_provenance_has_units_and_nothing_that_was_not_asked_for() -> None:
+def test_provenance_has_units_and_leaves_out_defaults() -> None:
     profile = awkward_profile()
     parameters = {
         "time_limit": 5.0,
@@ -110,7 +110,7 @@ def test_provenance_has_units_and_nothing_that_was_not_asked_for() -> None:
     ]
 
 
-def test_a_placement_that_does_not_fit_says_so() -> None:
+def test_a_placement_that_does_not_fit_is_marked() -> None:
     graph = OpGraph.build(["a", "b"], resident_bytes=[2 * 10**9, 0])
     page = page_of(Profile(on_gpus(graph, [5, 5])), tight=[1, 2])
     assert "does not fit: GPU:0 953.67 MiB short" in page.page
@@ -124,7 +124,7 @@ def test_a_step_without_time_or_transfers_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_memory_over_time_reaches_the_peak_and_no_more(seed: int) -> None:
+def test_the_largest_memory_over_time_is_the_peak(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
     held = held_over_time(problem, schedule)
@@ -136,7 +136,7 @@ def test_memory_over_time_reaches_the_peak_and_no_more(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_critical_chain_and_busy_times_add_up(seed: int) -> None:
+def test_critical_path_and_busy_times_add_up(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
     parts = step_parts(problem, schedule, schedule_critical_path(problem, schedule))
@@ -151,13 +151,13 @@ def test_critical_chain_and_busy_times_add_up(seed: int) -> None:
 
 
 def rows_of(chart: Any, layer: int) -> list[dict[str, str]]:
-    """Rows that a layer of a chart draws, as text."""
+    """Return the rows of data of a layer of a chart, as text."""
     data: str = chart["datasets"][chart["layer"][layer]["data"]["name"]]
     return list(csv.DictReader(io.StringIO(data)))
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_critical_chain_has_square_corners_only(seed: int) -> None:
+def test_the_line_of_the_critical_path_has_only_square_corners(seed: int) -> None:
     problem = random_problem(seed, 6)
     schedule = list_schedule(problem, random_placement(problem, seed), upward_rank(problem))
     chain = schedule_critical_path(problem, schedule)
@@ -168,7 +168,7 @@ def test_the_critical_chain_has_square_corners_only(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("share", "until"), [(0.5, 1.05), (0.02, 0.021), (0.0, 1.05)])
-def test_memory_is_on_a_scale_on_which_it_can_be_read(share: float, until: float) -> None:
+def test_the_memory_axis_fits_the_memory(share: float, until: float) -> None:
     graph = OpGraph.build(["only"], resident_bytes=[int(share * 10**6)])
     problem = on_gpus(graph, [5], two_gpus(memory_bytes=10**6))
     schedule = list_schedule(problem, np.array([1]), upward_rank(problem))
@@ -188,7 +188,7 @@ def test_small_nodes_are_drawn_over_large_ones() -> None:
     assert [node["name"] for node in nodes] == ["b", "c", "a"]
 
 
-def test_short_bars_are_merged_until_there_are_few_and_none_is_lost() -> None:
+def test_short_bars_are_merged_until_there_are_few_and_no_op_is_lost() -> None:
     bars = [Bar("GPU:0", float(at), at + 1.0, f"op{at}", "Add", 10) for at in range(1000)]
     bars.append(Bar("GPU:0", 2000.0, 3000.0, "long", "MatMul", 1))
     drawn, narrow_us = few_enough(bars, 100)
@@ -216,7 +216,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     assert Read(page).packed()["graphs"][0]["names"] == list(graph.names)
     assert "are so short that one bar stands for several" in page
     assert len(Drawn(problem, schedule, chain).merged[0]) <= MOST_BARS
-    # The curve is coarser than the schedule, and still has its highest point.
+    # The curve is coarser than the schedule, but still has its highest point.
     drawn = memory_chart(problem, schedule, held).to_dict()
     (lines,) = (data for data in drawn["datasets"].values() if data.startswith("device"))
     assert lines.count("\n") < 5000
@@ -224,7 +224,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     assert highest == pytest.approx(schedule.peak_bytes.max() / 2**30, abs=1e-6)
 
 
-def test_the_command_writes_a_page_and_says_how_large_it_is(pesto: Pesto, tmp_path: Path) -> None:
+def test_the_command_writes_a_page_and_prints_its_size(pesto: Pesto, tmp_path: Path) -> None:
     profile, both, one = write_files(tmp_path)
     out = tmp_path / "r.html"
     done = pesto("report", profile, both, one, "-o", out, "--json")
@@ -242,7 +242,7 @@ def test_the_command_writes_a_page_and_says_how_large_it_is(pesto: Pesto, tmp_pa
     assert out.read_bytes() == before
 
 
-def test_the_command_refuses_what_it_would_overwrite_or_has_twice(
+def test_the_command_refuses_to_overwrite_inputs_and_repeated_placements(
     pesto: Pesto, tmp_path: Path
 ) -> None:
     profile, both, _ = write_files(tmp_path)

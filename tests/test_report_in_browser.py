@@ -1,4 +1,4 @@
-"""The page of `pesto report` in a real browser: it draws, explains, and can be used by keyboard."""
+"""The page of `pesto report` in a real browser: charts, tooltips, search and keyboard."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of two placements in a folder whose name is awkward, too."""
+    """A report of two placements, in a folder with special characters in its name."""
     profile = awkward_profile()
     placements = {
         "both": placed_on(profile, [1, 1, 2, 1, 1]),
@@ -43,7 +43,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Opened:
-    """A page, and what it said and asked for on the way."""
+    """An open page, with its console messages and requests."""
 
     page: Page
     said: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ def step_time(page: Page) -> str:
 
 
 def report(browser: Browser, path: Path, profile: Profile, **device: list[int]) -> Opened:
-    """A wide page of placements by name, written to a folder."""
+    """Write a report of placements by name to a folder, and open it in a wide window."""
     placements = {name: placed_on(profile, each) for name, each in device.items()}
     (path / "report.html").write_text(api.report(profile, placements), encoding="utf-8")
     return opened(browser, path / "report.html", WIDE)
@@ -84,7 +84,7 @@ SCOPE = "as_long_as_in_a_program/" * 4
 
 
 def time_axis(page: Page) -> Locator:
-    """Of the Gantt chart."""
+    """Return the labels of the time axis of the Gantt chart."""
     return page.locator("[data-chart=over_time]:visible .concat_0_group .role-axis-label").first
 
 
@@ -92,7 +92,7 @@ def ticks(page: Page) -> list[float]:
     return sorted(map(float, time_axis(page).locator("text").all_text_contents()))
 
 
-def test_it_draws_without_a_complaint_and_asks_for_nothing(wide: Opened, file: Path) -> None:
+def test_it_draws_without_errors_and_requests_nothing(wide: Opened, file: Path) -> None:
     charts = wide.page.locator(".placement:visible [data-chart] svg")
     assert charts.count() == 3
     # A bar for each op that takes time, and one for each of two transfers.
@@ -120,7 +120,7 @@ def test_hovering_an_op_shows_its_name(wide: Opened) -> None:
         tooltip.wait_for(state="detached")
 
 
-def test_the_keyboard_reaches_the_search_and_from_it_the_chart(wide: Opened) -> None:
+def test_the_keyboard_reaches_the_search_and_then_the_chart(wide: Opened) -> None:
     page = wide.page
     page.evaluate("document.activeElement.blur()")
     for _ in range(40):
@@ -174,7 +174,7 @@ def test_it_can_be_read_on_any_screen(
 
 
 def contrast(page: Page, selector: str) -> float:
-    """Of a text with its ground: WCAG 2.1, 1.4.3."""
+    """Return the contrast ratio of a text with its background (WCAG 2.1, 1.4.3)."""
     ratio: float = page.evaluate(
         """(selector) => {
           const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -207,7 +207,7 @@ def wait_for_tick(page: Page, label: str) -> None:
     time_axis(page).get_by_text(label, exact=True).wait_for(state="attached")
 
 
-def test_an_op_that_is_chosen_is_marked_however_short(browser: Browser, tmp_path: Path) -> None:
+def test_a_chosen_op_is_marked_even_if_it_is_very_short(browser: Browser, tmp_path: Path) -> None:
     graph = OpGraph.build(["long", "short", "last"], [Tensor(0, 8, [1]), Tensor(1, 8, [2])])
     profile = Profile(on_gpus(graph, [90_000, 1, 60_000]))
     found = report(browser, tmp_path, profile, both=[1, 1, 2], one=[1, 1, 1])
@@ -236,7 +236,7 @@ def test_an_op_that_is_chosen_is_marked_however_short(browser: Browser, tmp_path
     page.close()
 
 
-def test_a_click_on_a_bar_finds_the_op_that_is_so_called(browser: Browser, tmp_path: Path) -> None:
+def test_a_click_on_a_bar_finds_the_op_of_this_name(browser: Browser, tmp_path: Path) -> None:
     names = ["MatMul_1", "MatMul", "scope/MatMul"]
     profile = Profile(on_gpus(OpGraph.build(names), [50, 20, 30]))
     page = report(browser, tmp_path, profile, one=[1, 1, 1]).page
@@ -251,7 +251,9 @@ def test_a_click_on_a_bar_finds_the_op_that_is_so_called(browser: Browser, tmp_p
     page.close()
 
 
-def test_another_placement_shows_the_same_time(browser: Browser, tmp_path: Path) -> None:
+def test_another_placement_shows_the_same_part_of_the_step(
+    browser: Browser, tmp_path: Path
+) -> None:
     profile = Profile(on_gpus(OpGraph.build(["a", "b"]), [600, 600]))
     found = report(browser, tmp_path, profile, us=[1, 2], ms=[1, 1])
     page = found.page
@@ -271,7 +273,7 @@ def test_another_placement_shows_the_same_time(browser: Browser, tmp_path: Path)
 
 
 @pytest.mark.parametrize("by", ["button", "wheel"])
-def test_zooming_in_has_an_end(browser: Browser, tmp_path: Path, by: str) -> None:
+def test_zooming_in_is_limited(browser: Browser, tmp_path: Path, by: str) -> None:
     profile = Profile(on_gpus(OpGraph.build(["a", "b"]), [700, 11]))
     found = report(browser, tmp_path, profile, one=[1, 1])
     page, now = found.page, list[float]()
@@ -286,13 +288,13 @@ def test_zooming_in_has_an_end(browser: Browser, tmp_path: Path, by: str) -> Non
             page.wait_for_timeout(10)
         before, now = now, ticks(page)
     assert now == before
-    # A hundredth of a microsecond is from end to end.
+    # The whole axis spans a hundredth of a microsecond.
     assert 0.005 < now[-1] - now[0] <= 0.01
     assert found.said == []
     page.close()
 
 
-def test_circles_of_the_graph_are_whole(browser: Browser, tmp_path: Path) -> None:
+def test_circles_of_the_graph_are_not_cut_off(browser: Browser, tmp_path: Path) -> None:
     graph = OpGraph.build(
         [f"op_{op}" for op in range(60)], [Tensor(op, 8, [op + 1]) for op in range(59)]
     )
@@ -311,17 +313,17 @@ def test_circles_of_the_graph_are_whole(browser: Browser, tmp_path: Path) -> Non
     found.page.close()
 
 
-def test_a_table_that_goes_on_has_a_shadow_at_its_side(browser: Browser, file: Path) -> None:
+def test_a_table_that_is_cut_off_has_a_shadow_at_its_side(browser: Browser, file: Path) -> None:
     page = opened(browser, file, NARROW).page
     table = page.locator("#compared .wide")
     assert table.evaluate("table => table.scrollWidth > table.clientWidth")
-    # What scrolls along hides the shadow at the end.
+    # At the end of the table, a scrolling background hides the shadow.
     attachment = table.evaluate("table => getComputedStyle(table).backgroundAttachment")
     assert attachment == "local, local, scroll, scroll"
     page.close()
 
 
-def test_merged_bars_come_apart_as_one_zooms_in(browser: Browser, tmp_path: Path) -> None:
+def test_merged_bars_are_split_by_zooming_in(browser: Browser, tmp_path: Path) -> None:
     names = [f"{SCOPE}op_{op}" for op in range(5000)]
     graph = OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(4999)])
     profile = Profile(on_gpus(graph, [1.0] * 5000))
@@ -359,7 +361,7 @@ def wait_for_bar(page: Page, name: str, *, there: bool = True) -> None:
     )
 
 
-def test_on_paper_there_are_charts_and_no_controls(wide: Opened) -> None:
+def test_a_print_has_charts_and_no_controls(wide: Opened) -> None:
     wide.page.emulate_media(media="print")
     assert wide.page.locator(".placement:visible svg").count() == 3
     for control in ("#switch", ".tools", "#find", "#theme"):

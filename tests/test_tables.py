@@ -1,4 +1,4 @@
-"""Tables: nothing of them is lost in any terminal, and times have digits enough."""
+"""Tables are complete in terminals of any width, and times have enough digits."""
 
 import io
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def lines_of(shown: Layouts, columns: int) -> Sequence[str]:
     return [line.rstrip() for line in terminal.getvalue().splitlines()]
 
 
-def test_an_expert_that_loses_to_a_single_device_is_told_of() -> None:
+def test_an_expert_that_is_slower_than_a_single_device_gets_a_remark() -> None:
     chain = OpGraph.build(["a", "b"], [Tensor(0, 10**6, [1])])
     found = run(on_gpus(chain, [10.0, 10.0]), "single", Context())
     later = replace(found.schedule, end_us=found.schedule.end_us + 5.0)
@@ -72,7 +72,7 @@ def test_no_figure_is_cut_in_a_terminal_of_any_width(columns: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "devices_in_a_line"), [(60, 1), (80, 1), (120, 3)])
-def test_a_narrow_terminal_has_a_line_a_device(columns: int, devices_in_a_line: int) -> None:
+def test_a_narrow_terminal_has_a_line_for_each_device(columns: int, devices_in_a_line: int) -> None:
     lines = lines_of(compared(short_of_memory()), columns)
     assert max(sum(line.count(f"{kind}:") for kind in ("CPU", "GPU")) for line in lines) >= (
         devices_in_a_line
@@ -83,7 +83,9 @@ def test_a_narrow_terminal_has_a_line_a_device(columns: int, devices_in_a_line: 
     assert len(alone) == 2 * (devices_in_a_line == 1)
 
 
-def test_a_file_has_a_line_a_strategy_however_many_devices(pesto: Pesto, tmp_path) -> None:
+def test_a_file_has_one_line_for_each_strategy_with_any_number_of_devices(
+    pesto: Pesto, tmp_path
+) -> None:
     profile = save(tmp_path / "many.json", short_of_memory(num_gpus=12))
     done = pesto("compare", profile, "--strategies", "single,round-robin", "--quiet")
     (row,) = (line for line in done.out.splitlines() if "round-robin" in line)
@@ -99,12 +101,12 @@ def test_a_terminal_shows_every_shortfall(tmp_path) -> None:
     assert output.count("100.00 MiB short") == 2
 
 
-def test_cells_are_shown_as_they_are() -> None:
+def test_cells_are_not_read_as_markup() -> None:
     shown = layouts("[bold]x[/bold]", ["name", "n"], [["scope[a]/b:0", "1"]])
     assert {"[bold]x[/bold]", "scope[a]/b:0"} <= set(" ".join(lines_of(shown, 80)).split())
 
 
-def test_a_name_that_is_too_long_breaks_behind_a_slash() -> None:
+def test_a_name_that_is_too_long_breaks_after_a_slash() -> None:
     name = "gradients/layer_0/attention/MatMul_grad/tuple/control_dependency"
     shown = layouts("", ["op", "us"], [[name, "1.00"], ["the end of 'a/b', which was busy", "2"]])
     lines = lines_of(shown, 40)
@@ -132,7 +134,7 @@ def test_a_name_that_is_too_long_breaks_behind_a_slash() -> None:
         (2_000_000, "2000.00 ms"),
     ],
 )
-def test_a_time_has_four_digits_at_least(time_us: float, text: str) -> None:
+def test_a_time_has_at_least_four_digits(time_us: float, text: str) -> None:
     assert time_text(time_us) == text
 
 

@@ -199,7 +199,7 @@ def live_options(*, steps: int) -> Callable[[Command], Command]:
         click.option(
             "--feeds",
             metavar="SOURCE",
-            help="Data of the feeds: FILE.npz or script.py:function.  [default: small generated data]",
+            help="Data of feeds: FILE.npz or script.py:function.  [default: small generated data]",
         ),
         click.option(
             "--open-ports",
