@@ -152,7 +152,7 @@ def op_types(meta):
 
 def test_the_script_in_the_readmes_first_command_exists():
     source = "examples/two_towers.py:build"
-    assert f"pesto export  {source}" in (ROOT / "README.md").read_text()
+    assert f"pesto place {source}" in (ROOT / "README.md").read_text()
     meta = export(str(ROOT / source))
     assert fetch_names(meta) == ("train", "softmax/loss:0")
     assert sorted(feed_names(meta)) == ["target", "words"]
