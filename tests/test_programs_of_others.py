@@ -50,7 +50,7 @@ REFUSED = {
     "lookup_in_the_model": "such as a lookup table .* Save the model",
     "recomputed_by_keras": r"\(train_step\): ValueError: .*\(\)\. The custom_gradient decorator",
     "ragged_words": r"'x' has the shape \[\?\], .* --feed x=32",
-    "data_set_in_the_step": "or an iterator, .* feed the data as arguments",
+    "data_set_in_the_step": "or an iterator, .* pass the data as arguments",
 }
 
 Solved = Callable[[Any], tuple[Profile, PlacementFile]]
