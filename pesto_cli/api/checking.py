@@ -80,10 +80,10 @@ def diff(
     Raises:
         BadInputError: neither placement has the ops of the profile.
     """
-    promise = stored_prediction(first)
+    stored = stored_prediction(first)
     if profile is None:
         return PlacementComparison(
-            placement_diff(first, second), promise, promise, stored_prediction(second)
+            placement_diff(first, second), stored, stored, stored_prediction(second)
         )
     problem = profile.problem
     changes = placement_diff(first, second, problem)
@@ -101,7 +101,7 @@ def diff(
         for placed, is_its in zip((first, second), is_of_ops, strict=True)
     )
     work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
-    return PlacementComparison(changes, promise, before, after, work_us)
+    return PlacementComparison(changes, stored, before, after, work_us)
 
 
 def check_same_machine(profile: Profile, machine: Machine) -> None:
