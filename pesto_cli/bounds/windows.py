@@ -30,6 +30,7 @@ predecessors on one device. They assume any number of devices. Here devices are 
 also counts the work that other devices can do in the window.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
 import numpy as np
@@ -73,10 +74,10 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     through_us = head_us + time_us + tail_us
     joins = _pivots(before.degree > 1, head_us, through_us, place)
     forks = _pivots(after.degree > 1, head_us, through_us, place)
-    return (
-        sweep(forward, into, after.degree, joins, times),
-        sweep(backward, out, before.degree, forks, times),
-    )
+    # The kernel runs without the interpreter's lock; both ways take the same time.
+    with ThreadPoolExecutor(1) as beside:
+        swept_back = beside.submit(sweep, backward, out, before.degree, forks, times)
+        return sweep(forward, into, after.degree, joins, times), swept_back.result()
 
 
 def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
