@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -49,12 +50,17 @@ def report_page(
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
     named += [(result.strategy, result) for result in others]
+    # Vega is bundled without the interpreter's lock.
+    with ThreadPoolExecutor(1) as beside:
+        bundled = beside.submit(_vega)
+        data = _packed(_data(problem, shown, pictures, coarse))
+        vega = bundled.result()
     return _part("page.html").substitute(
         title=escape(title),
         style=_part("page.css").template,
         script=_part("page.js").template,
-        vega=_vega(),
-        data=_packed(_data(problem, shown, pictures, coarse)),
+        vega=vega,
+        data=data,
         switch="".join(
             f'<label><input type="radio" name="placement" value="{index}"'
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
