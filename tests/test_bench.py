@@ -288,7 +288,7 @@ def test_published_figures_are_those_of_the_papers() -> None:
     assert published("reduction")["mean"] == {
         "expert": 0.155,
         "baechi": 0.234,
-        "best rival": 0.14,
+        "best baseline": 0.14,
     }
     assert published("heterog_order")["rows"]["ResNet200 (192)"] == [0.693, 0.761, 0.098]
     text = json.dumps([published(name) for name in ("congestion", "coarse_size", "fastt_order")])

@@ -82,8 +82,3 @@ def figure(value: float | None, form: str = "", missing: str = "") -> str:
 def gib(memory_gib: float) -> str:
     """Format a device's memory in GiB with the usual unit of GPUs: 16 GB."""
     return f"{memory_gib:g} GB"
-
-
-def heading(key: str) -> str:
-    """Return the column heading or chart label for a key of the JSON results."""
-    return key.replace("rival", "baseline")

@@ -19,7 +19,6 @@ from pesto_cli.bench.experiment import (
     Report,
     figure,
     gib,
-    heading,
     ms,
     ms_or_oom,
     percent,
@@ -111,10 +110,10 @@ def _gains(comparison: ModelComparison) -> dict[str, float | None]:
         "over expert": comparison.reduction(comparison.best(["expert"])),
         "over Baechi's recipes": comparison.reduction(comparison.baechi),
         "over Baechi, best of N": comparison.reduction(comparison.best(tuned_names())),
-        "over rivals' recipes": comparison.reduction(comparison.baseline),
-        "over rivals, best of N": comparison.reduction(comparison.tuned_baseline),
+        "over baselines' recipes": comparison.reduction(comparison.baseline),
+        "over baselines, best of N": comparison.reduction(comparison.tuned_baseline),
         "gap to bound closed": comparison.share_closed(comparison.baseline),
-        "from single, over rivals, best of N": comparison.reduction(
+        "from single, over baselines, best of N": comparison.reduction(
             comparison.tuned_baseline, FROM_SINGLE
         ),
         "order is worth": None if own is None or not order_us else 1 - own.step_us / order_us,
@@ -125,7 +124,7 @@ def _gains(comparison: ModelComparison) -> dict[str, float | None]:
 PAPER_OF = {
     "over expert": "expert",
     "over Baechi's recipes": "baechi",
-    "over rivals' recipes": "best rival",
+    "over baselines' recipes": "best baseline",
 }
 
 
@@ -137,14 +136,14 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
     columns = ["model"]
     for name in names:
         columns += [name, "paper"] if name in PAPER_OF else [name]
-    columns.insert(columns.index("over rivals' recipes"), "best recipe")
+    columns.insert(columns.index("over baselines' recipes"), "best recipe")
 
     def line(
         title: str, row: Mapping[str, float | None], of: Mapping[str, float], best: str
     ) -> list[str]:
         cells = [title]
         for name in names:
-            if name == "over rivals' recipes":
+            if name == "over baselines' recipes":
                 cells.append(best)
             cells.append(percent(row[name], "-"))
             if name in PAPER_OF:
@@ -169,7 +168,7 @@ def _reductions(found: ModelComparisons, memory_gib: float) -> str:
         f"paper used GPUs of {paper['out_of_memory_gib']} GB, where the expert ran out of memory "
         f"on {' and '.join(paper['expert_out_of_memory'])}."
     )
-    return f"{said}\n\n{markdown_table([heading(name) for name in columns], rows)}"
+    return f"{said}\n\n{markdown_table(columns, rows)}"
 
 
 def _data(comparison: ModelComparison) -> dict[str, Any]:
@@ -180,8 +179,8 @@ def _data(comparison: ModelComparison) -> dict[str, Any]:
             name: record.model_dump(exclude={"key", "timeline"})
             for name, record in comparison.records.items()
         },
-        "best_rival": None if baseline is None else baseline.contender,
-        "best_rival_of_n": None if tuned is None else tuned.contender,
+        "best_baseline": None if baseline is None else baseline.contender,
+        "best_baseline_of_n": None if tuned is None else tuned.contender,
         "n": num_settings(),
         **_gains(comparison),
     }

@@ -12,7 +12,6 @@ from pesto_cli.bench.experiment import (
     ExperimentRequest,
     Report,
     gib,
-    heading,
     ms,
     ms_or_oom,
     percent,
@@ -32,7 +31,7 @@ NAMES = (*BASELINES, PESTO)
 COLOURS = {
     "expert": "#9aa5b1",
     "Baechi's best recipe": KINDS["Baechi"],
-    "best rival": "#4b5563",
+    "best baseline": "#4b5563",
     PESTO: KINDS["pesto"],
 }
 DRAWN = tuple(COLOURS)
@@ -95,7 +94,7 @@ def _report(
             best = {
                 "expert": comparison.best(["expert"]),
                 "Baechi's best recipe": comparison.baechi,
-                "best rival": comparison.baseline,
+                "best baseline": comparison.baseline,
                 PESTO: comparison.best([PESTO]),
             }
             over = [comparison.reduction(best[name]) for name in DRAWN[:-1]]
@@ -122,7 +121,7 @@ def _report(
                 }
             )
     columns = ["model", "speed", "bound", *NAMES]
-    columns += [f"pesto over {heading(name)}" for name in DRAWN[:-1]]
+    columns += [f"pesto over {name}" for name in DRAWN[:-1]]
     about = (
         f"Step times in ms, GPUs of {gib(request.memory_gib[0])}. {said} The paper shows this as a "
         "curve only."
@@ -135,7 +134,7 @@ def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
     """Draw a panel for each model: step time divided by its lower bound, against speed."""
     import altair as alt
 
-    colours = alt.Scale(domain=[heading(name) for name in DRAWN], range=list(COLOURS.values()))
+    colours = alt.Scale(domain=list(DRAWN), range=list(COLOURS.values()))
     panels = []
     for model in dict.fromkeys(point["model"] for point in points):
         own = [point for point in points if point["model"] == model]
@@ -143,7 +142,7 @@ def _chart(points: Sequence[dict[str, Any]], axis: str) -> "alt.ConcatChart":
             {
                 "speed": point["speed"],
                 "ratio": point["drawn_us"][name] / point["bound_us"],
-                "strategy": heading(name),
+                "strategy": name,
             }
             for point in own
             for name in DRAWN
