@@ -84,9 +84,12 @@ def test_an_argument_of_a_wrong_type_is_refused_with_the_remedy(
 def test_an_unknown_keyword_is_refused_with_the_known_ones(solved: Solved) -> None:
     profile, result, _ = solved
     for attempt, message in (
-        (lambda: pesto.solve(profile, time_limit=3), "'time_limit': limits are .*time_limit_s"),
-        (lambda: pesto.compare(profile, nodes=9), "'nodes': .* chosen strategies are .*num_nodes"),
-        (lambda: pesto.solve(profile, "heft", num_nodes=9), "of the chosen strategies are none"),
+        (lambda: pesto.solve(profile, time_limit=3), "'time_limit': .* limits .*time_limit_s"),
+        (lambda: pesto.compare(profile, nodes=9), "'nodes': .* strategies' parameters .*num_nodes"),
+        (
+            lambda: pesto.solve(profile, "heft", num_nodes=9),
+            "of the chosen strategies' parameters .none",
+        ),
         (lambda: pesto.timeline(profile, result, height=9), "it takes .*title, width, most_bars"),
         (lambda: pesto.solve(), "missing a required argument: 'profile'; it takes profile, strat"),
     ):

@@ -1,4 +1,4 @@
-"""`export` converts every source to one flat graph that trains in the same way."""
+"""`export` converts every source to one graph without functions that trains in the same way."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -87,8 +87,9 @@ def _settings(
     for name in options:
         if name not in limits | others | own:
             raise TypeError(
-                f"unexpected keyword argument {name!r}: limits are {_listed(limits)}; parameters "
-                f"of the chosen strategies are {_listed(own) or 'none'}."
+                f"unexpected keyword argument {name!r}; the name of one of the limits "
+                f"({_listed(limits)}), or of the chosen strategies' parameters "
+                f"({_listed(own) or 'none'}), was expected."
             )
     given = [{name: options[name] for name in options.keys() & names} for names in (limits, others)]
     context = replace(context, limits=replace(context.limits, **given[0]), **given[1])

@@ -18,13 +18,13 @@ EFFORT = ("time_limit", "warm_start", "workers")
 
 
 def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profile | None:
-    """Return the profile in a file if it is of this graph, machine and source of op times.
+    """Return the profile in a file if it was made for this graph, machine and source; else None.
 
     Args:
-        path: of the file, which need not exist.
+        path: path of the file, which need not exist.
         meta: a MetaGraphDef.
-        machine: with fitted links, if there are any.
-        source: as in `profile`.
+        machine: the machine; if transfers were timed, its links have the fitted times.
+        source: the source of op times, as in `profile`.
     """
     try:
         found = read_profile(path)
@@ -39,7 +39,7 @@ def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profi
 
 
 def _described(machine: Machine, source: str) -> dict[str, Any]:
-    """Return a machine as JSON, without the overheads that the profiled steps have added to it."""
+    """Return a machine as JSON; with source `run`, without the overheads measured in its steps."""
     if source == "run":
         devices = tuple(replace(device, op_overhead_us=0.0) for device in machine.devices)
         machine = replace(machine, devices=devices, step_overhead_us=0.0)
@@ -47,7 +47,7 @@ def _described(machine: Machine, source: str) -> dict[str, Any]:
 
 
 def earlier_placement(path: Path) -> PlacementFile | None:
-    """Return the placement in a file; None if there is no file, or it is damaged."""
+    """Return the placement in a file; None if the file is missing or damaged."""
     try:
         return read_placement(path)
     except BadInputError:

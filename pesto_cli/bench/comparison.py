@@ -1,4 +1,4 @@
-"""Compare pesto with its baselines on one model and machine."""
+"""The results of pesto and of its baselines on one model and machine, compared."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ def export(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write the graph of a training step as one flat graph.
+    """Write the graph of a training step as one graph, with inlined functions.
 
     SOURCE is script.py:function, zoo:NAME, a SavedModel directory, a .meta, a .pb, a .pbtxt, or a
     log directory or event file of TensorBoard. With --capture, SOURCE is a script in the style of

@@ -51,10 +51,11 @@ def _rows(quotient: Quotient) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 def _longest(
     out_offsets: Any, heads: Any, in_offsets: Any, tails: Any, work: Any, mate: Any
 ) -> Any:
-    """Return the longest paths before and after each node; both nodes of a pair have the same.
+    """Return the lengths of the longest paths before and after each node, `[num_nodes]` each.
 
-    `work[i]` of a node in a pair is the work of the pair. The order is from Kahn's algorithm; paths
-    after nodes are computed in reverse order.
+    The work of the node itself is not included. The two nodes of a pair are treated as one node:
+    both have the length of the pair, and `work[i]` of either is the work of the pair. Nodes are
+    visited in the order of Kahn's algorithm, and in reverse order for the paths after them.
     """
     num_nodes = len(work)
     leader = np.arange(num_nodes)

@@ -32,7 +32,7 @@ class StepTimes:
 
     @property
     def quartiles_us(self) -> tuple[float, float]:
-        """The first and the third quartile of the step times."""
+        """The first and the third quartile of the step times in us."""
         low, high = np.quantile(self.us, (0.25, 0.75))
         return float(low), float(high)
 

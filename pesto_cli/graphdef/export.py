@@ -1,4 +1,4 @@
-"""`pesto export`: write a training step from any of TensorFlow's formats as one flat graph."""
+"""`pesto export`: write a training step from any of TensorFlow's formats as one inlined graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def export(
     optimize: bool = False,
     as_built: bool = False,
 ) -> Any:
-    """Return the training step of `source` as a MetaGraphDef with a flat graph.
+    """Return the training step of `source` as a MetaGraphDef, with functions inlined.
 
     source: `zoo:NAME`, `script.py:function`, a SavedModel directory, a .meta, .pb or .pbtxt file.
     fetches: names of ops (`train`) or tensors (`loss:0`), the train op first. They replace the

@@ -1,4 +1,4 @@
-"""Compute a hash that identifies a graph by its nodes, regardless of their placement."""
+"""Compute a hash that identifies a graph by its nodes, without their devices."""
 
 import hashlib
 from typing import Any
@@ -8,9 +8,9 @@ def graph_hash(graph_def: Any) -> str:
     """Return the SHA-256, in hex, of a GraphDef's nodes and function library.
 
     Nodes are sorted by name. Their `device`, their `_class` attribute and the graph's versions are
-    left out. So the hash does not depend on a placement, on the order of nodes, or on the order of
-    their attributes. It does depend on control inputs, and `pesto apply` adds some: the hash of a
-    placed graph differs from that of the original.
+    left out. So the hash does not depend on devices, on the order of nodes, or on the order of
+    their attributes. It does depend on control inputs. `pesto apply` adds control inputs, so the
+    hash of its output differs from the hash of the original graph.
     """
     digest = hashlib.sha256()
     for node in sorted(graph_def.node, key=_name):

@@ -102,7 +102,10 @@ def _leaders(
 
 
 def _merged(quotient: Quotient, leader: IntArray) -> Quotient:
-    """Return the quotient in which each node is merged into its leader, in rounds of pairs."""
+    """Return the quotient in which each node is merged into its leader.
+
+    In each round, two nodes at a time with the same leader are merged, until no two are left.
+    """
     while True:
         order = np.argsort(leader, kind="stable")
         place = np.arange(len(leader)) - np.searchsorted(leader[order], leader[order])

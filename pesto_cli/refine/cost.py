@@ -25,14 +25,15 @@ TRANSFERS_SHARE = 0.05  # measurements are in docs/search.md
 
 
 class CostData(NamedTuple):
-    """The data of a problem that the cost of its states depends on.
+    """The part of a problem that is read to compute the cost of a state.
 
-    graph, machine: columns of the simulator.
-    waits, goes_first: columns of the simulator, `[num_ops]`.
-    topological_order: `[num_ops]`.
-    memory: columns of the graph for its memory.
-    resident_bytes: `[num_ops]`.
-    capacity_bytes: `[num_devices]`.
+    graph, machine: the problem's graph and machine, as the simulator's kernel reads them.
+    waits: number of tensors and control edges for which each op waits, `[num_ops]`.
+    goes_first: whether the op runs before all others, as feeds do, `[num_ops]`.
+    topological_order: the ops in topological order, `[num_ops]`.
+    memory: sizes, producers and consumers of tensors, to compute the peak memory.
+    resident_bytes: memory that each op holds throughout the step, `[num_ops]`.
+    capacity_bytes: memory of each device that may be used, `[num_devices]`.
     may_exceed: whether any state could exceed the capacity of a device.
     """
 
@@ -87,7 +88,7 @@ def _may_exceed(problem: Problem) -> bool:
 
 @kernel
 def cost_us(makespan_us: float, excess: float, transfers: float, penalty: float) -> float:
-    """Return the cost by the formula above."""
+    """Return the cost of a state by the formula in the module's docstring."""
     return makespan_us * (1.0 + penalty * excess) + TRANSFERS_SHARE * transfers
 
 

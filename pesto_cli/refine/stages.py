@@ -1,9 +1,9 @@
 """Refinement: anneal coarse nodes first, then the contracted graph, then single ops.
 
-Each worker anneals a chain of its own, and continues from its own best schedule until the last
-stage. Even workers begin on the coarse graph, where moves change more and evaluations are fast,
-from the best start. Odd workers begin on the contracted graph, which is more precise, from the
-worst start, for diversity.
+Each worker anneals a chain of its own. Even workers begin on the coarse graph, where moves change
+more and evaluations are fast, from the best start. Odd workers begin on the contracted graph, which
+is more precise, from the worst start, for diversity. In the second stage each worker starts from
+its own best schedule, and in the last stage all workers start from the best schedule of all.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Sums over the critical path of a schedule."""
+"""Parts of the critical path of a schedule, by a common name, and the sums of their times."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

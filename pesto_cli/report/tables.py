@@ -58,7 +58,7 @@ def _with_a_column_a_device(
     *,
     narrow: bool,
 ) -> Table:
-    """Return a table with a column for the peak memory of each device."""
+    """Return a table with one row for each result, and a column for each device's peak memory."""
     peaks = [f"peak {device.name}" for device in problem.machine.devices]
     lines = [
         [
@@ -78,7 +78,10 @@ def _with_a_line_a_device(
     problem: Problem,
     results: Sequence[Result],
 ) -> Table:
-    """Return a table with a line for the peak memory and shortfall of each device."""
+    """Return a table with one row for each result, for narrow terminals.
+
+    The cell `peak` has one line for the peak memory of each device, and one for each shortfall.
+    """
     lines = [
         [*row, _memory(problem, result), (_status_word(result), _took(result))]
         for row, result in zip(rows, results, strict=True)

@@ -17,7 +17,11 @@ MOST_STEPS_IN_A_ROW = 5
 
 @dataclass(frozen=True)
 class Turns:
-    """The number of timed steps of each graph, and of untimed steps before them."""
+    """How many steps of each graph are run; the graphs take turns.
+
+    num_steps: number of timed steps of each graph.
+    num_warm_up: number of untimed steps of each graph, before the timed steps of all graphs.
+    """
 
     num_steps: int
     num_warm_up: int = 5

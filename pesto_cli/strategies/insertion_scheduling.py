@@ -167,7 +167,10 @@ def insertion_schedule(
 def _crossing_us(
     problem: Problem, edges: Edges, rows: IntArray, pairs: list[tuple[int, int]]
 ) -> Iterator[FloatArray]:
-    """Yield the transfer times of edges for each of these pairs of devices, `[num_rows]` each."""
+    """Yield the transfer times of some edges in us, `[num_rows]`, for each pair of devices.
+
+    rows: indices of the edges.
+    """
     machine, is_signal = problem.machine, edges.is_signal[rows]
     for sent_us in machine.transfers_us(edges.num_bytes[rows], pairs):
         yield np.where(is_signal, machine.signal_us, sent_us)

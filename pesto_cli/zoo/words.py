@@ -1,4 +1,4 @@
-"""Embedding, softmax and loss, one step at a time, for models that are unrolled over time."""
+"""Embedding, softmax and loss, time step by time step, for models that are unrolled over time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from pesto_cli.zoo.variables import filled, uniform
 def word_vectors(
     tokens: Any, *, vocabulary: int, hidden: int, scale: float, seed: int
 ) -> Sequence[Any]:
-    """Return the word vectors of tokens [batch, steps]: for each step a tensor [batch, hidden]."""
+    """Return the vectors of tokens [batch, time]: a tensor [batch, hidden] for each time step."""
     tf = tensorflow()
     with tf.name_scope("embedding"):
         table = uniform("table", [vocabulary, hidden], scale=scale, seed=seed)
@@ -22,7 +22,10 @@ def word_vectors(
 def word_logits(
     outputs: Sequence[Any], *, vocabulary: int, scale: float, seed: int
 ) -> Sequence[Any]:
-    """Return the logits of each step, [batch, vocabulary], from its output [batch, hidden]."""
+    """Return a tensor of logits [batch, vocabulary] for each time step.
+
+    outputs: for each time step, the output of the last layer, [batch, hidden].
+    """
     tf = tensorflow()
     hidden = outputs[0].shape[1]
     with tf.name_scope("softmax"):
@@ -38,7 +41,10 @@ def word_logits(
 
 
 def loss_per_word(logits: Sequence[Any], labels: Any) -> Any:
-    """Return the cross entropy in nats per word; `logits` are by step, `labels` [batch, steps]."""
+    """Return the cross entropy in nats per word.
+
+    logits: a tensor [batch, vocabulary] for each time step. labels: [batch, time].
+    """
     tf = tensorflow()
     with tf.name_scope("loss"):
         means = []

@@ -97,8 +97,8 @@ def place_function(
     if unlike is not None:
         raise BadInputError(
             f"{what} is not the function of the placement ({unlike}); a placement of this function"
-            " was expected: export it (pesto export script.py:function) without --optimize, profile"
-            " and solve the exported graph."
+            " was expected: export it without --optimize (pesto export script.py:function), then"
+            " profile and solve the exported graph."
         )
     changes = changes_of_step(meta, step, placement, order=order, devices=devices)
     check_devices(set(changes.device.values()), _existing_devices(), what)

@@ -108,7 +108,10 @@ def _rows(
 def _coarser(
     since_us: FloatArray, num_bytes: IntArray, step_us: float
 ) -> tuple[list[float], list[int]]:
-    """Return the largest memory in each of equal time steps, unless there are few changes."""
+    """Return times in us, and the largest memory in bytes from each time on, in equal time steps.
+
+    If there are few changes, return all of them unchanged.
+    """
     steps = np.floor(since_us / step_us) if step_us > 0 else np.zeros(len(since_us))
     _, first = np.unique(steps, return_index=True)
     if len(first) * 2 > len(since_us):

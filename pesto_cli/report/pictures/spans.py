@@ -113,8 +113,9 @@ def busy_us_of_links(problem: Problem, schedule: Schedule) -> dict[str, float]:
 class Drawn:
     """The drawn parts of a schedule, each computed once for all charts.
 
-    path: the critical path of the schedule; its links are drawn first.
-    most_bars: if there are more bars, short neighbours are merged.
+    path: the critical path of the schedule. If more than `MOST_LINKS` links are used, those on this
+        path are drawn, then the busiest others.
+    most_bars: the number of bars above which short neighbours are merged.
     """
 
     problem: Problem
