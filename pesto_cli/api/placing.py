@@ -87,7 +87,7 @@ def _settings(
     for name in options:
         if name not in limits | others | own:
             raise TypeError(
-                f"unexpected keyword argument {name!r}; the name of one of the limits "
+                f"unexpected keyword argument {name!r}: the name of one of the limits "
                 f"({_listed(limits)}), or of the chosen strategies' parameters "
                 f"({_listed(own) or 'none'}), was expected."
             )

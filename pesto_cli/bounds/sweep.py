@@ -140,7 +140,7 @@ def _follow_forks(
 def _ancestors(
     order: IntArray, place: IntArray, before: EdgeRows, time_us: FloatArray, to_v: Distances
 ) -> IntArray:
-    """Return the ancestors of the last op of `order` in it, latest first; set `to_v` for them."""
+    """Return the ancestors of the last op of `order` within `order`, latest first; set `to_v`."""
     offsets, ops, near, far = before.offsets, before.ops, to_v.near, to_v.far
     found, size = np.empty(len(order), np.int64), 0
     v, first = order[-1], place[order[0]]

@@ -80,7 +80,7 @@ def merge_log(problem: Problem, round_: Round) -> list[LoggedMerge]:
 
 
 def _in(pairs: Pairs, others: Pairs, round_: Round) -> BoolArray:
-    """Return for each of the pairs whether it is among the others, `[num_pairs]`."""
+    """Return whether each pair of the first list is in the second list, `[num_pairs]`."""
     width = round_.quotient.num_nodes
     return np.isin(pairs.first * width + pairs.second, others.first * width + others.second)
 

@@ -60,7 +60,7 @@ def within(
     """Return the rows of a batch that, merged together, make no path longer than `limit_us`.
 
     Pairs that each keep the limit can exceed it together. While a path is too long, drop half of
-    the pairs on such paths, those with the greatest lengthening. One pair alone keeps the limit.
+    the pairs on such paths, those with the greatest lengthening. Each pair alone keeps the limit.
 
     lengthening_us: how much longer the path through each merged pair is than the longest path
         through its nodes, `[num_pairs]`.
@@ -85,7 +85,7 @@ def _without(
 
 @kernel
 def _two_longest(offsets: Any, neighbours: Any, length: Any) -> Any:
-    """Return for each node its neighbour of greatest length, that length, and the second one."""
+    """Return each node's neighbour of greatest length, that length, and the second greatest."""
     num_nodes = len(offsets) - 1
     argument = np.full(num_nodes, -1, dtype=np.int64)
     best, second = np.zeros(num_nodes), np.zeros(num_nodes)

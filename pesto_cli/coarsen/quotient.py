@@ -42,7 +42,7 @@ class Pairs:
         )
 
     def mates(self, num_nodes: int) -> IntArray:
-        """Return the other node of the pair of each node, or -1, `[num_nodes]`."""
+        """Return the other node of each node's pair, or -1 if it is in no pair, `[num_nodes]`."""
         mate = np.full(num_nodes, -1, dtype=np.int64)
         mate[self.first], mate[self.second] = self.second, self.first
         return mate

@@ -27,8 +27,8 @@ SHOWN = 2
 class Binding:
     """A colocation group that binds more than `LEAST_SHARE` of the work or of the variables.
 
-    name, op_type, compound: of the binder. Without this op, the rest of the group falls into parts
-        that bind least.
+    name, op_type, compound: the binder's. The binder is the op without which the rest of the group
+        falls into parts that bind least.
     num_ops: number of ops in the group.
     work: bound work as a share of the step's work.
     variables: bound bytes as a share of the bytes of all variables.

@@ -49,7 +49,7 @@ def canonical_place(problem: Problem) -> IntArray:
 
 
 def rounded(time_us: FloatArray) -> FloatArray:
-    """Return times in whole multiples of `RESOLUTION * largest time`; inf stays inf."""
+    """Return times in whole units of `RESOLUTION * largest time`, rounded; inf stays inf."""
     largest = np.where(np.isfinite(time_us), np.abs(time_us), 0.0).max(initial=0.0)
     return np.round(time_us / (RESOLUTION * largest)) if largest > 0 else time_us
 

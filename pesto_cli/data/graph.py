@@ -78,7 +78,7 @@ class OpGraph:
         consumer_on_host: see `Tensor`.
         tensor_shape, tensor_dtype: see `Tensor`; empty if all are unknown.
 
-    control_edges: `[num_control_edges, 2]`, (before, after).
+    control_edges: `[num_control_edges, 2]`, op indices (before, after).
     """
 
     names: tuple[str, ...]
@@ -127,10 +127,10 @@ class OpGraph:
     ) -> Self:
         """Build from rows; sort the tensors and their consumers, and drop repeated consumers.
 
-        A consumer that takes a tensor both on the host and on its device counts as one that takes
-        it on its device. `colocation_group[i]` may be None: then op i is a group of one. `inputs`
-        refers to tensors by their position in `tensors`. Without `labels`, all ops have the role
-        compute and the phase forward.
+        A consumer that takes a tensor both on the host and on its own device counts as one that
+        takes the tensor on its device. `colocation_group[i]` may be None: then op i is a group of
+        one. `inputs` refers to tensors by their position in `tensors`. Without `labels`, all ops
+        have the role compute and the phase forward.
 
         Raises:
             BadInputError: a number does not fit into 64 bits, or breaks a rule of the graph.
@@ -244,7 +244,8 @@ class OpGraph:
     def alias_source(self) -> IntArray:
         """`[num_tensors]`: the tensor whose memory this one shares, or -1.
 
-        For an op that aliases j, the first tensor of j that it consumes.
+        For an output of an op that is an alias of op j, this is the first tensor of j that the op
+        consumes.
         """
         source_of_op = np.full(self.num_ops, -1, dtype=np.int64)
         aliased = self.alias_of[self.consumers] == self.tensor_producer[self.consumer_tensor]
@@ -254,7 +255,10 @@ class OpGraph:
 
     @cached_property
     def held_bytes(self) -> IntArray:
-        """`[num_tensors]`: bytes that a tensor adds to its producer's resident bytes there."""
+        """`[num_tensors]`: memory of a tensor on its producer's device, without resident bytes.
+
+        It is 0 if the tensor is stored in the resident bytes of its producer.
+        """
         resident = self.alias_of[self.tensor_producer] == self.tensor_producer
         return np.where(resident, 0, self.tensor_bytes)
 

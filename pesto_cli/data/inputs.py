@@ -51,7 +51,7 @@ class Inputs:
 
     @cached_property
     def slot(self) -> IntArray:
-        """`[num_inputs]`: the place of each input among those of its op."""
+        """`[num_inputs]`: the slot of each input."""
         return np.arange(len(self.tensors)) - self.offsets[self.op]
 
     def rows(self) -> Iterator[list[int | None]]:
@@ -81,7 +81,8 @@ class Inputs:
             num_tensors: number of tensors of the graph.
 
         Raises:
-            BadInputError: an op has a tensor in one of them only; or a length or index is wrong.
+            BadInputError: an op has a tensor only in its inputs, or only as a consumer; or a length
+                or an index is wrong.
         """
         check_length("ops.inputs", len(self.offsets) - 1, len(names))
         check_indices("ops.inputs", self.tensors, NO_TENSOR, num_tensors, "tensor")

@@ -64,8 +64,8 @@ class Labels:
     scope: the scopes of the model that an op belongs to, joined by `/`, if they differ from the
         scopes in its own name: `layer_0/step_3` for `gradients/layer_0/step_3/MatMul_1`. Otherwise
         None.
-    repetition: those of its scopes that distinguish repetitions of the same ops, such as the time
-        step `step_3`. Joined by `/`; None if there are none.
+    repetition: the scopes of an op that distinguish repetitions of the same ops, such as the time
+        step `step_3`. Joined by `/`; None if there are no such scopes.
     """
 
     role: IntArray

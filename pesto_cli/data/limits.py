@@ -52,7 +52,7 @@ class Limits:
     def begin(self) -> Callable[[], bool]:
         """Start the clock; return a function that says whether the search has to end.
 
-        In deterministic mode it is True only after a request to stop.
+        In deterministic mode the function returns True only after a request to stop.
         """
         began = time.monotonic()
 

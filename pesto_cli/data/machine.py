@@ -161,24 +161,24 @@ class Machine:
 
     @cached_property
     def latency_us(self) -> FloatArray:
-        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        """`CommModel.latency_us` of links (src, dst), `[num_devices, num_devices]`; diagonal 0."""
         return self._matrix("latency_us")
 
     @cached_property
     def us_per_byte(self) -> FloatArray:
-        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        """`CommModel.us_per_byte` of links (src, dst), `[num_devices, num_devices]`; diagonal 0."""
         return self._matrix("us_per_byte")
 
     @cached_property
     def min_us(self) -> FloatArray:
-        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        """`CommModel.min_us` of links (src, dst), `[num_devices, num_devices]`; diagonal 0."""
         return self._matrix("min_us")
 
     @cached_property
     def transfer_overhead_us(self) -> FloatArray:
         """`[2, 2, num_devices, num_devices]`: overhead of transfers at their endpoints.
 
-        The axes are: sender or receiver; constant (us) or per byte (us); src; dst.
+        The axes are: sender or receiver; constant (us) or per byte (us per byte); src; dst.
         """
         names = ("sender_us", "sender_us_per_byte", "receiver_us", "receiver_us_per_byte")
         matrices = np.stack([self._matrix(name) for name in names])
@@ -186,7 +186,7 @@ class Machine:
 
     @cached_property
     def wait_us(self) -> FloatArray:
-        """`[num_devices, num_devices]`, by (src, dst); 0 on the diagonal."""
+        """`CommModel.wait_us` of links (src, dst), `[num_devices, num_devices]`; diagonal 0."""
         return self._matrix("wait_us")
 
     @cached_property

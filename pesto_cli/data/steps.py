@@ -15,10 +15,10 @@ CONFIDENCE = 0.95
 class StepTimes:
     """Measured times of the steps of one graph.
 
-    us: `[num_rounds, num_steps]`, times of untraced steps after the warm-up. Graphs that are
-        compared alternate: each round runs all steps of one graph, then all of the next.
+    us: `[num_rounds, num_steps_of_a_round]`, times of untraced steps after the warm-up. Graphs that
+        are compared alternate: a round runs its steps of one graph, then its steps of the next.
     losses: the loss of every step, warm-up included; empty if the step fetches no loss.
-    busy_us: device -> time in which it ran ops, in one additional step that was traced.
+    busy_us: device -> time in which the device ran ops, in one additional step that was traced.
     """
 
     us: FloatArray
@@ -44,7 +44,11 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A ratio of step times, with its 95 % confidence interval."""
+    """How many times faster one graph is than another.
+
+    times: ratio of the two step times, above 1 if the second graph is faster.
+    low, high: 95 % confidence interval of the ratio.
+    """
 
     times: float
     low: float

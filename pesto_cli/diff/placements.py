@@ -44,8 +44,8 @@ def placement_diff(
 ) -> PlacementDiff:
     """Compare two placements op by op.
 
-    problem: its interchangeable devices may be renamed. Without it, devices whose names are equal
-        up to the colon may be renamed.
+    problem: interchangeable devices of this problem may be renamed. Without a problem, devices
+        whose names are equal up to the colon may be renamed.
     """
     row_of = {name: row for row, name in enumerate(first.names)}
     pairs = [(row_of[name], row) for row, name in enumerate(second.names) if name in row_of]

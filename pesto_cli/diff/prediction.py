@@ -62,7 +62,10 @@ def _by_link(names: list[str], sent: list[list[int]]) -> dict[tuple[str, str], i
 
 
 def slower_by(before: Prediction, after: Prediction) -> float | None:
-    """Return the slowdown as a share of the first step time; negative if the second is faster."""
+    """Return the slowdown as a share of the first step time; None if a step time is unknown.
+
+    It is negative if the second step is faster.
+    """
     if before.step_us is None or after.step_us is None:
         return None
     if before.step_us == 0:
@@ -75,7 +78,7 @@ class PlacementComparison:
     """The comparison of two placements.
 
     stored: the prediction in the first placement's file.
-    before, after: the predictions of the two, by a profile if there is one with their ops.
+    before, after: predictions of the two placements; by a profile, if one with their ops is given.
     work_us: op -> time on its fastest device, from the profile; None without a profile.
     """
 
@@ -87,12 +90,12 @@ class PlacementComparison:
 
     @property
     def is_as_stored(self) -> bool:
-        """Whether the first placement's step time equals its stored prediction, if there is one."""
+        """Whether the first step time equals the stored prediction; True if one is unknown."""
         change = slower_by(self.stored, self.before)
         return change is None or abs(change) < ROUNDING
 
     @property
     def slower_by(self) -> float | None:
-        """Slowdown relative to the first placement's stored prediction, or else to `before`."""
+        """Slowdown relative to `stored` as a share; to `before` if `stored` has no step time."""
         since = self.before if self.stored.step_us is None else self.stored
         return slower_by(since, self.after)

@@ -157,7 +157,7 @@ def surely_fits(
     resident: IntArray,
     capacity: FloatArray,
 ) -> bool:
-    """Return whether all devices fit an upper bound of their peak.
+    """Return whether an upper bound of the peak of each device fits in its capacity.
 
     Time is divided into spans, and each copy counts in all spans that it touches. This is several
     times faster than the exact peak, because it needs no sort.

@@ -14,7 +14,7 @@ MOST_DEVICE_SETS = 256
 
 
 def unavoidable_shortfall(problem: Problem) -> str | None:
-    """Return why no placement fits into memory, with an op and bytes; None without a proof."""
+    """Return a proof that no placement fits into memory, naming op and bytes; None without one."""
     for proof in (_large_group, _crowded_devices, _large_op):
         reason = proof(problem)
         if reason is not None:

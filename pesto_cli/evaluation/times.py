@@ -11,7 +11,7 @@ class Times(NamedTuple):
 
     start_us, end_us: `[num_ops]`.
     tensor, dst: `[num_transfers]`, the tensor and its destination device.
-    sent_us, arrived_us: `[num_transfers]`, a transfer occupies its link from the one to the other.
+    sent_us, arrived_us: `[num_transfers]`, the transfer occupies its link between these times.
     """
 
     start_us: FloatArray

@@ -175,7 +175,7 @@ def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
 
 
 def _channel(link: Link, fit: CommFit) -> str:
-    """Return the channel of a link that shares a channel with its opposite at most."""
+    """Return the channel of a link that shares it with no link but the opposite one; else ""."""
     if fit.both_ways is None:
         return link.channel
     return " and ".join(sorted((link.src, link.dst))) if fit.directions_share_channel else ""

@@ -21,9 +21,9 @@ SHARED_BY_ALL = stat.S_ISVTX | stat.S_IWOTH
 class Destination:
     """The destination of an output.
 
-    path: of the file itself, with symbolic links followed.
-    is_stream: whether it is a pipe, a device or a descriptor; a stream is written to directly, a
-        file is replaced.
+    path: path of the file itself, with symbolic links followed.
+    is_stream: whether the output is a pipe, a device or a descriptor. A stream is written to
+        directly; a file is replaced.
     descriptor: number of the descriptor in this process, such as 1 for `/dev/stdout`; else None.
     """
 
@@ -83,7 +83,7 @@ def _destination(path: Path) -> Destination:
 
 
 def _followed(path: Path) -> tuple[Path, int | None]:
-    """Return the path with links followed, and its descriptor if it is one of this process."""
+    """Return the path with links followed, and its number if it is a descriptor of this process."""
     whole = path
     for _ in range(MOST_LINKS):
         folder = Path(os.path.realpath(path.parent))

@@ -42,7 +42,7 @@ class Spread:
 class Profile:
     """A problem and its origin.
 
-    provenance: graph hash, versions, source of the op times.
+    provenance: for the record: graph hash, versions, source of the op times.
     members: of a coarse problem, the names of the ops in every node; else None.
     spread: the spread of measured op times; None if they were not measured.
     program_device: `[num_ops]`, the device that the program assigned, as a shell pattern of device

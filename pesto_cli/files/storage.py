@@ -192,7 +192,7 @@ def validate(
 
 
 def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
-    """Return the keys that a table may have; `table` is the path to it, of keys and indices."""
+    """Return the keys that a table may have; `table` is its path: the keys and indices to it."""
     for part in table:
         field = schema.model_fields.get(part)
         for inner in () if field is None else (field.annotation, *get_args(field.annotation)):

@@ -92,7 +92,10 @@ def _beginning(path: Path) -> str:
 
 
 def _locked(handle: int) -> bool | None:
-    """Lock a file; return False if another process holds the lock, None if locks do not exist."""
+    """Lock a file and return True.
+
+    Return False if another process holds the lock, None if the file system has no locks.
+    """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

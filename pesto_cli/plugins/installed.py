@@ -47,8 +47,8 @@ GROUPS: Mapping[str, Group] = {
 class PlugIn:
     """An entry point of an installed package.
 
-    reference: `module:object`. package: its name and version.
-    trouble: why it cannot be used, as found in metadata alone; "" if nothing was found.
+    reference: `module:object`. package: name and version of the package.
+    trouble: why the plug-in cannot be used, as found in metadata alone; "" if nothing was found.
     """
 
     group: str
@@ -59,18 +59,18 @@ class PlugIn:
 
     @property
     def what(self) -> str:
-        """The noun for its kind, such as "strategy"."""
+        """The noun for this kind of plug-in, such as "strategy"."""
         return GROUPS[self.group].what if self.group in GROUPS else "plug-in"
 
     def __str__(self) -> str:
-        """Return its kind, name and package."""
+        """Return the plug-in's kind, name and package."""
         return f"{self.what} {self.name!r} of {self.package}"
 
     def load(self) -> object:
         """Import the object of the entry point.
 
         Raises:
-            UnusableError: the import failed, or its metadata are wrong.
+            UnusableError: the import failed, or the metadata of the plug-in are wrong.
         """
         if self.trouble:
             raise UnusableError(self.trouble)
@@ -95,7 +95,7 @@ def in_words(error: BaseException) -> str:
 
 
 def plug_ins() -> tuple[PlugIn, ...]:
-    """Return all installed plug-ins, in the order of `sys.path`."""
+    """Return all installed plug-ins, ordered by the position of their package in `sys.path`."""
     return _plug_ins(tuple(sys.path))
 
 

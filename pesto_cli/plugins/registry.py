@@ -44,7 +44,7 @@ class Registry(Mapping[str, Kind]):
 
         Raises:
             KeyError: no object has this name.
-            EnvironmentFailedError: it comes from a plug-in that cannot be used.
+            EnvironmentFailedError: the object comes from a plug-in that cannot be used.
         """
         if name in self.builtin:
             return self.builtin[name]
@@ -82,7 +82,7 @@ class Registry(Mapping[str, Kind]):
 
         Raises:
             BadInputError: no object has this name.
-            EnvironmentFailedError: it comes from a plug-in that cannot be used.
+            EnvironmentFailedError: the object comes from a plug-in that cannot be used.
         """
         if name in self.builtin:
             for plug_in in self._of_name(name):
@@ -107,8 +107,8 @@ class Registry(Mapping[str, Kind]):
 
         Raises:
             BadInputError: no object has this name.
-            EnvironmentFailedError: it comes from a plug-in that cannot be used, or that raised an
-                error other than PestoError.
+            EnvironmentFailedError: the object comes from a plug-in that cannot be used, or that
+                raised an error other than PestoError.
         """
         found, plug_in = self.find(name), self.plug_in(name)
         if plug_in is None:
@@ -126,7 +126,7 @@ class Registry(Mapping[str, Kind]):
         """Load a plug-in of this group.
 
         Raises:
-            UnusableError: it cannot be used.
+            UnusableError: the plug-in cannot be used.
         """
         if plug_in.name in self.builtin:
             raise UnusableError(f"has the name of pesto's own {plug_in.what}, which is used")

@@ -24,7 +24,7 @@ SHORT_US = 50.0
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A problem at one level: a coarsening or contraction of the op-level problem, or this itself.
+    """A problem at one level: the op-level problem, or a coarsening or contraction of it.
 
     full: simulator of the op-level problem.
     simulator: simulator of this level's problem, `coarsening.problem`.

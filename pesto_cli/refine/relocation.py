@@ -88,6 +88,8 @@ def _follow(
 def _pull_us(neighbourhood: Neighbourhood, device: IntArray, unit: int, there: int) -> float:
     """Return the transfer time of a unit's tensors with `there`, minus that with its own device.
 
+    Both are sums in us over the tensors that the unit exchanges with units on that device.
+
     Tensors with neighbours on both devices count, as if each of them were sent.
     """
     ops, first_op = neighbourhood.group_ops, neighbourhood.group_offsets

@@ -84,7 +84,7 @@ def simulated(simulator: Simulator, ideal: IdealSchedule) -> Schedule:
 
 
 def _with_observed(problem: Problem, schedule: Schedule, observed: Observations) -> Observations:
-    """Return the observations with the transfers of one more schedule."""
+    """Return the observations, extended by the transfers of one more schedule."""
     graph, transfers = problem.graph, schedule.transfers
     producer = graph.tensor_producer[transfers.tensor]
     num_bytes = graph.tensor_bytes[transfers.tensor].astype(np.float64)
@@ -102,7 +102,7 @@ def _with_observed(problem: Problem, schedule: Schedule, observed: Observations)
 
 
 def _with_transfers(problem: Problem, observed: Observations) -> Problem:
-    """Return the problem with links fitted to the observations; links without any stay."""
+    """Return the problem with links fitted to their observations, if there are any."""
     machine = problem.machine
     links = []
     for link in machine.links:

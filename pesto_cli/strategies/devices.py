@@ -16,7 +16,7 @@ def accelerators(problem: Problem) -> list[int]:
 
 
 def group_time_us(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return the time of each colocation group in us, or inf where it may not run.
+    """Return the time of each colocation group on each device in us; inf if it may not run there.
 
     The result is `[num_groups, num_devices]`.
     """

@@ -178,7 +178,10 @@ def _best_cuts(before: FloatArray, load: FloatArray) -> IntArray:
 
 
 def _first(last: IntArray, holds: Callable[[IntArray], BoolArray]) -> IntArray:
-    """Return by bisection the first index from which a condition holds up to `last`, for each."""
+    """Return for each entry of `last` the first index from which a condition holds, or the entry.
+
+    Once the condition holds, it must hold for all later indices up to the entry: it is a bisection.
+    """
     low, high = np.zeros_like(last), last.copy()
     while (low < high).any():
         middle = (low + high) >> 1

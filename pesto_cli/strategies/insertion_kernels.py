@@ -98,7 +98,7 @@ class Pulled(NamedTuple):
 def longest_from(
     order: IntArray, op_us: FloatArray, offsets: IntArray, head: IntArray, cost_us: FloatArray
 ) -> FloatArray:
-    """Return the longest path from each op's start to the end of the graph, `[num_ops]`."""
+    """Return the longest path in us from each op's start to the end of the graph, `[num_ops]`."""
     rank = np.zeros(len(order))
     for op in order[::-1]:
         behind = 0.0
@@ -259,7 +259,7 @@ def _try_on(
 
 @step
 def _home(one: int, here: int, groups: Groups) -> int:
-    """Return the device of a group if the op that pulls it runs on `here`."""
+    """Return the group's device; if undecided, the one it gets when the pulling op is on `here`."""
     home: int = groups.chosen[one]
     if home < 0:
         home = here if groups.allowed[one, here] else groups.fastest[one]
@@ -268,7 +268,7 @@ def _home(one: int, here: int, groups: Groups) -> int:
 
 @step
 def _ready_us(op: int, here: int, ops: Ops, links: KernelMachine, placed: PlacedOps) -> float:
-    """Return when all inputs of an op are on a device; its predecessors must have been placed."""
+    """Return when all inputs of an op are on a device, in us; its predecessors must be placed."""
     waits_for, ready_us = ops.waits_for, 0.0
     for edge in range(waits_for.offsets[op], waits_for.offsets[op + 1]):
         before = waits_for.tail[edge]

@@ -29,7 +29,7 @@ Reduction = Callable[[Iterable[FloatArray]], FloatArray]
 
 
 def mean(costs_us: Iterable[FloatArray]) -> FloatArray:
-    """Return the mean of costs, which HEFT uses."""
+    """Return the mean of cost arrays in us, element by element; HEFT uses it."""
     total, number = np.zeros(()), 0
     for cost_us in costs_us:
         total, number = total + cost_us, number + 1
@@ -37,7 +37,7 @@ def mean(costs_us: Iterable[FloatArray]) -> FloatArray:
 
 
 def largest(costs_us: Iterable[FloatArray]) -> FloatArray:
-    """Return the largest of costs, which DPOS uses."""
+    """Return the maximum of cost arrays in us, element by element; DPOS uses it."""
     return reduce(np.maximum, costs_us)
 
 
@@ -87,7 +87,7 @@ class IdealSchedule:
 
 
 def upward_rank(problem: Problem, edges: Edges, reduction: Reduction) -> FloatArray:
-    """Return rank_i = w_i + max over successors j of (c_ij + rank_j), `[num_ops]`.
+    """Return rank_i = w_i + max over successors j of (c_ij + rank_j) in us, `[num_ops]`.
 
     w_i is the mean (or largest) time of i over the devices that may run it. c_ij is the mean (or
     largest) transfer time over the pairs of different devices that may run i and j. c_ij is 0 if

@@ -98,7 +98,10 @@ class Weighted:
 
 
 def weighted(problem: Problem, edge_weight: str) -> Weighted:
-    """Sum the data that each pair of groups exchanges; a tensor counts once for each group."""
+    """Sum the data that each pair of groups exchanges; a tensor counts once per consuming group.
+
+    edge_weight: a name in `EDGE_WEIGHTS`; weights are transfer times in us, or bytes.
+    """
     graph, machine = problem.graph, problem.machine
     group = graph.colocation_group
     before, after = graph.control_edges.T
@@ -187,7 +190,7 @@ class Cut:
     seed: int
 
     def parts(self, vertices: IntArray, first: int, last: int) -> IntArray:
-        """Return the part of each vertex, among the parts from `first` to `last` (excluded)."""
+        """Return the part of each vertex, `first` <= part < `last`, `[num_vertices]`."""
         if last - first == 1:
             return np.full(len(vertices), first, dtype=np.int64)
         middle = (first + last) // 2
@@ -207,7 +210,10 @@ class Cut:
         return part
 
     def _halves(self, vertices: IntArray, share: float) -> BoolArray:
-        """Cut once; return whether each group is in the upper half. `share` is the lower half's."""
+        """Cut once; return whether each vertex is in the upper part, `[num_vertices]`.
+
+        share: target share of the lower part.
+        """
         if len(vertices) < 2 or not 0 < share < 1:
             return np.full(len(vertices), share < 0.5)
         number = np.full(len(self.weight), -1, dtype=np.int64)
@@ -241,7 +247,7 @@ def _towards(graph: Weighted, fixed: IntArray, candidates: IntArray) -> FloatArr
 
 
 def _shares(weights: FloatArray) -> FloatArray:
-    """Return each weight as a share of the total, or equal shares if the total is 0."""
+    """Return each weight as a share of the total; equal shares if the total is 0."""
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / max(len(weights), 1))
 

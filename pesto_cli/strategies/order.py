@@ -94,7 +94,7 @@ ORDERS: Mapping[str, Order] = {
 
 
 def _ready_us(problem: Problem, schedule: Schedule) -> FloatArray:
-    """Return when all inputs of each op have arrived, `[num_ops]`."""
+    """Return when all inputs of each op have arrived, in us, `[num_ops]`."""
     graph, transfers = problem.graph, schedule.transfers
     device, end_us = schedule.device, schedule.end_us
     arrival_us = np.repeat(end_us[graph.tensor_producer, None], problem.num_devices, axis=1)

@@ -170,7 +170,7 @@ class Pesto:
 
 
 def _shares(limits: Limits) -> Callable[[float], Limits]:
-    """Return a function from a share of the time limit to the limits that remain of this share.
+    """Return a function from a share of the time limit to limits with the rest of this share.
 
     Time counts from the call of `_shares`.
     """

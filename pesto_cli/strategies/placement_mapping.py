@@ -86,9 +86,9 @@ def keep_old_devices(simulator: Simulator, schedule: Schedule, old: Placement) -
 
 
 def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
-    """Return the old device and rank of each op, `[num_ops]` each, or `UNPLACED`.
+    """Return the old device and the old rank of each op, `[num_ops]` each; else `UNPLACED`.
 
-    An op that may not run on its old device is `UNPLACED` too.
+    An op that had no device, or may not run on its old device, is `UNPLACED`.
     """
     known = [problem.machine.index_of.get(name, UNPLACED) for name in placed.devices]
     device, rank = np.full((2, problem.num_ops), UNPLACED, dtype=np.int64)
@@ -100,7 +100,7 @@ def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
 
 
 def _by_name(problem: Problem, old_device: IntArray) -> IntArray:
-    """Return the device that had most work of each group, or `UNPLACED`, `[num_groups]`."""
+    """Return each group's device with most of its work, or `UNPLACED`, `[num_groups]`."""
     old = np.flatnonzero(old_device != UNPLACED)
     work_us = np.zeros((problem.graph.num_groups, problem.num_devices))
     where = (problem.graph.colocation_group[old], old_device[old])

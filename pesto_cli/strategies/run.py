@@ -119,7 +119,7 @@ def _check(name: str, solution: Solution) -> None:
 
 
 def _changed_terms(solution: Solution) -> list[str]:
-    """Return in which terms a rewritten problem is less strict than the given problem."""
+    """Return in which terms a rewritten problem is less strict than the given one; else empty."""
     asked, problem, origin = solution.asked, solution.problem, solution.origin
     if problem.machine != asked.machine or problem.headroom > asked.headroom:
         return ["machine: another machine or more memory than the problem has"]

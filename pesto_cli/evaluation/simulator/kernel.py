@@ -45,8 +45,9 @@ def simulate(
 ) -> Simulated:
     """Simulate one schedule; an op that never starts has rank -1.
 
-    An idle device starts its ready op of lowest key, ties to the lowest index. With a queue (the
-    ops of every device in order, one device after the other), it waits for the next op in its part.
+    An idle device starts its ready op of lowest key, ties to the lowest index. If `queue` is not
+    empty, it has the ops of every device in order, one device after the other; then each device
+    runs its ops strictly in this order.
 
     `tail_us` is a lower bound on the time from each op's start to the end of the graph. The
     simulation stops as soon as the makespan must exceed `limit_us`: when an op starts, and either

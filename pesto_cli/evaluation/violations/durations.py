@@ -37,7 +37,7 @@ def _overhead_us(seen: Observed) -> tuple[list[float], list[float]]:
 
 
 def _at_sender(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
-    """Yield ops that may run on the sender when a transfer queues, and whether it is certain.
+    """Yield ops that may run on the sender when a transfer queues, and whether they surely do.
 
     An op starts before tensors queue at the same instant, or after them in a later round.
     """
@@ -49,7 +49,7 @@ def _at_sender(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bo
 
 
 def _at_receiver(seen: Observed, each: ObservedTransfer) -> Iterator[tuple[int, bool]]:
-    """Yield ops that may run on the receiver when a transfer arrives, and whether it is certain.
+    """Yield ops that may run on the receiver when a transfer arrives, and whether they surely do.
 
     A tensor arrives before ops start at the same instant, or after them in a later round.
     """

@@ -89,7 +89,8 @@ class Observed:
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
         """Return the earliest and latest instant at which a tensor may queue.
 
-        It queues when its device is idle, and `wait_us` after the end of its producer at most.
+        The tensor queues when its producer's device is idle, but not later than `wait_us` after the
+        end of the producer.
         """
         running = self.running(src, made_us, made_us) if wait_us > 0 else []
         if not running:
@@ -101,7 +102,7 @@ class Observed:
 
     @cached_property
     def _idle_us(self) -> dict[int, tuple[float, float]]:
-        """By op: the earliest and latest instant of the first idle moment after its start."""
+        """By op: earliest and latest instant when its device is first idle after the op starts."""
         idle_us = {}
         for ops in self.ops.values():
             for op, after in zip(ops[::-1], [None, *ops[:0:-1]], strict=True):

@@ -11,7 +11,7 @@ TRIES = 50
 
 @kernel
 def boundary(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Draw units until one has a cut edge, and move it; change nothing after `TRIES` draws."""
+    """Draw at most `TRIES` units until one has a cut edge, and move this unit."""
     for _ in range(TRIES):
         unit = neighbourhood.units[below(random, len(neighbourhood.units))]
         other = any_neighbour(neighbourhood, random, unit)

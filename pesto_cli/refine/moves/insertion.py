@@ -27,9 +27,9 @@ def insertion(neighbourhood: Neighbourhood, state: State, random: Random, change
 
 @kernel
 def _near(state: State, random: Random, op: int, within_us: float) -> int:
-    """Return a random op of the same device that starts within a time of `op`.
+    """Return a random op of the same device whose start differs from that of `op` by < `within_us`.
 
-    Return -1 if none is found in `TRIES` draws.
+    Return -1 if no such op is found in `TRIES` draws.
     """
     for _ in range(TRIES):
         other = below(random, len(state.device))

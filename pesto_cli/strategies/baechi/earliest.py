@@ -202,7 +202,7 @@ def _awaited(here, now, nodes, links, needed, state):  # type: ignore[no-untyped
 
 @kernel
 def _roomiest(node, nodes, state):  # type: ignore[no-untyped-def]
-    """Return the device for a node that fits nowhere: its group's, or the one with most memory."""
+    """Return the device for a node that fits nowhere: its group's, or the emptiest one."""
     own = nodes.group[node]
     where = state.group_device[own]
     if where != NONE:
@@ -249,7 +249,7 @@ def _pin(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _hold(node, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """A scheduled node takes its memory, and frees what it was the last to use."""
+    """Take the memory of a scheduled node, and free outputs of which it is the last consumer."""
     own, here = nodes.group[node], state.device[node]
     taken = needed.variables[node] + needed.outputs[node]
     from_credit = max(0.0, min(taken, state.credit[own]))
@@ -272,7 +272,7 @@ def _hold(node, nodes, needed, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _release(used, nodes, needed, state):  # type: ignore[no-untyped-def]
-    """Free a node's outputs after their last use.
+    """Free the memory of a node's outputs after their last use.
 
     If its group has reserved memory and unscheduled nodes, the bytes go back to its reserve first.
     """

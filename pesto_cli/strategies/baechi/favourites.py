@@ -70,7 +70,7 @@ def favourite_children(
 def _unless_over(
     solve: Callable[[], Relaxation | None], is_over: Callable[[], bool]
 ) -> Relaxation | None:
-    """Return the result of a solver, or None if the time is over before.
+    """Return the result of a solver, or None if the time is over before the solver ends.
 
     HiGHS ends at its own time limit, but it cannot be stopped on request. Then its thread continues
     in the background.
