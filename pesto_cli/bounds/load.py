@@ -9,7 +9,7 @@ from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
-# A machine has few device kinds, and so few sets of devices; pins could add many.
+# A machine has few device kinds, and so few sets of devices; pins could add many sets.
 MAX_DEVICE_SETS = 16
 
 

@@ -74,7 +74,7 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     through_us = head_us + time_us + tail_us
     joins = _pivots(before.degree > 1, head_us, through_us, place)
     forks = _pivots(after.degree > 1, head_us, through_us, place)
-    # The kernel runs without the interpreter's lock; both ways take the same time.
+    # Both directions run at once, as the kernel releases the interpreter's lock.
     with ThreadPoolExecutor(1) as beside:
         swept_back = beside.submit(sweep, backward, out, before.degree, forks, times)
         return sweep(forward, into, after.degree, joins, times), swept_back.result()

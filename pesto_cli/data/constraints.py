@@ -77,7 +77,9 @@ def keep_devices(problem: Problem, program_device: Sequence[str]) -> Problem:
         unable = [op for op in ops if not (able[op] & devices).any()]
         if unable:
             name, kind = problem.graph.names[unable[0]], pattern.rpartition("/")[2]
-            remedy = "profile with --cpu-offload" if kind.startswith("CPU") else "use others"
+            remedy = (
+                "profile with --cpu-offload" if kind.startswith("CPU") else "assign other devices"
+            )
             raise InfeasibleError(
                 f"the program assigns {len(unable)} ops to {pattern}, such as {name!r}, which has "
                 f"no time there; a time was expected: {remedy}, or leave out --keep-devices."

@@ -9,7 +9,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 
-# Limit on the sets of devices to which variables are confined; pins could add many of them.
+# Limit on the sets of devices to which variables are confined; pins could add many sets.
 MOST_DEVICE_SETS = 256
 
 

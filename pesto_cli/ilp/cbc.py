@@ -20,9 +20,10 @@ from pesto_cli.ilp.search import POLL_S
 
 # In deterministic mode, branch-and-bound nodes for each unit of work.
 NODES_PER_UNIT = 100
-# CBC ignores the time limit while it reads and preprocesses. It is interrupted this long after it.
+# CBC ignores the time limit while it reads and preprocesses. So CBC is interrupted this many
+# seconds after the time limit.
 OVERDUE_S = 1.0
-# After an interrupt CBC writes its solution. It is killed if this takes longer.
+# After an interrupt CBC writes its solution. CBC is killed if this takes longer than these seconds.
 GRACE_S = 2.0
 # The log gives bounds with eight digits.
 LOG_PRECISION = 1e-7

@@ -26,7 +26,8 @@ from pesto_cli.strategies.order import ordered
 NUM_ROUNDS = 30
 
 # Assumed share of the accelerators' free memory that outputs use. The memory of an op is its
-# variables and a share of its outputs. The next value is tried only if no round of this one fits.
+# variables and a share of its outputs. A value is tried only if no round with the values before it
+# has a placement that fits.
 FILLS = (0.0, 0.5, 0.8, 0.95)
 
 # Called with a problem with the assumed transfer times, and the memory of each colocation group in

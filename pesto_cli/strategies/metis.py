@@ -113,7 +113,7 @@ def weighted(problem: Problem, edge_weight: str) -> Weighted:
     else:
         of_tensor, of_signal = graph.tensor_bytes.astype(np.float64), 0.0
     data = np.where(graph.consumer_on_host, of_signal, of_tensor[graph.consumer_tensor])
-    # Indices of tensors, followed by the control edges with the index of their op.
+    # Tensors have their index, and control edges have num_tensors + the index of their op.
     source = np.concatenate((graph.consumer_tensor, graph.num_tensors + before))
     taker = np.concatenate((group[graph.consumers], group[after]))
     giver = np.concatenate((group[graph.tensor_producer[graph.consumer_tensor]], group[before]))

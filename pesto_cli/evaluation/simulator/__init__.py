@@ -119,8 +119,8 @@ class Simulator:
         blocked = graph.names[next(iter(ahead.values()))]
         return (
             f"the placement's order contradicts the graph: op {blocked!r} is next on its device, "
-            "but a predecessor comes after it in the order, or waits for such an op; every op must "
-            "come after its predecessors: solve the profile again."
+            "but never starts, because in the order an op comes before another op for which it has "
+            "to wait; every op must come after its predecessors: solve the profile again."
         )
 
 

@@ -202,7 +202,7 @@ def _awaited(here, now, nodes, links, needed, state):  # type: ignore[no-untyped
 
 @kernel
 def _roomiest(node, nodes, state):  # type: ignore[no-untyped-def]
-    """Return the device for a node that fits nowhere: its group's, or the emptiest one."""
+    """Return a device for a node that fits nowhere: its group's, or that with most free memory."""
     own = nodes.group[node]
     where = state.group_device[own]
     if where != NONE:
