@@ -1,6 +1,7 @@
 """Lower bounds on the makespan over all placements and all orders on devices and links.
 
-They hold for links with any order of transfers, and so also for first come, first served links.
+The bounds hold for links with any order of transfers, and so also for links that serve transfers
+first come, first served.
 `chains` and `load` ignore transfers and signals; `windows` includes them.
 """
 

@@ -13,9 +13,9 @@ from pesto_cli.kernels import kernel
 def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
     """Return the pressure of each pair, `[num_pairs]`.
 
-    It is the longest path through the merged node if only this pair is merged, or the work of the
-    joint group if that is longer. The merged node of u and v starts when all other predecessors of
-    both have ended:
+    The pressure in us is the longest path through the merged node if only this pair is merged, or
+    the work of the joint group if the work is longer. The merged node of u and v starts when all
+    other predecessors of both have ended:
 
         before = max(before(u), before(v) without u)
         after  = max(after(u) without v, after(v))

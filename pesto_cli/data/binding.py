@@ -61,7 +61,7 @@ class Binding:
 def binding_note(problem: Problem) -> str | None:
     """Return a sentence about the binding groups, or None if there is none.
 
-    It describes the group with most bound work and names the binders of a few others.
+    The sentence describes the group with most bound work and names the binders of a few others.
     """
     found = bindings(problem)
     if not found:

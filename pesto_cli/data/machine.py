@@ -148,7 +148,7 @@ class Machine:
         return {device.name: index for index, device in enumerate(self.devices)}
 
     def device_type(self, kind: str) -> str:
-        """Return TensorFlow's device type of a kind: the kind itself if `kinds` lacks it."""
+        """Return TensorFlow's device type of a kind; the kind itself if it is not in `kinds`."""
         return self.kinds[kind].type if kind in self.kinds else kind
 
     @cached_property

@@ -170,7 +170,8 @@ class Problem:
     ) -> Self:
         """Return the same problem with more constraints; an argument of None changes nothing.
 
-        `permitted` is intersected with the present one; the other arguments replace theirs.
+        `permitted` is intersected with the present `permitted`; the other arguments replace the
+        present values.
         """
         graph = self.graph
         if colocation_group is not None:

@@ -74,9 +74,10 @@ class MemoryPeak:
 class Result:
     """A strategy's solution, its status and its bound.
 
-    Both times are for the full graph: `makespan_us` is that of the simulator, and `lower_bound_us`
-    holds for every plan that the strategy was allowed. They are never the objective and bound of a
-    coarse model.
+    Makespan and bound are for the full graph: `makespan_us` is the makespan in the simulator, and
+    `lower_bound_us` holds for every plan that the strategy was allowed. They are never the
+    objective and bound of a coarse model.
+
     memory_peaks: one for every device whose memory the schedule exceeds.
     """
 

@@ -73,7 +73,7 @@ def shortfall_bytes(problem: Problem, schedule: Schedule) -> IntArray:
 
 
 def sent_bytes(problem: Problem, schedule: Schedule) -> IntArray:
-    """Return the bytes that transfers send from row to column, `[num_devices, num_devices]`."""
+    """Return the bytes that transfers send from device i to j, `[num_devices, num_devices]`."""
     graph, transfers = problem.graph, schedule.transfers
     sent = np.zeros((problem.num_devices, problem.num_devices), dtype=np.int64)
     src = schedule.device[graph.tensor_producer[transfers.tensor]]

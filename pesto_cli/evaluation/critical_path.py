@@ -110,7 +110,7 @@ class CauseFinder:
         self._producer: list[int] = problem.graph.tensor_producer.tolist()
 
     def of_op(self, op: int) -> Cause:
-        """Return what an op waited for last; an input if several waits ended together."""
+        """Return what an op waited for last; if several waits ended together, one for an input."""
         last = max(
             self.inputs_of(op), key=lambda cause: cause.until_us, default=Cause(Reason.START)
         )
@@ -225,7 +225,7 @@ def cause_of(problem: Problem, schedule: Schedule, op: int) -> Cause:
 
 
 def schedule_critical_path(problem: Problem, schedule: Schedule) -> tuple[Segment, ...]:
-    """Return the segments of the critical path in order; each begins at the end of the last."""
+    """Return the segments of the critical path in order; each begins when the one before ends."""
     causes, transfers = CauseFinder(problem, schedule), schedule.transfers
     segments: list[Segment] = []
     op, row = (int(schedule.end_us.argmax()), -1) if problem.num_ops else (-1, -1)

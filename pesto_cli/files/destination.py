@@ -100,7 +100,7 @@ def _followed(path: Path) -> tuple[Path, int | None]:
 
 
 def _is_of_a_process(folder: Path) -> bool:
-    """Return whether a folder has a process's descriptors; these look like links but are not."""
+    """Return whether a folder has a process's descriptors, which look like links but are not."""
     return folder.parts[:2] == ("/", "proc") and folder.name == "fd"
 
 

@@ -1,4 +1,4 @@
-"""Appends Markdown to the summary file of a CI job, such as that of GITHUB_STEP_SUMMARY."""
+"""Append Markdown to the summary file of a CI job, such as the file in GITHUB_STEP_SUMMARY."""
 
 from pathlib import Path
 

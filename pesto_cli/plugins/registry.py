@@ -167,7 +167,7 @@ def registry_of(plug_in: PlugIn) -> Registry[Any]:
 
 
 def called_with(*arguments: str) -> Misfit:
-    """Return a check that an object can be called with these positional arguments.
+    """Return a check that an object can be called with these arguments, given by position.
 
     The names of the arguments are used in messages only.
     """
@@ -189,7 +189,7 @@ def called_with(*arguments: str) -> Misfit:
 
 
 def answered(kind: type[Kind], answer: object) -> Kind:
-    """Return the result of a plug-in if it has the expected type.
+    """Return the result of a plug-in unchanged, after a check of its type.
 
     Raises:
         TypeError: the result has another type.

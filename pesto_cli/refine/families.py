@@ -52,8 +52,8 @@ class Families:
 def families_of(problem: Problem, *, coarse: bool) -> Families:
     """Return the families of a problem, in which each group occurs once.
 
-    They are single units, chains, groups along heavy tensors, name scopes, repetitions, and coarse
-    nodes if `coarse`.
+    The families are single units, chains, groups along heavy tensors, name scopes, repetitions,
+    and, if `coarse`, coarse nodes.
     """
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)

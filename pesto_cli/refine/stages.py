@@ -198,7 +198,8 @@ class _Chains:
     def _progress(self, share: float, level: Level, chain: Chain) -> float:
         """Return the progress of a stage, from 0 to 1.
 
-        It is the share of the stage's time, or in deterministic mode of its work.
+        Progress is the share of the stage's time that has passed, or in deterministic mode the
+        share of the stage's work that is done.
         """
         limit_s = self._limits.time_limit_s
         if limit_s <= 0:

@@ -87,7 +87,7 @@ def device_of(neighbourhood: Neighbourhood, state: State, unit: int) -> int:
 def put(
     neighbourhood: Neighbourhood, state: State, change: Change, units: IntArray, device: int
 ) -> None:
-    """Move those units to a device that are elsewhere and may run there; a bad index is ignored."""
+    """Move units to a device, except units that may not run on it; ignore an index out of range."""
     where, allowed = state.device, neighbourhood.allowed
     offsets, ops = neighbourhood.group_offsets, neighbourhood.group_ops
     was_on, moved, changed = change.was_on, change.units, change.changed

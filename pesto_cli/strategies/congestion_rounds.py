@@ -39,7 +39,7 @@ Observations = dict[tuple[int, int], tuple[FloatArray, FloatArray]]
 
 
 def best_of_rounds(problem: Problem, context: Context, place: Place) -> Schedule:
-    """Return the best schedule of `NUM_ROUNDS` rounds; it fits in memory if any of them does."""
+    """Return the best schedule of `NUM_ROUNDS` rounds; one that fits in memory, if there is any."""
     simulator, is_over = Simulator(problem), context.limits.begin()
     found: list[Schedule] = []
     for fill in FILLS:
@@ -60,8 +60,8 @@ def best_of_rounds(problem: Problem, context: Context, place: Place) -> Schedule
 def filled_bytes(problem: Problem, fill: float) -> FloatArray:
     """Return the assumed memory of each group in bytes, `[num_groups]`.
 
-    It is the group's variables and a share of its outputs. The share is chosen so that all outputs
-    together use the share `fill` of the accelerators' memory without variables.
+    The memory of a group is its variables and a share of its outputs. The share is chosen so that
+    all outputs together use the share `fill` of the accelerators' memory without variables.
     """
     variables, everything = memory_bytes(problem, 0.0), memory_bytes(problem, 1.0)
     outputs = everything - variables

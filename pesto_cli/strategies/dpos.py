@@ -60,7 +60,8 @@ def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> IdealSchedule:
 def critical_path(problem: Problem, rank: FloatArray) -> IntArray:
     """Return the ops of the critical path, in order.
 
-    It begins with the entry op of largest rank, and continues with the successor of largest rank.
+    The path begins with the entry op of largest rank, and continues with the successor of largest
+    rank.
     """
     successors = problem.graph.successors
     entries = np.flatnonzero(problem.graph.predecessors.degree == 0)

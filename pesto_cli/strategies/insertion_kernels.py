@@ -209,7 +209,7 @@ def _pull(op: int, ops: Ops, placed: PlacedOps, pulled: Pulled) -> int:
 def _earliest(
     now: IntArray, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> tuple[int, int]:
-    """Return the device with the earliest end of the last op, and the one with most free memory.
+    """Return the device on which the last op ends earliest, and the device with most free memory.
 
     All ops of `now` are tried on one device, as if they did not delay each other. The first result
     is -1 if no device has enough memory for all of them.
@@ -245,7 +245,7 @@ def _needed_bytes(now: IntArray, here: int, ops: Ops, groups: Groups) -> float:
 def _try_on(
     now: IntArray, here: int, ops: Ops, groups: Groups, links: KernelMachine, placed: PlacedOps
 ) -> float:
-    """Return the end of the last of these ops if all go to a device; store devices and ends."""
+    """Try to put all these ops on a device; return the end of the last, store devices and ends."""
     end_us = placed.end_us
     for op in now:
         there = _home(ops.group[op], here, groups)

@@ -83,7 +83,7 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
 
 
 def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> FloatArray:
-    """Return the longest path within each layer as a share of its work, `[num_layers]`."""
+    """Return the longest path within each layer as a share of the layer's work, `[num_layers]`."""
     head_us = work_us.copy()
     for op in graph.topological_order:
         after = graph.successors[op]

@@ -1,6 +1,6 @@
 """`round-robin`: colocation groups assigned to the accelerators in turn, in topological order.
 
-It has transfers nearly everywhere. So it is a poor placement, but a good test.
+Nearly every edge needs a transfer. So the placement is poor, but a good test.
 """
 
 from dataclasses import dataclass

@@ -102,7 +102,7 @@ def queue_tensors(given: Given, state: SimulationState, now: float) -> bool:
 
 @step
 def next_instant(state: SimulationState) -> float:
-    """Return the time of the next op's end or the next event; inf if nothing is left."""
+    """Return the time in us of the next end of an op or event; inf if nothing is left."""
     running, events = state.devices.running, state.events
     later: float = events.time_us[0] if events.size[0] > 0 else np.inf
     for here in range(len(running)):

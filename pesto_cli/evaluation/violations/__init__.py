@@ -1,7 +1,7 @@
 """The independent check of a schedule against its problem, by the execution model alone.
 
-It is written from `docs/architecture.md` for clarity, and shares no code with the simulator. A rule
-is a function of an `Observed` schedule; related rules share a file.
+The check is written from `docs/architecture.md` for clarity, and shares no code with the simulator.
+A rule is a function of an `Observed` schedule; related rules share a file.
 """
 
 from dataclasses import dataclass

@@ -67,11 +67,11 @@ class Observed:
         return repr(self.problem.graph.names[op])
 
     def later(self, first_us: float, second_us: float) -> bool:
-        """Return whether the first time is later than the second by more than rounding."""
+        """Return whether the first time is later than the second by more than `tolerance_us`."""
         return first_us > second_us + self.tolerance_us
 
     def running(self, device: int, from_us: float, to_us: float) -> list[int]:
-        """Return the ops that start at the second instant or before, and end after the first."""
+        """Return the ops of a device that start at `to_us` or before, and end after `from_us`."""
         starts = self._starts_us.get(device, [])
         first = max(0, bisect_right(starts, from_us) - 1)
         ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]

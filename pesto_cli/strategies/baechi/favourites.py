@@ -1,6 +1,6 @@
 """The linear program of SCT, and the favourite children from its solution.
 
-This is from Hanen and Munier (1995), as used by Baechi (Jeon et al., Section 3.3;
+The program is from Hanen and Munier (1995), as used by Baechi (Jeon et al., Section 3.3;
 `placer/m_sct.py`). p_i is the time of op i, c_ij the transfer time from i to j, and S_i the start
 of i. x_ij = 0 if j is the favourite child of i; then j follows i on its device without a transfer:
 

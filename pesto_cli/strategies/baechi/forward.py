@@ -15,7 +15,7 @@ def forward_op(graph: OpGraph) -> IntArray:
     """Return the forward op of each op, `[num_ops]`: itself for a forward op, -1 if there is none.
 
     Forward ops are those that are not gradients and do not come after one. If the graph has no
-    gradients, or only such ops, all ops are forward ops.
+    gradients, or has no other ops, all ops are forward ops.
     """
     is_forward = ~behind_gradients(graph)
     if not is_forward.any():

@@ -154,7 +154,7 @@ def _contract_in_turn(
 
 
 def _contract(tail: int, head: int, after: Neighbours, before: Neighbours) -> list[tuple[int, int]]:
-    """Move the edges of head to tail; return those that tail did not have before."""
+    """Move the edges of head to tail; return the edges that tail did not have before."""
     added = []
     before[head].discard(tail)
     after[tail].discard(head)

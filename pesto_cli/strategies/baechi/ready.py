@@ -50,7 +50,7 @@ def may_go(node, here, nodes, needed, state):  # type: ignore[no-untyped-def]
 def least_need(node, nodes, needed, state):  # type: ignore[no-untyped-def]
     """Return a lower bound on the free memory that a node needs on a device, in bytes.
 
-    It is -inf if the group has reserved memory there, which may be enough.
+    The bound is -inf if the group has reserved memory on the device, which may be enough.
     """
     if len(needed.reserve) == 0:
         return needed.variables[node] + needed.outputs[node]
