@@ -12,7 +12,7 @@ from random_problems import random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.machine import MAX_TIME_US, CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.schedule import objective
@@ -151,6 +151,8 @@ def test_a_line_is_fitted_to_transfers_and_has_no_negative_coefficient() -> None
     through = fitted(sizes, np.array([0.0, 0, 0, 140]))
     assert (through.latency_us, through.us_per_byte) == (0.0, pytest.approx(0.3))
     assert fitted(np.array([7.0, 7]), np.array([1.0, 2])) == CommModel(1.5, 0.0)
+    # A transfer of 32 TiB takes longer than the largest latency of a link.
+    assert fitted(np.array([2.0**45]), np.array([3.5e12])) == CommModel(MAX_TIME_US, 0.0)
 
 
 def test_a_placement_that_overloads_a_link_is_improved_in_later_rounds() -> None:

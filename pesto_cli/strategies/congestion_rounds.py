@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray
-from pesto_cli.data.machine import CommModel
+from pesto_cli.data.machine import MAX_TIME_US, CommModel
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator
@@ -116,16 +116,22 @@ def fitted(num_bytes: FloatArray, took_us: FloatArray) -> CommModel:
     """Fit a line by least squares, without negative coefficients.
 
     A negative latency is replaced by 0, and a negative slope by 0, with the other coefficient
-    fitted again.
+    fitted again. Coefficients above the maximum of a link are replaced by the maximum: a transfer
+    of many bytes may take longer than any latency may be.
     """
+    latency_us, us_per_byte = _line(num_bytes, took_us)
+    return CommModel(min(latency_us, MAX_TIME_US), min(us_per_byte, MAX_TIME_US))
+
+
+def _line(num_bytes: FloatArray, took_us: FloatArray) -> tuple[float, float]:
+    """Return the latency in us and the us per byte, both at least 0."""
     spread = num_bytes - num_bytes.mean()
     if not spread.any():
-        return CommModel(float(took_us.mean()), 0.0)
+        return float(took_us.mean()), 0.0
     slope = float((spread * took_us).sum() / (spread * spread).sum())
-    latency_us = float(took_us.mean() - slope * num_bytes.mean())
     if slope < 0:
-        return CommModel(float(took_us.mean()), 0.0)
+        return float(took_us.mean()), 0.0
+    latency_us = float(took_us.mean() - slope * num_bytes.mean())
     if latency_us < 0:
-        through = float((num_bytes * took_us).sum() / (num_bytes * num_bytes).sum())
-        return CommModel(0.0, through)
-    return CommModel(latency_us, slope)
+        return 0.0, float((num_bytes * took_us).sum() / (num_bytes * num_bytes).sum())
+    return latency_us, slope

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli import kernels
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
@@ -16,7 +17,7 @@ from pesto_cli.evaluation.memory import memory_peak
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.plugins import answered
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies.context import Context, Strategy, name_of, with_parameters
+from pesto_cli.strategies.context import Context, Strategy, is_search, name_of, with_parameters
 from pesto_cli.strategies.warm_up import warm_up
 
 
@@ -59,7 +60,8 @@ def run(problem: Problem, strategy: str | Strategy, context: Context, **values: 
 
 
 def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> Result:
-    warm_up()
+    if is_search(strategy) or not kernels.are_cached():
+        warm_up()  # otherwise the strategy loads the few kernels that it needs from the cache
     began = time.perf_counter()
     solution = answered(Solution, strategy(problem, context))
     runtime_s = time.perf_counter() - began

@@ -2,26 +2,30 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.evaluation.violations.observed import Finding, Observed, ObservedTransfer
 
 
 def duration(seen: Observed) -> Iterator[Finding]:
     """An op takes its time on its device, plus the overhead of transfers during its run."""
-    least_us, most_us = _overhead_us(seen)
-    for op, device in enumerate(seen.device):
-        start_us, took_us = seen.start_us[op], seen.end_us[op] - seen.start_us[op]
-        own_us = float(seen.problem.duration_us[op, device])
-        least, most = own_us + least_us[op], own_us + most_us[op]
-        if start_us < 0:
-            yield "duration", f"op {seen.name(op)} starts at {start_us} us"
-        if seen.later(least, took_us) or seen.later(took_us, most):
-            expected = f"{least}" if least == most else f"{least} to {most}"
-            yield "duration", f"op {seen.name(op)} takes {took_us} us, not {expected}"
+    start_us, device = seen.schedule.start_us, seen.schedule.device
+    took_us = seen.schedule.end_us - start_us
+    own_us = seen.problem.duration_us[np.arange(len(device)), device]
+    least_us, most_us = (own_us + overhead_us for overhead_us in _overhead_us(seen))
+    for op in np.flatnonzero(start_us < 0).tolist():
+        yield "duration", f"op {seen.name(op)} starts at {seen.start_us[op]} us"
+    is_wrong = seen.later(least_us, took_us) | seen.later(took_us, most_us)
+    for op in np.flatnonzero(is_wrong).tolist():
+        least, most = float(least_us[op]), float(most_us[op])
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        yield "duration", f"op {seen.name(op)} takes {float(took_us[op])} us, not {expected}"
 
 
-def _overhead_us(seen: Observed) -> tuple[list[float], list[float]]:
+def _overhead_us(seen: Observed) -> tuple[FloatArray, FloatArray]:
     """Return the least and the largest possible transfer overhead of each op in us."""
-    least_us, most_us = ([0.0] * len(seen.device) for _ in range(2))
+    least_us, most_us = (np.zeros(len(seen.device)) for _ in range(2))
     machine, num_bytes = seen.problem.machine, seen.problem.graph.tensor_bytes
     if not machine.transfer_overhead_us.any():
         return least_us, most_us

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pesto_cli.data.graph import IntArray
 from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 
@@ -22,49 +23,59 @@ def memory(seen: Observed) -> Iterator[Finding]:
 
 def _peak_bytes(seen: Observed) -> list[int]:
     """Return the peak memory of each device in bytes: variables, outputs and copies."""
-    graph, num_devices = seen.problem.graph, seen.problem.num_devices
-    held = _held(seen)
-    tensor, where = np.array(list(held), dtype=np.int64).reshape(-1, 2).T
-    start_us, end_us = np.array(list(held.values()), dtype=np.float64).reshape(-1, 2).T
-    producer, device = graph.tensor_producer[tensor], np.array(seen.device, dtype=np.int64)
-    is_resident = (graph.alias_of[producer] == producer) & (where == device[producer])
-    size = np.where(is_resident | (end_us <= start_us), 0, graph.tensor_bytes[tensor])
+    graph, device = seen.problem.graph, seen.schedule.device
+    held = _Held(seen)
+    producer = graph.tensor_producer[held.tensor]
+    is_resident = (graph.alias_of[producer] == producer) & (held.device == device[producer])
+    is_counted = held.is_own & ~is_resident & (held.end_us > held.start_us)
+    size = np.where(is_counted, graph.tensor_bytes[held.tensor], 0)
     peaks = []
-    for here in range(num_devices):
-        base, on = int(graph.resident_bytes[device == here].sum()), where == here
+    for here in range(seen.problem.num_devices):
+        base, on = int(graph.resident_bytes[device == here].sum()), held.device == here
         change = np.concatenate((size[on], -size[on]))
         # At one instant, frees (negative changes) come first.
-        order = np.lexsort((change, np.concatenate((start_us[on], end_us[on]))))
+        order = np.lexsort((change, np.concatenate((held.start_us[on], held.end_us[on]))))
         peaks.append(base + int(np.cumsum(change[order]).max(initial=0)))
     return peaks
 
 
-def _held(seen: Observed) -> dict[tuple[int, int], list[float]]:
-    """Return (tensor, device) -> [start, end] of holding it in us.
+class _Held:
+    """Tensors and copies that devices hold: first each tensor where it is produced, then copies.
 
-    An alias has no entry, but extends the entry of the tensor that it aliases on its device.
+    tensor, device, start_us, end_us: by row.
+    is_own: whether a row has memory of its own. An alias has none if the tensor that it aliases is
+        on its device, and is held at least as long as the alias.
     """
-    graph, device = seen.problem.graph, seen.device
-    producers = graph.tensor_producer.tolist()
-    held = {
-        (tensor, device[producer]): [seen.start_us[producer], seen.end_us[producer]]
-        for tensor, producer in enumerate(producers)
-    }
-    for each in seen.transfers:
-        held[each.tensor, each.dst] = [each.sent_us, each.arrived_us]
-        home = held[each.tensor, each.src]
-        home[1] = max(home[1], each.arrived_us)
-    for tensor, consumer in zip(
-        graph.consumer_tensor.tolist(), graph.consumers.tolist(), strict=True
-    ):
-        copy = held.get((tensor, device[consumer]))
-        if copy is not None:
-            copy[1] = max(copy[1], seen.end_us[consumer])
-    position = np.argsort(graph.topological_order)[graph.tensor_producer]
-    last_first = np.argsort(-position, kind="stable")
-    for tensor in last_first[graph.alias_source[last_first] >= 0].tolist():
-        here = device[producers[tensor]]
-        root = held.get((int(graph.alias_source[tensor]), here))
-        if root is not None:
-            root[1] = max(root[1], held.pop((tensor, here))[1])
-    return held
+
+    def __init__(self, seen: Observed) -> None:
+        graph, device = seen.problem.graph, seen.schedule.device
+        start_us, end_us = seen.schedule.start_us, seen.schedule.end_us
+        num_tensors, producer = graph.num_tensors, graph.tensor_producer
+        columns = [
+            (each.tensor, each.dst, each.sent_us, each.arrived_us) for each in seen.transfers
+        ]
+        tensor, dst, sent_us, arrived_us = np.array(columns, dtype=np.float64).reshape(-1, 4).T
+        copied = tensor.astype(np.int64)
+        self.tensor = np.concatenate((np.arange(num_tensors), copied))
+        self.device = np.concatenate((device[producer], dst.astype(np.int64)))
+        self.start_us = np.concatenate((start_us[producer], sent_us))
+        self.end_us = np.concatenate((end_us[producer], arrived_us))
+        np.maximum.at(self.end_us, copied, arrived_us)
+        row_of = np.full((num_tensors, seen.problem.num_devices), -1, dtype=np.int64)
+        row_of[self.tensor, self.device] = np.arange(len(self.tensor))
+        self.is_own = row_of[self.tensor, self.device] == np.arange(len(self.tensor))
+        row = row_of[graph.consumer_tensor, device[graph.consumers]]
+        is_held = row >= 0
+        np.maximum.at(self.end_us, row[is_held], end_us[graph.consumers[is_held]])
+        self._join_aliases(seen, row_of)
+
+    def _join_aliases(self, seen: Observed, row_of: IntArray) -> None:
+        """Hold a tensor as long as its aliases on its device, the aliases of aliases first."""
+        graph = seen.problem.graph
+        position = np.argsort(graph.topological_order)[graph.tensor_producer]
+        last_first = np.argsort(-position, kind="stable")
+        for tensor in last_first[graph.alias_source[last_first] >= 0].tolist():
+            root = row_of[graph.alias_source[tensor], self.device[tensor]]
+            if root >= 0:
+                self.end_us[root] = max(self.end_us[root], self.end_us[tensor])
+                self.is_own[tensor] = False

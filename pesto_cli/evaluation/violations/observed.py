@@ -4,9 +4,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 
+from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, rounding_us
 
@@ -66,7 +68,13 @@ class Observed:
         """Return an op's name in quotes."""
         return repr(self.problem.graph.names[op])
 
-    def later(self, first_us: float, second_us: float) -> bool:
+    @overload
+    def later(self, first_us: FloatArray, second_us: FloatArray) -> BoolArray: ...
+
+    @overload
+    def later(self, first_us: float, second_us: float) -> bool: ...
+
+    def later(self, first_us: Any, second_us: Any) -> Any:
         """Return whether the first time is later than the second by more than `tolerance_us`."""
         return first_us > second_us + self.tolerance_us
 

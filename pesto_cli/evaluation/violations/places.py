@@ -1,28 +1,28 @@
 """The rules on devices and ranks of ops."""
 
-from collections import defaultdict
 from collections.abc import Iterator
+
+import numpy as np
 
 from pesto_cli.evaluation.violations.observed import Finding, Observed
 
 
 def affinity(seen: Observed) -> Iterator[Finding]:
     """An op runs on a device that may run it."""
-    for op, device in enumerate(seen.device):
-        if not seen.problem.allowed[op, device]:
-            yield "affinity", f"op {seen.name(op)} may not run on device {device}"
+    device = seen.schedule.device
+    is_allowed = seen.problem.allowed[np.arange(len(device)), device]
+    for op in np.flatnonzero(~is_allowed).tolist():
+        yield "affinity", f"op {seen.name(op)} may not run on device {device[op]}"
 
 
 def colocation(seen: Observed) -> Iterator[Finding]:
     """Ops of one colocation group share a device."""
-    devices = defaultdict(set)
-    for group, device in zip(
-        seen.problem.graph.colocation_group.tolist(), seen.device, strict=True
-    ):
-        devices[group].add(device)
-    for group, used in devices.items():
-        if len(used) > 1:
-            yield "colocation", f"group {group} is spread over devices {sorted(used)}"
+    group, device = seen.problem.graph.colocation_group, seen.schedule.device
+    of_group = np.empty(seen.problem.graph.num_groups, dtype=np.int64)
+    of_group[group] = device
+    for split in np.unique(group[device != of_group[group]]).tolist():
+        used = np.unique(device[group == split]).tolist()
+        yield "colocation", f"group {split} is spread over devices {used}"
 
 
 def order(seen: Observed) -> Iterator[Finding]:

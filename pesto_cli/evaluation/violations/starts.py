@@ -1,23 +1,21 @@
 """The rules on starts: an op starts as soon as its device is free and its inputs have arrived."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.evaluation.violations.observed import Finding, Observed
-
-# (predecessor, op, arrival at the op's device in us)
-Wait = tuple[int, int, float]
 
 
 def device_overlap(seen: Observed) -> Iterator[Finding]:
     """A device runs one op at a time."""
     for device, ops in seen.ops.items():
-        for before, after in pairwise(ops):
-            if seen.later(seen.end_us[before], seen.start_us[after]):
-                names = f"{seen.name(before)} and {seen.name(after)}"
-                yield "overlap", f"ops {names} overlap on device {device}"
+        before, after = np.array(ops[:-1], dtype=np.int64), np.array(ops[1:], dtype=np.int64)
+        overlap = seen.later(seen.schedule.end_us[before], seen.schedule.start_us[after])
+        for pair in np.flatnonzero(overlap).tolist():
+            names = f"{seen.name(ops[pair])} and {seen.name(ops[pair + 1])}"
+            yield "overlap", f"ops {names} overlap on device {device}"
 
 
 def precedence(seen: Observed) -> Iterator[Finding]:
@@ -26,21 +24,21 @@ def precedence(seen: Observed) -> Iterator[Finding]:
     A receiver delays a tensor only while it computes, and so no consumer there could start earlier.
     For starts in a given order, the arrival of the transfer counts.
     """
-    could_us = [0.0] * len(seen.device)
+    start_us, end_us = seen.schedule.start_us, seen.schedule.end_us
+    could_us = np.zeros(len(start_us))
     for ops in seen.ops.values():
-        for before, after in pairwise(ops):
-            could_us[after] = seen.end_us[before]
-    for before, after, there_us in _waits(seen):
-        could_us[after] = max(could_us[after], there_us)
-        if seen.later(there_us, seen.start_us[after]):
-            yield (
-                "precedence",
-                f"op {seen.name(after)} starts at {seen.start_us[after]} us, before its input "
-                f"from {seen.name(before)} arrives at {there_us} us",
-            )
-    for op, start_us in enumerate(seen.start_us):
-        if seen.later(start_us, could_us[op]):
-            yield "idle", f"op {seen.name(op)} starts at {start_us} us, not at {could_us[op]}"
+        could_us[ops[1:]] = end_us[ops[:-1]]
+    before, after, there_us = (np.concatenate(rows) for rows in zip(*_waits(seen), strict=True))
+    np.maximum.at(could_us, after, there_us)
+    for row in np.flatnonzero(seen.later(there_us, start_us[after])).tolist():
+        yield (
+            "precedence",
+            f"op {seen.name(after[row])} starts at {float(start_us[after[row]])} us, before its "
+            f"input from {seen.name(before[row])} arrives at {float(there_us[row])} us",
+        )
+    for op in np.flatnonzero(seen.later(start_us, could_us)).tolist():
+        message = f"op {seen.name(op)} starts at {seen.start_us[op]} us, not at {could_us[op]}"
+        yield "idle", message
 
 
 def feed(seen: Observed) -> Iterator[Finding]:
@@ -50,22 +48,19 @@ def feed(seen: Observed) -> Iterator[Finding]:
             yield "feed", f"feed {seen.name(op)} starts at {seen.start_us[op]} us, not at 0"
 
 
-def _waits(seen: Observed) -> Iterator[Wait]:
-    """Yield all waits of ops: for control edges, data in host memory, and other data."""
+def _waits(seen: Observed) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    """Yield (predecessor, op, arrival at the op's device in us) of control edges and of tensors."""
     graph, signal_us = seen.problem.graph, seen.problem.machine.signal_us
-    arrived_us = {(each.tensor, each.dst): each.arrived_us for each in seen.transfers}
-    for before, after in graph.control_edges.tolist():
-        across = seen.device[before] != seen.device[after]
-        yield before, after, seen.end_us[before] + (signal_us if across else 0.0)
-    producers = graph.tensor_producer.tolist()
-    for tensor, consumer, on_host in zip(
-        graph.consumer_tensor.tolist(),
-        graph.consumers.tolist(),
-        graph.consumer_on_host.tolist(),
-        strict=True,
-    ):
-        producer, there_us = producers[tensor], seen.end_us[producers[tensor]]
-        if seen.device[producer] != seen.device[consumer]:
-            by_link_us = arrived_us.get((tensor, seen.device[consumer]), there_us)
-            there_us = there_us + signal_us if on_host else by_link_us
-        yield producer, consumer, there_us
+    device, end_us = seen.schedule.device, seen.schedule.end_us
+    before, after = graph.control_edges.reshape(-1, 2).T
+    is_across = device[before] != device[after]
+    yield before, after, end_us[before] + np.where(is_across, signal_us, 0.0)
+    tensor, consumer = graph.consumer_tensor, graph.consumers
+    producer = graph.tensor_producer[tensor]
+    arrived_us = np.repeat(end_us[graph.tensor_producer, None], seen.problem.num_devices, axis=1)
+    for each in seen.transfers:
+        arrived_us[each.tensor, each.dst] = each.arrived_us
+    is_signal = graph.consumer_on_host & (device[producer] != device[consumer])
+    by_signal_us = end_us[producer] + signal_us
+    there_us = np.where(is_signal, by_signal_us, arrived_us[tensor, device[consumer]])
+    yield producer, consumer, there_us
