@@ -1,11 +1,13 @@
 """Reports and charts."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import merge_log
 from pesto_cli.api.placing import Placed, compare, simulate, solution_of
+from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.data.result import Result
@@ -52,6 +54,10 @@ def report(
             "there is no placement to show; one or more were expected, such as {'mine': placement}."
         )
     problem = profile.problem
+    with ThreadPoolExecutor(max_workers=1) as pool:  # the bound does not hold the interpreter lock
+        bound = pool.submit(lower_bound_us, problem)
+        coarsening = coarsen_problem(problem, REPORT_NODES)
+        bound.result()  # is cached for the results below
     shown = []
     for name, given_placement in placements.items():
         result = simulate(profile, given_placement)
@@ -63,7 +69,6 @@ def report(
         given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
         for name in REPORT_BASELINES
     ]
-    coarsening = coarsen_problem(problem, REPORT_NODES)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     return report_page(title, profile, shown, baselines, coarse)
 
