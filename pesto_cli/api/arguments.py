@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @at_run_time
 class MetaGraph(Protocol):
-    """The attribute by which a MetaGraphDef is recognised."""
+    """Any object with the attribute by which a MetaGraphDef is recognised."""
 
     graph_def: Any
 

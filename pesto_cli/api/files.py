@@ -128,6 +128,6 @@ def _check_ending(path: Path, value: Any) -> None:
 
 
 def read_graph(source: str) -> Any:
-    """Read a MetaGraphDef from a file, or export it from any other source of `export`."""
+    """Read a MetaGraphDef from a file, or export it from any other source that `export` accepts."""
     is_graph = Path(source).is_file() and not event_files(Path(source))
     return read_meta_graph(source) if is_graph else export(source)

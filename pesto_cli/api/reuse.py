@@ -57,9 +57,9 @@ def earlier_placement(path: Path) -> PlacementFile | None:
 def is_fresh_placement(
     placed: PlacementFile, meta: Any, profile: Profile, wanted: Mapping[str, Any]
 ) -> bool:
-    """Return whether a placement is what a search with these parameters would be asked for again.
+    """Return whether a placement can be used in place of a new search with these parameters.
 
-    It is one if `check` calls it fresh, and a search with the same parameters and at least the
+    It can if `check` calls it fresh, and a search with the same parameters and at least the
     same time limit has found it.
 
     Args:

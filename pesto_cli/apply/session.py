@@ -41,7 +41,7 @@ def session_config() -> Any:
 
 
 def enforce_settings(config: Any) -> tuple[str, ...]:
-    """Set a `ConfigProto` to keep a placed graph unchanged; return the settings that did not."""
+    """Set a `ConfigProto` to keep a placed graph unchanged; return the settings that it changed."""
     departing = _departing(config)
     for path, (value, *_) in SETTINGS.items():
         parent, _, field = path.rpartition(".")

@@ -50,7 +50,7 @@ class ModelComparison:
         return self.best((*BASELINES, *tuned_names()))
 
     def reduction(self, other: Best | None, ours: str = PESTO) -> float | None:
-        """Return by which share of the other's step ours is shorter; None if one does not fit."""
+        """Return the share of the other's step time that ours saves; None if one does not fit."""
         own = self.best([ours])
         return None if own is None or other is None else 1 - own.step_us / other.step_us
 

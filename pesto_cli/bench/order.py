@@ -17,7 +17,7 @@ def _jobs(request: ExperimentRequest) -> list[Job]:
 
 
 def reduction(record: Record, order: str, other: str) -> float:
-    """Return by which share one order is shorter than another on the same devices."""
+    """Return the reduction of the step time by one order compared with another, as a share."""
     return 1 - record.orders_us[order] / record.orders_us[other]
 
 

@@ -48,7 +48,9 @@ def check(
     from pesto_cli.report.sections import print_sections, sections_markdown
 
     if max_regression is not None and profile is None:
-        raise BadInputError("--max-regression needs a prediction; --profile was expected with it.")
+        raise BadInputError(
+            "--max-regression needs a new prediction of the step time; --profile was expected too."
+        )
     if summary is not None:
         check_output(summary, Path(graph), placement, profile)
     placed = api.read_placement(placement)

@@ -40,9 +40,9 @@ from pesto_cli.errors import BadInputError
     help="Source of op times: {names}. csv and trace need a file, as in csv:FILE; run needs real "
     "devices.  [default: run on real devices, else analytic]",
 )
-@click.option("--comm", type=PATH, help="A fit by `pesto comm`, used instead of the machine's.")
+@click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's links.")
 @click.option("--cpu-offload", is_flag=True, help="Let GPU ops run on the CPU too.")
-@click.option("--plot", type=PATH, help="Draw the spread of measured times (.svg, .png, .html).")
+@click.option("--plot", type=PATH, help="Draw the spread of measured op times (.svg, .png, .html).")
 @live_options(steps=100)
 @json_option
 @quiet_option()
@@ -142,7 +142,9 @@ def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
 )
 @click.option("--from", "samples", type=PATH, metavar="CSV", help="Or read measured transfers.")
 @output_option("the fit")
-@click.option("--plot", type=PATH, help="Draw times, lines and residuals (.svg, .png, .html).")
+@click.option(
+    "--plot", type=PATH, help="Draw transfer times, fitted lines and residuals (.svg, .png, .html)."
+)
 @click.option(
     "--open-ports",
     is_flag=True,

@@ -40,8 +40,8 @@ from pesto_cli.errors import BadInputError
 @click.option(
     "--optimize",
     is_flag=True,
-    help="Let grappler fold, merge and remove ops once. Do not use it for a placement that is "
-    "applied to a running script or function.",
+    help="Let grappler fold, merge and remove ops. A placement of the result fits only the "
+    "exported graph, not the original script or function.",
 )
 @click.option(
     "--as-built", is_flag=True, help="Keep repeated ops, such as several reads of one variable."

@@ -154,7 +154,7 @@ def solve(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Random seed of these orders.",
+    help="Random seed for --random-orders.",
 )
 @json_option
 @quiet_option()

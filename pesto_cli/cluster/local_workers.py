@@ -65,9 +65,9 @@ class LocalWorkers:
         """Environment variables of the client and its workers.
 
         Libraries start no threads, because only a process with one thread can be forked. GPUs are
-        hidden, as `local-gpus` is for them. The process keeps freed memory, as a GPU's allocator
-        does: by default glibc returns blocks of more than 32 MB to the system, and page faults then
-        make a transfer of 64 MB half as long again. oneDNN is off, because it fuses ops whatever
+        hidden, because `local-gpus` is the cluster for them. The process keeps freed memory, as a
+        GPU's allocator does: by default glibc returns blocks of more than 32 MB to the system, and
+        then page faults lengthen a transfer of 64 MB by half. oneDNN is off: it fuses ops whatever
         the settings of a session are.
         """
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -21,7 +21,9 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
         after  = max(after(u) without v, after(v))
         path   = before + work(u) + work(v) + after
 
-    The groups of u and v become one group on one device, so its work is a lower bound too.
+    "before(v) without u" counts only the predecessors of v other than u, and "after(u) without v"
+    only the successors of u other than v. The groups of u and v become one group on one device, so
+    its work is a lower bound on the makespan too.
     """
     into = _two_longest(quotient.in_offsets, quotient.tails, paths.before + quotient.work_us)
     out = _two_longest(quotient.out_offsets, quotient.heads, paths.after + quotient.work_us)

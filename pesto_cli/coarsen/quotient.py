@@ -233,7 +233,7 @@ def _merged_rows(offsets: Any, heads: Any, weight: Any, label: Any, kept: Any, m
 
 @kernel
 def _reversed_rows(offsets: Any, heads: Any) -> Any:
-    """Return the rows of tails by head, with tails in ascending order."""
+    """Return the tails of each head, in ascending order, as compressed rows: offsets, tails."""
     num_nodes = len(offsets) - 1
     in_offsets = np.zeros(num_nodes + 1, dtype=np.int64)
     for head in heads:

@@ -244,8 +244,8 @@ class OpGraph:
     def alias_source(self) -> IntArray:
         """`[num_tensors]`: the tensor whose memory this one shares, or -1.
 
-        For an output of an op that is an alias of op j, this is the first tensor of j that the op
-        consumes.
+        The outputs of an op with `alias_of` j share the memory of the first tensor of op j that the
+        op consumes.
         """
         source_of_op = np.full(self.num_ops, -1, dtype=np.int64)
         aliased = self.alias_of[self.consumers] == self.tensor_producer[self.consumer_tensor]

@@ -30,7 +30,7 @@ class MemoryColumns(NamedTuple):
 
     @classmethod
     def of(cls, graph: OpGraph) -> "MemoryColumns":
-        """Return the columns of a graph."""
+        """Collect these columns from a graph."""
         position = np.empty(graph.num_ops, dtype=np.int64)
         position[graph.topological_order] = np.arange(graph.num_ops)
         return cls(

@@ -122,7 +122,7 @@ def _behind_gradients(graph: OpGraph, by_name: Sequence[Phase]) -> IntArray:
 
 
 def _forward_ops(graph: OpGraph, phase: IntArray) -> tuple[str | None, ...]:
-    """Return the forward op in the name of each gradient, or None, `[num_ops]`."""
+    """Return the name of each gradient op's forward op, `[num_ops]`; None where there is none."""
     found: list[str | None] = [None] * graph.num_ops
     is_forward = phase == Phase.FORWARD
     for op in np.flatnonzero(phase == Phase.BACKWARD).tolist():

@@ -51,7 +51,7 @@ def _make_outputs_control_outputs(function: Any) -> None:
 
     Functions of a v1 graph do not list their side effects: these happen because an output needs
     them. A conditional that is one op computes its outputs even if nothing consumes them. Once it
-    is lowered, an op that waits for its end waits for its control outputs only.
+    is lowered, an op that waits for the end of the conditional waits only for its control outputs.
     """
     if function.control_ret:
         return

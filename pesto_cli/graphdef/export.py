@@ -38,7 +38,8 @@ def export(
         fetches that the source names.
     feeds: node name of a placeholder -> its static shape.
     signature: the signature to export from a SavedModel.
-    optimize: run grappler once. The result is then profiled, placed and run without it.
+    optimize: rewrite the step by grappler now. Later, the result is profiled, placed and run
+        without grappler.
     as_built: do not simplify the step (see `simplify`). Models of the zoo are never simplified:
         published figures count every op.
 

@@ -63,7 +63,8 @@ def choose_fetches(meta: Any, requested: Sequence[str], what: str) -> tuple[str,
     """Return the requested fetches, else those that the graph names, else its only sink.
 
     requested: names of fetches; may be empty. Raises BadInputError when a fetch is not in the
-    graph, or when neither names fetches and the graph does not have exactly one sink.
+    graph, or when neither `requested` nor the graph names fetches and the graph does
+    not have exactly one sink.
     """
     fetches = tuple(requested) or fetch_names(meta) or _only_sink(meta.graph_def, what)
     nodes = {node.name: node for node in meta.graph_def.node}
@@ -78,7 +79,7 @@ def set_feed_shapes(meta: Any, feeds: Mapping[str, Shape], what: str) -> None:
     """Set the static shapes in `feeds` (node name -> shape) on the graph's placeholders, in place.
 
     Some sources need the shape of a variable, so a name may also be that of a variable's handle.
-    Raises BadInputError when a name is neither, or its shape contradicts that in the graph.
+    Raises BadInputError when a name is neither, or its given shape contradicts the graph's shape.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     placeholders = [name for name, node in nodes.items() if node.op in SHAPED_TYPES]

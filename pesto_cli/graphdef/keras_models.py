@@ -90,7 +90,7 @@ def _spec(
 
 
 def _output_names(model: Any) -> list[str]:
-    """Return a feed name for each target: `targets`, or of several outputs `targets_OUTPUT`."""
+    """Return a feed name for each target: `targets`; `targets_OUTPUT` if there are several."""
     names = list(getattr(model, "output_names", []))
     if len(model.outputs) == 1:
         return ["targets"]

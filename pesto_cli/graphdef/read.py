@@ -200,7 +200,7 @@ def _op_graph(step: _Facts, members: Sequence[Sequence[int]], open_shapes: bool)
 def _returns(
     nodes: Sequence[Node], sizes: Sequence[Sequence[TensorSize]], fetches: Sequence[str]
 ) -> list[Output]:
-    """Return the fetched tensors, once each; a fetch without output number is an op, no tensor."""
+    """Return the fetched tensors, once each; a fetch without output number is an op."""
     index_of = {node.name: index for index, node in enumerate(nodes)}
     returns: dict[Output, None] = {}
     for fetch in fetches:
@@ -218,7 +218,7 @@ def _returns(
 
 
 def _names(step: _Facts) -> list[str]:
-    """Return the op names: that of the node, of a while loop that of its first LoopCond."""
+    """Return the name of each op: that of its node; for a while loop, of its first LoopCond."""
     names = []
     for members in step.ops.members:
         conditions = (index for index in members if step.nodes[index].type == "LoopCond")

@@ -108,7 +108,7 @@ def _with_fetches(meta: Any, definition: Any) -> Any:
 
 
 def _keep_restoring(meta: Any) -> None:
-    """Keep the restoring ops in the inlined graph by a NoOp, in place of the saver, in place."""
+    """Replace the saver, in place, by a NoOp that keeps the restoring ops in the inlined graph."""
     restore = meta.saver_def.restore_op_name
     meta.ClearField("saver_def")
     if restore:

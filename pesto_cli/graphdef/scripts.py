@@ -83,7 +83,8 @@ def script_function(path: Path, name: str) -> Any:
 def built_graph(result: Any, what: str) -> Any:
     """Return the MetaGraphDef of a v1 graph.
 
-    result: its train op, or a dict of `train_op` and other fetches. what: names it in errors.
+    result: the train op, or a dict of `train_op` and other fetches. what: names the graph in
+        errors.
     """
     tf1 = tensorflow().compat.v1
     train_op = _train_op(result)

@@ -134,7 +134,8 @@ def _size(
     """Return the size of an output.
 
     inputs: sizes of the node's inputs. sizing: for the inputs in SIZING_INPUTS, see `_described`.
-    read: what a node reads from a TensorArray; None if it reads none, or the size is unknown.
+    read: size of what the node reads from a TensorArray; None if it reads none, or if that size is
+        unknown.
     """
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES

@@ -18,9 +18,9 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 def fit_data(given: Any, what: str) -> Any:
     """Return the specs of the data that `fit` would pass to a Keras model's `train_step`.
 
-    given: a list has the arguments of `fit` (`[x]`, `[x, y]` or `[x, y, sample_weight]`), and is
-        packed as by `keras.utils.pack_x_y_sample_weight`. Of a data set, the specs are those of its
-        elements. Any other structure is the data itself.
+    given: a list contains the arguments of `fit` (`[x]`, `[x, y]` or `[x, y, sample_weight]`), and
+        is packed as by `keras.utils.pack_x_y_sample_weight`. A `tf.data.Dataset` stands for the
+        specs of its elements. Any other structure is the data itself.
 
     Raises BadInputError when a leaf is not a spec.
     """
@@ -44,8 +44,8 @@ def fit_data(given: Any, what: str) -> Any:
 def call_arguments(function: Any, given: Any, what: str) -> Call:
     """Return the arguments with which to trace a tf.function.
 
-    given: a tuple or list has the positional arguments, a dict the keyword arguments. If they do
-        not fit the function, the whole structure is passed as its only argument. Leaves that are
+    given: a tuple or list contains the positional arguments, a dict the keyword arguments. If they
+        do not fit the function, the whole structure is passed as its only argument. Leaves that are
         neither specs nor arrays are passed unchanged, as Python values.
 
     Raises BadInputError when neither form fits the function.
@@ -63,8 +63,8 @@ def call_arguments(function: Any, given: Any, what: str) -> Call:
             return args, kwargs
     raise BadInputError(
         f"{what}: the tf.function has the parameters {signature}, but its specs are"
-        f" {_shown(given)}. Return a spec for each argument with the function: a tuple of"
-        " tf.TensorSpec, or a dict by argument name."
+        f" {_shown(given)}. Next to the function, return one spec for each of its arguments: a"
+        " tuple of tf.TensorSpec, or a dict by argument name."
     )
 
 

@@ -130,7 +130,10 @@ def _successors(formulation: Formulation, times: Timetable) -> list[list[tuple[i
 def _demand(
     formulation: Formulation, times: Timetable, node: int
 ) -> tuple[tuple[str, int] | None, float]:
-    """Return the device or channel that an op or transfer occupies, and for how long."""
+    """Return the device or channel that an op or transfer occupies, and for how long.
+
+    A transfer that is not sent occupies nothing: (None, 0).
+    """
     num_ops = len(times.device)
     if node < num_ops:
         device = times.device[node]

@@ -12,7 +12,7 @@ OVERHEAD_AT_BYTES = 100_000
 
 
 def comm_checks(fits: Sequence[CommFit]) -> str:
-    """Return some lines for each kind of link that was measured on a machine; else nothing."""
+    """Return some lines for each kind of link that was measured on a machine; empty for others."""
     return "\n".join(printable(line) for fit in fits for line in _lines(fit))
 
 
@@ -50,7 +50,7 @@ def _lines(fit: CommFit) -> Iterator[str]:
 
 
 def _delays_us(fit: CommFit) -> tuple[float, float]:
-    """Return by how much later an op on the sender, and one on the receiver, ends, in us."""
+    """Return the delay in us of an op on the sender, and of one on the receiver, by a transfer."""
     comm = fit.comm
     return (
         comm.sender_us + comm.sender_us_per_byte * OVERHEAD_AT_BYTES,

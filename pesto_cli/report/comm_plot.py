@@ -23,11 +23,11 @@ class Sample(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """The size of the transfer."""
+        """The size of the transfer in bytes."""
 
     @property
     def us(self) -> float:
-        """The time of the transfer."""
+        """The time of the transfer in us."""
 
     @property
     def link_kind(self) -> LinkKind:

@@ -153,7 +153,7 @@ def _status_word(result: Result) -> str:
 
 
 def shortfall_text(problem: Problem, result: Result) -> str:
-    """Return by how much the memory of each device is exceeded, as text."""
+    """Return text on the devices whose memory is exceeded, and by how much; empty if none is."""
     return ", ".join(_shortfalls(problem, result))
 
 

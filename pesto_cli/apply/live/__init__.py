@@ -156,7 +156,7 @@ class _RunPlan:
     """How to execute a run.
 
     is_step: whether it is a step of the placement.
-    instead: the copies to run in place of its ops; None to run its own ops.
+    instead: the copies to run in place of the run's ops; None to run the ops themselves.
     """
 
     is_step: bool
@@ -167,9 +167,9 @@ class _RunPlan:
 class _Graph:
     """The state of one graph of the program.
 
-    difference: how it differs from the graph of the placement, while it is not placed.
-    placed: the result of placing it, or None.
-    num_seen: the number of its operations that a session has run or could have run.
+    difference: how the graph differs from that of the placement, while it is not placed.
+    placed: the result of placing the graph, or None.
+    num_seen: the number of operations of the graph that a session has run or could have run.
     plans: how to execute its runs, by their signature.
     """
 

@@ -259,7 +259,7 @@ def _is_slot(argument: str) -> bool:
 
 
 def _of_rows(shape: Any, index_rank: int | None) -> Any:
-    """Return the shape of a variable from that of some of its rows; their number stays open."""
+    """Return a variable's shape from the shape of some rows; the number of rows stays open."""
     tf = tensorflow()
     if shape.rank is None or index_rank is None:
         return tf.TensorShape(None)

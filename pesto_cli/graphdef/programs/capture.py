@@ -112,7 +112,7 @@ class _Recording:
         self._lock = threading.Lock()
 
     def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
-        """Execute a run, unless it is the training step, or this has been found already."""
+        """Execute a run, unless it is the training step or the training step was found before."""
         with self._lock:
             if self.step is not None or self.failure is not None:
                 raise ProgramStopped

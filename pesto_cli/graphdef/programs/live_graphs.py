@@ -50,7 +50,7 @@ def live_step(
 
 
 def _make_placeholder(node: Any, operation: Any, what: str) -> None:
-    """Convert a node that is fed to a placeholder, in place; it needs its inputs no longer."""
+    """Replace a node that is fed by a placeholder without inputs, in place."""
     if len(operation.outputs) != 1:
         raise BadInputError(
             f"{what}: {node.name!r}, a {node.op} with {len(operation.outputs)} outputs, is fed,"

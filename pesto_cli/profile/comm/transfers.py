@@ -39,8 +39,8 @@ CONGESTION_BYTES = 2**24
 class LinkTimes:
     """Measured times of one link.
 
-    us: bytes of a transfer -> its time. overheads: delays of endpoints that compute. wait_us: delay
-    of a tensor at an endpoint that computes. The other fields are those of `CommFit`.
+    us: bytes of a transfer -> its time. overheads: delays of ops on the endpoints by a transfer.
+    wait_us: delay of a transfer by an endpoint that computes. The other fields are as in `CommFit`.
     """
 
     us: Mapping[int, float]

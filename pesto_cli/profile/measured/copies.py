@@ -27,7 +27,7 @@ class TimedTransfer:
 
 
 def device_type(device: str) -> str:
-    """Return TensorFlow's type of a device by its name: `GPU` of `/job:worker/task:0/device:GPU:1`.
+    """Return TensorFlow's type of a named device: `GPU` for `/job:worker/task:0/device:GPU:1`.
 
     Older names are in lower case (`/gpu:0`). Host memory belongs to the CPU.
     """

@@ -11,7 +11,10 @@ TRIES = 50
 
 @kernel
 def boundary(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Draw at most `TRIES` units until one has a cut edge, and move this unit."""
+    """Draw units until one has a cut edge; move that unit to a random other device.
+
+    If none of `TRIES` draws finds a cut edge, change nothing.
+    """
     for _ in range(TRIES):
         unit = neighbourhood.units[below(random, len(neighbourhood.units))]
         other = any_neighbour(neighbourhood, random, unit)

@@ -17,7 +17,7 @@ class Wait:
 
     op: the other op. device: the device of the other op. why: the reason of the wait. num_bytes:
     the size of the tensor, if any. at_us: when an input arrived; for a follower, when the follower
-    starts. was_last: no other wait of the waiting op ended later.
+    starts. was_last: whether no other wait of the waiting op ended later.
     """
 
     op: str

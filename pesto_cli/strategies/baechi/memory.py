@@ -3,8 +3,9 @@
 A scheduled node (a fused op) holds its variables until the end, and its outputs to other nodes
 until all their consumers are scheduled. Tensors within a node, and copies on other devices, are not
 counted. A node may run on a device with enough free memory for both. A group may go to a device
-with enough free memory for its variables. If groups reserve memory, the largest outputs of the
-group count too, and the group takes both at once.
+with enough free memory for its variables. With `reserve_memory`, it must also have enough for the
+outputs of that node of the group whose outputs are largest, and the group takes the memory of its
+variables and of these outputs when it is placed.
 
 Differences: outputs in a variable's memory (handles, reads) need no memory of their own. The
 authors' program also counts temporary memory of kernels, which profiles do not have. Optimiser
