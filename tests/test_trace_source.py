@@ -328,11 +328,11 @@ def test_an_event_file_that_is_cut_short_gives_its_complete_steps(tmp_path, reco
     ("data", "message"),
     [
         (b"", "is empty; a RunMetadata"),
-        (b"\x89PNG\r\n\x1a\n", "no trace of TensorFlow"),
-        (b"some text", "no trace of TensorFlow"),
+        (b"\x89PNG\r\n\x1a\n", "not a trace of TensorFlow"),
+        (b"some text", "not a trace of TensorFlow"),
         (b'{"format": "pesto-placement"}', "JSON without traceEvents"),
         (b'{"traceEvents": 3}', "JSON without traceEvents"),
-        (b'{"traceEvents": []}', "no trace of TensorFlow"),
+        (b'{"traceEvents": []}', "not a trace of TensorFlow"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused(tmp_path, recorded, data, message):
@@ -345,7 +345,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, recorded, data, message):
 def test_a_graph_is_refused_as_a_trace(tmp_path, recorded):
     path = tmp_path / "graph.meta"
     path.write_bytes(recorded.meta.SerializeToString())
-    with pytest.raises(BadInputError, match="no trace of TensorFlow"):
+    with pytest.raises(BadInputError, match="not a trace of TensorFlow"):
         read_trace(path)
 
 

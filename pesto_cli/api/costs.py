@@ -88,8 +88,9 @@ def profile_by_run(
 ) -> Profile:
     """Profile a graph by running real steps on a cluster; `options` are those of `profile`.
 
-    The steps run on one device of each kind. If they do not fit into its memory, their layers are
-    spread over all devices. feeds: the data of the feeds, `FILE.npz` or `script.py:function`.
+    The steps run on one device of each kind. If the graph does not fit into the memory of that
+    device, its layers are spread over all devices. feeds: the data of the feeds, `FILE.npz` or
+    `script.py:function`.
 
     Raises:
         InfeasibleError: the layers do not fit on all devices either.

@@ -215,7 +215,7 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
 
 
 def strategy_of(placed: Placed) -> str:
-    """Return the name of the strategy that made it, or "placement" if that is unknown."""
+    """Return the name of the strategy that made a placement; "placement" if it is unknown."""
     if isinstance(placed, Result):
         return placed.strategy
     provenance = placed.provenance if isinstance(placed, PlacementFile) else {}
@@ -224,7 +224,10 @@ def strategy_of(placed: Placed) -> str:
 
 @checked
 def predicted_us(placed: PlacementFile, profile: Profile | None = None) -> float | None:
-    """Predict the step time in us by a profile; without one, return the prediction in the file."""
+    """Predict the step time in us by a profile.
+
+    Without a profile, return the prediction in the file; None if the file has none.
+    """
     if profile is not None:
         machine = profile.problem.machine
         return simulate(profile, placed).makespan_us + machine.step_overhead_us

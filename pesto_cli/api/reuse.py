@@ -13,17 +13,19 @@ from pesto_cli.files import PlacementFile, Profile, read_placement, read_profile
 from pesto_cli.files.machine import machine_json
 from pesto_cli.graphdef.hashing import graph_hash
 
-# They say how long the search ran and where it started, not which answers it may give.
+# These parameters say how long a search ran and where it started, not which results it may return.
 EFFORT = ("time_limit", "warm_start", "workers")
 
 
 def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profile | None:
     """Return the profile in a file if it was made for this graph, machine and source; else None.
 
+    None if it is of others, or if the file does not exist or is damaged.
+
     Args:
-        path: path of the file, which need not exist.
+        path: the path of the file, which need not exist.
         meta: a MetaGraphDef.
-        machine: the machine; if transfers were timed, its links have the fitted times.
+        machine: the machine, with fitted links if there are any.
         source: the source of op times, as in `profile`.
     """
     try:
@@ -65,7 +67,7 @@ def is_fresh_placement(
     Args:
         placed: the placement of an earlier run.
         meta: a MetaGraphDef.
-        profile: of this graph.
+        profile: a profile of this graph.
         wanted: parameters of the search, as a placement file records them.
     """
     recorded = dict(placed.provenance.get("parameters", {}))

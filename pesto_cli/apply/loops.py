@@ -11,7 +11,7 @@ from pesto_cli.graphdef.nodes import Node
 
 
 def first_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
-    """Yield the nodes of an op that must wait so that the whole op waits; of a loop, outer Enters.
+    """Yield the nodes of an op that must wait so that the whole op waits; for a loop, outer Enters.
 
     members: the indices of the op's nodes.
     """
@@ -23,7 +23,7 @@ def first_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
 
 
 def last_nodes(nodes: Sequence[Node], members: Sequence[int]) -> Iterator[str]:
-    """Yield the nodes of an op that end last; of a loop, the outermost Exits."""
+    """Yield the nodes of an op that end last; for a loop, the outermost Exits."""
     within = {source for index in members for source in nodes[index].sources}
     for index in members:
         exits = nodes[index].type in EXIT and index not in within

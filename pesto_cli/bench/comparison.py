@@ -36,17 +36,17 @@ class ModelComparison:
 
     @property
     def baechi(self) -> Best | None:
-        """The best of Baechi's three placers, with the settings of their recipes."""
+        """The best of Baechi's three placers, with the settings of their recipes; see `best`."""
         return self.best(BAECHI)
 
     @property
     def baseline(self) -> Best | None:
-        """The best baseline, where each has the settings of its recipe."""
+        """The best baseline, where each has the settings of its recipe; see `best`."""
         return self.best(BASELINES)
 
     @property
     def tuned_baseline(self) -> Best | None:
-        """The best baseline in any of the `num_settings()` settings, chosen by the step time."""
+        """The best baseline in any of the `num_settings()` settings, by step time; see `best`."""
         return self.best((*BASELINES, *tuned_names()))
 
     def reduction(self, other: Best | None, ours: str = PESTO) -> float | None:

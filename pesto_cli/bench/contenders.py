@@ -40,7 +40,7 @@ class Contender:
 
     @property
     def uses_time(self) -> bool:
-        """Whether it searches until its limits end it, so that its solution depends on them."""
+        """Whether it searches until a limit ends it, so that the solution depends on the limits."""
         return is_search(self.strategy)
 
 

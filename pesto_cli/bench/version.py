@@ -46,7 +46,7 @@ def import_closure(entry: str, package: Path) -> dict[str, ast.Module]:
 
 
 def _path(name: str, package: Path) -> Path | None:
-    """Return the file of a module; None if the name is no module of the package."""
+    """Return the file of a module; None if the package has no such module."""
     root, *parts = name.split(".")
     place = package.joinpath(*parts)
     files = (place / "__init__.py", place.with_suffix(".py")) if parts else (place / "__init__.py",)

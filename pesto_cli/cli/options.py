@@ -78,7 +78,7 @@ def summary_option(command: Command) -> Command:
 
 
 def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Return the share of a percentage: 0.02 for `2%`."""
+    """Return the share of a percentage: 0.02 for `2%`; None if the option is not given."""
     if value is None:
         return None
     if re.fullmatch(r"\d{1,6}(\.\d+)?%", value) is None:

@@ -263,7 +263,7 @@ def _solved(
         with searching("pesto", context, run.quiet) as watched:
             result = api.solve(priced, "pesto", watched)
     if result.status is SolveStatus.INTERRUPTED:
-        parameters["time_limit"] = result.runtime_s  # a second call searches on
+        parameters["time_limit"] = result.runtime_s  # a second call continues the search
     api.write_placement(path, api.placement(priced, result, parameters))
     return result
 

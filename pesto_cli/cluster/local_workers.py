@@ -47,7 +47,7 @@ class LocalWorkers:
         """Parse `local-workers:N`.
 
         Raises:
-            BadInputError: N is no valid number of workers.
+            BadInputError: N is not a valid number of workers.
         """
         count = re.fullmatch(rf"{PREFIX}:(\d{{1,4}})", spec)
         if count is None or not 1 <= int(count[1]) <= MAX_WORKERS:

@@ -30,7 +30,7 @@ def pesto_name(full: str) -> str:
     """Return pesto's name of a device from TensorFlow's full name.
 
     Raises:
-        BadInputError: `full` is no full name of TensorFlow.
+        BadInputError: `full` is not a full name of TensorFlow.
     """
     parts = _FULL.fullmatch(full)
     if parts is None:

@@ -44,8 +44,8 @@ def export(
         published figures count every op.
 
     The result has its fetches in collection `train_op`, the placeholders that they need in
-    `feeds`, the op that initialises it in `init_op`, its variables and a saver. It can be imported
-    with `tf.compat.v1.train.import_meta_graph` and trained.
+    `feeds`, the op that initialises the graph in `init_op`, its variables and a saver. It can be
+    imported with `tf.compat.v1.train.import_meta_graph` and trained.
 
     Logs a warning for ops that run only within the program that built the graph.
 

@@ -119,7 +119,8 @@ def _loss_name(loss: Any) -> str:
 def _structured(tensors: Sequence[Any], specs: Sequence[Any], structure: Any) -> Any:
     """Return the specs in the structure in which the model has its symbolic tensors."""
     nest = tensorflow().nest
-    # Not nested: a single tensor. That of a Sequential is not among `tensors`.
+    # A structure that is not nested is a single tensor. For a Sequential, this tensor is not among
+    # `tensors`.
     if not nest.is_nested(structure):
         return specs[0] if len(specs) == 1 else specs
     spec_of = {id(tensor): spec for tensor, spec in zip(tensors, specs, strict=True)}

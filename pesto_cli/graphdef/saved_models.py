@@ -39,7 +39,7 @@ RESTORE = "restore"
 def signature_graph(path: Path, signature: str | None) -> Any:
     """Return the graph of one signature; its fetches are an op `train_op` and the outputs.
 
-    The graph of a TensorFlow 1 SavedModel is flat and has its own variable initialisers. Of a
+    The graph of a TensorFlow 1 SavedModel is flat and has its own variable initialisers. For a
     TensorFlow 2 SavedModel, the signature is inlined, and the variables are initialised with the
     saved values. If `signature` is None and the only graph names fetches, it is returned unchanged.
 

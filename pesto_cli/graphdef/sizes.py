@@ -159,8 +159,8 @@ def _described(
 ) -> int | None:
     """Return the number of elements of the tensor whose shape a node's values are derived from.
 
-    Of several tensors, the largest counts. 0 if the values are derived from constants, None if they
-    depend on data. of_inputs: the same number for each input of the node.
+    If there are several such tensors, the largest counts. 0 if the values are derived from
+    constants, None if they depend on data. of_inputs: the same number for each input of the node.
     """
     if node.type in SHAPE_TYPES:
         of_inputs = [source.num_elements for source in inputs]

@@ -23,7 +23,7 @@ def untrained(meta: Any) -> str | None:
     if any(UPDATING.fullmatch(node.op) for node in (*inner, *outer)):
         return None
     found = _train_op(graph_def)
-    remedy = f"--fetch {found}" if found else "--fetch NAME, or of a SavedModel another --signature"
+    remedy = f"--fetch {found}" if found else "--fetch NAME, or another --signature of a SavedModel"
     return (
         "these fetches train nothing: they update no variable. For a training step, name its "
         f"train op: {remedy}"

@@ -87,7 +87,7 @@ def _timings(path: Path, request: CostRequest) -> Iterator[_Timing]:
                 "need was expected: take the times of this very graph."
             )
         _check_kernel(row, request, op, kind)
-        # The sizes of nodes within a loop are no outputs of the loop.
+        # Outputs of nodes within a loop are not outputs of the loop, so their sizes are not used.
         is_loop = len(step.nodes[op]) > 1
         yield _Timing(row, op, kind, us, None if is_loop else num_bytes)
 

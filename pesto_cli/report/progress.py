@@ -135,7 +135,7 @@ class _Log:
 
 
 def _change(before: Progress, after: Progress) -> float:
-    """Return the largest relative change of makespan, bound and shortfall."""
+    """Return the largest relative change of makespan, bound and shortfall, as a share."""
     pairs = (
         (before.makespan_us, after.makespan_us),
         (before.lower_bound_us, after.lower_bound_us),

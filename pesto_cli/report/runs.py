@@ -14,7 +14,7 @@ MOST_BUSY = 1.05
 
 @dataclass(frozen=True, eq=False)
 class RunRow:
-    """A graph that ran. predicted_us: its predicted step time, None if there is no prediction."""
+    """A graph that ran. predicted_us: the predicted step time; None if there is no prediction."""
 
     name: str
     times: StepTimes
@@ -22,7 +22,10 @@ class RunRow:
 
     @property
     def error(self) -> float | None:
-        """The error of the prediction as a share of the measured time; above 0 if too long."""
+        """The error of the prediction as a share of the measured time, above 0 if it is too long.
+
+        None if there is no prediction.
+        """
         return None if self.predicted_us is None else self.predicted_us / self.times.median_us - 1
 
 

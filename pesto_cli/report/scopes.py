@@ -39,7 +39,7 @@ def scopes_of(names: Iterable[str], most: int = MOST_SCOPES) -> dict[str, str]:
 
 
 def counts_by_scope(columns: Mapping[str, Sequence[str]]) -> list[tuple[str, list[int]]]:
-    """Return rows of a scope and its number of ops in each column, the largest sums first."""
+    """Return a row for each scope, with its number of ops by column; the largest sums first."""
     scope_of = scopes_of(name for names in columns.values() for name in names)
     counts = [Counter(map(scope_of.__getitem__, names)) for names in columns.values()]
     rows = [(scope, [count[scope] for count in counts]) for scope in set(scope_of.values())]

@@ -90,7 +90,7 @@ def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, sou
     """Return a batch with the names and types of the graph's placeholders.
 
     Raises:
-        BadInputError: it is no dict, or it does not fit the placeholders.
+        BadInputError: the batch is not a dict, or does not fit the placeholders.
     """
     if not isinstance(given, Mapping):
         raise BadInputError(

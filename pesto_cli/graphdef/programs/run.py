@@ -26,7 +26,7 @@ def run_program(path: Path, argv: Sequence[str]) -> None:
     """
     if not path.is_file():
         raise BadInputError(f"{path}: no such script. Check the path.")
-    tensorflow()  # Import it before the script does, so that it logs less.
+    tensorflow()  # Imported before the script does so, to log less.
     before = sys.argv, sys.path
     sys.argv, sys.path = [str(path), *argv], [str(path.parent.resolve()), *sys.path]
     try:

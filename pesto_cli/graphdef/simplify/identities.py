@@ -96,8 +96,8 @@ def _effects(step: Wiring) -> set[str]:
 def _no_longer_awaited(before: Wiring, after: Wiring) -> Iterator[tuple[int, list[str]]]:
     """Yield (node of `after`, names of nodes that it no longer waits for, but has to).
 
-    A node has to wait for another one if it did so in `before`, both use the same state, and at
-    least one of them may change it.
+    A node has to wait for another one if it waited for that one in `before`, both use the same
+    state, and at least one of them may change this state.
     """
     used = uses(before, states(before)).values()
     bit = marks([index for each in used for index in each.users])

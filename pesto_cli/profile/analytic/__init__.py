@@ -5,8 +5,8 @@
     time = no_launch_us               if it only passes on data or a handle
 
 The estimate is that of TensorFlow's `OpLevelCostEstimator`, which leaves out the cost of a kernel
-launch. The time of a while loop is the sum over its nodes of their time multiplied by their number
-of iterations. Both branches of a conditional are counted.
+launch. The time of a while loop is the sum, over its nodes, of the node's time multiplied by its
+number of iterations. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

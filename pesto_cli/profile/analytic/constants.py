@@ -85,7 +85,7 @@ class Constants:
     def entry(self, merge: int) -> tuple[int, int] | None:
         """Return the two inputs of the Merge of a loop variable: (first value, next iteration).
 
-        None if the node is no such Merge.
+        None if the node is not such a Merge.
         """
         node = self._nodes[merge]
         if node.type not in MERGE:

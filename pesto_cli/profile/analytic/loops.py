@@ -137,7 +137,7 @@ class Loops:
     def _guard(self, constant: int) -> tuple[int, bool] | None:
         """Return the predicate that a constant in a branch depends on, and the value it must have.
 
-        It is found through the control edges of the constant.
+        It is found through the control edges of the constant; None if there is no such predicate.
         """
         waiting = [(index, 0) for index in self._nodes[constant].controls]
         seen: set[int] = set()
@@ -152,7 +152,7 @@ class Loops:
         return None
 
     def _compared(self, comparison: str, node: Node) -> Number | None:
-        """Return how often a comparison of a counter with a bound holds before it fails."""
+        """Return how often a comparison of a counter with a bound holds; None if unknown."""
         left, right = (source for source, _ in node.inputs)
         for kind, variable, limit in (
             (comparison, left, right),
@@ -174,7 +174,7 @@ class Loops:
         return None if trips is None else np.array(start + step * trips)
 
     def _number(self, index: int) -> Number | None:
-        """Return the constant scalar that a node computes; None if it is unknown or no number."""
+        """Return the constant scalar that a node computes; None if unknown or not a number."""
         value = self._constants.value(index)
         if value is None or value.shape or value.dtype.kind not in "iuf":
             return None

@@ -22,7 +22,7 @@ class Unfolded:
     """The nodes of a step, where each call is replaced by the nodes of the called function.
 
     op_of: `[num_nodes]`, the op of the step that a node belongs to; None for a small constant,
-        which is no op of the step.
+        which is not an op of the step.
     on_host: `[num_nodes]`, whether all outputs of a node are in host memory even if it runs on a
         GPU, as in arithmetic on shapes.
     iterations: `[num_nodes]`, how often a node runs in a step.

@@ -135,7 +135,7 @@ def _node_runs(serialized: bytes) -> dict[str, NodeRun]:
 
 
 def _last_words(stderr: str) -> str:
-    """Return the last line that is no part of a stack trace."""
+    """Return the last line that is not part of a stack trace."""
     lines = [line for line in stderr.splitlines() if line and not line.startswith((" ", "***"))]
     return lines[-1][:SHOWN_OF_LAST_WORDS] if lines else "without a word"
 

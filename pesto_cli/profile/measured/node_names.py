@@ -8,7 +8,7 @@ from pesto_cli.data.labels import Role
 from pesto_cli.graphdef.conditionals import CALLS, FUNCTIONAL_CONTROL_FLOW
 from pesto_cli.profile.source import CostRequest
 
-# Nodes that TensorFlow adds when it runs a graph and that are no ops of a step: source and sink of
+# Nodes that TensorFlow adds when it runs a graph and that are not ops of a step: source and sink of
 # the graph, feeds and fetches, copies of small constants on every device, sends and receives.
 _PLUMBING = re.compile(r"_SOURCE|_SINK|_arg_.*|_retval_.*|.*/replicate/_\d+|.*/_\d+")
 # Prefix of names if another function called the step, as Keras does.

@@ -89,7 +89,8 @@ def measured(lines: Sequence[TraceLine], bodies: Bodies = NO_BODIES) -> Measured
 def _gpu_steps(lines: Sequence[TraceLine]) -> list[list[Run]]:
     """Return the runs of a GPU's nodes in each step.
 
-    The runs are the kernels; if no kernel has the name of a node, the events of the op line.
+    The runs are the kernels; if no kernel has the name of a node, they are the events of the op
+    line.
     """
     kernels = (event for line in lines for event in line.events if "kernel_details" in event.stats)
     ops = (event for line in lines if line.name in _OPS for event in line.events)

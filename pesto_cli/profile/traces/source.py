@@ -55,7 +55,7 @@ def read_trace(path: Path, bodies: Bodies = NO_BODIES) -> Measured:
     bodies: identifies runs of nodes in function bodies, which are left out.
 
     Raises:
-        BadInputError: the path does not exist, is incomplete, or is no trace.
+        BadInputError: the path does not exist, is incomplete, or is not a trace.
     """
     events = event_files(path)
     if events:
@@ -128,7 +128,7 @@ def _read_file(path: Path, bodies: Bodies) -> RecordedStep | Measured:
         )
     if found is None:
         raise BadInputError(
-            f"{path} ({len(data):,} bytes) is cut short, or it is no trace of TensorFlow; "
+            f"{path} ({len(data):,} bytes) is cut short, or is not a trace of TensorFlow; "
             f"{EXPECTED} was expected: record or copy it again."
         )
     if isinstance(found, Measured) and not found.us:

@@ -121,7 +121,7 @@ def _waits(
 
 
 def _outputs(outputs: Sequence[Output], scale: TimeScale) -> Layouts | None:
-    """Return a table of the output tensors, those with transfers first."""
+    """Return a table of the output tensors, those with transfers first; None without outputs."""
     if not outputs:
         return None
     rows = []
