@@ -140,7 +140,9 @@ def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
     metavar="MACHINE",
     help="Measure transfers on local-workers:N, local-gpus or a cluster file.",
 )
-@click.option("--from", "samples", type=PATH, metavar="CSV", help="Or read measured transfers.")
+@click.option(
+    "--from", "samples", type=PATH, metavar="CSV", help="Read timed transfers from a file."
+)
 @output_option("the fit")
 @click.option(
     "--plot", type=PATH, help="Draw transfer times, fitted lines and residuals (.svg, .png, .html)."

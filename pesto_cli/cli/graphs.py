@@ -27,7 +27,7 @@ from pesto_cli.errors import BadInputError
     "fetches",
     multiple=True,
     metavar="NAME",
-    help="An op that the step runs, the train op first.",
+    help="An op that the step runs. May be repeated; give the train op first.",
 )
 @click.option(
     "--feed",
@@ -173,7 +173,9 @@ def _check_capture(
     metavar="GPU:0=/device:CPU:0,...",
     help="TensorFlow devices to use for planned devices.",
 )
-@click.option("--tf-pesto", type=PATH, metavar="DIR", help="Also write part.json and cdep.json.")
+@click.option(
+    "--tf-pesto", type=PATH, metavar="DIR", help="Also write part.json and cdep.json for TF-Pesto."
+)
 @json_option
 @quiet_option()
 def apply(

@@ -166,7 +166,7 @@ def search_options(command: Command) -> Command:
         ),
         deterministic_option,
         click.option(
-            "--constraints", type=PATH, help="TOML with pin, forbid, together and headroom."
+            "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
         ),
         click.option(
             "--keep-devices",

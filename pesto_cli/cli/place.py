@@ -93,9 +93,23 @@ class _Target:
 @time_limit_option()
 @click.option("--report", type=PATH, help="Also write a page that shows the placement (.html).")
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's links.")
-@click.option("--constraints", type=PATH, help="TOML with pin, forbid, together and headroom.")
-@click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="The train op first.")
-@click.option("--feed", "feeds", multiple=True, metavar="NAME=SHAPE", help="images=32,224,224,3")
+@click.option(
+    "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
+)
+@click.option(
+    "--fetch",
+    "fetches",
+    multiple=True,
+    metavar="NAME",
+    help="An op that the step runs. May be repeated; give the train op first.",
+)
+@click.option(
+    "--feed",
+    "feeds",
+    multiple=True,
+    metavar="NAME=SHAPE",
+    help="The shape of a placeholder, such as images=32,224,224,3.",
+)
 @seed_option
 @deterministic_option
 @json_option

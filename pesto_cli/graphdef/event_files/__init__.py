@@ -124,7 +124,7 @@ def _sinks(graph_def: Any, outputs: Sequence[str]) -> list[str]:
 
 
 def _is_of_a_step(sink: Any, nodes: Mapping[str, Any]) -> bool:
-    """Return whether a sink depends on data or variables, and is neither save, restore nor mere read."""
+    """Whether a sink depends on data or variables, and is neither save, restore nor mere read."""
     if _is_read(sink, nodes):
         return False
     takes_data, seen, waiting = False, {sink.name}, [sink.name]
