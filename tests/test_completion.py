@@ -155,7 +155,7 @@ def test_fish_keeps_commas_in_values_and_descriptions(tab: Tab, pesto: Pesto) ->
         return done.stdout.splitlines()
 
     assert complete("pesto compare x --strategies single,me") == ["single,metis"]
-    assert "--constraints\tTOML with pin, forbid, together and headroom." in complete(
+    assert "--constraints\tConstraints (TOML): pin, forbid, together, headroom." in complete(
         "pesto solve --"
     )
 

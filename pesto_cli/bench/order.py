@@ -56,7 +56,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
             f"{gib(request.memory_gib[0])}. *own*: the order of the strategy. *rank*: HeteroG's "
             "scheduler, highest upward rank first. *fifo*: the op that has been ready for longest "
             "first. *random*: the median of random orders, which TensorFlow uses if only devices "
-            "are given.",
+            "are given. *own under X*: the share by which the step is shorter in the own order "
+            "than in order X.",
             markdown_table(columns, rows, num_text=2),
             _paper(),
         ]

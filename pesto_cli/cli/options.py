@@ -156,7 +156,8 @@ def search_options(command: Command) -> Command:
         click.option(
             "--balance",
             type=click.FloatRange(0, 1),
-            help="Share by which the output bytes of two devices may differ in the ILP.",
+            help="Largest difference between the output bytes of two GPUs in the ILP, as a share "
+            "of their sum.",
         ),
         seed_option,
         click.option(
