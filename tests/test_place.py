@@ -183,6 +183,13 @@ def test_nothing_is_left_where_the_input_is_bad(
     assert {path.name for path in tmp_path.iterdir()} <= {model.name, "__pycache__"}
 
 
+def test_the_script_is_not_overwritten(pesto: Pesto, model: Path) -> None:
+    text = model.read_text()
+    ended = pesto("place", f"{model}:build", "-m", "v100x2-nvlink", "-o", model)
+    assert ended.code == 2
+    assert model.read_text() == text
+
+
 def test_an_output_without_room_for_the_folder_is_refused(
     pesto: Pesto, place: Pesto, tmp_path: Path
 ) -> None:

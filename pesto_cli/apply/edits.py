@@ -9,6 +9,7 @@ import numpy as np
 from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
+from pesto_cli.apply.onednn import separated
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
@@ -99,7 +100,9 @@ def changes_on(
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
-    waits_for = control_inputs(meta, step, placed) if order == "full" else {}
+    waits_for: Mapping[str, Sequence[str]] = {}
+    if order == "full":
+        waits_for = separated(step.wiring.nodes, device, control_inputs(meta, step, placed))
     return Changes(device, waits_for, classes_to_drop(step.wiring, device), step)
 
 

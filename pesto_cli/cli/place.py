@@ -168,7 +168,8 @@ def _check_paths(source: str, output: Path, *others: Path | None) -> None:
     from pesto_cli.files.destination import destination
 
     report, *inputs = others
-    check_output(output, Path(source), *inputs)
+    script = Path(source.rpartition(":")[0] or source)  # of script.py:function
+    check_output(output, Path(source), script, *inputs)
     if destination(output).is_stream:
         raise BadInputError(
             f"{output} is not a file, so the files of the single steps cannot be kept next to it; "
@@ -181,7 +182,7 @@ def _check_paths(source: str, output: Path, *others: Path | None) -> None:
             "steps, or not to exist: choose another name for the output."
         )
     if report is not None:
-        check_output(report, output, Path(source), *inputs)
+        check_output(report, output, Path(source), script, *inputs)
 
 
 def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str, ...]) -> Any:
@@ -302,6 +303,7 @@ def _write_report(run: Run, priced: Any, path: Path) -> None:
     with activity(f"writing {path}", run.quiet):
         placed = api.read_placement(run.path("placement.json"))
         atomic_write(path, api.report(priced, {"pesto": placed}, run.folder.stem).encode())
+    run.tell("report", str(path))
 
 
 def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: Any) -> Any:
@@ -339,6 +341,7 @@ def _show(run: Run, output: Path, target: _Target, priced: Any, results: list[An
     if target.machine is None:
         measure = ["pesto", "run", graph, "-m", target.name, "--profile", profile, "--compare"]
         echo(f"  measure real steps       {join([*measure, f'single,{placement}'])}", err=True)
+        return
     echo(
         f"  train                    tf.compat.v1.train.import_meta_graph({str(output)!r}), in a",
         "                           session with config=pesto_cli.apply.session_config()",
