@@ -393,10 +393,7 @@ def _constants(step: _Facts) -> dict[str, int]:
 def _of_tensors(step: _Facts, holds: Callable[[TensorSize], bool]) -> BoolArray:
     """`[num_tensors]`: whether the tensor has a consumer, and a size for which `holds` is true."""
     outputs = sorted(step.outputs, key=lambda output: step.ops.op_of[output[0]])  # as in OpGraph
-    return np.array(
-        [
-            output in step.consumers and holds(step.sizes[output[0]][output[1]])
-            for output in outputs
-        ],
-        dtype=bool,
-    )
+    held = [
+        output in step.consumers and holds(step.sizes[output[0]][output[1]]) for output in outputs
+    ]
+    return np.array(held, dtype=bool)
