@@ -183,9 +183,10 @@ def test_nothing_is_left_where_the_input_is_bad(
     assert {path.name for path in tmp_path.iterdir()} <= {model.name, "__pycache__"}
 
 
-def test_the_script_is_not_overwritten(pesto: Pesto, model: Path) -> None:
+@pytest.mark.parametrize("command", [("place", "-m", "v100x2-nvlink"), ("export",)])
+def test_the_script_is_not_overwritten(pesto: Pesto, model: Path, command: tuple[str, ...]) -> None:
     text = model.read_text()
-    ended = pesto("place", f"{model}:build", "-m", "v100x2-nvlink", "-o", model)
+    ended = pesto(*command, f"{model}:build", "-o", model)
     assert ended.code == 2
     assert model.read_text() == text
 

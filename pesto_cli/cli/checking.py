@@ -9,6 +9,7 @@ from pesto_cli.cli.options import (
     PATH,
     check_output,
     echo_json,
+    file_of,
     json_option,
     max_regression_option,
     quiet_option,
@@ -52,7 +53,7 @@ def check(
             "--max-regression needs a new prediction of the step time; --profile was expected too."
         )
     if summary is not None:
-        check_output(summary, Path(graph), placement, profile)
+        check_output(summary, file_of(graph), placement, profile)
     placed = api.read_placement(placement)
     priced = None if profile is None else api.read_profile(profile)
     with activity(f"reading {graph}", quiet):

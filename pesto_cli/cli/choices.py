@@ -79,7 +79,7 @@ class ChoiceOption(click.Option):
         self._choices, self._help = choices, self.help or ""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return click's record, with the names that are installed now."""
+        """Return the option and its help text, with the names of the installed plug-ins."""
         own = self._help.replace("{names}", self._choices.in_words())
         added = self._choices.of_other_packages()
         self.help = f"{own} Of other packages: {added}." if added else own

@@ -17,6 +17,7 @@ from pesto_cli.cli.options import (
     echo_text,
     json_option,
     live_options,
+    machine_option,
     output_option,
     quiet_option,
 )
@@ -25,13 +26,7 @@ from pesto_cli.errors import BadInputError
 
 @click.command()
 @click.argument("graph", type=PATH)
-@click.option(
-    "-m",
-    "--machine",
-    required=True,
-    help="A preset, a machine file (TOML), or real devices: local-workers:N, local-gpus or a "
-    "cluster file (TOML).",
-)
+@machine_option
 @output_option("the profile (.json or .json.gz)")
 @click.option(
     "--source",

@@ -11,9 +11,11 @@ from pesto_cli.cli.options import (
     check_output,
     echo,
     echo_json,
+    file_of,
     json_option,
     output_option,
     quiet_option,
+    step_options,
 )
 from pesto_cli.errors import BadInputError
 
@@ -22,20 +24,7 @@ from pesto_cli.errors import BadInputError
 @click.argument("source")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @output_option("the graph (.meta)")
-@click.option(
-    "--fetch",
-    "fetches",
-    multiple=True,
-    metavar="NAME",
-    help="An op that the step runs. May be repeated; give the train op first.",
-)
-@click.option(
-    "--feed",
-    "feeds",
-    multiple=True,
-    metavar="NAME=SHAPE",
-    help="The shape of a placeholder, such as images=32,224,224,3.",
-)
+@step_options
 @click.option("--signature", help="The signature of a SavedModel to export.")
 @click.option(
     "--optimize",
@@ -81,7 +70,7 @@ def export(
     from pesto_cli.graphdef.programs.capture import write_feeds
     from pesto_cli.graphdef.training import untrained
 
-    check_output(output, Path(source))
+    check_output(output, file_of(source))
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
     feeds_path = feeds_output or output.with_suffix(".feeds.npz")
     changes = {"optimize": optimize, "as_built": as_built}
@@ -207,7 +196,7 @@ def apply(
     if tf_pesto is not None:
         write_tf_pesto(tf_pesto, changes)
     api.write_meta_graph(output, with_changes(meta, changes))
-    num_edges = sum(map(len, changes.waits_for.values()))
+    num_edges = changes.num_control_edges
     if as_json:
         num_nodes = len(changes.device)
         echo_json(

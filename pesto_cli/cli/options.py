@@ -217,6 +217,41 @@ def live_options(*, steps: int) -> Callable[[Command], Command]:
     return decorate
 
 
+def machine_option(command: Command) -> Command:
+    """Add `-m`, required."""
+    return click.option(
+        "-m",
+        "--machine",
+        required=True,
+        help="A preset, a machine file (TOML), or real devices: local-workers:N, local-gpus or a "
+        "cluster file (TOML).",
+    )(command)
+
+
+def step_options(command: Command) -> Command:
+    """Add `--fetch` and `--feed`, which describe the training step of a SOURCE."""
+    command = click.option(
+        "--feed",
+        "feeds",
+        multiple=True,
+        metavar="NAME=SHAPE",
+        help="The shape of a placeholder, such as images=32,224,224,3.",
+    )(command)
+    return click.option(
+        "--fetch",
+        "fetches",
+        multiple=True,
+        metavar="NAME",
+        help="An op that the step runs. May be repeated; give the train op first.",
+    )(command)
+
+
+def file_of(source: str) -> Path:
+    """Return the path in a SOURCE; for script.py:function, the path of the script."""
+    script, colon, _ = source.rpartition(":")
+    return Path(script if colon and script.endswith(".py") else source)
+
+
 def check_output(output: Path, *others: Path | None) -> None:
     """Check before the work that its result can be written.
 

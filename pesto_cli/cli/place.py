@@ -17,10 +17,13 @@ from pesto_cli.cli.options import (
     deterministic_option,
     echo,
     echo_json,
+    file_of,
     json_option,
+    machine_option,
     output_option,
     quiet_option,
     seed_option,
+    step_options,
     time_limit_option,
 )
 from pesto_cli.cli.searches import context_from, made_by, stoppable
@@ -82,13 +85,7 @@ class _Target:
 
 @click.command(short_help="Place SOURCE on a machine: export, profile, solve and apply in one.")
 @click.argument("source")
-@click.option(
-    "-m",
-    "--machine",
-    required=True,
-    help="A preset, a machine file (TOML), or devices that exist: local-workers:N, local-gpus or "
-    "a cluster file (TOML).",
-)
+@machine_option
 @output_option("the placed graph (.meta)")
 @time_limit_option()
 @click.option("--report", type=PATH, help="Also write a page that shows the placement (.html).")
@@ -96,20 +93,7 @@ class _Target:
 @click.option(
     "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
 )
-@click.option(
-    "--fetch",
-    "fetches",
-    multiple=True,
-    metavar="NAME",
-    help="An op that the step runs. May be repeated; give the train op first.",
-)
-@click.option(
-    "--feed",
-    "feeds",
-    multiple=True,
-    metavar="NAME=SHAPE",
-    help="The shape of a placeholder, such as images=32,224,224,3.",
-)
+@step_options
 @seed_option
 @deterministic_option
 @json_option
@@ -150,26 +134,26 @@ def place(
             priced = api.constrain(priced, rules)
     settings = {"solver": "cpsat", "workers": None, **options}
     result = _solved(run, meta, priced, settings, record)
-    changes = _applied(run, meta, output, source)
+    placed = api.read_placement(run.path("placement.json"))
+    changes = _applied(run, meta, placed, output, source)
     if report is not None:
-        _write_report(run, priced, report)
-    baselines = api.compare(priced, BASELINES)
-    if as_json:
-        echo_json(_record(run, output, priced, [*baselines, result], changes))
-    elif not quiet:
-        _show(run, output, target, priced, [*baselines, result])
+        _write_report(run, priced, placed, report)
+    if as_json or not quiet:
+        results = [*api.compare(priced, BASELINES), result]
+        if as_json:
+            echo_json(_record(run, output, priced, results, changes))
+        else:
+            _show(run, output, target, priced, results)
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: {output} has the best placement so far.", err=True)
         sys.exit(INTERRUPTED)
 
 
-def _check_paths(source: str, output: Path, *others: Path | None) -> None:
+def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path | None) -> None:
     """Check all outputs before the work begins."""
     from pesto_cli.files.destination import destination
 
-    report, *inputs = others
-    script = Path(source.rpartition(":")[0] or source)  # of script.py:function
-    check_output(output, Path(source), script, *inputs)
+    check_output(output, file_of(source), *inputs)
     if destination(output).is_stream:
         raise BadInputError(
             f"{output} is not a file, so the files of the single steps cannot be kept next to it; "
@@ -182,7 +166,7 @@ def _check_paths(source: str, output: Path, *others: Path | None) -> None:
             "steps, or not to exist: choose another name for the output."
         )
     if report is not None:
-        check_output(report, output, Path(source), script, *inputs)
+        check_output(report, output, file_of(source), *inputs)
 
 
 def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str, ...]) -> Any:
@@ -283,12 +267,11 @@ def _solved(
     return result
 
 
-def _applied(run: Run, meta: Any, output: Path, what: str) -> Any:
+def _applied(run: Run, meta: Any, placed: Any, output: Path, what: str) -> Any:
     from pesto_cli import api
     from pesto_cli.apply import planned_changes, with_changes
 
     with activity(f"writing {output}", run.quiet):
-        placed = api.read_placement(run.path("placement.json"))
         changes = planned_changes(meta, placed, what=what)
         api.write_meta_graph(output, with_changes(meta, changes))
     count = f"{len(changes.device):,} nodes placed"
@@ -296,12 +279,11 @@ def _applied(run: Run, meta: Any, output: Path, what: str) -> Any:
     return changes
 
 
-def _write_report(run: Run, priced: Any, path: Path) -> None:
+def _write_report(run: Run, priced: Any, placed: Any, path: Path) -> None:
     from pesto_cli import api
     from pesto_cli.files import atomic_write
 
     with activity(f"writing {path}", run.quiet):
-        placed = api.read_placement(run.path("placement.json"))
         atomic_write(path, api.report(priced, {"pesto": placed}, run.folder.stem).encode())
     run.tell("report", str(path))
 

@@ -31,7 +31,7 @@ def python() -> str:
 
 
 def cores() -> str:
-    """Return the number of cores that this process may use; fail if it is below LEAST_CORES."""
+    """Return the number of cores that this process may use; raise an error below LEAST_CORES."""
     usable = len(os.sched_getaffinity(0))
     found = f"{usable} of {os.cpu_count()}"
     if usable < LEAST_CORES:
@@ -40,7 +40,7 @@ def cores() -> str:
 
 
 def memory() -> str:
-    """Return the memory that this process may use; fail if it is below LEAST_MEMORY_BYTES."""
+    """Return the memory that this process may use; raise an error below LEAST_MEMORY_BYTES."""
     found = f"{memory_bytes() / 2**30:.1f} GiB"
     if memory_bytes() < LEAST_MEMORY_BYTES:
         raise EnvironmentFailedError(f"only {found}")

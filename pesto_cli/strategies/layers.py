@@ -263,7 +263,11 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
 
 
 def _by_group(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> IntArray:
-    """Return the layer of each group: that of its largest variable, its longest op, or the last."""
+    """Return the layer of each group, `[num_groups]`.
+
+    It is the layer of the op with the largest variables; of equal ones, of the longest op; of
+    equally long ones, the layer with the highest number.
+    """
     weight = np.lexsort((layer, rounded(work_us), graph.resident_bytes))
     group_layer = np.zeros(graph.num_groups, dtype=np.int64)
     group_layer[graph.colocation_group[weight]] = layer[weight]  # the last assignment wins

@@ -201,7 +201,7 @@ def _dtype(name: str, attributes: Any, uses: Sequence[_Use], what: str) -> Any:
 
 
 def _inferred(graph_def: Any, variables: Mapping[str, Any], what: str) -> Any:
-    """Return the graph as a tf.Graph with shapes inferred from the known types and shapes."""
+    """Import a GraphDef into a tf.Graph; TensorFlow infers the missing shapes."""
     tf = tensorflow()
     known = type(graph_def)()
     known.CopyFrom(graph_def)
