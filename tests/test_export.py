@@ -435,9 +435,11 @@ def test_the_error_for_several_signatures_lists_them(saved):
         ("v1.py:tf1", {}, "'tf1' is not a function"),
         ("v1.py:broken", {}, "failed in line 37: ValueError: no such layer"),
         ("v1.py:returns_a_number", {}, "returned an int, where a train op"),
-        ("v1.py:returns_nothing", {}, "returned nothing, where a train op"),
+        ("v1.py:returns_nothing", {}, r"returned nothing, where a train op.* Add a return"),
         ("v1.py:traced_without_specs", {}, "a tf.function without input specs"),
-        ("v1.py", {}, "v1.py:build"),
+        ("v1.py", {}, r"v1.py:build, \S*v1.py:static, \S*v1.py:loops, \S*v1.py:calls, .*\.\.\."),
+        ("damaged.py", {}, "the training step: [^ ]*damaged.py:FUNCTION. Or"),
+        ("missing.py", {}, "no such script"),
         ("models.py:cnn", {}, r"'images' \[\?,8,8,3\], .*--feed images=32,8,8,3 --feed targets="),
         ("models.py:cnn", {"feeds": {"image": (1,)}}, "no such input. Did you mean images"),
         ("models.py:cnn", {"feeds": {"images": (4, 8, 8, 1)}}, "Replace only open dimensions"),
@@ -452,6 +454,20 @@ def test_bad_input_ends_with_one_clear_message(folder, source, options, message)
     with pytest.raises(BadInputError, match=message) as refused:
         export(f"{folder}/{source}", **options)
     assert refused.value.exit_code == 2
+
+
+def test_a_function_that_returns_nothing_is_called_once(script, tmp_path):
+    calls = tmp_path / "calls.txt"
+    path = script(f"def build():\n    open({str(calls)!r}, 'a').write('called ')")
+    with pytest.raises(BadInputError, match="returned nothing"):
+        export(f"{path}:build")
+    assert calls.read_text() == "called "
+
+
+def test_a_script_without_a_function_is_not_run(script):
+    path = script("def _a(): 1\ndef b(c): 2\ndef d(e=1): 3\nraise SystemExit")
+    with pytest.raises(BadInputError, match=f"training step: {path}:d. Or run"):
+        export(str(path))
 
 
 def test_an_unknown_zoo_model_is_refused():

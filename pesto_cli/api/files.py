@@ -129,5 +129,6 @@ def _check_ending(path: Path, value: Any) -> None:
 
 def read_graph(source: str) -> Any:
     """Read a MetaGraphDef from a file, or export it from any other source that `export` accepts."""
-    is_graph = Path(source).is_file() and not event_files(Path(source))
-    return read_meta_graph(source) if is_graph else export(source)
+    path = Path(source)
+    is_graph = path.is_file() and path.suffix != ".py" and not event_files(path)
+    return read_meta_graph(path) if is_graph else export(source)

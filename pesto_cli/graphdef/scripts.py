@@ -1,5 +1,6 @@
 """`script.py:function`: call a user's function and convert its result to a training step."""
 
+import ast
 import importlib.util
 import sys
 import traceback
@@ -28,6 +29,9 @@ EXPECTED = (
     " as (model, specs), where specs is a tf.TensorSpec or a tuple, list or dict of these,"
 )
 
+# How many functions of a script an error lists.
+SHOWN_FUNCTIONS = 5
+
 log = logger(__name__)
 
 
@@ -35,8 +39,8 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     """Return the MetaGraphDef of the training step that a function in the script at `path` builds.
 
     The function is called without arguments in a new default graph, as v1 code expects. If it
-    fails, or does not return a train op, it is called again in eager mode, as tf.function and Keras
-    expect. `function` may also be the name of a Keras model or a tf.function.
+    fails, or returns something other than a train op, it is called again in eager mode, as
+    tf.function and Keras expect. `function` may also be the name of a Keras model or a tf.function.
 
     Raises BadInputError when the script or the function fails, or its result is not as EXPECTED.
     """
@@ -64,6 +68,8 @@ def _script_graph(
         else:
             if _train_op(result) is not None:
                 return built_graph(result, what)
+            if result is None:
+                raise _unusable(result, what)
     _forget_keras_names()
     try:
         result = _called(built, path, what)
@@ -108,17 +114,61 @@ def _eager_step(result: Any, feeds: Mapping[str, Shape], choices: DeviceChoices,
         concrete = concrete_function(built, specs, what)
         remark = compiled_function(concrete)
     else:
-        raise BadInputError(
-            f"{what}: returned {_described(result)}, where {EXPECTED} was expected."
-        )
+        raise _unusable(result, what)
     if remark is not None:
         log.warning("%s: %s", what, remark)
     return function_graph(concrete, what)
 
 
+def _unusable(result: Any, what: str) -> BadInputError:
+    """Return the error for a function that did not return a training step."""
+    remedy = " Add a return statement." if result is None else ""
+    return BadInputError(
+        f"{what}: returned {_described(result)}, where {EXPECTED} was expected.{remedy}"
+    )
+
+
+def function_missing(source: str) -> BadInputError:
+    """Return the error for a SOURCE that names a script but none of its functions.
+
+    It lists the functions that can be called without arguments; the script does not run.
+    """
+    path = Path(source)
+    if not path.is_file():
+        return _no_script(path)
+    names = _own_functions(path) or ["FUNCTION"]
+    shown = ", ".join(f"{source}:{name}" for name in names[:SHOWN_FUNCTIONS])
+    more = ", ..." if len(names) > SHOWN_FUNCTIONS else ""
+    return BadInputError(
+        f"{source}: a script without a function, where script.py:FUNCTION was expected. Name the"
+        f" function that builds the training step: {shown}{more}. Or run the script up to its first"
+        f" training step and capture the graph: pesto export {source} --capture"
+    )
+
+
+def _no_script(path: Path) -> BadInputError:
+    return BadInputError(f"{path}: no such script. Check the path.")
+
+
+def _own_functions(path: Path) -> list[str]:
+    """Return the names of public functions at the top of a script that need no arguments."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return []
+    found = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+    return [
+        each.name
+        for each in found
+        if not each.name.startswith("_")
+        and len(each.args.posonlyargs + each.args.args) == len(each.args.defaults)
+        and None not in each.args.kw_defaults
+    ]
+
+
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
-        raise BadInputError(f"{path}: no such script. Check the path.")
+        raise _no_script(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise BadInputError(f"{path}: not a Python script.")

@@ -12,7 +12,7 @@ from pesto_cli.graphdef.event_files import event_graph
 from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.fetches import FED_TYPES, Shape
 from pesto_cli.graphdef.saved_models import signature_graph
-from pesto_cli.graphdef.scripts import script_graph
+from pesto_cli.graphdef.scripts import function_missing, script_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 ZOO = "zoo:"
@@ -43,11 +43,7 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     if is_script:
         return script_graph(Path(script), function, feeds)
     if source.endswith(".py"):
-        raise BadInputError(
-            f"{source}: a script without a function, where script.py:function was expected. Name"
-            f" the function that builds the graph: {source}:build, or run the script up to its"
-            f" first training step and capture the graph: pesto export {source} --capture"
-        )
+        raise function_missing(source)
     if is_recorded:
         return event_graph(path, feeds)
     return signature_graph(path, signature) if path.is_dir() else read_meta_graph(path)
