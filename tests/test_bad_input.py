@@ -66,7 +66,7 @@ def dangling(graph_def: Any) -> None:
         (cycle, 2, ["2 nodes form a cycle", "y", "loss"]),
         (own_input, 2, ["1 node forms a cycle (y -> y)"]),
         (unknown_type, 3, ["FusedEverything"]),
-        (dynamic, 2, ["x", "Export the graph with --feed x=32,3"]),
+        (dynamic, 2, ["x", "Give `pesto export` or `pesto place` its shape: --feed x=32,3"]),
         (dangling, 2, ["nowhere"]),
     ],
 )

@@ -69,8 +69,8 @@ def tensorflow_devices(
         if not _TENSORFLOW.fullmatch(full):
             raise BadInputError(
                 f"device {name!r} is mapped to {at_hand!r}, which is not a TensorFlow device; a "
-                f"name such as /device:GPU:0 was expected: map it with --devices "
-                f"{name}=/device:..."
+                "name such as /device:GPU:0 was expected: map it with `pesto apply --devices "
+                f"{name}=/device:...`."
             )
         found[index] = full
     return found

@@ -138,7 +138,7 @@ def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str])
             raise BadInputError(
                 f"the placement has ops on {name}, but the kernels are known only for "
                 f"{' and '.join(step.supported)} devices; one of these was expected: map the "
-                "device to one with --devices."
+                "device to one with `pesto apply --devices`."
             )
         lacking = (placed.device == index) & ~step.supported[device_type(name)]
         if lacking.any():
@@ -146,5 +146,5 @@ def _check_kernels(step: StepGraph, placed: Placement, names: Mapping[int, str])
             raise BadInputError(
                 f"op {step.graph.names[op]!r} ({step.graph.types[op]}) is placed on {name}, which "
                 "has no kernel for it; a device of another type was expected: map the device to "
-                "one with --devices."
+                "one with `pesto apply --devices`."
             )

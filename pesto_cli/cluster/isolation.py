@@ -43,9 +43,9 @@ def leave_network() -> None:
             "local-workers: this system does not let a user create a network namespace "
             f"({error.strerror or error}), which isolates the workers from others. Without one, "
             "TensorFlow's server listens on every network interface and runs as you whatever "
-            "anyone sends to it. If nobody else can reach the ports of this machine, give "
-            "--open-ports; otherwise allow namespaces (sysctl kernel.unprivileged_userns_clone=1, "
-            "kernel.apparmor_restrict_unprivileged_userns=0)."
+            "anyone sends to it. If nobody else can reach the ports of this machine, give pesto "
+            "profile, run or comm the option --open-ports; otherwise allow namespaces (sysctl "
+            "kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0)."
         ) from None
 
 

@@ -26,8 +26,8 @@ _OTHER_FORMATS = {
 
 _REMEDIES = {
     "keras": (
-        "Write a function that loads the model, compiles it and returns it, and export that:"
-        " pesto export script.py:function"
+        "Write a function that loads the model, compiles it and returns it, and give `pesto"
+        " export` or `pesto place` that function: script.py:function"
     ),
     "gzip": "Unpack the file first, or pass the graph that it was made from",
     "json": "Pass the graph that the file was made from",
@@ -140,7 +140,7 @@ def _only_meta_graph(path: Path, saved_model: Any) -> Any:
         tags = "; ".join(", ".join(meta.meta_info_def.tags) for meta in meta_graphs)
         raise BadInputError(
             f"{path}: a SavedModel with {len(meta_graphs)} graphs (tags: {tags}), where one was"
-            " expected. Choose a signature of one of them: pesto export --signature NAME."
+            " expected. Choose a signature of one of them: pesto export DIRECTORY --signature NAME."
         )
     return meta_graphs[0]
 

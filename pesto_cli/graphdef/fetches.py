@@ -138,7 +138,7 @@ def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str)
     options = " ".join(_feed_option(name, shape or ()) for name, shape in open_.items())
     raise BadInputError(
         f"{what}: {len(open_)} inputs have open shapes ({listed}), where static ones were expected."
-        f" Export the graph with {options}"
+        f" Give `pesto export` or `pesto place` their shapes: {options}"
     )
 
 
@@ -146,7 +146,7 @@ def dynamic_shape(name: str, found: str, sizes: Sequence[int | None]) -> str:
     """Return the error message for an input whose shape is not static."""
     return (
         f"input {name!r} has the shape {found}, where a static one was expected."
-        f" Export the graph with {_feed_option(name, sizes)}"
+        f" Give `pesto export` or `pesto place` its shape: {_feed_option(name, sizes)}"
     )
 
 

@@ -51,7 +51,7 @@ def search(request: SolverRequest) -> SolverAnswer:
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise EnvironmentFailedError(
             f"the process of CP-SAT ended with exit status {process.returncode}: {last[0]}; "
-            "use another solver (--solver cbc), or import pesto before TensorFlow."
+            "use another solver (pesto solve --solver cbc), or import pesto before TensorFlow."
         )
     found: SolverAnswer = pickle.loads(answer)
     return found

@@ -118,7 +118,7 @@ def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:
         yield (
             f"the program sets the device of {'1 op' if count == 1 else f'{count} ops'} with "
             f"tf.device ({short_list(sorted(put))}); pesto ignores this and places them freely, "
-            "unless --keep-devices is given."
+            "unless the profile is solved with `pesto solve --keep-devices`."
         )
 
 
@@ -134,14 +134,15 @@ def _size_notes(step: StepGraph, graph: OpGraph, machine: Machine) -> Iterator[s
         yield (
             f"the size of {_tensors(len(estimated))} depends on the data and was estimated from "
             f"the inputs of {'its op' if len(estimated) == 1 else 'their ops'}: "
-            f"{_largest(graph, estimated)}; give measured sizes for exact ones (--source csv:FILE)."
+            f"{_largest(graph, estimated)}; give measured sizes for exact ones (pesto profile "
+            "--source csv:FILE)."
         )
     unknown = np.flatnonzero(step.size_unknown & ~is_measured)
     if len(unknown):
         yield (
             f"the size of {_tensors(len(unknown))} is unknown: open dimensions count as 1, which "
             f"is probably far too small: {_largest(graph, unknown)}; give measured sizes "
-            "(--source csv:FILE, or a trace of RunMetadata)."
+            "(pesto profile --source csv:FILE, or a trace of RunMetadata)."
         )
 
 

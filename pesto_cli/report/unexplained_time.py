@@ -23,5 +23,5 @@ def unexplained_time_warnings(provenance: Mapping[str, Any]) -> Iterator[str]:
                 f"{LEAST_EXPLAINED:.0%} or more was expected: predictions from this profile are "
                 "rough. Either ops are so short that TensorFlow spends more time between ops than "
                 "on ops (use larger batches), or other programs used the processor (try again on "
-                "an idle machine, with more --steps)."
+                "an idle machine, with more steps: pesto profile --steps)."
             )

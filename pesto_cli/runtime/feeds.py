@@ -69,7 +69,8 @@ def default_value(placeholder: Input) -> Any:
     if shape is None or None in shape:
         known = "unknown" if shape is None else f"[{_sizes(shape)}]"
         raise BadInputError(
-            f"{dynamic_shape(placeholder.name, known, shape or ())}, or give its data: --feeds."
+            f"{dynamic_shape(placeholder.name, known, shape or ())}, or give `pesto profile` or "
+            "`pesto run` its data: --feeds FILE."
         )
     sizes = tuple(size for size in shape if size is not None)
     if dtype == tensorflow().string:

@@ -140,7 +140,7 @@ def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
                 f"device {device.name!r} is of kind {device.kind!r}, which the machine does not "
                 "describe; its type, frequency_mhz, num_cores and bandwidth_gb_s were expected: "
                 f"add [kinds.{device.kind}] to the machine's file, or give measured times "
-                "(--source csv:FILE)."
+                "(pesto profile --source csv:FILE)."
             )
         kind = machine.kinds[device.kind]
         if kind.type == "GPU" and not kind.architecture:
@@ -156,10 +156,11 @@ def _notes(step: Unfolded) -> Iterator[str]:
     for name in step.unknown_loops:
         yield (
             f"the number of iterations of while loop {name!r} does not follow from the graph: 1 "
-            "was assumed; give measured times to correct it (--source csv:FILE)."
+            "was assumed; give measured times to correct it (pesto profile --source csv:FILE)."
         )
     for name in sorted(step.not_inlined):
         yield (
             f"TensorFlow does not inline the function that {name!r} calls: its time was estimated "
-            "from its inputs and outputs alone; give a measured time (--source csv:FILE)."
+            "from its inputs and outputs alone; give a measured time (pesto profile --source "
+            "csv:FILE)."
         )

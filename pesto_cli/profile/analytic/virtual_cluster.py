@@ -84,7 +84,7 @@ def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
             raise EnvironmentFailedError(
                 f"TensorFlow's virtual cluster died (exit status {ended.returncode}): "
                 f"{_last_words(ended.stderr)}; a graph that it can cost was expected: give "
-                "measured times instead (--source csv:FILE)."
+                "measured times instead (pesto profile --source csv:FILE)."
             )
         answers = pickle.loads(response.read_bytes())
     return [_node_runs(answer) for answer in answers]
