@@ -160,6 +160,7 @@ def test_comm_finds_the_parameters_of_made_up_samples(pesto: Pesto, tmp_path: Pa
         (("solve", "diamond", "-o", "p.json", "--strategy", "x"), "strategy 'x' is unknown"),
         (("solve", "diamond", "-o", "p.json", "--solver", "x"), "solver 'x' is unknown"),
         (("solve", "diamond", "-o", "p.json", "--time-limit", "0"), "--time-limit"),
+        (("solve", "diamond", "-o", "p.json", "--time-limit", "nan"), "--time-limit is nan"),
         (("solve", "diamond"), "Missing option '-o'"),
         (("simulate", "diamond", "--placement", "diamond"), "'pesto-placement' was expected"),
         (("compare", "diamond", "--strategies", "a,b"), "strategy 'a' is unknown"),

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, Pesto
+from conftest import Outcome, Pesto, Write
 
 from pesto_cli import api
 from pesto_cli.files import read_placement
+from pesto_cli.graphdef.tensorflow import tensorflow
 
 QUICK = ("--time-limit", 0.3, "--deterministic")
 # Two towers of dense layers; `build` gives the training step.
@@ -144,7 +145,59 @@ def test_a_written_graph_is_a_source_too_and_a_page_is_written(
     graph, page = tmp_path / "a.meta", tmp_path / "page.html"
     assert pesto("export", f"{model}:build", "-o", graph).code == 0
     assert place("--report", page, source=graph).code == 0
+    shown = place("--report", page, source=graph)
+    assert shown.code == 0
     assert "<html" in page.read_text()[:200]
+    assert "pesto explain" in shown.err
+    assert "pesto report" not in shown.err
+
+
+def test_a_graph_by_another_program_is_exported(place: Pesto, tmp_path: Path) -> None:
+    graph, frozen = tmp_path / "open.meta", tmp_path / "frozen.pb"
+    tf = tensorflow()
+    with tf.Graph().as_default():
+        data = tf.compat.v1.placeholder(tf.float32, [None, 8], name="data")
+        tf.io.write_graph(tf.nn.relu(data).graph, str(tmp_path), frozen.name, as_text=False)
+        loss = tf.reduce_mean(data @ tf.compat.v1.get_variable("weights", [8, 8]))
+        tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        tf.compat.v1.train.export_meta_graph(str(graph))
+    refused = place(source=graph)
+    assert refused.code == 2
+    assert "--feed data=32,8" in refused.err
+    assert not (tmp_path / "placed.pesto").exists()
+    assert reused(place("--json", "--feed", "data=4,8", source=graph)) == []
+    assert reused(place("--json", "--feed", "data=4,8", source=frozen)) == []
+    kept = tmp_path / "placed.pesto" / "graph.meta"
+    assert reused(place("--json", source=kept)) == ["profile", "solve"]
+
+
+def test_a_signature_of_a_saved_model_is_placed(place: Pesto, tmp_path: Path) -> None:
+    tf = tensorflow()
+    module = tf.Module()
+    module.weights = tf.Variable(tf.ones([8, 8]))
+    specs = [tf.TensorSpec([4, 8])]
+    serve = tf.function(lambda data: {"out": data @ module.weights}, input_signature=specs)
+    add = tf.function(
+        lambda data: {"out": module.weights.assign_add(tf.transpose(data) @ data)},
+        input_signature=specs,
+    )
+    tf.saved_model.save(module, str(tmp_path / "saved"), {"serve": serve, "add": add})
+    refused = place(source=tmp_path / "saved")
+    assert refused.code == 2
+    assert "2 signatures (add, serve)" in refused.err
+    assert "--signature NAME" in refused.err
+    shown = place("--signature", "add", source=tmp_path / "saved")
+    assert shown.code == 0
+    assert "train nothing" not in shown.err
+
+
+def test_a_bad_machine_is_refused_before_the_script_runs(place: Pesto, script: Write) -> None:
+    source = f"{script('raise RuntimeError')}:build"
+    assert "RuntimeError" in place(source=source).err
+    for machine in ("local-workers:0", "gone.toml"):
+        refused = place(source=source, machine=machine)
+        assert refused.code == 2
+        assert refused.err.startswith(f"Error: machine {machine!r}")
 
 
 def test_an_interrupted_search_is_searched_on(
@@ -172,6 +225,7 @@ def test_an_interrupted_search_is_searched_on(
         ({"source": "zoo:RNLM-tiny"}, 2, "RNLM-tiny"),
         ({"source": "towers.py:missing"}, 2, "towers.py"),
         ({"source": "gone.py:build"}, 2, "gone.py"),
+        ({"machine": "local-workers:0"}, 2, "from 1 to 64 was expected"),
     ],
 )
 def test_nothing_is_left_where_the_input_is_bad(
@@ -197,6 +251,10 @@ def test_an_output_without_room_for_the_folder_is_refused(
     ended = pesto("place", "zoo:RNNLM-tiny", "-m", "v100x2-nvlink", "-o", "/dev/stdout")
     assert ended.code == 2
     assert "the path of a file was expected" in ended.err
+    ended = pesto("place", "zoo:RNNLM-tiny", "-m", "v100x2-nvlink", "-o", tmp_path / "a.pesto")
+    assert ended.code == 2
+    assert "such as" in ended.err
+    assert "a.meta" in ended.err
     (tmp_path / "placed.pesto").write_text("mine")
     ended = place()
     assert ended.code == 2

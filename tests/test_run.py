@@ -227,6 +227,22 @@ def test_a_graph_without_devices_runs_with_a_note_that_it_is_not_placed(
     assert "is not placed" not in pesto(*run, "--placement", "placed.json").err
 
 
+def test_a_placed_graph_runs_with_a_note_that_names_its_placement(
+    files: Path, pesto: Pesto
+) -> None:
+    names = (f"{old}={new}" for old, new in zip(NAMES, FULL.values(), strict=True))
+    devices = ("--devices", ",".join(names))
+    assert pesto("apply", "graph.meta", "placed.json", "-o", "placed.meta", *devices).code == 0
+    run = ("run", "placed.meta", "-m", "here", "--steps", 1)
+    found = pesto(*run)
+    assert "two files: pesto run GRAPH -m here --placement PLACEMENT" in found.err
+    folder = files / "placed.pesto"
+    folder.mkdir()
+    for name, kept in (("graph.meta", "graph.meta"), ("placed.json", "placement.json")):
+        (folder / kept).write_bytes((files / name).read_bytes())
+    assert "--placement placed.pesto/placement.json" in pesto(*run).err
+
+
 def test_a_busy_share_above_100_percent_is_explained() -> None:
     def row(busy_us: float) -> RunRow:
         return RunRow("graph", StepTimes(np.array([[100.0]]), (), {"a": busy_us, "b": 1.0}))

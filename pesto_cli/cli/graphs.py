@@ -25,7 +25,6 @@ from pesto_cli.errors import BadInputError
 @click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @output_option("the graph (.meta)")
 @step_options
-@click.option("--signature", help="The signature of a SavedModel to export.")
 @click.option(
     "--optimize",
     is_flag=True,

@@ -1,6 +1,7 @@
 """Options and checks that several commands share."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -16,6 +17,8 @@ from pesto_cli.cli.choices import SOLVERS, ChoiceOption
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.printable import printable
 
+# Ending of the folder in which `pesto place` keeps the files of the single steps.
+FOLDER_SUFFIX = ".pesto"
 PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
 
@@ -93,6 +96,12 @@ def max_regression_option(what: str) -> Callable[[Command], Command]:
     return click.option("--max-regression", callback=_share, metavar="PERCENT", help=what)
 
 
+def _not_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise BadInputError("--time-limit is nan; a number of seconds was expected.")
+    return value
+
+
 def time_limit_option(what: str = "Time limit of the search.") -> Callable[[Command], Command]:
     """Add `--time-limit`."""
     return click.option(
@@ -100,6 +109,7 @@ def time_limit_option(what: str = "Time limit of the search.") -> Callable[[Comm
         type=click.FloatRange(min=0, min_open=True, max=10**7),
         default=60.0,
         show_default=True,
+        callback=_not_nan,
         metavar="SECONDS",
         help=what,
     )
@@ -229,13 +239,14 @@ def machine_option(command: Command) -> Command:
 
 
 def step_options(command: Command) -> Command:
-    """Add `--fetch` and `--feed`, which describe the training step of a SOURCE."""
+    """Add `--fetch`, `--feed` and `--signature`, which choose the training step of a SOURCE."""
+    command = click.option("--signature", help="The signature of a SavedModel to export.")(command)
     command = click.option(
         "--feed",
         "feeds",
         multiple=True,
         metavar="NAME=SHAPE",
-        help="The shape of a placeholder, such as images=32,224,224,3.",
+        help="The shape of an input whose shape is open, such as images=32,224,224,3.",
     )(command)
     return click.option(
         "--fetch",

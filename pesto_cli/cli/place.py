@@ -1,17 +1,19 @@
 """`place`: export, profile, solve and apply in one command."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shlex import join
-from typing import Any, Self
+from typing import Any
 
 import click
 
 from pesto_cli.cli.activity import activity, connected, notes_of_profiles, searching
 from pesto_cli.cli.options import (
+    FOLDER_SUFFIX,
     PATH,
     check_output,
     deterministic_option,
@@ -26,13 +28,14 @@ from pesto_cli.cli.options import (
     step_options,
     time_limit_option,
 )
+from pesto_cli.cli.reporting import write_page
 from pesto_cli.cli.searches import context_from, made_by, stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError, about
 
 FILES = ("graph.meta", "profile.json", "placement.json")
 # The result is compared with these strategies, which take little time.
 BASELINES = ("single", "expert")
-# Steps that are measured on devices that exist: as many with a trace as without.
+# Steps that are measured on real devices: as many with a trace as without.
 STEPS = 50
 
 
@@ -65,22 +68,26 @@ class Run:
 class _Target:
     """The machine that the user has named.
 
-    machine: None for devices that exist, which are known when they are started.
+    cluster: its real devices; None for a preset or a machine file.
     fits: links that `pesto comm` has measured, or None.
     """
 
-    name: str
     machine: Any
+    cluster: Any
     fits: Any
 
-    @classmethod
-    def of(cls, name: str, comm: Path | None) -> Self:
-        from pesto_cli import api
 
-        known = None
-        if not api.is_live(name):
-            known = api.read_machine(name, "local-workers:N", "local-gpus")
-        return cls(name, known, None if comm is None else api.read_comm(comm))
+@contextmanager
+def _opened(name: str, comm: Path | None, quiet: bool) -> Iterator[_Target]:
+    """Read the description of a machine, or start its real devices until the context ends."""
+    from pesto_cli import api
+
+    fits = None if comm is None else api.read_comm(comm)
+    if api.is_live(name):
+        with connected(name, False, quiet) as cluster:
+            yield _Target(cluster.machine, cluster, fits)
+    else:
+        yield _Target(api.read_machine(name, "local-workers:N", "local-gpus"), None, fits)
 
 
 @click.command(short_help="Place SOURCE on a machine: export, profile, solve and apply in one.")
@@ -107,6 +114,7 @@ def place(
     constraints: Path | None,
     fetches: tuple[str, ...],
     feeds: tuple[str, ...],
+    signature: str | None,
     as_json: bool,
     quiet: bool,
     **options: Any,
@@ -120,13 +128,17 @@ def place(
     """
     from pesto_cli import api
     from pesto_cli.data.result import SolveStatus
+    from pesto_cli.graphdef.fetches import parse_feed
+    from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.tables import comparison
 
     _check_paths(source, output, report, comm, constraints)
+    step = {"fetches": fetches, "feeds": dict(map(parse_feed, feeds)), "signature": signature}
     rules = None if constraints is None else api.read_constraints(constraints)
-    target = _Target.of(machine, comm)
-    run = Run(output.with_suffix(".pesto"), quiet)
-    meta = _exported(run, source, fetches, feeds)
-    priced = _profiled(run, meta, target, source)
+    run = Run(output.with_suffix(FOLDER_SUFFIX), quiet)
+    with _opened(machine, comm, quiet) as target:
+        meta = _exported(run, source, step)
+        priced = _profiled(run, meta, target, source)
     record: dict[str, Any] = {}
     if rules is not None:
         record["constraints"] = asdict(rules)
@@ -137,13 +149,17 @@ def place(
     placed = api.read_placement(run.path("placement.json"))
     changes = _applied(run, meta, placed, output, source)
     if report is not None:
-        _write_report(run, priced, placed, report)
+        write_page(report, priced, {"pesto": placed}, run.folder.stem, quiet)
+        run.tell("report", str(report))
     if as_json or not quiet:
         results = [*api.compare(priced, BASELINES), result]
         if as_json:
             echo_json(_record(run, output, priced, results, changes))
         else:
-            _show(run, output, target, priced, results)
+            echo(err=True)
+            print_layouts([comparison(str(output), priced.problem, results)])
+            echo(_gain_text(results))
+            echo("", "Next:", *_next_steps(run, output, machine, target, report), err=True)
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: {output} has the best placement so far.", err=True)
         sys.exit(INTERRUPTED)
@@ -159,8 +175,13 @@ def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path |
             f"{output} is not a file, so the files of the single steps cannot be kept next to it; "
             "the path of a file was expected: choose one, or run the single steps."
         )
-    folder = output.with_suffix(".pesto")
-    if folder == output or (folder.exists() and not folder.is_dir()):
+    folder = output.with_suffix(FOLDER_SUFFIX)
+    if folder == output:
+        raise BadInputError(
+            f"{output} is the name of a folder for the files of the single steps; the name of a "
+            f"graph was expected, such as {output.with_suffix('.meta')}."
+        )
+    if folder.exists() and not folder.is_dir():
         raise BadInputError(
             f"{folder} is a file; it was expected to be a folder for the files of the single "
             "steps, or not to exist: choose another name for the output."
@@ -169,19 +190,19 @@ def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path |
         check_output(report, output, file_of(source), *inputs)
 
 
-def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str, ...]) -> Any:
+def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
+    """Return the graph of the training step. A graph that export wrote is used as it is."""
     from pesto_cli import api
-    from pesto_cli.graphdef.fetches import fetch_names, parse_feed
+    from pesto_cli.graphdef.fetches import fetch_names, init_names
     from pesto_cli.graphdef.training import untrained
 
     with activity(f"exporting {source}", run.quiet):
-        if fetches or feeds:
-            meta = api.export(source, fetches=fetches, feeds=dict(map(parse_feed, feeds)))
-        else:
-            meta = api.read_graph(source)
-    fetched = ", ".join(fetch_names(meta))
+        meta = None if any(step.values()) else api.read_graph(source)
+        if meta is None or not init_names(meta):
+            meta = api.export(source, **step)
     run.folder.mkdir(exist_ok=True)
     api.write_meta_graph(run.path("graph.meta"), meta)
+    fetched = ", ".join(fetch_names(meta))
     run.tell("export", f"{len(meta.graph_def.node):,} nodes; fetches {fetched}")
     if not run.quiet and (remark := untrained(meta)):
         echo(remark, err=True)
@@ -191,35 +212,19 @@ def _exported(run: Run, source: str, fetches: tuple[str, ...], feeds: tuple[str,
 def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
     """Return the profile, from its file if that is still fresh."""
     from pesto_cli import api
-
-    if target.machine is not None:
-        known = target.machine
-        price = partial(api.profile, meta, known)
-        return _priced(run, meta, known, "analytic", target.fits, what, price)
-    with connected(target.name, False, run.quiet) as cluster:
-        price = partial(api.profile_by_run, meta, cluster, steps=STEPS)
-        return _priced(run, meta, cluster.machine, "run", target.fits, what, price)
-
-
-def _priced(
-    run: Run,
-    meta: Any,
-    machine: Any,
-    source: str,
-    fits: Any,
-    what: str,
-    price: Callable[..., Any],
-) -> Any:
-    from pesto_cli import api
     from pesto_cli.files.comm import with_comm
 
+    if target.cluster is None:
+        source, price = "analytic", partial(api.profile, meta, target.machine)
+    else:
+        source, price = "run", partial(api.profile_by_run, meta, target.cluster, steps=STEPS)
     path = run.path("profile.json")
-    linked = machine if fits is None else with_comm(machine, fits)
+    linked = target.machine if target.fits is None else with_comm(target.machine, target.fits)
     profile = api.fresh_profile(path, meta, linked, source)
     is_fresh = profile is not None
     if not is_fresh:
         with activity(f"pricing ops of {what}", run.quiet), notes_of_profiles(run.quiet):
-            api.write_profile(path, price(comm=fits, what=what))
+            api.write_profile(path, price(comm=target.fits, what=what))
         profile = api.read_profile(path)
     run.tell("profile", _sizes(profile), reused=is_fresh)
     return profile
@@ -279,15 +284,6 @@ def _applied(run: Run, meta: Any, placed: Any, output: Path, what: str) -> Any:
     return changes
 
 
-def _write_report(run: Run, priced: Any, placed: Any, path: Path) -> None:
-    from pesto_cli import api
-    from pesto_cli.files import atomic_write
-
-    with activity(f"writing {path}", run.quiet):
-        atomic_write(path, api.report(priced, {"pesto": placed}, run.folder.stem).encode())
-    run.tell("report", str(path))
-
-
 def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: Any) -> Any:
     """Return the results and what was written, as JSON."""
     from pesto_cli.report.records import result_json
@@ -302,33 +298,25 @@ def _record(run: Run, output: Path, priced: Any, results: list[Any], changes: An
     }
 
 
-def _show(run: Run, output: Path, target: _Target, priced: Any, results: list[Any]) -> None:
-    """Print the table of results and the next commands."""
-    from pesto_cli.report.layouts import print_layouts
-    from pesto_cli.report.tables import comparison
-
-    echo(err=True)
-    print_layouts([comparison(str(output), priced.problem, results)])
-    echo(_gain_text(results))
+def _next_steps(
+    run: Run, output: Path, machine: str, target: _Target, report: Path | None
+) -> Iterator[str]:
+    """Yield lines with the commands that make use of the result."""
     graph, profile, placement = (str(run.path(name)) for name in FILES)
     files = join([profile, placement])
-    echo(
-        "",
-        "Next:",
-        f"  see what runs when       pesto report {files} -o report.html",
-        f"  see where the time goes  pesto explain {files}",
-        f"  see all baselines        {join(['pesto', 'compare', profile])}",
-        err=True,
-    )
-    if target.machine is None:
-        measure = ["pesto", "run", graph, "-m", target.name, "--profile", profile, "--compare"]
-        echo(f"  measure real steps       {join([*measure, f'single,{placement}'])}", err=True)
-        return
-    echo(
-        f"  train                    tf.compat.v1.train.import_meta_graph({str(output)!r}), in a",
-        "                           session with config=pesto_cli.apply.session_config()",
-        err=True,
-    )
+    if report is None:
+        yield f"  see what runs when       pesto report {files} -o report.html"
+    yield f"  see where the time goes  pesto explain {files}"
+    yield f"  see all baselines        {join(['pesto', 'compare', profile])}"
+    if target.cluster is not None:
+        measure = ["pesto", "run", graph, "-m", machine, "--profile", profile, "--compare"]
+        yield f"  measure real steps       {join([*measure, f'single,{placement}'])}"
+    else:
+        yield (
+            "  train                    "
+            f"tf.compat.v1.train.import_meta_graph({str(output)!r}), in a"
+        )
+        yield "                           session with config=pesto_cli.apply.session_config()"
 
 
 def _gain_text(results: Sequence[Any]) -> str:

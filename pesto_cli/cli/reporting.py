@@ -1,8 +1,9 @@
 """`report`: show placements on an HTML page."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,20 +31,31 @@ def report(
     devices and links, and the coarse graph. It compares several placements.
     """
     from pesto_cli import api
-    from pesto_cli.files import atomic_write
 
     check_output(output, profile, *placements)
     names = _names(placements)
-    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     priced = api.read_profile(profile)
     placed = {name: api.read_placement(path) for name, path in zip(names, placements, strict=True)}
-    with activity(f"writing {output.name}", quiet):
-        page = api.report(priced, placed, profile.name).encode()
-    atomic_write(output, page)
+    num_bytes = write_page(output, priced, placed, profile.name, quiet)
     if as_json:
-        echo_json({"output": str(output), "bytes": len(page), "placements": names})
+        echo_json({"output": str(output), "bytes": num_bytes, "placements": names})
     elif not quiet:
-        echo(f"{output}: {len(page) / 1e6:.2f} MB")
+        echo(f"{output}: {num_bytes / 1e6:.2f} MB")
+
+
+def write_page(path: Path, priced: Any, placed: Mapping[str, Any], title: str, quiet: bool) -> int:
+    """Write the page of placements of a profile; return its size in bytes.
+
+    placed: name on the page -> placement.
+    """
+    from pesto_cli import api
+    from pesto_cli.files import atomic_write
+
+    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
+    with activity(f"writing {path.name}", quiet):
+        page = api.report(priced, placed, title).encode()
+    atomic_write(path, page)
+    return len(page)
 
 
 def _names(placements: Sequence[Path]) -> list[str]:

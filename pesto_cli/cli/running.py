@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from pesto_cli.cli.activity import activity, connected, searching
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
 from pesto_cli.cli.options import (
+    FOLDER_SUFFIX,
     PATH,
     echo,
     echo_json,
@@ -106,7 +108,8 @@ def run(
             record["verification"] = asdict(real.verification)
         echo_json(records)
     elif not quiet:
-        _show(rows, f"{graph.name} on {machine}", graph if is_unplaced else None)
+        remark = "" if names or meta is None else _no_prediction(graph, machine, is_unplaced)
+        _show(rows, f"{graph.name} on {machine}", remark)
     if verify:
         for row, real in zip(rows, found, strict=True):
             _check(row.name, real.verification, quiet)
@@ -149,20 +152,34 @@ def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tu
     return meta, is_unplaced
 
 
-def _show(rows: Sequence[Any], what: str, unplaced: Path | None) -> None:
-    """Print the table of runs, and remarks on them. unplaced: a graph without a placement."""
+def _show(rows: Sequence[Any], what: str, remark: str) -> None:
+    """Print the table of runs, and remarks on them."""
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.runs import busy_note, runs_table
 
     print_layouts([runs_table(f"{what}, {rows[0].times.us.size} steps", rows)])
-    if unplaced is not None:
-        echo(
-            f"{unplaced} is not placed: TensorFlow chose the device of every op, and ran ops in "
-            "any order, several at once. Use --placement or --compare to run it with a placement.",
-            err=True,
-        )
+    if remark:
+        echo(remark, err=True)
     if note := busy_note(rows):
         echo(note, err=True)
+
+
+def _no_prediction(graph: Path, machine: str, is_unplaced: bool) -> str:
+    """Return a remark on a graph that ran as it is: why there is no predicted step time."""
+    if is_unplaced:
+        return (
+            f"{graph} is not placed: TensorFlow chose the device of every op, and ran ops in any "
+            "order, several at once. Use --placement or --compare to run it with a placement."
+        )
+    folder = graph.with_suffix(FOLDER_SUFFIX)
+    files = [folder / name for name in ("graph.meta", "placement.json")]
+    if not all(file.exists() for file in files):
+        files = [Path("GRAPH"), Path("PLACEMENT")]
+    command = ["pesto", "run", files[0], "-m", machine, "--placement", files[1]]
+    return (
+        f"{graph} contains its placement, but no prediction. To compare with the prediction, run "
+        f"the graph and its placement from two files: {join(map(str, command))}"
+    )
 
 
 def _names(compare: str | None, placement: Path | None, profile: Path | None) -> list[str]:

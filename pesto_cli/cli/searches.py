@@ -1,6 +1,5 @@
 """Shared parts of the commands that search: values of their options, and Ctrl-C."""
 
-import math
 import os
 import signal
 import threading
@@ -149,8 +148,6 @@ def context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
     from pesto_cli import api, ilp
 
     ilp.SOLVERS.find(options["solver"])
-    if math.isnan(options["time_limit"]):
-        raise BadInputError("--time-limit is nan; a number of seconds was expected.")
     for text in () if quiet else _compiled_before():
         with suppress(OSError):  # stderr is closed: no reason to stop
             echo(text, err=True)
