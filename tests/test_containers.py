@@ -88,7 +88,7 @@ def test_missing_empty_and_foreign_files_are_refused_with_what_was_found(tmp_pat
         "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), "HDF5.*compiles it and returns it"),
         "notes.pb": (b"these are my notes\n", "text that holds no graph"),
         "noise.pb": (bytes(range(200, 256)) * 20, "truncated, or binary data of another kind"),
-        "packed.pb": (b"\x1f\x8b" + bytes(20), "gzip data.*Unpack the file"),
+        "packed.pb": (b"\x1f\x8b" + bytes(20), "gzip data.*Decompress the file"),
     }
     for name, (data, expected) in foreign.items():
         (tmp_path / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Tests of the input limit: endless files, and packed files that unpack to far more."""
+"""Tests of the input limit: endless files, and compressed files that decompress to far more."""
 
 import gzip
 import os
@@ -38,7 +38,7 @@ def sparse(path: Path) -> None:
         file.truncate(MAX_INPUT_BYTES + 1)
 
 
-def packed(path: Path) -> None:
+def compressed(path: Path) -> None:
     path.write_bytes(gzip.compress(bytes(2 * CHUNK_BYTES)) * 2)
 
 
@@ -69,12 +69,12 @@ def test_a_device_is_not_read(tmp_path: Path, kind: str) -> None:
         READERS[kind](tmp_path / "file")
 
 
-def test_a_packed_file_counts_with_its_unpacked_size(tmp_path: Path) -> None:
-    packed(tmp_path / "p.json.gz")
+def test_a_compressed_file_counts_with_its_uncompressed_size(tmp_path: Path) -> None:
+    compressed(tmp_path / "p.json.gz")
     assert (tmp_path / "p.json.gz").stat().st_size < LIMIT
     with (
         input_limit(4 * CHUNK_BYTES - 1),
-        pytest.raises(BadInputError, match=r"p\.json\.gz unpacks to more than 4,194,303 bytes"),
+        pytest.raises(BadInputError, match=r"p\.json\.gz decompresses to more than 4,194,303 bytes"),
     ):
         read_bytes(tmp_path / "p.json.gz")
     with input_limit(4 * CHUNK_BYTES):
@@ -142,11 +142,11 @@ def test_units() -> None:
     assert (UNITS[""], UNITS["k"], UNITS["mi"], UNITS["g"]) == (1, 1000, 2**20, 10**9)
 
 
-def test_arrays_of_feeds_count_with_their_unpacked_size(tmp_path: Path) -> None:
+def test_arrays_of_feeds_count_with_their_uncompressed_size(tmp_path: Path) -> None:
     path = tmp_path / "feeds.npz"
     np.savez_compressed(path, x=np.zeros((4, 3000), np.float32))
     assert path.stat().st_size < LIMIT
-    with input_limit(LIMIT), pytest.raises(BadInputError, match=r"feeds\.npz unpacks to more"):
+    with input_limit(LIMIT), pytest.raises(BadInputError, match=r"feeds\.npz decompresses to more"):
         next(batches(small_graph(), str(path)))
     with zipfile.ZipFile(path) as archive:
         assert archive.infolist()[0].file_size > LIMIT

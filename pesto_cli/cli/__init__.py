@@ -88,6 +88,11 @@ def cli() -> None:
     """Place the ops of a TensorFlow training graph on several devices.
 
     \b
+    pesto place zoo:RNNLM-2-2048 -m v100x2-nvlink -o rnnlm.placed.meta
+
+    The same in single steps:
+
+    \b
     pesto export  zoo:RNNLM-2-2048 -o rnnlm.meta
     pesto profile rnnlm.meta --machine v100x2-nvlink -o rnnlm.profile.json
     pesto solve   rnnlm.profile.json -o rnnlm.placement.json

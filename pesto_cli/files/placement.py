@@ -82,7 +82,7 @@ class PlacementFile:
     provenance: hashes of the profile and the graph, the strategy and its parameters.
     predicted: figures of the predicted schedule.
     plan, parts: how ops are rewritten before they are placed; empty if they are not rewritten.
-    file_hash: SHA-256 of the unpacked file, empty unless it was read from one.
+    file_hash: SHA-256 of the uncompressed file, empty unless it was read from one.
     """
 
     devices: list[str]

@@ -47,7 +47,7 @@ class Profile:
     spread: the spread of measured op times; None if they were not measured.
     program_device: `[num_ops]`, the device that the program assigned, as a shell pattern of device
         names, such as `GPU:0` or `worker:1/CPU:*`; "" if it assigned none.
-    file_hash: SHA-256 of the unpacked file, empty until it is written or read.
+    file_hash: SHA-256 of the uncompressed file, empty until it is written or read.
     """
 
     problem: Problem
@@ -183,7 +183,7 @@ def _columns(table: Mapping[str, Sequence[Cost]]) -> dict[str, FloatArray]:
 
 
 def write_profile(path: Path | str, profile: Profile) -> None:
-    """Write a profile; it is packed if the path ends in `.gz`."""
+    """Write a profile; it is compressed if the path ends in `.gz`."""
     problem, graph = profile.problem, profile.problem.graph
     offsets = graph.consumer_offsets.tolist()
     consumers, on_host = graph.consumers.tolist(), graph.consumer_on_host.tolist()

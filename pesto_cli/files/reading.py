@@ -1,4 +1,4 @@
-"""Reads whole files and pipes: unpacks gzip, and refuses inputs above a limit."""
+"""Reads whole files and pipes: decompresses gzip, and refuses inputs above a limit."""
 
 import gzip
 import io
@@ -51,14 +51,14 @@ def check_input_size(path: Path | str, num_bytes: int, has: str = "has") -> None
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the content of a file or pipe, unpacked if it is gzip.
+    """Return the content of a file or pipe, decompressed if it is gzip.
 
     Raises:
         BadInputError: the file is missing, unreadable, above the limit or damaged gzip.
     """
     try:
         data = content(path)
-        return _unpacked(path, data) if data[:2] == b"\x1f\x8b" else data
+        return _decompressed(path, data) if data[:2] == b"\x1f\x8b" else data
     except IsADirectoryError:
         graph = f" {of_a_graph(path)}" if any(Path(path).glob("saved_model.pb*")) else ""
         raise BadInputError(f"{path} is a folder; a file was expected.{graph}") from None
@@ -71,7 +71,7 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def content(path: Path | str) -> bytes:
-    """Return the content of a file or pipe, without unpacking.
+    """Return the content of a file or pipe, without decompression.
 
     Raises:
         BadInputError: it is a device, whose data may be endless, or above the limit.
@@ -89,13 +89,13 @@ def content(path: Path | str) -> bytes:
     return data.getvalue()
 
 
-def _unpacked(path: Path | str, data: bytes) -> bytes:
-    """Return unpacked gzip data; its size is checked first, without keeping the data in memory."""
+def _decompressed(path: Path | str, data: bytes) -> bytes:
+    """Return decompressed gzip data; first check its size without keeping the data in memory."""
     num_bytes = 0
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         while chunk := file.read(CHUNK_BYTES):
             num_bytes += len(chunk)
-            check_input_size(path, num_bytes, "unpacks to")
+            check_input_size(path, num_bytes, "decompresses to")
     return gzip.decompress(data)
 
 

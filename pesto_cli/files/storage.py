@@ -43,7 +43,7 @@ def _entry_by_entry(value: dict[str, Any]) -> str:
 
 
 def write_json(path: Path | str, value: dict[str, Any]) -> None:
-    """Write a JSON file whole, packed if its name ends in `.gz`."""
+    """Write a JSON file whole, compressed if its name ends in `.gz`."""
     data = dumps(value)
     if Path(path).suffix == ".gz":
         data = gzip.compress(data, mtime=0)

@@ -29,7 +29,7 @@ _REMEDIES = {
         "Write a function that loads the model, compiles it and returns it, and give `pesto"
         " export` or `pesto place` that function: script.py:function"
     ),
-    "gzip": "Unpack the file first, or pass the graph that it was made from",
+    "gzip": "Decompress the file first (gunzip), or pass the graph that it was made from",
     "json": "Pass the graph that the file was made from",
     "text": "Pass the file that `pesto export` wrote",
 }

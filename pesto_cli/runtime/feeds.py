@@ -167,7 +167,7 @@ def _read(path: Path) -> Batch:
     try:
         with np.load(path, allow_pickle=False) as file:
             entries = file.zip.infolist()
-            check_input_size(path, sum(entry.file_size for entry in entries), "unpacks to")
+            check_input_size(path, sum(entry.file_size for entry in entries), "decompresses to")
             return dict(file)
     except BadInputError:
         raise
