@@ -74,7 +74,7 @@ def test_a_compressed_file_counts_with_its_uncompressed_size(tmp_path: Path) -> 
     assert (tmp_path / "p.json.gz").stat().st_size < LIMIT
     with (
         input_limit(4 * CHUNK_BYTES - 1),
-        pytest.raises(BadInputError, match=r"p\.json\.gz decompresses to more than 4,194,303 bytes"),
+        pytest.raises(BadInputError, match=r"p\.json\.gz decompresses to more than 4,194,303"),
     ):
         read_bytes(tmp_path / "p.json.gz")
     with input_limit(4 * CHUNK_BYTES):
