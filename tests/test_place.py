@@ -144,9 +144,11 @@ def test_a_written_graph_is_a_source_too_and_a_page_is_written(
 ) -> None:
     graph, page = tmp_path / "a.meta", tmp_path / "page.html"
     assert pesto("export", f"{model}:build", "-o", graph).code == 0
-    assert place("--report", page, source=graph).code == 0
+    taken = "is also an input or another output"
+    assert taken in place("--report", tmp_path / "placed.pesto", source=graph).err
     shown = place("--report", page, source=graph)
     assert shown.code == 0
+    assert taken in place("--report", tmp_path / "placed.pesto" / FILES[0], source=graph).err
     assert "<html" in page.read_text()[:200]
     assert "pesto explain" in shown.err
     assert "pesto report" not in shown.err
@@ -200,7 +202,25 @@ def test_a_bad_machine_is_refused_before_the_script_runs(place: Pesto, script: W
         assert refused.err.startswith(f"Error: machine {machine!r}")
 
 
-def test_an_interrupted_search_is_searched_on(
+def test_two_calls_do_not_use_one_folder_at_the_same_time(
+    place: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second: list[Outcome] = []
+    solve = api.solve
+
+    def with_a_second_call(*args: object, **options: object) -> object:
+        monkeypatch.setattr(api, "solve", solve)
+        second.append(place())
+        return solve(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "solve", with_a_second_call)
+    assert place().code == 0
+    assert second[0].code == 5
+    assert "placed.pesto is in use by another call" in second[0].err
+    assert sorted(contents(tmp_path)) == list(FILES)
+
+
+def test_the_next_call_continues_an_interrupted_search(
     place: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solve = api.solve
@@ -219,20 +239,20 @@ def test_an_interrupted_search_is_searched_on(
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("options", "message"),
     [
-        ({"machine": "v100x3"}, 2, "v100x2-nvlink"),
-        ({"source": "zoo:RNLM-tiny"}, 2, "RNLM-tiny"),
-        ({"source": "towers.py:missing"}, 2, "towers.py"),
-        ({"source": "gone.py:build"}, 2, "gone.py"),
-        ({"machine": "local-workers:0"}, 2, "from 1 to 64 was expected"),
+        ({"machine": "v100x3"}, "v100x2-nvlink"),
+        ({"source": "zoo:RNLM-tiny"}, "RNLM-tiny"),
+        ({"source": "towers.py:missing"}, "towers.py"),
+        ({"source": "gone.py:build"}, "gone.py"),
+        ({"machine": "local-workers:0"}, "from 1 to 64 was expected"),
     ],
 )
 def test_nothing_is_left_where_the_input_is_bad(
-    place: Pesto, tmp_path: Path, options: dict[str, str], code: int, message: str, model: Path
+    place: Pesto, tmp_path: Path, options: dict[str, str], message: str, model: Path
 ) -> None:
     ended = place(**options)  # type: ignore[call-arg]
-    assert ended.code == code
+    assert ended.code == 2
     assert message in ended.err
     assert {path.name for path in tmp_path.iterdir()} <= {model.name, "__pycache__"}
 

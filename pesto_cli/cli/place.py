@@ -1,8 +1,10 @@
 """`place`: export, profile, solve and apply in one command."""
 
+import fcntl
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +32,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.reporting import write_page
 from pesto_cli.cli.searches import context_from, made_by, stoppable
-from pesto_cli.errors import INTERRUPTED, BadInputError, about
+from pesto_cli.errors import INTERRUPTED, BadInputError, EnvironmentFailedError, about
 
 FILES = ("graph.meta", "profile.json", "placement.json")
 # The result is compared with these strategies, which take little time.
@@ -135,22 +137,23 @@ def place(
     _check_paths(source, output, report, comm, constraints)
     step = {"fetches": fetches, "feeds": dict(map(parse_feed, feeds)), "signature": signature}
     rules = None if constraints is None else api.read_constraints(constraints)
-    run = Run(output.with_suffix(FOLDER_SUFFIX), quiet)
-    with _opened(machine, comm, quiet) as target:
-        meta = _exported(run, source, step)
-        priced = _profiled(run, meta, target, source)
-    record: dict[str, Any] = {}
-    if rules is not None:
-        record["constraints"] = asdict(rules)
-        with about(constraints):
-            priced = api.constrain(priced, rules)
-    settings = {"solver": "cpsat", "workers": None, **options}
-    result = _solved(run, meta, priced, settings, record)
-    placed = api.read_placement(run.path("placement.json"))
-    changes = _applied(run, meta, placed, output, source)
-    if report is not None:
-        write_page(report, priced, {"pesto": placed}, run.folder.stem, quiet)
-        run.tell("report", str(report))
+    with _locked(output.with_suffix(FOLDER_SUFFIX)) as folder:
+        run = Run(folder, quiet)
+        with _opened(machine, comm, quiet) as target:
+            meta = _exported(run, source, step)
+            priced = _profiled(run, meta, target, source)
+        record: dict[str, Any] = {}
+        if rules is not None:
+            record["constraints"] = asdict(rules)
+            with about(constraints):
+                priced = api.constrain(priced, rules)
+        settings = {"solver": "cpsat", "workers": None, **options}
+        result = _solved(run, meta, priced, settings, record)
+        placed = api.read_placement(run.path("placement.json"))
+        changes = _applied(run, meta, placed, output, source)
+        if report is not None:
+            write_page(report, priced, {"pesto": placed}, folder.stem, quiet)
+            run.tell("report", str(report))
     if as_json or not quiet:
         results = [*api.compare(priced, BASELINES), result]
         if as_json:
@@ -187,7 +190,37 @@ def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path |
             "steps, or not to exist: choose another name for the output."
         )
     if report is not None:
-        check_output(report, output, file_of(source), *inputs)
+        kept = [folder, *(folder / name for name in FILES)]
+        check_output(report, output, *kept, file_of(source), *inputs)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Create a folder, and keep other calls from using it until the context ends.
+
+    The folder is removed again if it is empty then.
+
+    Raises:
+        EnvironmentFailedError: another call uses the folder.
+    """
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise EnvironmentFailedError(
+            f"{folder} is in use by another call of pesto place; wait until that call has ended, "
+            "or choose another name for the output."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it has files
+            folder.rmdir()
+        os.close(descriptor)
 
 
 def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
@@ -200,7 +233,6 @@ def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
         meta = None if any(step.values()) else api.read_graph(source)
         if meta is None or not init_names(meta):
             meta = api.export(source, **step)
-    run.folder.mkdir(exist_ok=True)
     api.write_meta_graph(run.path("graph.meta"), meta)
     fetched = ", ".join(fetch_names(meta))
     run.tell("export", f"{len(meta.graph_def.node):,} nodes; fetches {fetched}")
@@ -223,7 +255,7 @@ def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
     profile = api.fresh_profile(path, meta, linked, source)
     is_fresh = profile is not None
     if not is_fresh:
-        with activity(f"pricing ops of {what}", run.quiet), notes_of_profiles(run.quiet):
+        with activity(f"profiling ops of {what}", run.quiet), notes_of_profiles(run.quiet):
             api.write_profile(path, price(comm=target.fits, what=what))
         profile = api.read_profile(path)
     run.tell("profile", _sizes(profile), reused=is_fresh)
