@@ -189,6 +189,8 @@ def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path |
             f"{folder} is a file; it was expected to be a folder for the files of the single "
             "steps, or not to exist: choose another name for the output."
         )
+    if folder.exists():
+        check_output(folder / FILES[0])
     if report is not None:
         kept = [folder, *(folder / name for name in FILES)]
         check_output(report, output, *kept, file_of(source), *inputs)
@@ -198,11 +200,12 @@ def _check_paths(source: str, output: Path, report: Path | None, *inputs: Path |
 def _locked(folder: Path) -> Iterator[Path]:
     """Create a folder, and keep other calls from using it until the context ends.
 
-    The folder is removed again if it is empty then.
+    A new folder is removed again if it is empty then.
 
     Raises:
         EnvironmentFailedError: another call uses the folder.
     """
+    is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -218,8 +221,9 @@ def _locked(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with suppress(OSError):  # it has files
-            folder.rmdir()
+        if is_new:
+            with suppress(OSError):  # it has files
+                folder.rmdir()
         os.close(descriptor)
 
 
