@@ -173,6 +173,18 @@ def test_a_graph_by_another_program_is_exported(place: Pesto, tmp_path: Path) ->
     assert reused(place("--json", source=kept)) == ["profile", "solve"]
 
 
+def test_a_placed_graph_is_refused(place: Pesto, pesto: Pesto, tmp_path: Path) -> None:
+    assert place().code == 0
+    again = tmp_path / "again.meta"
+    argv = ("place", tmp_path / "placed.meta", "-m", "v100x2-nvlink", "-o", again)
+    for options in ((), ("--fetch", "GradientDescent")):
+        refused = pesto(*argv, *options)
+        assert refused.code == 2
+        assert "is a placed graph" in refused.err
+        assert "(placed.pesto)" in refused.err
+    assert not again.with_suffix(".pesto").exists()
+
+
 def test_a_signature_of_a_saved_model_is_placed(place: Pesto, tmp_path: Path) -> None:
     tf = tensorflow()
     module = tf.Module()

@@ -14,7 +14,7 @@ from pesto_cli.apply.edits import Changes, Order, planned_changes
 from pesto_cli.apply.functions import PlacedFunction, place_function
 from pesto_cli.apply.functions.variables import placed_variables
 from pesto_cli.apply.live import ProgramReport, placed_program, run_script
-from pesto_cli.apply.placed import apply, with_changes
+from pesto_cli.apply.placed import PLACED, apply, with_changes
 from pesto_cli.apply.session import (
     PlacementMayBeLostWarning,
     check_session_config,
@@ -23,6 +23,7 @@ from pesto_cli.apply.session import (
 from pesto_cli.apply.tf_pesto import write_tf_pesto
 
 __all__ = [
+    "PLACED",
     "Changes",
     "Order",
     "PlacedFunction",

@@ -6,6 +6,9 @@ from typing import Any
 from pesto_cli.apply.edits import Changes, Order, planned_changes
 from pesto_cli.files import PlacementFile
 
+PLACED = "placed_by_pesto"
+"""Collection that only a placed graph has: the number of control dependencies that were added."""
+
 
 def apply(
     meta: Any,
@@ -26,10 +29,12 @@ def with_changes(meta: Any, changes: Changes) -> Any:
 
     The device of a node outside the step (initialiser, saver) is removed: TensorFlow's placer puts
     the node on the device of its variable, and a device of its own could move the variable. The
-    `_class` attributes of `changes.without_class` are removed, too (see `classes_to_drop`).
+    `_class` attributes of `changes.without_class` are removed, too (see `classes_to_drop`). The
+    copy has the collection `PLACED`.
     """
     copy = type(meta)()
     copy.CopyFrom(meta)
+    copy.collection_def[PLACED].int64_list.value[:] = [changes.num_control_edges]
     for node in copy.graph_def.node:
         node.device = changes.device.get(node.name, "")
         present = set(node.input)

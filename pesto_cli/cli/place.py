@@ -230,6 +230,7 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
     """Return the graph of the training step. A graph that export wrote is used as it is."""
     from pesto_cli import api
+    from pesto_cli.apply import PLACED
     from pesto_cli.graphdef.fetches import fetch_names, init_names
     from pesto_cli.graphdef.training import untrained
 
@@ -237,6 +238,12 @@ def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
         meta = None if any(step.values()) else api.read_graph(source)
         if meta is None or not init_names(meta):
             meta = api.export(source, **step)
+    if PLACED in meta.collection_def:
+        raise BadInputError(
+            f"{source} is a placed graph, whose control dependencies would restrict every other "
+            "placement; the graph before it was placed was expected: after pesto place, it is "
+            f"graph.meta in the folder next to the output ({file_of(source).stem}{FOLDER_SUFFIX})."
+        )
     api.write_meta_graph(run.path("graph.meta"), meta)
     fetched = ", ".join(fetch_names(meta))
     run.tell("export", f"{len(meta.graph_def.node):,} nodes; fetches {fetched}")
