@@ -77,7 +77,9 @@ def test_it_gives_what_the_single_commands_give(
     assert (tmp_path / "placed.meta").read_bytes() == placed.read_bytes()
 
 
-def test_a_result_is_shown_with_baselines_and_next_steps(place: Pesto) -> None:
+def test_a_result_is_shown_with_baselines_and_next_steps(
+    place: Pesto, pesto: Pesto, model: Path, tmp_path: Path
+) -> None:
     shown = place()
     assert [line.split()[0] for line in shown.out.splitlines() if "feasible" in line] == [
         *("single", "expert", "pesto")
@@ -85,6 +87,9 @@ def test_a_result_is_shown_with_baselines_and_next_steps(place: Pesto) -> None:
     assert "times as fast as expert. No placement on this machine takes less" in shown.out
     for text in ("export ", "profile ", "apply ", "pesto report", "pesto explain", "pesto compare"):
         assert text in shown.err
+    assert "import_meta_graph" in shown.err
+    graph_alone = ("-o", tmp_path / "placed.pb", "-m", "v100x2-nvlink", *QUICK)
+    assert "import_meta_graph" not in pesto("place", f"{model}:build", *graph_alone).err
     quiet = place("--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
 

@@ -354,7 +354,7 @@ def _next_steps(
     if target.cluster is not None:
         measure = ["pesto", "run", graph, "-m", machine, "--profile", profile, "--compare"]
         yield f"  measure real steps       {join([*measure, f'single,{placement}'])}"
-    else:
+    elif output.suffix != ".pb":  # such a file has no initialisation
         yield (
             "  train                    "
             f"tf.compat.v1.train.import_meta_graph({str(output)!r}), in a"
