@@ -15,7 +15,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.critical_path import schedule_critical_path
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.report.page.page import report_page
+from pesto_cli.report.page.page import report_page, vega
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
@@ -54,16 +54,12 @@ def report(
             "there is no placement to show; one or more were expected, such as {'mine': placement}."
         )
     problem = profile.problem
-    with ThreadPoolExecutor(max_workers=1) as pool:  # the bound does not hold the interpreter lock
-        bound = pool.submit(lower_bound_us, problem)
+    with ThreadPoolExecutor(1) as beside:
+        # The bound hardly holds the interpreter lock. `simulate` waits for it.
+        beside.submit(lower_bound_us, problem)
         coarsening = coarsen_problem(problem, REPORT_NODES)
-        bound.result()  # is cached for the results below
-    shown = []
-    for name, given_placement in placements.items():
-        result = simulate(profile, given_placement)
-        held = held_over_time(result.problem, result.schedule)
-        path = schedule_critical_path(result.problem, result.schedule)
-        shown.append(Shown(name, result, held, path, *_origin(profile, given_placement)))
+        vega()  # is cached for the page
+        shown = [_shown(profile, name, placed) for name, placed in placements.items()]
     given = {each.result.strategy: each.result for each in shown}
     baselines = [
         given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
@@ -71,6 +67,14 @@ def report(
     ]
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     return report_page(title, profile, shown, baselines, coarse)
+
+
+def _shown(profile: Profile, name: str, placed: PlacementFile | Result) -> Shown:
+    """Return what a page shows of a placement."""
+    result = simulate(profile, placed)
+    held = held_over_time(result.problem, result.schedule)
+    path = schedule_critical_path(result.problem, result.schedule)
+    return Shown(name, result, held, path, *_origin(profile, placed))
 
 
 def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[str, Any], str]:

@@ -123,11 +123,13 @@ def _follow_forks(
     to_v: Distances,
 ) -> None:
     """Bound the head of v by windows that begin at forks on its longest path."""
-    x, num_forks = last[v], 0
+    x, num_forks, num_later = last[v], 0, 0
     while x >= 0 and to_v.near[x] >= 0 and num_forks < NUM_FORKS:
         if num_after[x] > 1:
             num_forks += 1
-            ops = _descendants(x, inside, before, times.time_us, from_x)
+            while inside[num_later] != x:
+                num_later += 1
+            ops = _descendants(x, inside[:num_later], before, times.time_us, from_x)
             y = max(times.share[x], times.share[v])
             window = _window(ops, times.work_us, y, from_x, to_v)
             head[v] = max(head[v], head[x] + times.time_us[x] + window)
@@ -160,19 +162,15 @@ def _ancestors(
 
 @kernel
 def _descendants(
-    x: int, inside: IntArray, before: EdgeRows, time_us: FloatArray, from_x: Distances
+    x: int, later: IntArray, before: EdgeRows, time_us: FloatArray, from_x: Distances
 ) -> IntArray:
-    """Return the descendants of x in `inside`, earliest first; set `from_x` for them.
+    """Return the descendants of x in `later`, earliest first; set `from_x` for them.
 
-    `inside` has the latest ops first.
+    `later` has the ops of the window after x, the latest first.
     """
     offsets, ops, near, far = before.offsets, before.ops, from_x.near, from_x.far
-    found, size = np.empty(len(inside), np.int64), 0
-    reached = False
-    for u in inside[::-1]:
-        if not reached:
-            reached = u == x
-            continue
+    found, size = np.empty(len(later), np.int64), 0
+    for u in later[::-1]:
         for row in range(offsets[u], offsets[u + 1]):
             w = ops[row]
             if w == x:  # on its own device

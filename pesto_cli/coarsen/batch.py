@@ -74,7 +74,9 @@ def siblings(quotient: Quotient, height: IntArray) -> Pairs:
         fits = (shared[:-1] == shared[1:]) & (height[first] == height[second])
         low, high = np.minimum(first, second)[fits], np.maximum(first, second)[fits]
         pairs.append(low * quotient.num_nodes + high)
-    first, second = np.divmod(np.unique(np.concatenate(pairs)), quotient.num_nodes)
+    every = np.sort(np.concatenate(pairs))  # several times faster than `np.unique`
+    different = every[np.diff(every, prepend=-1) > 0]
+    first, second = np.divmod(different, quotient.num_nodes)
     return _compatible(quotient, Pairs.of_no_weight(first, second))
 
 

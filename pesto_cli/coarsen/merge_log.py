@@ -8,7 +8,7 @@ import numpy as np
 from pesto_cli.coarsen.batch import NoCycle, condition_ii
 from pesto_cli.coarsen.coarse_problem import heaviest
 from pesto_cli.coarsen.paths import longest_paths
-from pesto_cli.coarsen.pressure import pressure_us
+from pesto_cli.coarsen.pressure import joint_work_us, pressure_us
 from pesto_cli.coarsen.quotient import Pairs
 from pesto_cli.coarsen.rounds import MergeVerdict, Round
 from pesto_cli.data.graph import BoolArray
@@ -63,7 +63,7 @@ def merge_log(problem: Problem, round_: Round) -> list[LoggedMerge]:
         _words(MergeVerdict.NO_DEVICE) if code else "may close a cycle" for code in edge_why[others]
     ]
     names = [problem.graph.names[op] for op in heaviest(problem, quotient)]
-    path_us = pressure_us(quotient, longest_paths(quotient), pairs)
+    path_us = pressure_us(quotient, longest_paths(quotient), pairs, joint_work_us(quotient, pairs))
     return [
         LoggedMerge(
             names[u],

@@ -44,8 +44,8 @@ def merge_keeping_parallel(
         height, paths = heights(quotient), longest_paths(quotient)
         pairs = mergeable_edges(quotient, height).and_then(siblings(quotient, height))
         if len(pairs) > 0:
-            pressure = pressure_us(quotient, paths, pairs)
             work = joint_work_us(quotient, pairs)
+            pressure = pressure_us(quotient, paths, pairs, work)
             while not (fits := (pressure <= limit_us) & (work <= cap_us)).any():
                 limit_us, cap_us = _relaxed(limit_us, cap_us, float(pressure.min()))
             allowed_us = limit_us, cap_us

@@ -10,7 +10,7 @@ from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.kernels import kernel
 
 
-def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
+def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs, joint_us: FloatArray) -> FloatArray:
     """Return the pressure of each pair, `[num_pairs]`.
 
     The pressure in us is the longest path through the merged node if only this pair is merged, or
@@ -24,6 +24,8 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
     "before(v) without u" counts only the predecessors of v other than u, and "after(u) without v"
     only the successors of u other than v. The groups of u and v become one group on one device, so
     its work is a lower bound on the makespan too.
+
+    joint_us: the result of `joint_work_us`.
     """
     into = _two_longest(quotient.in_offsets, quotient.tails, paths.before + quotient.work_us)
     out = _two_longest(quotient.out_offsets, quotient.heads, paths.after + quotient.work_us)
@@ -34,7 +36,7 @@ def pressure_us(quotient: Quotient, paths: Paths, pairs: Pairs) -> FloatArray:
         + quotient.work_us[v]
         + np.maximum(_without(out, u, v), paths.after[v])
     )
-    return np.maximum(path, joint_work_us(quotient, pairs))
+    return np.maximum(path, joint_us)
 
 
 # Found by coarsening Transformer-6-16-2048, with 262 groups of several ops, to 200 nodes.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from threading import RLock
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,13 +15,16 @@ def cached_per_problem(function: Callable[[Problem], Value]) -> Callable[[Proble
     """Cache the results of a function of a problem, by the identity of the problem.
 
     A problem is frozen, so a cached result stays valid. Callers must not change a cached array.
+    If one thread computes a result, other threads wait for it.
     """
+    lock = RLock()
     cache: WeakKeyDictionary[Problem, Value] = WeakKeyDictionary()
 
     @wraps(function)
     def cached(problem: Problem) -> Value:
-        if problem not in cache:
-            cache[problem] = function(problem)
-        return cache[problem]
+        with lock:
+            if problem not in cache:
+                cache[problem] = function(problem)
+            return cache[problem]
 
     return cached

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.bounds.chains import longest_before
 from pesto_cli.data.canonical import rounded
-from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Path, Phase
 
 MAX_SLICES = 200
@@ -84,11 +85,11 @@ def layers_of_groups(graph: OpGraph, work_us: FloatArray) -> Layers:
 
 def _longest_chains(graph: OpGraph, layer: IntArray, work_us: FloatArray) -> FloatArray:
     """Return the longest path within each layer as a share of the layer's work, `[num_layers]`."""
-    head_us = work_us.copy()
-    for op in graph.topological_order:
-        after = graph.successors[op]
-        after = after[layer[after] == layer[op]]
-        head_us[after] = np.maximum(head_us[after], work_us[after] + head_us[op])
+    tail, head = graph.edges[layer[graph.edges[:, 0]] == layer[graph.edges[:, 1]]].T
+    before = Adjacency.from_edges(graph.num_ops, head, tail)
+    head_us = work_us + longest_before(
+        graph.topological_order, before.offsets, before.indices, work_us
+    )
     longest_us = np.zeros(int(layer.max()) + 1)
     np.maximum.at(longest_us, layer, head_us)
     total_us = np.bincount(layer, work_us)
@@ -236,6 +237,8 @@ def _spread(graph: OpGraph, layer: IntArray) -> IntArray:
     An update of a slot variable consumes the gradient. So all users of the slot get the layer of
     the gradient.
     """
+    if (layer >= 0).all() or (layer < 0).all():  # there is nothing to spread
+        return np.maximum(layer, 0)
     # Single elements are read several times faster from lists.
     found, group, order = (
         column.tolist() for column in (layer, graph.colocation_group, graph.topological_order)

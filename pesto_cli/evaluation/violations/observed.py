@@ -60,8 +60,15 @@ class Observed:
         for op in np.lexsort((schedule.rank, schedule.device)).tolist():
             self.ops[self.device[op]].append(op)
         self._starts_us = {d: [self.start_us[op] for op in ops] for d, ops in self.ops.items()}
-        rows = zip(sent.tensor.tolist(), sent.dst.tolist(), spans, strict=True)
-        transfers = [self._transfer(tensor, dst, *span) for tensor, dst, span in rows]
+        producer = problem.graph.tensor_producer[sent.tensor]
+        src, made_us = schedule.device[producer], schedule.end_us[producer]
+        wait_us = problem.machine.wait_us[src, sent.dst]
+        columns = (sent.tensor, producer, src, sent.dst, made_us, wait_us)
+        rows = zip(*(column.tolist() for column in columns), spans, strict=True)
+        transfers = [
+            ObservedTransfer(tensor, producer, src, dst, made, self._queued(src, made, wait), *span)
+            for tensor, producer, src, dst, made, wait, span in rows
+        ]
         self.transfers = [each for each in transfers if each.src != each.dst]
 
     def name(self, op: int) -> str:
@@ -84,15 +91,6 @@ class Observed:
         first = max(0, bisect_right(starts, from_us) - 1)
         ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]
         return [op for op in ops if self.end_us[op] > from_us]
-
-    def _transfer(
-        self, tensor: int, dst: int, sent_us: float, arrived_us: float
-    ) -> ObservedTransfer:
-        producer = int(self.problem.graph.tensor_producer[tensor])
-        src, made_us = self.device[producer], self.end_us[producer]
-        wait_us = float(self.problem.machine.wait_us[src, dst])
-        queued_us = self._queued(src, made_us, wait_us)
-        return ObservedTransfer(tensor, producer, src, dst, made_us, queued_us, sent_us, arrived_us)
 
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
         """Return the earliest and latest instant at which a tensor may queue.

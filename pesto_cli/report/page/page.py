@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -50,17 +49,12 @@ def report_page(
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
     named += [(result.strategy, result) for result in others]
-    # Vega is bundled without the interpreter's lock.
-    with ThreadPoolExecutor(1) as beside:
-        bundled = beside.submit(_vega)
-        data = _packed(_data(problem, shown, pictures, coarse))
-        vega = bundled.result()
     return _part("page.html").substitute(
         title=escape(title),
         style=_part("page.css").template,
         script=_part("page.js").template,
-        vega=vega,
-        data=data,
+        vega=vega(),
+        data=_packed(_data(problem, shown, pictures, coarse)),
         switch="".join(
             f'<label><input type="radio" name="placement" value="{index}"'
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
@@ -89,7 +83,7 @@ def _placement(index: int, shown: Shown, drawn: Drawn, baselines: Sequence[Resul
 
 
 @cache
-def _vega() -> str:
+def vega() -> str:
     """Return the JavaScript that draws the charts: Vega, Vega-Lite and vega-embed."""
     import vl_convert
 
