@@ -34,14 +34,25 @@ class Run(NamedTuple):
 
 @dataclass(eq=False)
 class Sending:
-    """A transfer of a tensor to one device; start and end are valid after it has queued."""
+    """A transfer of a tensor to one device; start and end are valid after it has queued.
 
+    A signal is a Sending without a link. Its tensor is -1, and `op` is the op that sends it.
+    """
+
+    op: int
     tensor: int
     src: int
     dst: int
     made_us: float
     start_us: float = 0.0
     end_us: float = 0.0
+
+
+class Side(NamedTuple):
+    """An endpoint of a transfer that has started on its link while the endpoint was idle."""
+
+    sending: Sending
+    is_receiver: bool
 
 
 class ExecutionModel:
@@ -53,7 +64,13 @@ class ExecutionModel:
 
     memory_model = MemoryModel
     # The steps of a round of an instant, and the steps after its rounds.
-    round_steps = ("end_ops", "end_signals", "end_transfers", "end_waits", "dispatch")
+    round_steps = (
+        "end_ops",
+        "end_transfers",
+        "end_waits",
+        "start_transfers",
+        "dispatch",
+    )
     later_steps = ("take_what_waits", "queue")
 
     def __init__(
@@ -73,11 +90,12 @@ class ExecutionModel:
         self.to_run = [[op for op in ops if self.device[op] == number] for number in devices]
         self.has_run: list[list[int]] = [[] for _ in devices]
         self.running: list[int | None] = [None for _ in devices]
-        self.signals: list[tuple[float, int]] = []
         self.made: list[Sending] = []
         self.on_link: list[Sending] = []
         self.arrived: list[Sending] = []
         self.sent: list[Sending] = []
+        self.queued: list[Sending] = []
+        self.uncharged: list[Side] = []
         self.free_us: dict[tuple[str, ...], float] = {}
 
     def run(self) -> Run:
@@ -100,15 +118,17 @@ class ExecutionModel:
         """Return the times of all future events."""
         return [
             *(self.end_us[op] for op in self.running if op is not None),
-            *(arrival_us for arrival_us, _ in self.signals),
             *(self.longest_wait_us(sending, sending.made_us) for sending in self.made),
+            *(sending.start_us for sending in self.queued),
             *(sending.end_us for sending in self.on_link),
             *(self.longest_wait_us(sending, sending.end_us) for sending in self.arrived),
         ]
 
     def result(self) -> Run:
         rank = [self.has_run[number].index(op) for op, number in enumerate(self.device)]
-        transfers = sorted((s.tensor, s.dst, s.start_us, s.end_us) for s in self.sent)
+        transfers = sorted(
+            (s.tensor, s.dst, s.start_us, s.end_us) for s in self.sent if not self.is_signal(s)
+        )
         memory = self.memory_model(self.problem, self.device, self.start_us, self.end_us, transfers)
         return Run(self.start_us, self.end_us, rank, transfers, memory.peak_bytes())
 
@@ -128,22 +148,29 @@ class ExecutionModel:
     def end_ops(self) -> bool:
         ended = [op for op in self.running if op is not None and self.end_us[op] <= self.now]
         for op in ended:
-            self.running[self.device[op]] = None
+            src = self.device[op]
+            self.running[src] = None
+            for after in [*self.signalled(op), *self.data_consumers(op)]:
+                self.num_missing[after] -= self.device[after] == src
             for tensor in self.tensors_of(op):
-                self.release(tensor)
-            for after in self.controlled_by(op):
-                self.signal(op, after)
+                for dst in self.destinations(tensor):
+                    self.made.append(Sending(op, tensor, src, dst, self.now))
+            for dst in sorted({self.device[after] for after in self.signalled(op)} - {src}):
+                self.made.append(Sending(op, -1, src, dst, self.now))
         return bool(ended)
 
-    def release(self, tensor: int) -> None:
-        """Release local consumers of a tensor, and send it to other devices."""
-        producer = int(self.graph.tensor_producer[tensor])
-        src = self.device[producer]
-        for consumer, is_on_host in self.uses_of(tensor):
-            if self.device[consumer] == src or is_on_host:
-                self.signal(producer, consumer)
-        for dst in self.destinations(tensor):
-            self.made.append(Sending(tensor, src, dst, self.now))
+    def signalled(self, op: int) -> list[int]:
+        """Return the consumers of an op's outputs in host memory, and its control successors."""
+        uses = [use for tensor in self.tensors_of(op) for use in self.uses_of(tensor)]
+        return [consumer for consumer, is_on_host in uses if is_on_host] + self.controlled_by(op)
+
+    def data_consumers(self, op: int) -> list[int]:
+        """Return the consumers of an op's outputs that take them on their own device."""
+        uses = [use for tensor in self.tensors_of(op) for use in self.uses_of(tensor)]
+        return [consumer for consumer, is_on_host in uses if not is_on_host]
+
+    def is_signal(self, sending: Sending) -> bool:
+        return sending.tensor < 0
 
     def destinations(self, tensor: int) -> list[int]:
         """Return the devices to which a tensor is sent."""
@@ -151,30 +178,15 @@ class ExecutionModel:
         data_uses = [consumer for consumer, is_on_host in self.uses_of(tensor) if not is_on_host]
         return sorted({self.device[consumer] for consumer in data_uses} - {src})
 
-    def signal(self, producer: int, consumer: int) -> None:
-        """Signal the end of a producer to a consumer; on the same device without delay."""
-        if self.device[producer] == self.device[consumer]:
-            self.num_missing[consumer] -= 1
-        else:
-            self.signals.append((self.now + self.signal_us(), consumer))
-
     def signal_us(self) -> float:
         return self.machine.signal_us
 
-    def end_signals(self) -> bool:
-        ended = [signal for signal in self.signals if signal[0] <= self.now]
-        for signal in ended:
-            self.signals.remove(signal)
-            self.num_missing[signal[1]] -= 1
-        return bool(ended)
-
     def end_transfers(self) -> bool:
-        """Handle arrivals: add the overhead to ops on receivers, which delay the tensors."""
+        """Handle arrivals; receivers that compute delay the tensors."""
         ended = [sending for sending in self.on_link if sending.end_us <= self.now]
         for sending in ended:
             self.on_link.remove(sending)
             self.arrived.append(sending)
-            self.lengthen(sending.dst, self.receiver_overhead_us(sending))
         self.take([sending for sending in ended if self.is_idle(sending.dst)])
         return bool(ended)
 
@@ -191,10 +203,16 @@ class ExecutionModel:
         """Release the consumers of arrived tensors."""
         for sending in taken:
             self.arrived.remove(sending)
-            for consumer, is_on_host in self.uses_of(sending.tensor):
-                if self.device[consumer] == sending.dst and not is_on_host:
-                    self.num_missing[consumer] -= 1
+            for consumer in self.receivers_of(sending):
+                self.num_missing[consumer] -= self.device[consumer] == sending.dst
         return bool(taken)
+
+    def receivers_of(self, sending: Sending) -> list[int]:
+        """Return the ops that take a tensor, or that wait for a signal, on any device."""
+        if self.is_signal(sending):
+            return self.signalled(sending.op)
+        uses = self.uses_of(sending.tensor)
+        return [consumer for consumer, is_on_host in uses if not is_on_host]
 
     # Dispatch.
 
@@ -232,6 +250,8 @@ class ExecutionModel:
         self.running[number] = op
         self.start_us[op] = self.now
         self.end_us[op] = self.now + self.duration_us(op)
+        if self.duration_us(op) > 0:
+            self.end_us[op] += self.late_overhead_us(number)
 
     def duration_us(self, op: int) -> float:
         number = self.device[op]
@@ -252,17 +272,62 @@ class ExecutionModel:
         queueing = [sending for sending in self.made if self.leaves(sending)]
         for sending in sorted(queueing, key=self.queue_key):
             self.made.remove(sending)
-            self.lengthen(sending.src, self.sender_overhead_us(sending))
             self.send(sending)
+        self.start_transfers()
         return bool(queueing)
 
     def send(self, sending: Sending) -> None:
-        channel = self.channel(sending)
-        sending.start_us = max(self.now, self.free_us.get(channel, 0.0))
-        sending.end_us = sending.start_us + self.transfer_us(sending)
-        self.free_us[channel] = sending.end_us
+        if self.is_signal(sending):
+            sending.start_us, sending.end_us = self.now, self.now + self.signal_us()
+        else:
+            channel = self.channel(sending)
+            sending.start_us = max(self.now, self.free_us.get(channel, 0.0))
+            sending.end_us = sending.start_us + self.transfer_us(sending)
+            self.free_us[channel] = sending.end_us
         self.on_link.append(sending)
         self.sent.append(sending)
+        self.queued.append(sending)
+
+    def start_transfers(self) -> bool:
+        """Start queued transfers on their links: add the overhead to ops on their endpoints."""
+        starting = [sending for sending in self.queued if sending.start_us <= self.now]
+        for sending in sorted(starting, key=self.queue_key):
+            self.queued.remove(sending)
+            for is_receiver in (False, True):
+                self.charge(Side(sending, is_receiver))
+        return bool(starting)
+
+    def charge(self, side: Side) -> None:
+        op = self.running[self.endpoint(side)]
+        if op is not None:
+            self.end_us[op] += self.transfer_overhead_us(side)
+        else:
+            self.uncharged.append(side)
+
+    def late_overhead_us(self, number: int) -> float:
+        """Return the overhead of an op that starts during transfers that no op was charged for."""
+        charged = [side for side in self.uncharged if self.endpoint(side) == number]
+        self.uncharged = [side for side in self.uncharged if side not in charged]
+        shares_us = (
+            self.transfer_overhead_us(side) * self.share_left(side.sending)
+            for side in sorted(charged, key=self.side_key)
+            if side.sending.end_us > self.now
+        )
+        return sum(shares_us)
+
+    def share_left(self, sending: Sending) -> float:
+        return (sending.end_us - self.now) / (sending.end_us - sending.start_us)
+
+    def side_key(self, side: Side) -> tuple[float, ...]:
+        return (*self.queue_key(side.sending), side.is_receiver)
+
+    def endpoint(self, side: Side) -> int:
+        return side.sending.dst if side.is_receiver else side.sending.src
+
+    def transfer_overhead_us(self, side: Side) -> float:
+        if side.is_receiver:
+            return self.receiver_overhead_us(side.sending)
+        return self.sender_overhead_us(side.sending)
 
     def leaves(self, sending: Sending) -> bool:
         is_over = self.longest_wait_us(sending, sending.made_us) <= self.now
@@ -270,7 +335,7 @@ class ExecutionModel:
 
     def queue_key(self, sending: Sending) -> tuple[float, ...]:
         """Return the sort key of tensors that queue at the same instant."""
-        return sending.made_us, sending.tensor, sending.dst
+        return sending.made_us, sending.op, self.is_signal(sending), sending.tensor, sending.dst
 
     def channel(self, sending: Sending) -> tuple[str, ...]:
         link = self.links[sending.src, sending.dst]
@@ -292,12 +357,6 @@ class ExecutionModel:
         comm = self.links[sending.src, sending.dst].comm
         return comm.receiver_us + comm.receiver_us_per_byte * self.bytes_of(sending)
 
-    def lengthen(self, number: int, overhead_us: float) -> None:
-        """Make the op that runs on a device end later, if there is one."""
-        op = self.running[number]
-        if op is not None:
-            self.end_us[op] += overhead_us
-
     # The graph.
 
     def tensors_of(self, op: int) -> list[int]:
@@ -318,4 +377,4 @@ class ExecutionModel:
         return int((self.graph.consumers == op).sum() + (edges[:, 1] == op).sum())
 
     def bytes_of(self, sending: Sending) -> int:
-        return int(self.graph.tensor_bytes[sending.tensor])
+        return 0 if self.is_signal(sending) else int(self.graph.tensor_bytes[sending.tensor])

@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from execution_model import ExecutionModel, Sending
+from execution_model import ExecutionModel, Sending, Side
 from memory_model import Copy, MemoryModel, Span
+
+BEFORE_WAITS = ("end_ops", "end_transfers")
 
 Model = ExecutionModel
 Memory = MemoryModel
@@ -30,14 +32,45 @@ def also_for_host_data(self: Model, tensor: int) -> list[int]:
     return sorted({self.device[consumer] for consumer, _ in self.uses_of(tensor)} - {src})
 
 
-def overhead_when_taken(self: Model, taken: list[Sending]) -> bool:
-    for sending in taken:
-        self.lengthen(sending.dst, Model.receiver_overhead_us(self, sending))
-    return Model.take(self, taken)
+class OverheadAtArrival(ExecutionModel):
+    """The overhead of a receiver counts when a tensor arrives."""
+
+    def charge(self, side: Side) -> None:
+        if not side.is_receiver:
+            super().charge(side)
+
+    def end_transfers(self) -> bool:
+        for sending in [each for each in self.on_link if each.end_us <= self.now]:
+            super().charge(Side(sending, is_receiver=True))
+        return super().end_transfers()
+
+
+class OverheadWhenQueued(ExecutionModel):
+    """The overhead of a sender counts when a tensor queues."""
+
+    def charge(self, side: Side) -> None:
+        if side.is_receiver:
+            super().charge(side)
+
+    def send(self, sending: Sending) -> None:
+        super().send(sending)
+        super().charge(Side(sending, is_receiver=False))
 
 
 def comm_of(self: Model, sending: Sending) -> Any:
     return self.links[sending.src, sending.dst].comm
+
+
+def charge_for_tensors(self: Model, side: Side) -> None:
+    if not self.is_signal(side.sending):
+        Model.charge(self, side)
+
+
+def charge_for_each_successor(self: Model, side: Side) -> None:
+    dst = side.sending.dst
+    count = sum(self.device[op] == dst for op in self.receivers_of(side.sending))
+    for _ in range(count if self.is_signal(side.sending) else 1):
+        Model.charge(self, side)
 
 
 class ByEnds(ExecutionModel):
@@ -45,39 +78,26 @@ class ByEnds(ExecutionModel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queued: list[Sending] = []
+        self.waiting: list[Sending] = []
 
     def queue(self) -> bool:
         happened = super().queue()
-        for sending in sorted(self.queued, key=self.link_key):
-            if self.free_us.get(self.channel(sending), 0.0) <= self.now:
-                self.queued.remove(sending)
-                self.start_transfer(sending)
+        for sending in sorted(self.waiting, key=self.queue_key):
+            if self.is_signal(sending) or self.free_us.get(self.channel(sending), 0) <= self.now:
+                self.waiting.remove(sending)
+                super().send(sending)
                 happened = True
+        self.start_transfers()
         return happened
 
     def send(self, sending: Sending) -> None:
-        self.queued.append(sending)
-
-    def link_key(self, sending: Sending) -> tuple[float, ...]:
-        return self.queue_key(sending)
-
-    def start_transfer(self, sending: Sending) -> None:
-        super().send(sending)
+        self.waiting.append(sending)
 
 
-class OverheadAtStart(ByEnds):
-    """The overhead of a sender counts when a transfer starts, not when it queues."""
-
-    def link_key(self, sending: Sending) -> tuple[float, ...]:
-        return ()
-
-    def sender_overhead_us(self, sending: Sending) -> float:
-        return 0.0
-
-    def start_transfer(self, sending: Sending) -> None:
-        self.lengthen(sending.src, Model.sender_overhead_us(self, sending))
-        super().start_transfer(sending)
+def late_for_zero_time(self: Model, op: int) -> None:
+    Model.start(self, op)
+    if self.duration_us(op) == 0:
+        self.end_us[op] += self.late_overhead_us(self.device[op])
 
 
 def in_order(self: Model, number: int) -> list[int]:
@@ -163,6 +183,15 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
             Model.transfer_us(self, sending) + comm_of(self, sending).min_us
         )
     ),
+    # Signals.
+    "senders delay no signals": time_with(
+        leaves=lambda self, sending: self.is_signal(sending) or Model.leaves(self, sending)
+    ),
+    "receivers delay no signals": time_with(
+        has_waited=lambda self, sending: self.is_signal(sending) or Model.has_waited(self, sending)
+    ),
+    "signals have no overhead": time_with(charge=charge_for_tensors),
+    "each successor gets a signal of its own": time_with(charge=charge_for_each_successor),
     # Links.
     "links share no queue": time_with(
         channel=lambda self, sending: (str(sending.src), str(sending.dst))
@@ -181,7 +210,15 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     ),
     "a link sends first what was produced first": ByEnds,
     # Overhead of transfers at their endpoints.
-    "the overhead of the sender counts at the start": OverheadAtStart,
+    "the overhead of the sender counts when the tensor queues": OverheadWhenQueued,
+    "the overhead of the receiver counts at the arrival": OverheadAtArrival,
+    "an op that starts during a transfer has no overhead": time_with(
+        late_overhead_us=lambda self, number: 0.0
+    ),
+    "an op that starts during a transfer has the whole overhead": time_with(
+        share_left=lambda self, sending: 1.0
+    ),
+    "an op of no time has overhead": time_with(start=late_for_zero_time),
     "the sender has no overhead": time_with(sender_overhead_us=lambda self, sending: 0.0),
     "the receiver has no overhead": time_with(receiver_overhead_us=lambda self, sending: 0.0),
     "the sender has no overhead by size": time_with(
@@ -189,9 +226,6 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     ),
     "the receiver has no overhead by size": time_with(
         receiver_overhead_us=lambda self, sending: comm_of(self, sending).receiver_us
-    ),
-    "the overhead of the receiver counts after the delay": time_with(
-        receiver_overhead_us=lambda self, sending: 0.0, take=overhead_when_taken
     ),
     # Delays by endpoints.
     "senders delay nothing": time_with(leaves=lambda self, sending: True),
@@ -203,35 +237,41 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     "delays by idle receivers end before dispatch": time_with(
         round_steps=(
             "end_ops",
-            "end_signals",
             "end_transfers",
             "take_what_waits",
             "end_waits",
+            "start_transfers",
             "dispatch",
         )
-    ),
-    "delays by idle receivers end in the round": time_with(
-        round_steps=(*Model.round_steps, "take_what_waits")
     ),
     "tensors queue before delays by idle receivers end": time_with(
         later_steps=("queue", "take_what_waits")
     ),
     "delays end after dispatch": time_with(
-        round_steps=("end_ops", "end_signals", "end_transfers", "dispatch", "end_waits")
+        round_steps=(*BEFORE_WAITS, "start_transfers", "dispatch", "end_waits")
     ),
     # Rounds.
     "tensors queue before dispatch": time_with(
-        round_steps=("end_ops", "end_signals", "end_transfers", "end_waits", "queue", "dispatch")
+        round_steps=(*BEFORE_WAITS, "end_waits", "start_transfers", "queue", "dispatch")
     ),
     "tensors queue in the round": time_with(round_steps=(*Model.round_steps, "queue")),
     "transfers end before ops": time_with(
-        round_steps=("end_transfers", "end_waits", "end_ops", "end_signals", "dispatch")
+        round_steps=(
+            "end_transfers",
+            "end_waits",
+            "start_transfers",
+            "end_ops",
+            "dispatch",
+        )
     ),
     "transfers end after dispatch": time_with(
-        round_steps=("end_ops", "end_signals", "dispatch", "end_transfers", "end_waits")
-    ),
-    "zero-time signals arrive a round later": time_with(
-        round_steps=("end_signals", "end_ops", "end_transfers", "end_waits", "dispatch")
+        round_steps=(
+            "end_ops",
+            "dispatch",
+            "end_transfers",
+            "end_waits",
+            "start_transfers",
+        )
     ),
     # Ops.
     "a replay skips ops that are not ready": time_with(candidates=in_order),

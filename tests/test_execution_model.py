@@ -5,18 +5,13 @@ More runs are compared where they are asked for (PESTO_EXAMPLES), as in the pipe
 
 import os
 from functools import lru_cache
-from itertools import permutations
 
 import model_mutants
-import numpy as np
 import pytest
 from execution_model import ExecutionModel, Run, StuckError
 from random_trials import Trial, random_trial
 
-from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import CommModel, Device, Link, Machine
-from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Placement, Schedule
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
 
@@ -60,30 +55,10 @@ def modelled(trial: Trial, model: type[ExecutionModel] = ExecutionModel) -> Runs
         return listed, None
 
 
-def late_round() -> Trial:
-    """Return a trial: device 0 is idle while it delays a tensor, and starts an op in a later round.
-
-    At 4 us `busy` and `other` end. In this round `zero` starts, and its end makes `next` ready for
-    the next round. So `next` runs before `first`, whose tensor is delayed until all rounds end.
-    """
-    names = ["busy", "sent", "other", "zero", "next", "first"]
-    graph = OpGraph.build(names, [Tensor(1, 1, [5])], control_edges=[(2, 3), (3, 4)])
-    devices = tuple(Device(f"GPU:{number}", "GPU", 100) for number in range(3))
-    links = tuple(
-        Link(src.name, dst.name, CommModel(0.0, 0.0, wait_us=10.0))
-        for src, dst in permutations(devices, 2)
-    )
-    problem = Problem.build(
-        graph, {"GPU": [4.0, 1.0, 4.0, 0.0, 2.0, 2.0]}, Machine(devices, links, signal_us=0.0)
-    )
-    placement = Placement(np.array([0, 2, 1, 1, 0, 0]), np.array([0, 0, 0, 1, 1, 2]))
-    return Trial(problem, np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), placement)
-
-
 @lru_cache(maxsize=NUM_TRIALS)
 def compared(number: int) -> tuple[Trial, Runs]:
-    """Return a trial and the simulator's result for it; the first trial is made by hand."""
-    trial = random_trial(number) if number else late_round()
+    """Return a trial and the simulator's result for it."""
+    trial = random_trial(number)
     return trial, simulated(trial)
 
 

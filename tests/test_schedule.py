@@ -213,32 +213,6 @@ def test_a_tensor_queues_when_the_delay_by_its_sender_ends(
     assert "queue" in rules(problem, swapped(good, problem, 0, 1))
 
 
-def test_an_op_of_a_later_round_has_no_overhead_of_tensors_that_queued_before() -> None:
-    """At 1 us `p` ends, its idle device queues its tensor, and then an input of `u` arrives.
-
-    The link is busy until 3 us, while `u` runs. So the times alone do not say that the tensor
-    queued before `u` started.
-    """
-    graph = OpGraph.build(
-        ["w", "p", "q", "u", "end"],
-        [Tensor(0, 1, [4]), Tensor(1, 1, [4]), Tensor(2, 1, [3])],
-    )
-    slow = CommModel(3.0, 0.0, sender_us=1.0, wait_us=5.0)
-    machine = Machine(
-        bus().devices,
-        tuple(
-            replace(link, comm=CommModel(0.0, 0.0), channel="")
-            if (link.src, link.dst) == ("GPU:1", "GPU:0")
-            else replace(link, comm=slow)
-            for link in bus().links
-        ),
-    )
-    problem = on_gpus(graph, [0.0, 1.0, 1.0, 10.0, 0.0], machine)
-    schedule = list_schedule(problem, np.array([1, 0, 1, 0, 2]), np.array([9.0, 8, 7, 6, 5]))
-    assert schedule.end_us[3] - schedule.start_us[3] == 10
-    assert violations(problem, schedule) == []
-
-
 @pytest.mark.parametrize("seeds", [range(at, at + 150) for at in range(0, 450, 150)], ids=str)
 def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
     """Whole times, zero-time links, overhead, delays, buses: many events in one instant."""

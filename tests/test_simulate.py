@@ -310,6 +310,66 @@ def test_a_transfer_lengthens_the_ops_on_sender_and_receiver() -> None:
     } == {"duration"}
 
 
+def test_the_overhead_of_a_transfer_counts_when_it_starts_on_its_link() -> None:
+    # op0 sends two tensors to op3: at 10 us, and when the link is free at 12 us. op1 ends at 11 us,
+    # after the first overhead it ends at 14 us, and op2 at 14 + 100.
+    tensors = [Tensor(0, 1000, [3]), Tensor(0, 1000, [3])]
+    graph = OpGraph.build([f"op{op}" for op in range(4)], tensors)
+    times = {"GPU": [10.0, 1.0, 100.0, 5.0]}
+    problem = with_overhead(Problem.build(graph, times, two_gpus()), sender_us=1.5)
+    device, priority = np.array([GPU0, GPU0, GPU0, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
+    schedule = list_schedule(problem, device, priority)
+    assert schedule.transfers.start_us == pytest.approx([10, 12])
+    assert schedule.end_us[1:3] == pytest.approx([12.5 + 1.5, 14 + 100])
+    assert violations(problem, schedule) == []
+
+
+@pytest.mark.parametrize(
+    ("ready_us", "share"), [(10.0, 1.0), (10.5, 0.75), (11.5, 0.25), (12.0, 0)]
+)
+def test_an_op_that_starts_during_a_transfer_has_the_share_that_is_left(
+    ready_us: float, share: float
+) -> None:
+    # The tensor of op0 is on its link from 10 to 12 us. op1 starts at `ready_us` on the receiver,
+    # after op2, which takes no time there; op3 starts next.
+    graph = OpGraph.build(
+        ["op0", "op1", "op2", "op3", "late"], [Tensor(0, 1000, [3])], control_edges=[(4, 2), (2, 1)]
+    )
+    times = [10.0, 20.0, 0.0, 1.0, ready_us - 0.5]
+    overhead = {"receiver_us": 3.0, "receiver_us_per_byte": 0.001}
+    plain = Problem.build(graph, {"GPU": times, "CPU": times}, two_gpus())
+    machine = plain.machine
+    links = tuple(
+        replace(link, comm=replace(link.comm, **overhead)) if link.src == "GPU:0" else link
+        for link in machine.links
+    )
+    problem = replace(plain, machine=replace(machine, links=links))
+    device = np.array([GPU0, GPU1, GPU1, GPU1, CPU])
+    schedule = list_schedule(problem, device, np.array([5.0, 4.0, 3.0, 2.0, 1.0]))
+    assert schedule.start_us[1] == pytest.approx(ready_us)
+    assert schedule.end_us[1] - schedule.start_us[1] == pytest.approx(20 + 4 * share)
+    assert violations(problem, schedule) == []
+
+
+def test_a_signal_has_the_overhead_and_the_delays_of_a_tensor_without_bytes() -> None:
+    # op0 signals its end at 10 us to op1; op2 runs on the sender, op3 on the receiver.
+    graph = OpGraph.build([f"op{op}" for op in range(4)], [], control_edges=[(0, 1)])
+    problem = Problem.build(graph, {"GPU": [10.0, 5.0, 30.0, 12.0]}, two_gpus())
+    comm = OVERHEAD | {"wait_us": 1.0}
+    device, priority = np.array([GPU0, GPU1, GPU0, GPU1]), np.array([4.0, 3.0, 2.0, 1.0])
+    schedule = list_schedule(with_overhead(problem, **comm), device, priority)
+    # It is sent at 11 us. Both ops end later; op1 starts after op3, before the end of the delay.
+    assert schedule.end_us[[2, 3]] == pytest.approx([10 + 30 + 2, 12 + 3])
+    assert schedule.start_us[1] == pytest.approx(15)
+    assert violations(with_overhead(problem, **comm), schedule) == []
+    # On an idle receiver, op1 starts when the signal arrives.
+    alone = replace(schedule.placement, device=np.array([GPU0, GPU1, GPU0, CPU]))
+    idle = Problem.build(graph, {"GPU": [10.0, 5, 30, np.nan], "CPU": [10, 5, 30, 12]}, two_gpus())
+    schedule = list_schedule(with_overhead(idle, **comm), alone.device, priority)
+    assert schedule.start_us[1] == pytest.approx(11.5)
+    assert len(schedule.transfers) == 0
+
+
 @pytest.mark.parametrize(("busy_us", "waits_us"), [(0.0, 0.0), (3.0, 3.0), (5.0, 4.0), (50.0, 4.0)])
 def test_an_endpoint_that_computes_delays_a_tensor_until_it_is_idle(
     busy_us: float, waits_us: float

@@ -21,12 +21,14 @@ MAX_MEMORY_BYTES = 2**60
 class CommModel:
     """A transfer takes `max(min_us, latency_us + us_per_byte * bytes)` (Pesto, Section 3.1).
 
-    Overhead: the op that runs on the sender ends later by `sender_us + sender_us_per_byte * bytes`,
-    and the op that runs on the receiver by `receiver_us + receiver_us_per_byte * bytes`. Both are 0
-    for GPUs, whose copy engines do the work; a CPU serialises and copies on the cores that compute.
+    Overhead: the op that runs on the sender while the transfer is on its link ends later by
+    `sender_us + sender_us_per_byte * bytes`, and the op that runs on the receiver by `receiver_us +
+    receiver_us_per_byte * bytes`. Both are 0 for GPUs, whose copy engines do the work; a CPU
+    serialises and copies on the cores that compute. A signal has the overhead of 0 bytes.
 
-    wait_us: longest delay of a tensor by an endpoint that computes: at the sender before it queues,
-        and again at the receiver after it has arrived. The delay ends when the endpoint is idle.
+    wait_us: longest delay of a tensor or signal by an endpoint that computes: at the sender before
+        it queues, and again at the receiver after it has arrived. The delay ends when the endpoint
+        is idle.
         Measured as an average, because a CPU handles a transfer between ops or within them; 0 for
         copy engines.
     """

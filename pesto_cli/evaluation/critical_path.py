@@ -168,8 +168,23 @@ class CauseFinder:
         if self._device[before] == self._device[op]:
             return self._ended(Reason.PREDECESSOR, before)
         since_us = self._end_us[before]
-        until_us = since_us + self.problem.machine.signal_us
+        sent_us = self._sent_us(before, self._device[op])
+        until_us = sent_us + self.problem.machine.signal_us
         return Cause(Reason.SIGNAL, before, since_us=since_us, until_us=until_us)
+
+    def _sent_us(self, op: int, dst: int) -> float:
+        """Return when the signal of an op is sent: once its device is idle, or after `wait_us`."""
+        end_us, here = self._end_us[op], self._device[op]
+        wait_us = float(self.problem.machine.wait_us[here, dst])
+        if wait_us == 0:
+            return end_us
+        start_us, ends_us = self._runs_us[here]
+        after = int(np.searchsorted(start_us, end_us))
+        idle_us = end_us
+        while after < len(start_us) and start_us[after] <= idle_us < end_us + wait_us:
+            idle_us = max(idle_us, float(ends_us[after]))
+            after += 1
+        return min(idle_us, end_us + wait_us)
 
     def _ended(self, why: Reason, op: int) -> Cause:
         end_us = self._end_us[op]

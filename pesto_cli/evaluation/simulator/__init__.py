@@ -4,11 +4,11 @@ At each instant all ends and arrivals are handled first. Then each idle device, 
 starts its ready op of highest priority; ties go to the lowest op index. Ops of zero time end at the
 instant at which they start, so this repeats until nothing more happens. Only then the tensors that
 were produced at this instant queue on their links, by (producer, tensor, destination). Links are
-first come, first served, so a transfer's times are known when it queues. The op that runs on the
-sender at that time, and the op that runs on the receiver at the arrival, end later by the transfer
-overhead (`CommModel`). If the link has a `wait_us`, an endpoint that computes delays the transfer
-until it is idle, for `wait_us` at most: the sender delays the queueing, and the receiver delays the
-moment from which consumers can take the tensor.
+first come, first served, so a transfer's times are known when it queues. The ops that run on the
+sender and on the receiver while a transfer is on its link end later by the transfer overhead
+(`CommModel`). If the link has a `wait_us`, an endpoint that computes delays the transfer until it
+is idle, for `wait_us` at most: the sender delays the queueing, and the receiver delays the moment
+from which consumers can take the tensor. Signals have overheads and delays too, but use no link.
 """
 
 import numpy as np

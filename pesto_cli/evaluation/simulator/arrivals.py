@@ -1,15 +1,16 @@
-"""Step 1 of an instant, second part: signals and transfers arrive, and delays end."""
+"""Step 1 of an instant, second part: transfers and signals arrive and start, and delays end."""
 
 from pesto_cli.evaluation.simulator.ends import release
 from pesto_cli.evaluation.simulator.heaps import (
     RECEIVER_DELAY_ENDS,
     SENDER_DELAY_ENDS,
-    SIGNAL_ARRIVES,
     TRANSFER_ARRIVES,
+    TRANSFER_STARTS,
     is_due,
     pop_event,
     push_event,
 )
+from pesto_cli.evaluation.simulator.overheads import start_transfer
 from pesto_cli.evaluation.simulator.state import (
     NOBODY,
     RECEIVER,
@@ -17,31 +18,50 @@ from pesto_cli.evaluation.simulator.state import (
     Given,
     SimulationState,
     append,
+    is_signal,
+    signal_op,
+    sort,
 )
 from pesto_cli.kernels import step
 
 
 @step
 def handle_arrivals(given: Given, state: SimulationState, now: float) -> None:
-    """Handle all due events: arrivals of signals and transfers, and ends of delays."""
-    delayed_by, num_devices = state.transfers.delayed_by, len(state.devices.running)
+    """Handle all due events: arrivals and starts of transfers, and ends of delays."""
+    delayed_by = state.transfers.delayed_by
     while is_due(state.events, now):
         kind, item = pop_event(state.events)
-        if kind == SIGNAL_ARRIVES:
-            receive_signal(given, state, item // num_devices, item % num_devices)
-        elif kind == TRANSFER_ARRIVES:
+        if kind == TRANSFER_ARRIVES:
             if not delay_at_receiver(given, state, item, now):
-                receive_tensor(given, state, item)
+                receive(given, state, item)
         elif kind == RECEIVER_DELAY_ENDS and delayed_by[item] == RECEIVER:
-            receive_tensor(given, state, item)
+            receive(given, state, item)
         elif kind == SENDER_DELAY_ENDS and delayed_by[item] == SENDER:
             delayed_by[item] = NOBODY
             append(state.leaving, item)
+        elif kind == TRANSFER_STARTS:
+            append(state.starting, item)
+    if state.starting.size[0] > 1:
+        sort(state.starting)
+    for row in range(state.starting.size[0]):
+        start_transfer(given, state, state.starting.items[row])
+    state.starting.size[0] = 0
+
+
+@step
+def receive(given: Given, state: SimulationState, transfer: int) -> None:
+    """Release the ops that a tensor or signal was sent to."""
+    tensor, here = state.transfers.tensor[transfer], state.transfers.dst[transfer]
+    state.transfers.delayed_by[transfer] = NOBODY
+    if is_signal(given, tensor):
+        receive_signal(given, state, signal_op(given, tensor), here)
+    else:
+        receive_tensor(given, state, tensor, here)
 
 
 @step
 def receive_signal(given: Given, state: SimulationState, op: int, here: int) -> None:
-    """A signal of an op arrives: release its successors that wait for control or host memory."""
+    """Release the successors of an op on a device that wait for control or host memory."""
     graph, device = given.graph, given.device
     first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
     for entry in range(graph.consumer_offsets[first], graph.consumer_offsets[last]):
@@ -54,29 +74,21 @@ def receive_signal(given: Given, state: SimulationState, op: int, here: int) -> 
 
 @step
 def delay_at_receiver(given: Given, state: SimulationState, transfer: int, now: float) -> bool:
-    """Add the overhead to the op on the receiver; return whether the op delays the tensor."""
+    """Delay a tensor that arrives, if its receiver computes; return whether it does."""
     src, here = state.transfers.src[transfer], state.transfers.dst[transfer]
-    op, wait_us = state.devices.running[here], given.machine.wait_us[src, here]
-    if op < 0:
-        return False
-    overhead_us, num_bytes = (
-        given.machine.transfer_overhead_us,
-        given.graph.tensor_bytes[state.transfers.tensor[transfer]],
-    )
-    state.ops.end_us[op] += overhead_us[1, 0, src, here] + overhead_us[1, 1, src, here] * num_bytes
-    if wait_us > 0:
+    wait_us = given.machine.wait_us[src, here]
+    is_delayed = state.devices.running[here] >= 0 and wait_us > 0
+    if is_delayed:
         state.transfers.delayed_by[transfer] = RECEIVER
         append(state.delayed, transfer)
         push_event(state.events, now + wait_us, RECEIVER_DELAY_ENDS, transfer)
-    return bool(wait_us > 0)
+    return bool(is_delayed)
 
 
 @step
-def receive_tensor(given: Given, state: SimulationState, transfer: int) -> None:
-    """Release the consumers of a tensor on its destination device."""
+def receive_tensor(given: Given, state: SimulationState, tensor: int, here: int) -> None:
+    """Release the consumers of a tensor on a device."""
     graph, device = given.graph, given.device
-    tensor, here = state.transfers.tensor[transfer], state.transfers.dst[transfer]
-    state.transfers.delayed_by[transfer] = NOBODY
     for entry in range(graph.consumer_offsets[tensor], graph.consumer_offsets[tensor + 1]):
         if device[graph.consumers[entry]] == here and not graph.consumer_on_host[entry]:
             release(given, state, graph.consumers[entry], here)

@@ -57,6 +57,7 @@ class KernelMachine(NamedTuple):
     channel: number of the queue to which a link belongs.
     transfer_overhead_us: `[2, 2, num_devices, num_devices]`; the first axis is sender or receiver,
         the second is constant or per byte.
+    has_overhead: whether an endpoint has overhead.
     wait_us: longest delay of a transfer by an endpoint that computes.
     signal_us: time of a signal between any two devices.
     """
@@ -66,6 +67,7 @@ class KernelMachine(NamedTuple):
     min_us: FloatArray
     channel: IntArray
     transfer_overhead_us: FloatArray
+    has_overhead: BoolArray
     wait_us: FloatArray
     signal_us: float
 
@@ -78,6 +80,7 @@ class KernelMachine(NamedTuple):
             min_us=machine.min_us,
             channel=machine.channel,
             transfer_overhead_us=machine.transfer_overhead_us,
+            has_overhead=np.asarray(machine.transfer_overhead_us.any(axis=(0, 1))),
             wait_us=machine.wait_us,
             signal_us=float(machine.signal_us),
         )

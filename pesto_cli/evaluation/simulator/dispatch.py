@@ -1,6 +1,7 @@
 """Step 2 of an instant: idle devices start ops."""
 
 from pesto_cli.evaluation.simulator.heaps import pop_ready
+from pesto_cli.evaluation.simulator.overheads import late_overhead_us
 from pesto_cli.evaluation.simulator.state import Given, SimulationState
 from pesto_cli.kernels import step
 
@@ -42,6 +43,8 @@ def start_op(given: Given, state: SimulationState, op: int, here: int, now: floa
     ops, devices, duration_us = state.ops, state.devices, given.graph.duration_us[op, here]
     ops.rank[op] = devices.num_started[here]
     ops.start_us[op], ops.end_us[op] = now, now + duration_us
+    if state.uncharged.size[0] > 0 and duration_us > 0:
+        ops.end_us[op] += late_overhead_us(given, state, here, now)
     devices.running[here] = op
     devices.num_started[here] += 1
     devices.left_us[here] -= duration_us

@@ -1,6 +1,6 @@
 """Step 1 of an instant, first part: ops end."""
 
-from pesto_cli.evaluation.simulator.heaps import SIGNAL_ARRIVES, push_event, push_ready
+from pesto_cli.evaluation.simulator.heaps import push_ready
 from pesto_cli.evaluation.simulator.state import Given, SimulationState, append
 from pesto_cli.kernels import step
 
@@ -14,17 +14,16 @@ def end_ops(given: Given, state: SimulationState, now: float) -> None:
         if op >= 0 and end_us[op] <= now:
             running[here] = -1
             data_crosses, signals_data = release_consumers(given, state, op, here)
-            if release_successors(given, state, op, here) or signals_data:
-                send_signals(state, op, now + given.machine.signal_us)
-            if data_crosses:
-                append(state.produced, op)
+            signals = release_successors(given, state, op, here) or signals_data
+            if data_crosses or signals:
+                append(state.produced, 2 * op + signals)
 
 
 @step
 def release_consumers(
     given: Given, state: SimulationState, op: int, here: int
 ) -> tuple[bool, bool]:
-    """Release the consumers of an op's outputs on its device; mark devices that need a signal.
+    """Release the consumers of an op's outputs on its device.
 
     Returns:
         Whether data goes to other devices, and whether signals do (for tensors in host memory).
@@ -33,11 +32,10 @@ def release_consumers(
     first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
     for entry in range(graph.consumer_offsets[first], graph.consumer_offsets[last]):
         consumer = graph.consumers[entry]
-        where = given.device[consumer]
-        if where == here:
+        if given.device[consumer] == here:
             release(given, state, consumer, here)
         elif graph.consumer_on_host[entry]:
-            signals = state.devices.is_target[where] = True
+            signals = True
         else:
             crosses = True
     return crosses, signals
@@ -45,20 +43,15 @@ def release_consumers(
 
 @step
 def release_successors(given: Given, state: SimulationState, op: int, here: int) -> bool:
-    """Release control successors on the op's device; mark other devices that need a signal.
-
-    Returns:
-        Whether a signal goes to another device.
-    """
-    graph, signals = given.graph, False
+    """Release an op's control successors on its device; return whether there are others."""
+    graph, crosses = given.graph, False
     for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
         successor = graph.control_successors[entry]
-        where = given.device[successor]
-        if where == here:
+        if given.device[successor] == here:
             release(given, state, successor, here)
         else:
-            signals = state.devices.is_target[where] = True
-    return signals
+            crosses = True
+    return crosses
 
 
 @step
@@ -67,13 +60,3 @@ def release(given: Given, state: SimulationState, op: int, here: int) -> None:
     state.ops.awaits[op] -= 1
     if state.ops.awaits[op] == 0 and len(given.queue) == 0:
         push_ready(state.ready, here, op)
-
-
-@step
-def send_signals(state: SimulationState, op: int, arrival_us: float) -> None:
-    """Send a signal to every marked device, and clear the marks."""
-    is_target = state.devices.is_target
-    for where in range(len(is_target)):
-        if is_target[where]:
-            is_target[where] = False
-            push_event(state.events, arrival_us, SIGNAL_ARRIVES, op * len(is_target) + where)

@@ -10,7 +10,7 @@ class Events(NamedTuple):
     """A heap of future events, earliest first; events of one instant are in any order.
 
     time_us: `[capacity]`.
-    code: `[capacity]`, encodes the kind of event, and the signal or transfer.
+    code: `[capacity]`, encodes the kind of event and the transfer.
     size: `[1]`, number of events.
     """
 
@@ -19,8 +19,9 @@ class Events(NamedTuple):
     size: IntArray
 
 
-# Kinds of events: a signal or transfer arrives; the delay by a sender or receiver is over.
-SIGNAL_ARRIVES, TRANSFER_ARRIVES, SENDER_DELAY_ENDS, RECEIVER_DELAY_ENDS = range(4)
+# Kinds of events: a transfer starts on its link, or arrives; the delay by a sender or receiver is
+# over.
+TRANSFER_STARTS, TRANSFER_ARRIVES, SENDER_DELAY_ENDS, RECEIVER_DELAY_ENDS = range(4)
 NUM_KINDS = 4
 
 
@@ -56,7 +57,7 @@ def push_event(events: Events, time_us: float, kind: int, item: int) -> None:
 
 @step
 def pop_event(events: Events) -> tuple[int, int]:
-    """Remove the earliest event; return its kind and its signal or transfer."""
+    """Remove the earliest event; return its kind and its transfer."""
     times, codes, size = events.time_us, events.code, events.size[0] - 1
     earliest = codes[0]
     time, last = times[size], codes[size]

@@ -59,17 +59,31 @@ def simulate(
     while now < np.inf and not exceeded:
         exceeded = simulate_instant(given, state, now)
         now = next_instant(state)
-    ops, transfers = state.ops, state.transfers
-    num_sent = transfers.size[0]
-    times = Times(
+    return Simulated(state.ops.rank, times_of(given, state))
+
+
+@kernel
+def times_of(given: Given, state: SimulationState) -> Times:
+    """Return the times of ops and of transfers of tensors."""
+    ops, transfers, num_sent = state.ops, state.transfers, state.transfers.size[0]
+    if state.num_signalling[0] == 0:
+        return Times(
+            ops.start_us,
+            ops.end_us,
+            transfers.tensor[:num_sent].copy(),
+            transfers.dst[:num_sent].copy(),
+            transfers.start_us[:num_sent].copy(),
+            transfers.end_us[:num_sent].copy(),
+        )
+    sent = np.flatnonzero(transfers.tensor[:num_sent] < len(given.graph.tensor_bytes))
+    return Times(
         ops.start_us,
         ops.end_us,
-        transfers.tensor[:num_sent].copy(),
-        transfers.dst[:num_sent].copy(),
-        transfers.start_us[:num_sent].copy(),
-        transfers.end_us[:num_sent].copy(),
+        transfers.tensor[sent],
+        transfers.dst[sent],
+        transfers.start_us[sent],
+        transfers.end_us[sent],
     )
-    return Simulated(ops.rank, times)
 
 
 @step

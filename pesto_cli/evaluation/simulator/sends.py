@@ -1,11 +1,13 @@
-"""Steps 4 and 5 of an instant: delays by idle endpoints end, and tensors queue on their links."""
+"""Steps 4 and 5 of an instant: delays by idle endpoints end, and tensors and signals are sent."""
 
 from pesto_cli.evaluation.simulator.heaps import (
     RECEIVER_DELAY_ENDS,
     SENDER_DELAY_ENDS,
     TRANSFER_ARRIVES,
+    TRANSFER_STARTS,
     push_event,
 )
+from pesto_cli.evaluation.simulator.overheads import start_transfer
 from pesto_cli.evaluation.simulator.paths import transfer_us
 from pesto_cli.evaluation.simulator.state import (
     NOBODY,
@@ -14,6 +16,7 @@ from pesto_cli.evaluation.simulator.state import (
     Given,
     SimulationState,
     append,
+    is_signal,
     sort,
 )
 from pesto_cli.kernels import step
@@ -31,14 +34,17 @@ def end_delays_by_idle_receivers(state: SimulationState, now: float) -> None:
 
 @step
 def send_outputs(given: Given, state: SimulationState, now: float) -> None:
-    """Step 5: send the tensors that were produced at this instant, by producer and tensor."""
+    """Step 5: send the tensors and signals of the ops that ended, by producer and tensor."""
     produced, op_tensors = state.produced, given.graph.op_tensors
     if produced.size[0] > 1:
         sort(produced)
     for row in range(produced.size[0]):
-        op = produced.items[row]
+        op = produced.items[row] >> 1
         for tensor in range(op_tensors[op], op_tensors[op + 1]):
             send_tensor(given, state, tensor, given.device[op], now)
+        if produced.items[row] & 1:
+            send_signal(given, state, op, given.device[op], now)
+            state.num_signalling[0] += 1
     produced.size[0] = 0
 
 
@@ -50,6 +56,31 @@ def send_tensor(given: Given, state: SimulationState, tensor: int, here: int, no
         where = given.device[graph.consumers[entry]]
         if where != here and not graph.consumer_on_host[entry]:
             is_target[where] = True
+    send_to_marked(given, state, tensor, here, now)
+
+
+@step
+def send_signal(given: Given, state: SimulationState, op: int, here: int, now: float) -> None:
+    """Signal the end of an op to other devices with control successors or uses in host memory."""
+    graph, is_target = given.graph, state.devices.is_target
+    first, last = graph.op_tensors[op], graph.op_tensors[op + 1]
+    for entry in range(graph.consumer_offsets[first], graph.consumer_offsets[last]):
+        where = given.device[graph.consumers[entry]]
+        if where != here and graph.consumer_on_host[entry]:
+            is_target[where] = True
+    for entry in range(graph.control_offsets[op], graph.control_offsets[op + 1]):
+        where = given.device[graph.control_successors[entry]]
+        if where != here:
+            is_target[where] = True
+    send_to_marked(given, state, len(graph.tensor_bytes) + op, here, now)
+
+
+@step
+def send_to_marked(
+    given: Given, state: SimulationState, tensor: int, here: int, now: float
+) -> None:
+    """Send a tensor or signal to every marked device, and clear the marks."""
+    is_target = state.devices.is_target
     for where in range(len(is_target)):
         if is_target[where]:
             is_target[where] = False
@@ -89,33 +120,38 @@ def end_delays_by_idle_senders(state: SimulationState) -> None:
 
 @step
 def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
-    """Step 5: queue transfers on their links, by producer, tensor and destination."""
+    """Step 5: queue tensors on their links, by producer, tensor and destination; send signals."""
     leaving = state.leaving
     if leaving.size[0] > 1:
         sort(leaving)
     for row in range(leaving.size[0]):
-        queue_on_link(given, state, leaving.items[row], now)
+        set_times(given, state, leaving.items[row], now)
+        start_or_schedule(given, state, leaving.items[row], now)
     leaving.size[0] = 0
 
 
 @step
-def queue_on_link(given: Given, state: SimulationState, transfer: int, now: float) -> None:
-    """Compute the times of a transfer; add the overhead to the op that runs on the sender.
-
-    The times are known now, because links are first come, first served.
-    """
+def set_times(given: Given, state: SimulationState, transfer: int, now: float) -> None:
+    """Compute start and end of a transfer; links are first come, first served."""
     transfers, machine, free_us = state.transfers, given.machine, state.link_free_us
-    src, dst = transfers.src[transfer], transfers.dst[transfer]
-    link, num_bytes = (
-        machine.channel[src, dst],
-        given.graph.tensor_bytes[transfers.tensor[transfer]],
-    )
-    start_us = max(now, free_us[link])
-    free_us[link] = start_us + transfer_us(machine, src, dst, num_bytes)
-    transfers.start_us[transfer], transfers.end_us[transfer] = start_us, free_us[link]
-    op, overhead_us = state.devices.running[src], machine.transfer_overhead_us
-    if op >= 0:
-        state.ops.end_us[op] += (
-            overhead_us[0, 0, src, dst] + overhead_us[0, 1, src, dst] * num_bytes
-        )
-    push_event(state.events, free_us[link], TRANSFER_ARRIVES, transfer)
+    tensor, src, dst = transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer]
+    if is_signal(given, tensor):
+        transfers.start_us[transfer] = now
+        transfers.end_us[transfer] = now + machine.signal_us
+    else:
+        link, num_bytes = machine.channel[src, dst], given.graph.tensor_bytes[tensor]
+        transfers.start_us[transfer] = max(now, free_us[link])
+        free_us[link] = transfers.start_us[transfer] + transfer_us(machine, src, dst, num_bytes)
+        transfers.end_us[transfer] = free_us[link]
+
+
+@step
+def start_or_schedule(given: Given, state: SimulationState, transfer: int, now: float) -> None:
+    """Push the arrival of a transfer; start it now, or push its start if its link is busy."""
+    transfers = state.transfers
+    push_event(state.events, transfers.end_us[transfer], TRANSFER_ARRIVES, transfer)
+    if given.machine.has_overhead[transfers.src[transfer], transfers.dst[transfer]]:
+        if transfers.start_us[transfer] <= now:
+            start_transfer(given, state, transfer)
+        else:
+            push_event(state.events, transfers.start_us[transfer], TRANSFER_STARTS, transfer)

@@ -53,9 +53,10 @@ class DeviceStates(NamedTuple):
 
 
 class TransferStates(NamedTuple):
-    """The state of every transfer, `[capacity]` each.
+    """The state of every transfer and signal, `[capacity]` each.
 
-    tensor, src, dst: tensor and devices.
+    tensor, src, dst: tensor and devices. A signal is a transfer without a link, and the number of
+        its tensor is `num_tensors` plus the op that sends it.
     start_us, end_us: times on the link; valid after the transfer has queued.
     delayed_by: the endpoint that delays the tensor now: `NOBODY`, `SENDER` or `RECEIVER`.
     size: `[1]`, number of transfers.
@@ -88,9 +89,14 @@ class SimulationState(NamedTuple):
     """The state of a simulation.
 
     ops, devices, ready, events, transfers: see their classes.
-    produced: ops that have ended at this instant and have outputs for other devices.
+    num_signalling: `[1]`, the number of ops that have sent signals.
+    produced: ops that have ended at this instant and have successors on other devices: `2 * op`, or
+        `2 * op + 1` if the op sends signals.
     delayed: transfers that an endpoint delays, and some whose delay has ended.
     leaving: transfers that queue on their links at this instant.
+    starting: transfers that start on their links at this instant.
+    uncharged: endpoints of started transfers whose overhead no op has: `2 * transfer + side`, where
+        the side is 0 for the sender and 1 for the receiver; and some of transfers that have ended.
     link_free_us: `[num_channels]`, the end of the last queued transfer.
     """
 
@@ -99,9 +105,12 @@ class SimulationState(NamedTuple):
     ready: ReadyOps
     events: Events
     transfers: TransferStates
+    num_signalling: IntArray
     produced: NumberList
     delayed: NumberList
     leaving: NumberList
+    starting: NumberList
+    uncharged: NumberList
     link_free_us: FloatArray
 
 
@@ -110,18 +119,22 @@ def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
     """Return the state before the first instant: ops without predecessors are ready."""
     graph = given.graph
     num_ops = len(given.device)
-    most = len(graph.consumers)  # each transfer has at least one consumer of its own
+    # Each transfer and signal has at least one consumer or control successor of its own.
+    most = len(graph.consumers) + len(graph.control_successors)
     awaits, times = num_awaited.copy(), np.zeros(num_ops)
     return SimulationState(
         ops=OpStates(awaits, times, times.copy(), np.full(num_ops, -1, np.int64)),
         devices=_idle_devices(given),
         ready=_ready_at_first(given, num_awaited),
-        # For each entry a signal, or the ends of a transfer and of both delays.
-        events=_no_events(3 * most + len(graph.control_successors) + 1),
+        # For each transfer its start, its end, and the ends of both delays.
+        events=_no_events(4 * most + 1),
         transfers=_no_transfers(most),
+        num_signalling=np.zeros(1, np.int64),
         produced=_empty_list(num_ops),
         delayed=_empty_list(most),
         leaving=_empty_list(most),
+        starting=_empty_list(most),
+        uncharged=_empty_list(2 * most),
         link_free_us=np.zeros(given.machine.channel.max() + 1),
     )
 
@@ -178,6 +191,19 @@ def _no_transfers(capacity: int) -> TransferStates:
 @kernel
 def _empty_list(capacity: int) -> NumberList:
     return NumberList(np.empty(capacity, np.int64), np.zeros(1, np.int64))
+
+
+@step
+def is_signal(given: Given, tensor: int) -> bool:
+    """Return whether the tensor of a transfer stands for a signal."""
+    return bool(tensor >= len(given.graph.tensor_bytes))
+
+
+@step
+def signal_op(given: Given, tensor: int) -> int:
+    """Return the op that sends a signal."""
+    op: int = tensor - len(given.graph.tensor_bytes)
+    return op
 
 
 @step

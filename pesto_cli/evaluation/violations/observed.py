@@ -35,16 +35,29 @@ class ObservedTransfer:
     arrived_us: float
 
 
+@dataclass(frozen=True)
+class ObservedSignal:
+    """A signal of an op to another device.
+
+    sent_us: earliest and latest instant at which it may be sent.
+    """
+
+    op: int
+    src: int
+    dst: int
+    sent_us: tuple[float, float]
+
+
 class Observed:
     """A schedule with well-formed columns, by device and by transfer.
 
     device, start_us, end_us: by op. ops: by device, in the order of their ranks.
-    transfers: the transfers between two different devices.
+    transfers: the transfers between two different devices. signals: the signals between them.
     tolerance_us: times that differ by this much at most are equal, if a rule adds up times.
-    stepped: the instants at which a transfer of zero time is sent and arrives. Its consumers may
-        start and end at the same instant, and their outputs may be sent again. Such an instant has
-        several rounds in which tensors queue, and times alone do not say in which round something
-        happens.
+    stepped: the instants at which a transfer or signal of zero time is, or may be, sent and
+        arrives. Its consumers may start and end at the same instant, and their outputs may be sent
+        again. Such an instant has several rounds in which tensors queue, and times alone do not say
+        in which round something happens.
     """
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
@@ -55,7 +68,11 @@ class Observed:
         self.tolerance_us = rounding_us(schedule)
         sent = schedule.transfers
         spans = list(zip(sent.start_us.tolist(), sent.end_us.tolist(), strict=True))
+        signals = self._signals()
         self.stepped = {start for start, end in spans if start == end}
+        if problem.machine.signal_us == 0:
+            self.stepped |= {made + late for *_, made, wait in signals for late in (0.0, wait)}
+            self.stepped |= set(self.end_us) if signals else set()
         self.ops: defaultdict[int, list[int]] = defaultdict(list)
         for op in np.lexsort((schedule.rank, schedule.device)).tolist():
             self.ops[self.device[op]].append(op)
@@ -70,6 +87,10 @@ class Observed:
             for tensor, producer, src, dst, made, wait, span in rows
         ]
         self.transfers = [each for each in transfers if each.src != each.dst]
+        self.signals = [
+            ObservedSignal(op, src, dst, self._queued(src, made, wait))
+            for op, src, dst, made, wait in signals
+        ]
 
     def name(self, op: int) -> str:
         """Return an op's name in quotes."""
@@ -92,8 +113,22 @@ class Observed:
         ops = self.ops.get(device, [])[first : bisect_right(starts, to_us)]
         return [op for op in ops if self.end_us[op] > from_us]
 
+    def _signals(self) -> list[tuple[int, int, int, float, float]]:
+        """Return (op, source, destination, end of the op, longest delay) of each signal."""
+        graph, device = self.problem.graph, self.schedule.device
+        used = graph.consumer_on_host
+        producer = graph.tensor_producer[graph.consumer_tensor[used]]
+        before = np.concatenate((graph.control_edges.reshape(-1, 2)[:, 0], producer))
+        after = np.concatenate((graph.control_edges.reshape(-1, 2)[:, 1], graph.consumers[used]))
+        is_across = device[before] != device[after]
+        pairs = np.column_stack((before[is_across], device[after[is_across]]))
+        op, dst = np.unique(pairs, axis=0).T
+        made_us, wait_us = self.schedule.end_us[op], self.problem.machine.wait_us[device[op], dst]
+        columns = (op, device[op], dst, made_us, wait_us)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def _queued(self, src: int, made_us: float, wait_us: float) -> tuple[float, float]:
-        """Return the earliest and latest instant at which a tensor may queue.
+        """Return the earliest and latest instant at which a tensor may queue, or a signal be sent.
 
         The tensor queues when its producer's device is idle, but not later than `wait_us` after the
         end of the producer.

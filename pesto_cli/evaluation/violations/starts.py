@@ -28,8 +28,9 @@ def precedence(seen: Observed) -> Iterator[Finding]:
     could_us = np.zeros(len(start_us))
     for ops in seen.ops.values():
         could_us[ops[1:]] = end_us[ops[:-1]]
-    before, after, there_us = (np.concatenate(rows) for rows in zip(*_waits(seen), strict=True))
-    np.maximum.at(could_us, after, there_us)
+    waits = (np.concatenate(rows) for rows in zip(*_waits(seen), strict=True))
+    before, after, there_us, latest_us = waits
+    np.maximum.at(could_us, after, latest_us)
     for row in np.flatnonzero(seen.later(there_us, start_us[after])).tolist():
         yield (
             "precedence",
@@ -48,19 +49,25 @@ def feed(seen: Observed) -> Iterator[Finding]:
             yield "feed", f"feed {seen.name(op)} starts at {seen.start_us[op]} us, not at 0"
 
 
-def _waits(seen: Observed) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-    """Yield (predecessor, op, arrival at the op's device in us) of control edges and of tensors."""
-    graph, signal_us = seen.problem.graph, seen.problem.machine.signal_us
-    device, end_us = seen.schedule.device, seen.schedule.end_us
+def _waits(seen: Observed) -> Iterator[tuple[IntArray, IntArray, FloatArray, FloatArray]]:
+    """Yield (predecessor, op, earliest and latest arrival) of control edges, and of tensors."""
+    graph, device, end_us = seen.problem.graph, seen.schedule.device, seen.schedule.end_us
+    num_devices = seen.problem.num_devices
+    signalled_us = np.tile(end_us[:, None], (2, 1, num_devices))
+    for signal in seen.signals:
+        sent_us = np.array(signal.sent_us)
+        signalled_us[:, signal.op, signal.dst] = sent_us + seen.problem.machine.signal_us
     before, after = graph.control_edges.reshape(-1, 2).T
-    is_across = device[before] != device[after]
-    yield before, after, end_us[before] + np.where(is_across, signal_us, 0.0)
+    yield before, after, *signalled_us[:, before, device[after]]
     tensor, consumer = graph.consumer_tensor, graph.consumers
     producer = graph.tensor_producer[tensor]
-    arrived_us = np.repeat(end_us[graph.tensor_producer, None], seen.problem.num_devices, axis=1)
+    arrived_us = np.tile(end_us[graph.tensor_producer, None], (1, num_devices))
     for each in seen.transfers:
         arrived_us[each.tensor, each.dst] = each.arrived_us
     is_signal = graph.consumer_on_host & (device[producer] != device[consumer])
-    by_signal_us = end_us[producer] + signal_us
-    there_us = np.where(is_signal, by_signal_us, arrived_us[tensor, device[consumer]])
-    yield producer, consumer, there_us
+    by_signal_us = signalled_us[:, producer, device[consumer]]
+    yield (
+        producer,
+        consumer,
+        *np.where(is_signal, by_signal_us, arrived_us[tensor, device[consumer]]),
+    )
