@@ -33,7 +33,7 @@ from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import list_schedule, upward_rank
 from pesto_cli.files import Profile
 from pesto_cli.printable import printable
-from pesto_cli.report.page.page import report_page
+from pesto_cli.report.page.page import page_data, report_page
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import memory_chart
@@ -211,7 +211,7 @@ def test_thirty_thousand_ops_fit_in_three_megabytes() -> None:
     coarsening = coarsen(problem, 120)
     coarse = Coarse(coarsening.problem, coarsening.node_of_op)
     shown = Shown("random", result, held, chain)
-    page = report_page("large", Profile(problem), [shown], [], coarse)
+    page = report_page("large", Profile(problem), [shown], [], page_data(problem, [shown], coarse))
     assert len(page.encode()) < 3e6
     assert Read(page).packed()["graphs"][0]["names"] == list(graph.names)
     assert "are so short that one bar stands for several" in page

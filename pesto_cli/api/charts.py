@@ -6,7 +6,7 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import merge_log
-from pesto_cli.api.placing import Placed, compare, simulate, solution_of
+from pesto_cli.api.placing import Placed, compare, simulate, solution_of, strategy_of
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
@@ -15,7 +15,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.critical_path import schedule_critical_path
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.report.page.page import report_page, vega
+from pesto_cli.report.page.page import page_data, report_page, vega
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
 from pesto_cli.report.pictures.memory import MOST_STEPS, memory_chart
@@ -54,19 +54,25 @@ def report(
             "there is no placement to show; one or more were expected, such as {'mine': placement}."
         )
     problem = profile.problem
+    known = set(map(strategy_of, placements.values()))
     with ThreadPoolExecutor(1) as beside:
-        # The bound hardly holds the interpreter lock. `simulate` waits for it.
+        # The bound and the baselines hardly hold the interpreter lock. `simulate` needs the bound.
         beside.submit(lower_bound_us, problem)
+        missing = [name for name in REPORT_BASELINES if name not in known]
+        compared = beside.submit(_baselines, profile, missing)
         coarsening = coarsen_problem(problem, REPORT_NODES)
         vega()  # is cached for the page
         shown = [_shown(profile, name, placed) for name, placed in placements.items()]
-    given = {each.result.strategy: each.result for each in shown}
-    baselines = [
-        given.get(name) or compare(profile, [name], time_limit_s=REPORT_BASELINE_LIMIT_S)[0]
-        for name in REPORT_BASELINES
-    ]
-    coarse = Coarse(coarsening.problem, coarsening.node_of_op)
-    return report_page(title, profile, shown, baselines, coarse)
+        data = page_data(problem, shown, Coarse(coarsening.problem, coarsening.node_of_op))
+    result_of = {each.result.strategy: each.result for each in shown} | compared.result()
+    baselines = [result_of[name] for name in REPORT_BASELINES]
+    return report_page(title, profile, shown, baselines, data)
+
+
+def _baselines(profile: Profile, names: Sequence[str]) -> dict[str, Result]:
+    """Return the results of strategies that a report compares placements with, by name."""
+    limit_s = REPORT_BASELINE_LIMIT_S
+    return {name: compare(profile, [name], time_limit_s=limit_s)[0] for name in names}
 
 
 def _shown(profile: Profile, name: str, placed: PlacementFile | Result) -> Shown:

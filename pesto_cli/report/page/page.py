@@ -36,15 +36,14 @@ def report_page(
     profile: Profile,
     shown: Sequence[Shown],
     baselines: Sequence[Result],
-    coarse: Coarse,
+    data: str,
 ) -> str:
     """Return the HTML of a page that can switch between placements of one profile.
 
     title: the name of the profile. baselines: results to compare with, one for each strategy; these
-        may include some of the placements.
+        may include some of the placements. data: the result of `page_data`.
     """
     problem = profile.problem
-    pictures = [Drawn(each.result.problem, each.result.schedule, each.path) for each in shown]
     results = [each.result for each in shown]
     others = [result for result in baselines if result not in results]
     named = [(each.name, each.result) for each in shown]
@@ -54,28 +53,25 @@ def report_page(
         style=_part("page.css").template,
         script=_part("page.js").template,
         vega=vega(),
-        data=_packed(_data(problem, shown, pictures, coarse)),
+        data=data,
         switch="".join(
             f'<label><input type="radio" name="placement" value="{index}"'
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
             for index, each in enumerate(shown)
         ),
-        placements="".join(
-            _placement(index, each, drawn, baselines)
-            for index, (each, drawn) in enumerate(zip(shown, pictures, strict=True))
-        ),
+        placements="".join(_placement(index, each, baselines) for index, each in enumerate(shown)),
         compared=sections.compared(problem, named),
         provenance=sections.provenance(profile, shown, title),
     )
 
 
-def _placement(index: int, shown: Shown, drawn: Drawn, baselines: Sequence[Result]) -> str:
-    problem = drawn.problem
+def _placement(index: int, shown: Shown, baselines: Sequence[Result]) -> str:
+    problem = shown.result.problem
     return _part("placement.html").substitute(
         index=index,
         name=escape(shown.name),
         headline=sections.headline(problem, shown, baselines),
-        note=escape(timeline_note(drawn)),
+        note=escape(timeline_note(shown.drawn)),
         step=sections.step_table(problem, shown),
         devices=sections.devices_table(problem, shown),
         links=sections.links_table(problem, shown),
@@ -95,20 +91,19 @@ def _part(name: str) -> Template:
     return Template(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def _data(
-    problem: Problem, shown: Sequence[Shown], pictures: Sequence[Drawn], coarse: Coarse
-) -> dict[str, Any]:
-    """Return the data that the script draws and searches; op times are in us."""
-    graphs = list(dict.fromkeys(drawn.problem.graph for drawn in pictures))
-    return {
+def page_data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> str:
+    """Return the data that the page's script draws and searches, compressed; op times are in us."""
+    graphs = list(dict.fromkeys(each.result.problem.graph for each in shown))
+    data = {
         "devices": printable_chart([device.name for device in problem.machine.devices]),
         "graphs": list(map(_ops, graphs)),
         "most_bars": MOST_BARS,
         "placements": [
-            {"graph": graphs.index(drawn.problem.graph), **_drawn(each, drawn, coarse)}
-            for each, drawn in zip(shown, pictures, strict=True)
+            {"graph": graphs.index(each.result.problem.graph), **_drawn(each, coarse)}
+            for each in shown
         ],
     }
+    return _compressed(data)
 
 
 def _ops(graph: OpGraph) -> dict[str, Any]:
@@ -120,8 +115,8 @@ def _ops(graph: OpGraph) -> dict[str, Any]:
     }
 
 
-def _drawn(shown: Shown, drawn: Drawn, coarse: Coarse) -> dict[str, Any]:
-    schedule = drawn.schedule
+def _drawn(shown: Shown, coarse: Coarse) -> dict[str, Any]:
+    drawn, schedule = shown.drawn, shown.result.schedule
     scale = TimeScale.of([schedule.makespan_us])  # the scale of the charts
     device, share = _of_nodes(shown.result.solution, coarse)
     notes = [f"{each:.0%} of its work is on this device" if each < 1 else "" for each in share]
@@ -166,7 +161,7 @@ def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]
     return us.argmax(axis=1), (us.max(axis=1) / us.sum(axis=1)).tolist()
 
 
-def _packed(value: dict[str, Any]) -> str:
+def _compressed(value: dict[str, Any]) -> str:
     """Encode a JSON value for the page: compressed, and without special characters of HTML."""
     data = json.dumps(value, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(data, GZIP_LEVEL, mtime=0)).decode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pesto_cli.data.graph import IntArray
@@ -9,6 +10,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.report.critical_path import PathSegment
 from pesto_cli.report.pictures.memory import Curves
+from pesto_cli.report.pictures.spans import Drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,11 @@ class Shown:
     path: Sequence[PathSegment]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     file_hash: str = ""
+
+    @cached_property
+    def drawn(self) -> Drawn:
+        """The drawn parts of the schedule."""
+        return Drawn(self.result.problem, self.result.schedule, self.path)
 
 
 @dataclass(frozen=True, eq=False)
