@@ -20,7 +20,8 @@ and in the first lines of a page:
 `pip install` installs into the folder `packages/` of the page, which is on the Python path.
 
 Times in seconds, widths of columns and names of temporary files in the output may always differ.
-The clone is shown as `~/pesto`. A line `...` matches any lines. A command without output in the
+The clone is shown as `~/pesto`. A line `...` matches any lines. Under `shape`, lines that differ
+only in numbers count as one line, also with `...` between them. A command without output in the
 page only has to succeed.
 
     python tests/shell_blocks.py [--update] [PAGE]...      run all blocks, also slow ones
@@ -35,7 +36,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from warm_python import warm_commands
@@ -179,7 +179,18 @@ def _plain(text: str, as_shape: bool) -> list[str]:
         text = re.sub(r"[-+]?(0x1\.[0-9a-f]+p[-+]\d+|\d[\d,.]*(e[-+]?\d+)?)", "#", text)
         text = re.sub(r"\b[um]s\b", "us", text)
     lines = [" ".join(line.split()) for line in text.strip("\n").splitlines()]
-    return [line for line, _ in groupby(lines)] if as_shape else lines
+    return _collapse(lines) if as_shape else lines
+
+
+def _collapse(lines: list[str]) -> list[str]:
+    """Return lines with equal neighbours as one line, also where `...` stands between them."""
+    kept: list[str] = []
+    for line in lines:
+        if kept[-2:] == [line, "..."]:
+            kept.pop()
+        elif kept[-1:] != [line]:
+            kept.append(line)
+    return kept
 
 
 class Runner:

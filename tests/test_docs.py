@@ -50,6 +50,20 @@ def test_output_is_compared() -> None:
     assert not matches("one\n...\nfour\n", "one\ntwo\nthree\n")
 
 
+def test_lines_that_differ_only_in_numbers_count_as_one() -> None:
+    shown = (
+        "start\n  0.8 s  79.67 ms  gap 18.9%  expert\n...\n 57.7 s  64.91 ms  gap 0.4%  last\nend\n"
+    )
+    progress = "  1.2 s  70.51 ms  gap  8.3%  metis\n"
+    assert matches(shown, f"start\n{progress}end\n", "shape")
+    assert matches(shown, f"start\n{progress * 3}end\n", "shape")
+    assert not matches(shown, f"start\n{progress}warning\nend\n", "shape")
+    assert not matches(shown, f"start\n{progress}warning\n{progress}end\n", "shape")
+    assert not matches(shown, "start\nend\n", "shape")
+    assert not matches(shown, f"start\n{progress * 3}end\n")
+    assert matches("a 1\n...\nb 2\n", "a 1\nwarning\nb 2\n", "shape")
+
+
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
 def test_commands_take_the_options_that_are_shown(block: Block) -> None:
     """Commands that are not run here are checked, too."""
