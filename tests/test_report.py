@@ -167,6 +167,16 @@ def test_the_line_of_the_critical_path_has_only_square_corners(seed: int) -> Non
         assert one["row"] == other["row"] or one["from"] == other["from"]
 
 
+@pytest.mark.parametrize(("width", "columns"), [(900, 7), (620, 5), (100, 2), ("container", None)])
+def test_the_legend_of_a_timeline_has_lines_that_fit_its_width(
+    width: int | str, columns: int | None
+) -> None:
+    problem = on_gpus(OpGraph.build(["only"]), [5])
+    schedule = list_schedule(problem, np.array([1]), upward_rank(problem))
+    drawn: Any = timeline_chart(Drawn(problem, schedule, []), width=width).to_dict()
+    assert drawn["layer"][0]["encoding"]["color"]["legend"].get("columns") == columns
+
+
 @pytest.mark.parametrize(("share", "until"), [(0.5, 1.05), (0.02, 0.021), (0.0, 1.05)])
 def test_the_memory_axis_fits_the_memory(share: float, until: float) -> None:
     graph = OpGraph.build(["only"], resident_bytes=[int(share * 10**6)])

@@ -1,6 +1,6 @@
 """A Gantt chart of devices and links."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pesto_cli.report.critical_path import row_of
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CRITICAL_PATH = "critical path of the schedule"
 ROW_PIXELS, BAR_PIXELS = 24, 15
+LEGEND_ENTRY_PIXELS = 120  # typical width of an entry of the legend
 
 
 def timeline_chart(
@@ -42,7 +43,16 @@ def timeline_chart(
         scale=alt.Scale(domain=[0, until_us / scale.us_per_unit], nice=False),
     )
     y = alt.Y("row:N", title=None, scale=alt.Scale(domain=drawn.rows))
-    spans = _bars(list(_rows(bars, types, scale)), legend, scale, x, y)
+    legend_style = alt.Legend(orient="top", symbolType="square", labelLimit=200)
+    if isinstance(width, int):
+        legend_style.columns = max(2, width // LEGEND_ENTRY_PIXELS)
+    color = alt.Color(
+        "colour:N",
+        title=None,
+        scale=alt.Scale(domain=list(legend), range=list(legend.values())),
+        legend=legend_style,
+    )
+    spans = _bars(list(_rows(bars, types, scale)), scale, x=x, y=y, color=color)
     critical = (
         alt.Chart(inline(list(_corners(drawn, scale))))
         .mark_line(strokeWidth=2, clip=True, yOffset=BAR_PIXELS / 2)
@@ -53,7 +63,7 @@ def timeline_chart(
     )
 
 
-def _bars(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: Any, y: Any) -> Any:
+def _bars(rows: Sequence[Row], scale: TimeScale, *, x: Any, y: Any, color: Any) -> Any:
     import altair as alt
 
     return (
@@ -63,12 +73,7 @@ def _bars(rows: Sequence[Row], legend: Mapping[str, str], scale: TimeScale, x: A
             x=x,
             x2="to:Q",
             y=y,
-            color=alt.Color(
-                "colour:N",
-                title=None,
-                scale=alt.Scale(domain=list(legend), range=list(legend.values())),
-                legend=alt.Legend(orient="top", symbolType="square", labelLimit=200),
-            ),
+            color=color,
             # The bar of a transfer is often narrower than a pixel, so it has a border.
             stroke=alt.condition(
                 f"datum.type == '{TRANSFER}'", alt.value(colours.TRANSFER), alt.value(None)
