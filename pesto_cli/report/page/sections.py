@@ -88,8 +88,8 @@ def step_table(problem: Problem, shown: Shown) -> str:
         (name, time_text(us), Share(f"{us / makespan_us:.1%}", us / makespan_us))
         for name, us in parts.items()
     ]
-    columns = ["on the critical path of the schedule", "time", "share"]
-    return table("What the step time consists of", columns, rows)
+    columns = ["part", "time", "share"]
+    return table("Parts of the critical path of the schedule", columns, rows)
 
 
 def devices_table(problem: Problem, shown: Shown) -> str:
