@@ -175,6 +175,10 @@ def test_the_legend_of_a_timeline_has_lines_that_fit_its_width(
     schedule = list_schedule(problem, np.array([1]), upward_rank(problem))
     drawn: Any = timeline_chart(Drawn(problem, schedule, []), width=width).to_dict()
     assert drawn["layer"][0]["encoding"]["color"]["legend"].get("columns") == columns
+    page_wraps: Any = timeline_chart(
+        Drawn(problem, schedule, []), width=width, wrap_legend=False
+    ).to_dict()
+    assert "columns" not in page_wraps["layer"][0]["encoding"]["color"]["legend"]
 
 
 @pytest.mark.parametrize(("share", "until"), [(0.5, 1.05), (0.02, 0.021), (0.0, 1.05)])

@@ -17,10 +17,13 @@ def over_time_chart(
     *,
     width: int = 900,
 ) -> "alt.VConcatChart":
-    """Draw both charts; zooming or moving one also zooms or moves the other."""
+    """Draw both charts; zooming or moving one also zooms or moves the other.
+
+    The page of a report replaces `width` (in pixels), and wraps the legends.
+    """
     import altair as alt
 
-    timeline = timeline_chart(drawn, width=width)
+    timeline = timeline_chart(drawn, width=width, wrap_legend=False)
     memory = memory_chart(drawn.problem, drawn.schedule, held, width=width)
     with warnings.catch_warnings():
         # altair warns about the shared zoom parameter, which is intended.

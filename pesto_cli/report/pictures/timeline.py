@@ -24,10 +24,12 @@ def timeline_chart(
     *,
     title: str = "",
     width: int | str = 900,
+    wrap_legend: bool = True,
 ) -> "alt.LayerChart | alt.FacetChart":
     """Draw rows of devices and links with bars coloured by op type; see `timeline_note`.
 
     The critical path of the schedule is a line from row to row. width: in pixels, or "container".
+    wrap_legend: whether the chart itself wraps its legend at a width in pixels.
     """
     import altair as alt
 
@@ -44,7 +46,7 @@ def timeline_chart(
     )
     y = alt.Y("row:N", title=None, scale=alt.Scale(domain=drawn.rows))
     legend_style = alt.Legend(orient="top", symbolType="square", labelLimit=200)
-    if isinstance(width, int):
+    if wrap_legend and isinstance(width, int):
         legend_style.columns = max(2, width // LEGEND_ENTRY_PIXELS)
     color = alt.Color(
         "colour:N",
