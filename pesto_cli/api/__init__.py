@@ -25,6 +25,7 @@ from pesto_cli.api.placing import (
     placement,
     predicted_us,
     random_orders_us,
+    sampled_makespans_us,
     simulate,
     solve,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "read_profile",
     "report",
     "run_steps",
+    "sampled_makespans_us",
     "save",
     "simulate",
     "solve",

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
@@ -13,6 +15,7 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
+from pesto_cli.evaluation import sampling
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
@@ -191,6 +194,40 @@ def random_orders_us(
     """Return makespans in us of random execution orders on a placement's devices, `[count]`."""
     device = placed.match(profile.problem).device
     return order.random_orders_us(Simulator(profile.problem), device, count, seed)
+
+
+@checked
+def sampled_makespans_us(
+    profile: Profile, placed: PlacementFile | Result, count: int = 100, seed: int = 0
+) -> FloatArray:
+    """Return makespans in us of a placement with random op times and delays, `[count]`.
+
+    Op times vary as they did when they were measured (`Profile.spread`), and delays of transfers by
+    devices that compute are uniform from 0 to twice their mean (`CommModel.wait_us`).
+
+    Raises:
+        BadInputError: the placement is of other ops or devices, or nothing varies: the profile has
+            no spread, and the machine no delays.
+
+    Example:
+        >>> np.quantile(sampled_makespans_us(profile, solve(profile)), 0.9)
+    """
+    problem, spread = profile.problem, profile.spread
+    if spread is None and not problem.machine.wait_us.any():
+        raise BadInputError(
+            "all samples would be equal: the profile has no deviations of op times, and the "
+            "machine has no wait_us; a profile of real steps was expected (`pesto profile -m "
+            "MACHINE --source run`)."
+        )
+    schedule = solution_of(profile, placed).schedule
+    deviation = np.zeros((problem.num_ops, problem.num_devices))
+    for index, device in enumerate(problem.machine.devices):
+        if spread is not None and device.kind in spread.mean_us:
+            mean_us, std_us = spread.mean_us[device.kind], spread.std_us[device.kind]
+            measured = mean_us > 0  # not NaN
+            deviation[measured, index] = std_us[measured] / mean_us[measured]
+    own = deviation[np.arange(problem.num_ops), schedule.device]
+    return sampling.sampled_makespans_us(Simulator(problem), schedule.placement, own, count, seed)
 
 
 def solution_of(profile: Profile, placed: Placed) -> Solution:

@@ -150,11 +150,17 @@ def solve(
     help="Also simulate N random execution orders on the same devices.",
 )
 @click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also simulate N samples of op times and delays, which vary as they were measured.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Random seed for --random-orders.",
+    help="Random seed for --random-orders and --samples.",
 )
 @json_option
 @quiet_option()
@@ -163,6 +169,7 @@ def simulate(
     placement: Path,
     trace: Path | None,
     random_orders: int | None,
+    samples: int | None,
     seed: int,
     as_json: bool,
     quiet: bool,
@@ -178,6 +185,7 @@ def simulate(
     from pesto_cli.report.memory import memory_text
     from pesto_cli.report.random_orders import random_order_figures, random_orders_table
     from pesto_cli.report.records import result_json
+    from pesto_cli.report.samples import sample_figures, samples_table
     from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace
 
@@ -193,6 +201,11 @@ def simulate(
         found = random_order_figures(result.makespan_us, random_us)
         record["random_orders"] = {"seed": seed, "makespan_us": random_us.tolist(), **asdict(found)}
         tables.append(random_orders_table(result.makespan_us, found))
+    if samples is not None:
+        sampled_us = api.sampled_makespans_us(priced, placed, samples, seed)
+        figures = sample_figures(sampled_us)
+        record["samples"] = {"seed": seed, "makespan_us": sampled_us.tolist(), **asdict(figures)}
+        tables.append(samples_table(result.makespan_us, figures))
     if trace is not None:
         held = held_over_time(priced.problem, result.schedule)
         value = chrome_trace(priced.problem, result.schedule, held)

@@ -66,6 +66,12 @@ class Simulator:
         rank = placement.rank.astype(np.float64)
         return self._schedule(placement.device, rank, strict=True)
 
+    def replay_us(self, placement: Placement, graph: KernelGraph) -> float:
+        """Return the makespan of a replay in us, with the op times and delays of `graph`."""
+        rank = placement.rank.astype(np.float64)
+        times = self._run(placement.device, rank, strict=True, graph=graph).times
+        return float(times.end_us.max(initial=0.0))
+
     def upward_rank(self, device: IntArray | None = None) -> FloatArray:
         """Return the longest path in us from each op's start to the end of the graph, `[num_ops]`.
 
@@ -83,14 +89,21 @@ class Simulator:
         )
         return rank
 
-    def _run(self, device: IntArray, key: FloatArray, *, strict: bool) -> Simulated:
+    def _run(
+        self,
+        device: IntArray,
+        key: FloatArray,
+        *,
+        strict: bool,
+        graph: KernelGraph | None = None,
+    ) -> Simulated:
         """Simulate; ops of lower key run first, and those of `kernel_first` before all others."""
         device = np.ascontiguousarray(device, dtype=np.int64)
         key = np.where(self.kernel_first, -np.inf, key)
         # The ops of every device in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: Simulated = simulate(
-            self.kernel_graph,
+            graph or self.kernel_graph,
             self.kernel_machine,
             self.kernel_waits,
             device,

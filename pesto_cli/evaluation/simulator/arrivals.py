@@ -19,6 +19,7 @@ from pesto_cli.evaluation.simulator.state import (
     SimulationState,
     append,
     is_signal,
+    longest_delay_us,
     signal_op,
     sort,
 )
@@ -75,8 +76,7 @@ def receive_signal(given: Given, state: SimulationState, op: int, here: int) -> 
 @step
 def delay_at_receiver(given: Given, state: SimulationState, transfer: int, now: float) -> bool:
     """Delay a tensor that arrives, if its receiver computes; return whether it does."""
-    src, here = state.transfers.src[transfer], state.transfers.dst[transfer]
-    wait_us = given.machine.wait_us[src, here]
+    here, wait_us = state.transfers.dst[transfer], longest_delay_us(given, state, transfer, 1)
     is_delayed = state.devices.running[here] >= 0 and wait_us > 0
     if is_delayed:
         state.transfers.delayed_by[transfer] = RECEIVER

@@ -20,6 +20,8 @@ class KernelGraph(NamedTuple):
     consumer_on_host: `[num_entries]`, whether the consumer takes the tensor in host memory.
     control_offsets: `[num_ops + 1]`, rows of `control_successors` by op.
     control_successors: `[num_control_edges]`, ops.
+    delay_factor: `[2, num_tensors + num_ops]`, factors of the longest delay of tensors, and of
+        signals by op, at the sender and at the receiver; or `[2, 0]`, if all are 1.
     """
 
     duration_us: FloatArray
@@ -30,6 +32,7 @@ class KernelGraph(NamedTuple):
     consumer_on_host: BoolArray
     control_offsets: IntArray
     control_successors: IntArray
+    delay_factor: FloatArray
 
     @classmethod
     def of(cls, problem: Problem) -> "KernelGraph":
@@ -47,6 +50,7 @@ class KernelGraph(NamedTuple):
             consumer_on_host=graph.consumer_on_host,
             control_offsets=control.offsets,
             control_successors=control.indices,
+            delay_factor=np.ones((2, 0)),
         )
 
 

@@ -17,6 +17,7 @@ from pesto_cli.evaluation.simulator.state import (
     SimulationState,
     append,
     is_signal,
+    longest_delay_us,
     sort,
 )
 from pesto_cli.kernels import step
@@ -90,10 +91,10 @@ def send_to_marked(
 @step
 def send(given: Given, state: SimulationState, tensor: int, src: int, dst: int, now: float) -> None:
     """Create a transfer; it queues at this instant unless a sender that computes delays it."""
-    transfers, wait_us = state.transfers, given.machine.wait_us[src, dst]
-    transfer = transfers.size[0]
+    transfers, transfer = state.transfers, state.transfers.size[0]
     transfers.size[0] += 1
     transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer] = tensor, src, dst
+    wait_us = longest_delay_us(given, state, transfer, 0)
     if state.devices.running[src] >= 0 and wait_us > 0:
         transfers.delayed_by[transfer] = SENDER
         append(state.delayed, transfer)

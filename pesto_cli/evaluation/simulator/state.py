@@ -207,6 +207,16 @@ def signal_op(given: Given, tensor: int) -> int:
 
 
 @step
+def longest_delay_us(given: Given, state: SimulationState, transfer: int, side: int) -> float:
+    """Return the longest delay of a transfer by its sender (side 0) or receiver (side 1)."""
+    transfers, factor = state.transfers, given.graph.delay_factor
+    us: float = given.machine.wait_us[transfers.src[transfer], transfers.dst[transfer]]
+    if us > 0 and factor.shape[1] > 0:
+        us *= factor[side, transfers.tensor[transfer]]
+    return us
+
+
+@step
 def append(rows: NumberList, item: int) -> None:
     """Append an item."""
     rows.items[rows.size[0]] = item
