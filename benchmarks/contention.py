@@ -1,0 +1,123 @@
+"""How much slower ops are while the other worker computes: `python -m benchmarks.contention`.
+
+Each family of ops runs in a chain of about 60 ms on one worker of this host, on the other, and on
+both at the same time, by turns. If the workers did not affect each other, a step with both chains
+would take as long as the longer of the two steps with one chain.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.fidelity import MACHINE
+from pesto_cli import api as pesto
+from pesto_cli.apply import session_config
+from pesto_cli.cluster import Connection
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.comm.products import timed_us
+
+CHAIN_US, MAX_OPS, TURNS, WARM_UP = 60_000.0, 3000, 12, 2
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """Ops of one kind: shapes of the variables that they read, and the op itself.
+
+    op: called with the output of the previous op and the variables.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    op: Callable[..., Tensor]
+
+
+def families() -> Mapping[str, Family]:
+    """Return the families: products, convolutions, and ops that are bound by memory."""
+    tf = tensorflow()
+    return {
+        "MatMul 256 x 256": Family(((256, 256),), tf.matmul),
+        "MatMul 1024 x 1024": Family(((1024, 1024),), tf.matmul),
+        "Conv2D 3 x 3": Family(
+            ((8, 32, 32, 64), (3, 3, 64, 64)),
+            lambda y, _, kernel: tf.nn.conv2d(y, kernel, 1, "SAME"),
+        ),
+        "AddV2 of 1 MB": Family(((2**18,),), tf.add),
+        "AddV2 of 16 MB": Family(((2**22,),), tf.add),
+        "Tanh of 1 MB": Family(((2**18,),), lambda y, _: tf.tanh(y)),
+        "Transpose of 4 MB": Family(((1024, 1024),), lambda y, _: tf.transpose(y)),
+        "Softmax of 2 MB": Family(((512, 1024),), lambda y, _: tf.nn.softmax(y)),
+    }
+
+
+def chain(family: Family, device: str, count: int) -> Any:
+    """Build a chain of `count` ops on a device; return its last op."""
+    tf1 = tensorflow().compat.v1
+    with tf1.device(device), tf1.variable_scope(None, "chain"):
+        variables = [
+            tf1.get_variable(
+                f"v{number}",
+                shape,
+                initializer=tf1.constant_initializer(0.01),
+                use_resource=True,
+            ).read_value()
+            for number, shape in enumerate(family.shapes)
+        ]
+        output = tf1.identity(variables[0])
+        for _ in range(count):
+            output = family.op(output, *variables)
+        return output.op
+
+
+def step_times_us(connection: Connection, steps: Callable[[], Mapping[str, Any]]) -> Any:
+    """Build the steps in a new graph, run them by turns, and return their times in us by name."""
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default() as graph:
+        ends = steps()
+        start = tf1.global_variables_initializer()
+    with connection.session(graph, session_config()) as session:
+        session.run(start)
+        run = {name: session.make_callable(end) for name, end in ends.items()}
+        rows = [
+            {name: timed_us(step) for name, step in run.items()} for _ in range(WARM_UP + TURNS)
+        ]
+    return {name: np.array([row[name] for row in rows[WARM_UP:]]) for name in ends}
+
+
+def slow_downs(connection: Connection) -> dict[str, tuple[float, float, float, float]]:
+    """Return (us of one op, quartiles of the slow-down) of each family; runs in the client."""
+    here, there = list(connection.device_names.values())[:2]
+    found = {}
+    for name, family in families().items():
+        probe = step_times_us(
+            connection,
+            lambda f=family: {n: chain(f, here, n) for n in (1, 11)},  # type: ignore[misc]
+        )
+        one_us = max(1.0, float(probe[11].min() - probe[1].min()) / 10)
+        count = min(MAX_OPS, int(np.ceil(CHAIN_US / one_us)))
+
+        def steps(family: Family = family, count: int = count) -> Mapping[str, Any]:
+            ends = [chain(family, device, count) for device in (here, there)]
+            return {"here": [ends[0]], "there": [ends[1]], "both": ends}
+
+        us = step_times_us(connection, steps)
+        ratios = us["both"] / np.maximum(us["here"], us["there"])
+        found[name] = (one_us, *(float(q) for q in np.quantile(ratios, (0.25, 0.5, 0.75))))
+    return found
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    with pesto.connected(MACHINE) as cluster:
+        found = cluster.call(slow_downs)
+    print("| ops | one op, us | slow-down | middle half |\n|---|--:|--:|--:|")
+    for name, (one_us, low, median, high) in found.items():
+        print(f"| {name} | {one_us:,.0f} | {median:.3f} | {low:.3f} - {high:.3f} |")
+
+
+if __name__ == "__main__":
+    from benchmarks.contention import main as imported  # its functions are found by their module
+
+    imported()
