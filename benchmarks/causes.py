@@ -16,7 +16,6 @@ import numpy as np
 from benchmarks.fidelity import MACHINE, exported
 from benchmarks.fidelity_models import MODELS
 from pesto_cli import api as pesto
-from pesto_cli.data.machine import CommModel
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import replay
 
@@ -32,12 +31,8 @@ LEFT_OUT = {
 def without(problem: Problem, left_out: dict[str, float]) -> Problem:
     """Return the problem with other values of `CommModel` on every link."""
     machine = problem.machine
-    links = tuple(replace(link, comm=_changed(link.comm, left_out)) for link in machine.links)
+    links = tuple(replace(link, comm=replace(link.comm, **left_out)) for link in machine.links)
     return replace(problem, machine=replace(machine, links=links))
-
-
-def _changed(comm: CommModel, values: dict[str, float]) -> CommModel:
-    return replace(comm, **values)
 
 
 def errors(model: str, options: argparse.Namespace) -> Iterator[tuple[str, float]]:

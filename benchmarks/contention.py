@@ -1,4 +1,4 @@
-"""How much slower ops are while the other worker computes: `python -m benchmarks.contention`.
+"""Slow-down of ops while the other worker computes: `python -m benchmarks.contention`.
 
 Each family of ops runs in a chain of about 60 ms on one worker of this host, on the other, and on
 both at the same time, by turns. If the workers did not affect each other, a step with both chains
@@ -16,9 +16,10 @@ from pesto_cli import api as pesto
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.products import timed_us
+from pesto_cli.profile.comm.chains import NUM_WARM_UP
+from pesto_cli.profile.comm.products import timed_us, variable
 
-CHAIN_US, MAX_OPS, TURNS, WARM_UP = 60_000.0, 3000, 12, 2
+CHAIN_US, MAX_OPS, TURNS = 60_000.0, 3000, 12
 
 Tensor = Any
 
@@ -35,7 +36,7 @@ class Family:
 
 
 def families() -> Mapping[str, Family]:
-    """Return the families: products, convolutions, and ops that are bound by memory."""
+    """Return the families: matrix products, convolutions, and ops limited by memory bandwidth."""
     tf = tensorflow()
     return {
         "MatMul 256 x 256": Family(((256, 256),), tf.matmul),
@@ -57,13 +58,7 @@ def chain(family: Family, device: str, count: int) -> Any:
     tf1 = tensorflow().compat.v1
     with tf1.device(device), tf1.variable_scope(None, "chain"):
         variables = [
-            tf1.get_variable(
-                f"v{number}",
-                shape,
-                initializer=tf1.constant_initializer(0.01),
-                use_resource=True,
-            ).read_value()
-            for number, shape in enumerate(family.shapes)
+            variable(f"variable_{number}", [*shape]) for number, shape in enumerate(family.shapes)
         ]
         output = tf1.identity(variables[0])
         for _ in range(count):
@@ -81,9 +76,9 @@ def step_times_us(connection: Connection, steps: Callable[[], Mapping[str, Any]]
         session.run(start)
         run = {name: session.make_callable(end) for name, end in ends.items()}
         rows = [
-            {name: timed_us(step) for name, step in run.items()} for _ in range(WARM_UP + TURNS)
+            {name: timed_us(step) for name, step in run.items()} for _ in range(NUM_WARM_UP + TURNS)
         ]
-    return {name: np.array([row[name] for row in rows[WARM_UP:]]) for name in ends}
+    return {name: np.array([row[name] for row in rows[NUM_WARM_UP:]]) for name in ends}
 
 
 def slow_downs(connection: Connection) -> dict[str, tuple[float, float, float, float]]:

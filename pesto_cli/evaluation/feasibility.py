@@ -9,7 +9,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 
-# Limit on the sets of devices to which variables are confined; pins could add many sets.
+# Largest number of device sets that are checked. Constraints that pin ops can create many sets.
 MOST_DEVICE_SETS = 256
 
 

@@ -71,7 +71,7 @@ def _leaders(
     short: float,
     cap: float,
 ) -> Any:
-    """Return the node into which each node is merged at last, when all merges are done at once."""
+    """Return for each node the node that contains it after all merges."""
     leader = np.arange(len(work))
     taken = np.zeros(len(work))  # work of the neighbours that merge into each node
     parent = np.arange(len(group_allowed))  # union-find forest of groups

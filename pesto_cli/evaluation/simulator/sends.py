@@ -133,7 +133,7 @@ def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
 
 @step
 def set_times(given: Given, state: SimulationState, transfer: int, now: float) -> None:
-    """Compute start and end of a transfer; links are first come, first served."""
+    """Set the start and end of a transfer; a link serves transfers in the order of queueing."""
     transfers, machine, free_us = state.transfers, given.machine, state.link_free_us
     tensor, src, dst = transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer]
     if is_signal(given, tensor):
