@@ -39,6 +39,7 @@ GROUPS: Mapping[str, Group] = {
     "pesto.strategies": Group("strategy", "pesto_cli.strategies:STRATEGIES"),
     "pesto.solvers": Group("solver", "pesto_cli.ilp:SOLVERS"),
     "pesto.sources": Group("cost source", "pesto_cli.profile:SOURCES"),
+    "pesto.rules": Group("sharding rule", "pesto_cli.sharding.rules:RULES"),
     "pesto.moves": Group("search move", "pesto_cli.refine.moves:MOVES"),
 }
 

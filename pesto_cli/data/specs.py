@@ -1,0 +1,90 @@
+"""OpSpec: the type, attributes and operands of an op, which decide how it can be split.
+
+Ops with equal specs do the same work, so each distinct spec is analysed and priced only once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from pesto_cli.data.graph import Shape
+
+Value = bool | int | float | str | tuple["Value", ...]
+"""A constant: a number or a text, or nested tuples of them."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input or output tensor of an op.
+
+    shape: sizes of the dimensions; None if unknown, or an open dimension.
+    dtype: such as `float32`.
+    value: the value of the tensor if it is a small constant, as nested tuples; else None.
+    on_host: whether the tensor is in host memory, also if the op runs on a GPU.
+    """
+
+    shape: Shape | None
+    dtype: str | None
+    value: Value | None = None
+    on_host: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all dimensions are known."""
+        return self.shape is not None and None not in self.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the dimensions of a static shape.
+
+        Raises:
+            ValueError: the shape is open.
+        """
+        if self.shape is None or None in self.shape:
+            raise ValueError(f"shape {self.shape} is open")
+        return tuple(size for size in self.shape if size is not None)
+
+    def resized(self, axis: int, size: int) -> Self:
+        """Return the operand with another size of one dimension, without its value."""
+        sizes = self.sizes
+        return replace(self, shape=(*sizes[:axis], size, *sizes[axis + 1 :]), value=None)
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """The type, attributes and operands of an op.
+
+    attributes: pairs of name and value, by name; a data type is its name, such as `float32`.
+        Attributes that begin with an underscore, functions and the value of a Const are left out.
+    inputs, outputs: by slot and by output number. Control inputs are no operands.
+    is_stateful: whether the op has an effect or a state in addition to its outputs.
+    """
+
+    type: str
+    attributes: tuple[tuple[str, Value], ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    is_stateful: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        key = (self.type, self.attributes, self.inputs, self.outputs, self.is_stateful)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def attribute(self) -> Mapping[str, Value]:
+        """The value of each attribute by name."""
+        return dict(self.attributes)
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Whether all operands have static shapes."""
+        return all(operand.is_static for operand in (*self.inputs, *self.outputs))
+
+    def with_attributes(self, **values: Value) -> Self:
+        """Return the spec with other values of attributes."""
+        return replace(self, attributes=tuple(sorted((dict(self.attributes) | values).items())))

@@ -1,0 +1,159 @@
+"""Alternatives: the ways in which an op can be split, and the ops that compute its parts."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.sharding.layouts import Layout, Partial, Replicated, Split
+
+
+@dataclass(frozen=True)
+class FromSlot:
+    """An input of a part op: the piece of input `slot` of the split op that belongs to the part."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class FromOp:
+    """An input of a part op: an output of another op of the same program."""
+
+    op: int
+    output: int = 0
+
+
+Source = FromSlot | FromOp | None
+"""None: a small constant; its value is that of the operand in the spec."""
+
+
+@dataclass(frozen=True)
+class PartOp:
+    """One op of a program.
+
+    part: index of the part that the op belongs to; None if the op serves all parts.
+    name: what the op computes, such as `share`; empty for an op with the type of the op that is
+        split. Names are unique in a part, and among the ops that serve all parts.
+    inputs: by slot of `spec`.
+    """
+
+    part: int | None
+    spec: OpSpec
+    inputs: tuple[Source, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The ops that compute the parts of an op.
+
+    ops: in an order in which inputs come before the ops that take them.
+    outputs: for each output of the op that is split, its pieces: one for each part, or a single one
+        if the output is whole.
+    """
+
+    ops: tuple[PartOp, ...]
+    outputs: tuple[tuple[FromOp, ...], ...]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to split an op.
+
+    name: unique among the alternatives of an op, such as `rows`.
+    size: the extent of the factor that is split, which is the largest number of parts; None if any
+        number of parts is possible. Where an input or output is split along an axis of size n, a
+        part with s of `size` units has n * s / size of that axis.
+    inputs, outputs: the layouts of the operands.
+    resized: (slot, position) pairs: position `position` of the constant in input `slot` is a size
+        that is scaled like an axis (the shape of a Reshape). A scalar constant has position -1.
+    resized_attributes: the same for attributes that are shapes: (name, position) pairs.
+    program: returns the ops for given sizes of the parts; by default one op for each part.
+    """
+
+    name: str
+    size: int | None
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    resized: tuple[tuple[int, int], ...] = ()
+    resized_attributes: tuple[tuple[str, int], ...] = ()
+    program: Callable[["OpSpec", "Alternative", tuple[int, ...]], Program] = field(
+        default=lambda spec, alternative, sizes: one_op_each(spec, alternative, sizes)
+    )
+
+
+Rule = Callable[[OpSpec], Iterable[Alternative]]
+"""Returns the ways in which an op with static shapes can be split; none if it stays whole."""
+
+
+def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:
+    """Return a program with one op for each part, of the type of the op that is split.
+
+    sizes: `[num_parts]`, units of the factor; their sum is `alternative.size` unless it is None.
+    """
+    ops = tuple(
+        PartOp(part, part_spec(spec, alternative, size), _sources(spec, alternative))
+        for part, size in enumerate(sizes)
+    )
+    pieces = tuple(
+        tuple(FromOp(part, output) for part in range(len(sizes)))
+        for output in range(len(spec.outputs))
+    )
+    return Program(ops, pieces)
+
+
+def part_spec(spec: OpSpec, alternative: Alternative, size: int) -> OpSpec:
+    """Return the spec of a part with `size` units of the factor."""
+    whole = alternative.size
+    inputs = [
+        _part_of(operand, layout, size, whole)
+        for operand, layout in zip(spec.inputs, alternative.inputs, strict=True)
+    ]
+    outputs = [
+        _part_of(operand, layout, size, whole)
+        for operand, layout in zip(spec.outputs, alternative.outputs, strict=True)
+    ]
+    for slot, position in alternative.resized:
+        value = inputs[slot].value
+        inputs[slot] = replace(inputs[slot], value=_scaled_at(value, position, size, whole))
+    part = replace(spec, inputs=tuple(inputs), outputs=tuple(outputs))
+    changed = {
+        name: _scaled_at(spec.attribute[name], position, size, whole)
+        for name, position in alternative.resized_attributes
+    }
+    return part.with_attributes(**changed) if changed else part
+
+
+def _sources(spec: OpSpec, alternative: Alternative) -> tuple[Source, ...]:
+    """Return the inputs of a part: constants are copied, all other inputs come from the slot."""
+    return tuple(
+        FromSlot(slot) if operand.value is None else None
+        for slot, operand in enumerate(spec.inputs)
+    )
+
+
+def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> Operand:
+    if isinstance(layout, Split):
+        return operand.resized(layout.axis, scaled(operand.sizes[layout.axis], size, whole))
+    if isinstance(layout, Partial | Replicated):
+        return replace(operand, value=None)
+    return operand
+
+
+def scaled(extent: int, size: int, whole: int | None) -> int:
+    """Return the extent of a part on an axis: `extent * size / whole`, which is a whole number."""
+    if whole is None or extent * size % whole:
+        raise ValueError(f"{extent} * {size} / {whole} is not a whole number")
+    return extent * size // whole
+
+
+def _scaled_at(value: Value | None, position: int, size: int, whole: int | None) -> Value:
+    if position < 0 and isinstance(value, int):
+        return scaled(value, size, whole)
+    if not isinstance(value, tuple):
+        raise ValueError(f"{value} has no position {position}")
+    extent = value[position]
+    if not isinstance(extent, int):
+        raise ValueError(f"{extent} is not a size")
+    if extent < 0:  # -1 in the shape of a Reshape: the size follows from the others
+        return value
+    return (*value[:position], scaled(extent, size, whole), *value[position + 1 :])

@@ -1,0 +1,64 @@
+"""Layouts: how a tensor is stored as parts.
+
+| layout | parts |
+|---|---|
+| `WHOLE` | one: the tensor itself |
+| `Split(axis)` | slices whose concatenation along an axis is the tensor |
+| `Partial(reduction)` | tensors of the full shape; their sum (or minimum, ...) is the tensor |
+| `REPLICATED` | copies, each computed by an op of its own |
+
+GSPMD calls them maximal, tiled, partial and replicated; Shardy calls `Partial` unreduced.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reduction(StrEnum):
+    """How partial tensors are combined."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    ALL = "all"
+    ANY = "any"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One tensor. As an input of parts: each part takes the whole tensor."""
+
+    def __str__(self) -> str:
+        return "whole"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Slices along an axis, in order."""
+
+    axis: int
+
+    def __str__(self) -> str:
+        return f"split {self.axis}"
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Tensors of the full shape that a reduction combines."""
+
+    reduction: Reduction = Reduction.SUM
+
+    def __str__(self) -> str:
+        return f"partial {self.reduction}"
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Equal tensors, one for each part."""
+
+    def __str__(self) -> str:
+        return "replicated"
+
+
+Layout = Whole | Split | Partial | Replicated
+WHOLE, REPLICATED, SUM = Whole(), Replicated(), Partial()

@@ -1,0 +1,57 @@
+"""The sharding rules of op types: one file for each family of ops, and a line in `RULES` each.
+
+A rule takes the `OpSpec` of an op and returns its alternatives. It states the factors of the op,
+which are the dimensions of its loop nest, and the layout of each operand when a factor is split
+(the idea of Shardy's op sharding rules and of Alpa's, Section 4).
+"""
+
+from functools import lru_cache
+
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.plugins import Registry, called_with
+from pesto_cli.sharding.alternative import Alternative, Rule
+from pesto_cli.sharding.layouts import REPLICATED, WHOLE
+from pesto_cli.sharding.rules import elementwise
+
+RULES: Registry[Rule] = Registry(
+    "pesto.rules",
+    {
+        **elementwise.RULES,
+    },
+    called_with("spec"),
+)
+
+# Types of operands whose data is not in the tensor.
+HANDLES = frozenset({"resource", "variant"})
+
+
+@lru_cache(maxsize=2**16)
+def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
+    """Return the ways in which an op can be split; empty if it has no rule or must stay whole.
+
+    Every op without a state can also be computed several times (`replicated`).
+    """
+    if spec.type not in RULES or not spec.is_static:
+        return ()
+    found = tuple(RULES[spec.type](spec))
+    return (*found, _replicated(spec)) if _is_pure(spec) else found
+
+
+def has_rule(op_type: str) -> bool:
+    """Return whether there is a rule for an op type."""
+    return op_type in RULES
+
+
+def _is_pure(spec: OpSpec) -> bool:
+    return not spec.is_stateful and not any(
+        operand.dtype in HANDLES for operand in (*spec.inputs, *spec.outputs)
+    )
+
+
+def _replicated(spec: OpSpec) -> Alternative:
+    return Alternative(
+        "replicated",
+        None,
+        inputs=(WHOLE,) * len(spec.inputs),
+        outputs=(REPLICATED,) * len(spec.outputs),
+    )

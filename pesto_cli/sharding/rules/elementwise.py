@@ -1,0 +1,49 @@
+"""Elementwise ops, with broadcasting. Factors: the axes of the output."""
+
+from collections.abc import Iterator
+
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding.alternative import Alternative, Rule
+from pesto_cli.sharding.layouts import SUM, WHOLE, Layout, Split
+
+_UNARY = """
+    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Elu EluGrad Erf Erfc Erfinv Exp Expm1
+    Floor Inv InvGrad IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Lgamma Log Log1p LogicalNot
+    Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Selu SeluGrad
+    Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad
+    Square Tan Tanh TanhGrad ZerosLike OnesLike CheckNumerics
+"""
+_BINARY = """
+    Atan2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
+    LogicalAnd LogicalOr Maximum Minimum Mod NotEqual Pow SelectV2 SquaredDifference
+    TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ClipByValue
+"""
+_LINEAR = "Neg Identity StopGradient PreventGradient Snapshot"  # of the first input
+
+
+def elementwise(spec: OpSpec) -> Iterator[Alternative]:
+    """Split along any axis of the output; an input without the full size there is whole."""
+    output = spec.outputs[0]
+    for axis, size in enumerate(output.sizes):
+        if size > 1:
+            layouts = tuple(_aligned(operand, output, axis) for operand in spec.inputs)
+            yield Alternative(f"axis {axis}", size, layouts, (Split(axis),) * len(spec.outputs))
+
+
+def linear(spec: OpSpec) -> Iterator[Alternative]:
+    """Split along any axis, or leave a sum of the input open."""
+    yield from elementwise(spec)
+    yield Alternative("sum", None, (SUM,), (SUM,))
+
+
+def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
+    """Return the layout of an input for an output that is split along an axis."""
+    own = axis - len(output.sizes) + len(operand.sizes)
+    is_full = own >= 0 and operand.sizes[own] == output.sizes[axis]
+    return Split(own) if is_full else WHOLE
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys((*_UNARY.split(), *_BINARY.split()), elementwise),
+    **dict.fromkeys(_LINEAR.split(), linear),
+}
