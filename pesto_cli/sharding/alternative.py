@@ -90,10 +90,8 @@ def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
 
     sizes: `[num_parts]`, units of the factor; their sum is `alternative.size` unless it is None.
     """
-    ops = tuple(
-        PartOp(part, part_spec(spec, alternative, size), _sources(spec, alternative))
-        for part, size in enumerate(sizes)
-    )
+    specs = [part_spec(spec, alternative, size) for size in sizes]
+    ops = tuple(PartOp(part, each, sources(each)) for part, each in enumerate(specs))
     pieces = tuple(
         tuple(FromOp(part, output) for part in range(len(sizes)))
         for output in range(len(spec.outputs))
@@ -123,11 +121,11 @@ def part_spec(spec: OpSpec, alternative: Alternative, size: int) -> OpSpec:
     return part.with_attributes(**changed) if changed else part
 
 
-def _sources(spec: OpSpec, alternative: Alternative) -> tuple[Source, ...]:
-    """Return the inputs of a part: constants are copied, all other inputs come from the slot."""
+def sources(part: OpSpec) -> tuple[Source, ...]:
+    """Return the inputs of a part: small constants stay in the spec, others come from the slot."""
     return tuple(
         FromSlot(slot) if operand.value is None else None
-        for slot, operand in enumerate(spec.inputs)
+        for slot, operand in enumerate(part.inputs)
     )
 
 
