@@ -4,21 +4,22 @@ from collections.abc import Iterator
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import SUM, WHOLE, Layout, Split
+from pesto_cli.sharding.layouts import WHOLE, Layout, Split
+from pesto_cli.sharding.rules.open_sums import open_sum
 
-_UNARY = """
+UNARY = """
     Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Elu EluGrad Erf Erfc Erfinv Exp Expm1
     Floor Inv InvGrad IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Lgamma Log Log1p LogicalNot
     Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Selu SeluGrad
     Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad
     Square Tan Tanh TanhGrad ZerosLike OnesLike CheckNumerics
 """
-_BINARY = """
+BINARY = """
     Atan2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
     LogicalAnd LogicalOr Maximum Minimum Mod NotEqual Pow SelectV2 SquaredDifference
     TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ClipByValue
 """
-_LINEAR = "Neg Identity StopGradient PreventGradient Snapshot"  # of the first input
+LINEAR = "Neg Identity StopGradient PreventGradient Snapshot"  # of the first input
 
 
 def elementwise(spec: OpSpec) -> Iterator[Alternative]:
@@ -33,7 +34,7 @@ def elementwise(spec: OpSpec) -> Iterator[Alternative]:
 def linear(spec: OpSpec) -> Iterator[Alternative]:
     """Split along any axis, or leave a sum of the input open."""
     yield from elementwise(spec)
-    yield Alternative("sum", None, (SUM,), (SUM,))
+    yield from open_sum(spec, 0)
 
 
 def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
@@ -44,6 +45,6 @@ def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((*_UNARY.split(), *_BINARY.split()), elementwise),
-    **dict.fromkeys(_LINEAR.split(), linear),
+    **dict.fromkeys((*UNARY.split(), *BINARY.split()), elementwise),
+    **dict.fromkeys(LINEAR.split(), linear),
 }

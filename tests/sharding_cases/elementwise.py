@@ -1,0 +1,94 @@
+"""Elementwise ops: operands of one shape, broadcast in both directions, and scalars."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from sharding_ops import Array, Case, Known, case
+from sharding_tensors import shapes, tensors
+
+from pesto_cli.sharding.rules import elementwise
+
+_BINARY = elementwise.BINARY.split()
+_GRADIENTS = [name for name in elementwise.RULES if name.endswith("Grad")]
+
+
+@st.composite
+def unary(draw: st.DrawFn, op_type: str, **attributes: Any) -> Case:
+    dtype = "bool" if op_type.startswith("Logical") else "float64"
+    return case(op_type, draw(shapes().flatmap(lambda shape: tensors(shape, dtype))), **attributes)
+
+
+@st.composite
+def same_shapes(draw: st.DrawFn, op_type: str) -> Case:
+    shape = draw(shapes())
+    return case(op_type, draw(tensors(shape)), draw(tensors(shape)))
+
+
+@st.composite
+def binary(draw: st.DrawFn, op_type: str, dtype: str = "float64", low: float = -3) -> Case:
+    first, second = draw(broadcast(2))
+    return case(
+        op_type,
+        draw(tensors(first, dtype, low)),
+        draw(known_or_not(tensors(second, dtype, low))),
+    )
+
+
+@st.composite
+def broadcast(draw: st.DrawFn, count: int) -> list[tuple[int, ...]]:
+    """Draw shapes that can be broadcast together: each without leading axes, or with ones."""
+    full = draw(shapes())
+    return [
+        tuple(draw(st.sampled_from((size, size, 1))) for size in full[draw(st.integers(0, 2)) :])
+        for _ in range(count)
+    ]
+
+
+@st.composite
+def known_or_not(draw: st.DrawFn, arrays: SearchStrategy[Array]) -> Array | Known:
+    """Draw a tensor; if it is small, it may be a constant that the spec states."""
+    array = draw(arrays)
+    return Known(array) if array.size <= 16 and draw(st.booleans()) else array
+
+
+@st.composite
+def selected(draw: st.DrawFn) -> Case:
+    condition, first, second = draw(broadcast(3))
+    arrays = draw(tensors(condition, "bool")), draw(tensors(first)), draw(tensors(second))
+    return case("SelectV2", *arrays)
+
+
+@st.composite
+def clipped(draw: st.DrawFn) -> Case:
+    shape = draw(shapes())
+    limits = [draw(known_or_not(tensors((), low=bound, high=bound + 1))) for bound in (-2, 1)]
+    return case("ClipByValue", draw(tensors(shape)), *limits)
+
+
+@st.composite
+def cast(draw: st.DrawFn) -> Case:
+    source, target = draw(st.permutations(["float64", "float32", "int32", "bool"]))[:2]
+    return case("Cast", draw(tensors(draw(shapes()), source)), DstT=target)
+
+
+def _case_of(op_type: str) -> SearchStrategy[Case]:
+    if op_type in _GRADIENTS:
+        return same_shapes(op_type)
+    if op_type in _BINARY:
+        return binary(op_type, "bool" if op_type.startswith("Logical") else "float64")
+    return unary(op_type)
+
+
+_OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
+    "Cast": cast,
+    "ClipByValue": clipped,
+    "SelectV2": selected,
+    "CheckNumerics": lambda: unary("CheckNumerics", message="not a number"),
+    "Mod": lambda: binary("Mod", low=0.5),
+}
+CASES = {
+    op_type: _OWN[op_type]() if op_type in _OWN else _case_of(op_type)
+    for op_type in elementwise.RULES
+}

@@ -1,0 +1,204 @@
+"""Ops with their inputs: their specs, and how TensorFlow computes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.graphdef.tensorflow import tensorflow
+
+tf = tensorflow()
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A small constant: an input whose value the spec states."""
+
+    array: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A resource handle: an input that refers to a variable with an initial value."""
+
+    array: Array
+
+
+Input = Array | Known | Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An op and its inputs, by slot. `value`: of a Const."""
+
+    spec: OpSpec
+    inputs: tuple[Input, ...]
+    value: Array | None = None
+
+    def __repr__(self) -> str:
+        return f"Case({self.spec})"
+
+
+def case(op_type: str, *arguments: Input | Sequence[Input], **attributes: Any) -> Case:
+    """Return an op with its inputs.
+
+    arguments: in the order of the op's definition; a list of inputs where it takes a list.
+    attributes: those that neither follow from the inputs nor have their default value.
+    """
+    inputs = tuple(each for argument in arguments for each in _listed(argument))
+    value = attributes.get("value") if op_type == "Const" else None
+    return Case(spec_of(op_type, *arguments, **attributes), inputs, value)
+
+
+def known(value: Any, dtype: str = "int32") -> Known:
+    """Return a small constant."""
+    return Known(np.array(value, dtype))
+
+
+def spec_of(op_type: str, *arguments: Input | Sequence[Input], **attributes: Any) -> OpSpec:
+    """Return the spec of an op as TensorFlow defines it; arguments as for `case`."""
+    from tensorflow.python.framework import op_def_library
+
+    definition = _definition(op_type)
+    with tf.Graph().as_default():
+        names = [argument.name for argument in definition.input_arg]
+        tensors = {
+            name: [_placed(each) for each in argument]
+            if isinstance(argument, list | tuple)
+            else _placed(argument)
+            for name, argument in zip(names, arguments, strict=True)
+        }
+        stated = _defaults(definition) | attributes
+        if op_type == "Const":
+            op = tf.constant(attributes["value"]).op
+        else:
+            op_def_library.apply_op(op_type, name="it", **tensors, **stated)
+            op = tf.compat.v1.get_default_graph().get_operation_by_name("it")
+        values = [_value(each) for argument in arguments for each in _listed(argument)]
+        return OpSpec(
+            op_type,
+            _attributes(op),
+            tuple(_operand(tensor, value) for tensor, value in zip(op.inputs, values, strict=True)),
+            tuple(_operand(tensor) for tensor in op.outputs),
+            definition.is_stateful,
+        )
+
+
+def computed(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
+    """Return the outputs of an op that TensorFlow runs with the attributes of a spec."""
+    from tensorflow.python.eager import context, execute
+
+    definition = {attribute.name: attribute.type for attribute in _definition(spec.type).attr}
+    attributes: list[Any] = []
+    for name, value in spec.attributes:
+        attributes += [name, _eager(value, definition[name])]
+    variables = [tf.Variable(each.array) for each in inputs if isinstance(each, Variable)]
+    handles = iter(variables)
+    tensors = [
+        next(handles).handle if isinstance(each, Variable) else tf.constant(_array(each))
+        for each in inputs
+    ]
+    outputs = execute.execute(
+        spec.type.encode(), len(spec.outputs), tensors, tuple(attributes), context.context()
+    )
+    return [output.numpy() for output in outputs]
+
+
+def attribute_names(op_type: str) -> set[str]:
+    """Return the attributes that the spec of an op states: all but functions and values."""
+    return {
+        attribute.name
+        for attribute in _definition(op_type).attr
+        if attribute.type not in ("func", "list(func)", "tensor")
+    }
+
+
+def _definition(op_type: str) -> Any:
+    from tensorflow.python.framework import op_def_registry
+
+    return op_def_registry.get(op_type)
+
+
+def _defaults(definition: Any) -> dict[str, Any]:
+    """Return the default values of the attributes that do not follow from inputs."""
+    inferred = {
+        name
+        for argument in definition.input_arg
+        for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
+    }
+    return {
+        attribute.name: _plain(attribute.default_value)
+        for attribute in definition.attr
+        if attribute.name not in inferred and attribute.HasField("default_value")
+    }
+
+
+def _attributes(op: Any) -> tuple[tuple[str, Value], ...]:
+    names = attribute_names(op.type)
+    pairs = op.node_def.attr.items()
+    return tuple(sorted((name, _plain(value)) for name, value in pairs if name in names))
+
+
+def _plain(value: Any) -> Value:
+    """Return an attribute of a node as numbers, texts and tuples of them."""
+    kind = value.WhichOneof("value")
+    if kind == "list":
+        return tuple(
+            _plain_item(field.name, item)
+            for field, items in value.list.ListFields()
+            for item in items
+        )
+    return _plain_item(kind, getattr(value, kind))
+
+
+def _plain_item(kind: str, item: Any) -> Value:
+    if kind == "type":
+        return str(tf.as_dtype(item).name)
+    if kind == "shape":
+        return tuple(dimension.size for dimension in item.dim)
+    return item.decode() if kind == "s" else item
+
+
+def _eager(value: Any, kind: str) -> Any:
+    """Return an attribute as TensorFlow's eager interface takes it."""
+    if kind.startswith("list("):
+        return [_eager(each, kind[5:-1]) for each in value]
+    return tf.as_dtype(value).as_datatype_enum if kind == "type" else value
+
+
+def _placed(given: Input) -> Any:
+    """Return an input as a tensor of the default graph."""
+    if isinstance(given, Variable):
+        shape, dtype = given.array.shape, given.array.dtype
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name="variable")
+    if isinstance(given, Known):
+        return tf.constant(given.array)
+    return tf.compat.v1.placeholder(_dtype(given), given.shape)
+
+
+def _operand(tensor: Any, value: Value | None = None) -> Operand:
+    rank = tensor.shape.rank
+    return Operand(None if rank is None else tuple(tensor.shape), tensor.dtype.name, value)
+
+
+def _value(given: Input) -> Value | None:
+    return _nested(given.array.tolist()) if isinstance(given, Known) else None
+
+
+def _nested(value: Any) -> Value:
+    return tuple(_nested(each) for each in value) if isinstance(value, list) else value
+
+
+def _listed(argument: Input | Sequence[Input]) -> Sequence[Input]:
+    return argument if isinstance(argument, list | tuple) else (argument,)
+
+
+def _array(given: Array | Known) -> Array:
+    return given.array if isinstance(given, Known) else given
+
+
+def _dtype(array: Array) -> Any:
+    return tf.as_dtype(array.dtype)
