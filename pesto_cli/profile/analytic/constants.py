@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.graphdef.constant_values import SHAPES
 from pesto_cli.graphdef.frames import ENTER, EXIT
+from pesto_cli.graphdef.kernel_calls import Array, computed
 from pesto_cli.graphdef.nodes import MERGE, NEXT_ITERATION, Node
-from pesto_cli.graphdef.signature import OpDefs, constant_value, values
+from pesto_cli.graphdef.signature import OpDefs, constant_value
 from pesto_cli.graphdef.sizes import shapes_inferred
-from pesto_cli.graphdef.tensorflow import tensorflow
 
 MAX_ELEMENTS = 1000
 MAX_DEPTH = 100
@@ -25,8 +26,6 @@ MAX_NESTING = 10
 # Op types that return their first input unchanged.
 PASSING = ENTER | NEXT_ITERATION | {"Identity", "Switch", "RefSwitch"}
 POP, PUSH = "TensorListPopBack", "TensorListPushBack"
-# Op types whose outputs follow from the static shapes of their inputs.
-SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 _PURE = """
     Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow
     Neg Abs Sign Square SquaredDifference Ceil Floor Round Rint Cast
@@ -38,7 +37,6 @@ _PURE = """
 """
 PURE = frozenset(_PURE.split())
 
-Array = np.ndarray[Any, Any]
 Output = tuple[int, int]
 """(node, output number)"""
 Known = tuple[Array | None, ...]
@@ -199,27 +197,7 @@ class Constants:
         outputs = self._graph.get_operation_by_name(node.name).outputs
         sizes = [tensor.shape.num_elements() for tensor in outputs]
         taken = [self.value(source, output) for source, output in node.inputs]
-        if any(value is None for value in taken) or any(
-            size is None or size > MAX_ELEMENTS for size in sizes
-        ):
+        known = [value for value in taken if value is not None]
+        if len(known) < len(taken) or any(size is None or size > MAX_ELEMENTS for size in sizes):
             return ()
-        return self._executed(node, taken, len(outputs))
-
-    def _executed(self, node: Node, taken: Sequence[Any], num_outputs: int) -> Known:
-        tf = tensorflow()
-        from tensorflow.python.eager import context, execute
-
-        op_def = self._op_defs.of(node.proto)
-        attributes: list[Any] = []
-        for attribute in op_def.attr:
-            found = values(self._op_defs.attribute(node.proto, attribute.name)) or ()
-            attributes += [attribute.name, list(found) if "list" in attribute.type else found[0]]
-        with context.eager_mode(), tf.device("/CPU:0"):
-            tensors = [tf.constant(value) for value in taken]
-            try:
-                results = execute.execute(
-                    node.type.encode(), num_outputs, tensors, tuple(attributes), context.context()
-                )
-            except tf.errors.OpError:  # such as a division by zero, which fails in the step too
-                return ()
-            return tuple(np.asarray(result) for result in results)
+        return computed(node.proto, self._op_defs, known, len(outputs))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.graphdef.frames import ENTER, EXIT
+from pesto_cli.graphdef.kernel_calls import Array
 from pesto_cli.graphdef.nodes import MERGE, Node
-from pesto_cli.profile.analytic.constants import PASSING, Array, Constants
+from pesto_cli.profile.analytic.constants import PASSING, Constants
 
 Frame = tuple[str, ...]
 """The names of a loop and of the loops around it, outermost first; () outside of loops."""

@@ -1,0 +1,96 @@
+"""The op specs of a step: what decides how its ops can be split, and what a part costs."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pesto_cli.data.graph import IntArray
+from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.graphdef.attributes import attributes_key, plain_attributes
+from pesto_cli.graphdef.constant_values import constant_values, plain
+from pesto_cli.graphdef.read import StepGraph
+from pesto_cli.graphdef.sizes import TensorSize
+
+Row = tuple[Any, ...]
+"""The fields of an `Operand`. Ops are compared by them, because tuples are hashed quickly."""
+
+
+def op_specs(step: StepGraph) -> tuple[tuple[OpSpec, ...], IntArray]:
+    """Return the distinct specs of a step, and the index of each op's spec, `[num_ops]`.
+
+    The index is -1 for an op that does not stand for exactly one node: a while loop or the return
+    of a fetch. Operands have the values that `constant_values` knows.
+    """
+    reader = _Reader(step)
+    spec_of = [
+        reader.spec_of(members[0])
+        if len(members) == 1 and step.wiring.frames[members[0]] is None
+        else -1
+        for members in step.members
+    ]
+    return tuple(reader.specs), np.array(spec_of, dtype=np.int64)
+
+
+class _Reader:
+    """Collects the distinct specs of nodes."""
+
+    def __init__(self, step: StepGraph) -> None:
+        self.specs: list[OpSpec] = []
+        self._step = step
+        self._index_of: dict[Hashable, int] = {}
+        self._attributes: dict[Hashable, tuple[tuple[str, Value], ...]] = {}
+        self._operands: dict[Row, Operand] = {}
+        self._values = [tuple(map(plain, known)) for known in constant_values(step)]
+
+    def spec_of(self, index: int) -> int:
+        """Return the index in `specs` of a node's spec."""
+        node, site = self._step.wiring.nodes[index], self._step.sites[index]
+        inputs = tuple(
+            self._row(source, output, on_host)
+            for (source, output), on_host in zip(node.inputs, site.host_inputs, strict=True)
+        )
+        outputs = tuple(
+            self._row(index, output, on_host) for output, on_host in enumerate(site.host_outputs)
+        )
+        attributes = self._attributes_of(node.proto)
+        key = (node.type, attributes, inputs, outputs)
+        if key not in self._index_of:
+            self._index_of[key] = len(self.specs)
+            op_def = self._step.wiring.op_defs.of(node.proto)
+            self.specs.append(
+                OpSpec(
+                    node.type,
+                    attributes,
+                    self._interned(inputs),
+                    self._interned(outputs),
+                    op_def.is_stateful,
+                )
+            )
+        return self._index_of[key]
+
+    def _row(self, index: int, output: int, on_host: bool) -> Row:
+        sizes, values = self._step.sizes[index], self._values[index]
+        # The size of a Merge's input from NextIteration is unknown.
+        size: TensorSize | None = sizes[output] if output < len(sizes) else None
+        value = values[output] if output < len(values) else None
+        # A False in a constant equals a 0: the type of the operand tells them apart.
+        return (
+            None if size is None else size.shape,
+            None if size is None else size.dtype,
+            value,
+            on_host,
+        )
+
+    def _interned(self, rows: Sequence[Row]) -> tuple[Operand, ...]:
+        return tuple(self._operands.setdefault(row, Operand(*row)) for row in rows)
+
+    def _attributes_of(self, node: Any) -> tuple[tuple[str, Value], ...]:
+        if node.op == "Const":  # Its value is no attribute of a spec, and may be large.
+            key: Hashable = ("Const", node.attr["dtype"].type)
+        else:
+            key = (node.op, attributes_key(node))
+        if key not in self._attributes:
+            op_def = self._step.wiring.op_defs.of(node)
+            self._attributes[key] = plain_attributes(node, op_def)
+        return self._attributes[key]
