@@ -42,8 +42,14 @@ def handle_arrivals(given: Given, state: SimulationState, now: float) -> None:
             append(state.leaving, item)
         elif kind == TRANSFER_STARTS:
             append(state.starting, item)
-    if state.starting.size[0] > 1:
-        sort(state.starting)
+    if state.starting.size[0] > 0:
+        start_transfers(given, state)
+
+
+@step
+def start_transfers(given: Given, state: SimulationState) -> None:
+    """Start the transfers that are due, in the order of their production."""
+    sort(state.starting)
     for row in range(state.starting.size[0]):
         start_transfer(given, state, state.starting.items[row])
     state.starting.size[0] = 0
@@ -76,13 +82,14 @@ def receive_signal(given: Given, state: SimulationState, op: int, here: int) -> 
 @step
 def delay_at_receiver(given: Given, state: SimulationState, transfer: int, now: float) -> bool:
     """Delay a tensor that arrives, if its receiver computes; return whether it does."""
-    here, wait_us = state.transfers.dst[transfer], longest_delay_us(given, state, transfer, 1)
-    is_delayed = state.devices.running[here] >= 0 and wait_us > 0
-    if is_delayed:
+    here, wait_us = state.transfers.dst[transfer], 0.0
+    if given.machine.has_delays and state.devices.running[here] >= 0:
+        wait_us = longest_delay_us(given, state, transfer, 1)
+    if wait_us > 0:
         state.transfers.delayed_by[transfer] = RECEIVER
         append(state.delayed, transfer)
         push_event(state.events, now + wait_us, RECEIVER_DELAY_ENDS, transfer)
-    return bool(is_delayed)
+    return bool(wait_us > 0)
 
 
 @step

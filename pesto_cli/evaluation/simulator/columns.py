@@ -61,8 +61,9 @@ class KernelMachine(NamedTuple):
     channel: number of the queue to which a link belongs.
     transfer_overhead_us: `[2, 2, num_devices, num_devices]`; the first axis is sender or receiver,
         the second is constant or per byte.
-    has_overhead: whether an endpoint has overhead.
+    has_overheads: whether any endpoint of a transfer has overhead.
     wait_us: longest delay of a transfer by an endpoint that computes.
+    has_delays: whether any of them is above 0.
     signal_us: time of a signal between any two devices.
     """
 
@@ -71,8 +72,9 @@ class KernelMachine(NamedTuple):
     min_us: FloatArray
     channel: IntArray
     transfer_overhead_us: FloatArray
-    has_overhead: BoolArray
+    has_overheads: bool
     wait_us: FloatArray
+    has_delays: bool
     signal_us: float
 
     @classmethod
@@ -84,8 +86,9 @@ class KernelMachine(NamedTuple):
             min_us=machine.min_us,
             channel=machine.channel,
             transfer_overhead_us=machine.transfer_overhead_us,
-            has_overhead=np.asarray(machine.transfer_overhead_us.any(axis=(0, 1))),
+            has_overheads=bool(machine.transfer_overhead_us.any()),
             wait_us=machine.wait_us,
+            has_delays=bool(machine.wait_us.any()),
             signal_us=float(machine.signal_us),
         )
 

@@ -91,11 +91,12 @@ def send_to_marked(
 @step
 def send(given: Given, state: SimulationState, tensor: int, src: int, dst: int, now: float) -> None:
     """Create a transfer; it queues at this instant unless a sender that computes delays it."""
-    transfers, transfer = state.transfers, state.transfers.size[0]
+    transfers, transfer, wait_us = state.transfers, state.transfers.size[0], 0.0
     transfers.size[0] += 1
     transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer] = tensor, src, dst
-    wait_us = longest_delay_us(given, state, transfer, 0)
-    if state.devices.running[src] >= 0 and wait_us > 0:
+    if given.machine.has_delays and state.devices.running[src] >= 0:
+        wait_us = longest_delay_us(given, state, transfer, 0)
+    if wait_us > 0:
         transfers.delayed_by[transfer] = SENDER
         append(state.delayed, transfer)
         push_event(state.events, now + wait_us, SENDER_DELAY_ENDS, transfer)
@@ -126,8 +127,11 @@ def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
     if leaving.size[0] > 1:
         sort(leaving)
     for row in range(leaving.size[0]):
-        set_times(given, state, leaving.items[row], now)
-        start_or_schedule(given, state, leaving.items[row], now)
+        transfer = leaving.items[row]
+        set_times(given, state, transfer, now)
+        push_event(state.events, state.transfers.end_us[transfer], TRANSFER_ARRIVES, transfer)
+        if given.machine.has_overheads:
+            start_or_schedule(given, state, transfer, now)
     leaving.size[0] = 0
 
 
@@ -137,22 +141,19 @@ def set_times(given: Given, state: SimulationState, transfer: int, now: float) -
     transfers, machine, free_us = state.transfers, given.machine, state.link_free_us
     tensor, src, dst = transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer]
     if is_signal(given, tensor):
-        transfers.start_us[transfer] = now
-        transfers.end_us[transfer] = now + machine.signal_us
+        start_us, end_us = now, now + machine.signal_us
     else:
         link, num_bytes = machine.channel[src, dst], given.graph.tensor_bytes[tensor]
-        transfers.start_us[transfer] = max(now, free_us[link])
-        free_us[link] = transfers.start_us[transfer] + transfer_us(machine, src, dst, num_bytes)
-        transfers.end_us[transfer] = free_us[link]
+        start_us = max(now, free_us[link])
+        free_us[link] = end_us = start_us + transfer_us(machine, src, dst, num_bytes)
+    transfers.start_us[transfer], transfers.end_us[transfer] = start_us, end_us
 
 
 @step
 def start_or_schedule(given: Given, state: SimulationState, transfer: int, now: float) -> None:
-    """Push the arrival of a transfer; start it now, or push its start if its link is busy."""
-    transfers = state.transfers
-    push_event(state.events, transfers.end_us[transfer], TRANSFER_ARRIVES, transfer)
-    if given.machine.has_overhead[transfers.src[transfer], transfers.dst[transfer]]:
-        if transfers.start_us[transfer] <= now:
-            start_transfer(given, state, transfer)
-        else:
-            push_event(state.events, transfers.start_us[transfer], TRANSFER_STARTS, transfer)
+    """Start a transfer now, or push its start if its link is busy."""
+    start_us = state.transfers.start_us[transfer]
+    if start_us <= now:
+        start_transfer(given, state, transfer)
+    else:
+        push_event(state.events, start_us, TRANSFER_STARTS, transfer)

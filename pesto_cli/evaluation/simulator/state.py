@@ -117,7 +117,7 @@ class SimulationState(NamedTuple):
 @kernel
 def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
     """Return the state before the first instant: ops without predecessors are ready."""
-    graph = given.graph
+    graph, machine = given.graph, given.machine
     num_ops = len(given.device)
     # Each transfer and signal has at least one consumer or control successor of its own.
     most = len(graph.consumers) + len(graph.control_successors)
@@ -126,16 +126,16 @@ def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
         ops=OpStates(awaits, times, times.copy(), np.full(num_ops, -1, np.int64)),
         devices=_idle_devices(given),
         ready=_ready_at_first(given, num_awaited),
-        # For each transfer its start, its end, and the ends of both delays.
-        events=_no_events(4 * most + 1),
+        # For each transfer its end, and its start and the ends of both delays if there are any.
+        events=_no_events((1 + machine.has_overheads + 2 * machine.has_delays) * most + 1),
         transfers=_no_transfers(most),
         num_signalling=np.zeros(1, np.int64),
         produced=_empty_list(num_ops),
-        delayed=_empty_list(most),
+        delayed=_empty_list(most if machine.has_delays else 0),
         leaving=_empty_list(most),
-        starting=_empty_list(most),
-        uncharged=_empty_list(2 * most),
-        link_free_us=np.zeros(given.machine.channel.max() + 1),
+        starting=_empty_list(most if machine.has_overheads else 0),
+        uncharged=_empty_list(2 * most if machine.has_overheads else 0),
+        link_free_us=np.zeros(machine.channel.max() + 1),
     )
 
 
