@@ -67,12 +67,6 @@ def clipped(draw: st.DrawFn) -> Case:
     return case("ClipByValue", draw(tensors(shape)), *limits)
 
 
-@st.composite
-def cast(draw: st.DrawFn) -> Case:
-    source, target = draw(st.permutations(["float64", "float32", "int32", "bool"]))[:2]
-    return case("Cast", draw(tensors(draw(shapes()), source)), DstT=target)
-
-
 def _case_of(op_type: str) -> SearchStrategy[Case]:
     if op_type in _GRADIENTS:
         return same_shapes(op_type)
@@ -82,7 +76,6 @@ def _case_of(op_type: str) -> SearchStrategy[Case]:
 
 
 _OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
-    "Cast": cast,
     "ClipByValue": clipped,
     "SelectV2": selected,
     "CheckNumerics": lambda: unary("CheckNumerics", message="not a number"),

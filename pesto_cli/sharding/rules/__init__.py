@@ -11,12 +11,15 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
-from pesto_cli.sharding.rules import elementwise
+from pesto_cli.sharding.rules import arithmetic, elementwise, matmul, reductions
 
 RULES: Registry[Rule] = Registry(
     "pesto.rules",
     {
+        **arithmetic.RULES,
         **elementwise.RULES,
+        **matmul.RULES,
+        **reductions.RULES,
     },
     called_with("spec"),
 )

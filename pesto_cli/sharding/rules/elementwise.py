@@ -8,7 +8,7 @@ from pesto_cli.sharding.layouts import WHOLE, Layout, Split
 from pesto_cli.sharding.rules.open_sums import open_sum
 
 UNARY = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Elu EluGrad Erf Erfc Erfinv Exp Expm1
+    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu EluGrad Erf Erfc Erfinv Exp Expm1
     Floor Inv InvGrad IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Lgamma Log Log1p LogicalNot
     Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Selu SeluGrad
     Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad

@@ -1,0 +1,125 @@
+"""Reductions. Factors: the axes of the input.
+
+An axis that is kept is split in input and output. An axis that is reduced leaves partial outputs,
+which the same reduction combines; parts of a mean are multiplied by their share of the axis first.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding.alternative import (
+    Alternative,
+    FromOp,
+    PartOp,
+    Program,
+    Rule,
+    one_op_each,
+    part_spec,
+    sources,
+)
+from pesto_cli.sharding.layouts import SUM, WHOLE, Partial, Reduction, Split
+from pesto_cli.sharding.rules.arithmetic import channel_axis
+from pesto_cli.sharding.rules.open_sums import FLOATS, open_sum
+
+
+def sum_(spec: OpSpec) -> Iterator[Alternative]:
+    """Sum: linear."""
+    yield from reduction(spec, SUM)
+    yield from open_sum(spec, 0)
+
+
+def mean(spec: OpSpec) -> Iterator[Alternative]:
+    """Mean: linear, if means are not rounded to integers."""
+    if spec.outputs[0].dtype in FLOATS:
+        yield from reduction(spec, SUM, _means_times_shares)
+        yield from open_sum(spec, 0)
+    else:
+        yield from kept_axes(spec)
+
+
+def reduction(
+    spec: OpSpec,
+    partial: Partial,
+    program: Callable[[OpSpec, Alternative, tuple[int, ...]], Program] = one_op_each,
+) -> Iterator[Alternative]:
+    """Split along the axes that are kept, and along the reduced ones with `program`."""
+    yield from kept_axes(spec)
+    for axis in reduced_axes(spec) or ():
+        size = spec.inputs[0].sizes[axis]
+        if size > 1:
+            inputs = (Split(axis), WHOLE)
+            yield Alternative(f"reduced axis {axis}", size, inputs, (partial,), program=program)
+
+
+def kept_axes(spec: OpSpec) -> Iterator[Alternative]:
+    """Split along the axes that are kept."""
+    reduced = reduced_axes(spec)
+    if reduced is None:
+        return
+    for axis, size in enumerate(spec.inputs[0].sizes):
+        if size > 1 and axis not in reduced:
+            gone = sum(each < axis for each in reduced)
+            own = axis if spec.attribute.get("keep_dims") else axis - gone
+            yield Alternative(f"axis {own}", size, (Split(axis), WHOLE), (Split(own),))
+
+
+def reduced_axes(spec: OpSpec) -> frozenset[int] | None:
+    """Return the axes in the second input, a scalar or a vector; None if they are not known."""
+    value = spec.inputs[1].value
+    if value is None:
+        return None
+    rank = len(spec.inputs[0].sizes)
+    axes = value if isinstance(value, tuple) else (value,)
+    return frozenset(axis % rank for axis in axes if isinstance(axis, int))
+
+
+def l2_loss(spec: OpSpec) -> Iterator[Alternative]:
+    """L2Loss: the sum of the squares of all elements, so partial along each axis."""
+    for axis, size in enumerate(spec.inputs[0].sizes):
+        if size > 1:
+            yield Alternative(f"reduced axis {axis}", size, (Split(axis),), (SUM,))
+
+
+def bias_add_grad(spec: OpSpec) -> Iterator[Alternative]:
+    """BiasAddGrad: the sum over all axes but the channels. Linear."""
+    channels = channel_axis(spec)
+    for axis, size in enumerate(spec.inputs[0].sizes):
+        if size > 1 and axis == channels:
+            yield Alternative("axis 0", size, (Split(axis),), (Split(0),))
+        elif size > 1:
+            yield Alternative(f"reduced axis {axis}", size, (Split(axis),), (SUM,))
+    yield from open_sum(spec, 0)
+
+
+def _means_times_shares(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:
+    """Return the mean of each part, and its product with the share of the part."""
+    ops: list[PartOp] = []
+    for part, size in enumerate(sizes):
+        own = part_spec(spec, alternative, size)
+        ops.append(PartOp(part, own, sources(own)))
+        share = _share(own.outputs[0], size / sum(sizes))
+        ops.append(PartOp(part, share, (FromOp(2 * part), None), "share"))
+    return Program(tuple(ops), (tuple(FromOp(2 * part + 1) for part in range(len(sizes))),))
+
+
+def _share(mean: Operand, share: float) -> OpSpec:
+    factor = Operand((), mean.dtype, share)
+    return OpSpec("Mul", (("T", str(mean.dtype)),), (replace(mean, value=None), factor), (mean,))
+
+
+def _rule(kind: Reduction) -> Rule:
+    return lambda spec: reduction(spec, Partial(kind))
+
+
+RULES: dict[str, Rule] = {
+    "Sum": sum_,
+    "Mean": mean,
+    "Max": _rule(Reduction.MAX),
+    "Min": _rule(Reduction.MIN),
+    "All": _rule(Reduction.ALL),
+    "Any": _rule(Reduction.ANY),
+    **dict.fromkeys(("Prod", "EuclideanNorm", "ArgMax", "ArgMin"), kept_axes),
+    "L2Loss": l2_loss,
+    "BiasAddGrad": bias_add_grad,
+}
