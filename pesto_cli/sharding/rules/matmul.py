@@ -78,8 +78,7 @@ def band_part(spec: OpSpec) -> Iterator[Alternative]:
     """MatrixBandPart. Factors: the batch axes. Linear."""
     for axis, size in enumerate(spec.outputs[0].sizes[:-2]):
         if size > 1:
-            inputs = (Split(axis), *(WHOLE,) * (len(spec.inputs) - 1))
-            yield Alternative(f"axis {axis}", size, inputs, (Split(axis),))
+            yield Alternative(f"axis {axis}", size, (Split(axis), WHOLE, WHOLE), (Split(axis),))
     yield from open_sum(spec, 0)
 
 
