@@ -10,6 +10,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
+from pesto_cli.data.parts import Parts
 from pesto_cli.data.totals import check_totals
 from pesto_cli.errors import BadInputError, InfeasibleError
 
@@ -22,6 +23,7 @@ class Problem:
     time_us: `[num_ops, num_kinds]`, time of an op on a device of speed 1; NaN where it cannot run.
     permitted: `[num_ops, num_devices]`, whether the user's constraints allow the op on the device.
     headroom: the share of every device's memory that a placement may use, in (0, 1].
+    parts: the prices of parts of ops; None if they are unknown, so that ops stay whole.
     """
 
     graph: OpGraph
@@ -30,6 +32,7 @@ class Problem:
     machine: Machine
     permitted: BoolArray
     headroom: float = 1.0
+    parts: Parts | None = None
 
     def __post_init__(self) -> None:
         """Check the op times, and that every op and colocation group has a device.

@@ -3,6 +3,7 @@
 Ops with equal specs do the same work, so each distinct spec is analysed and priced only once.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,20 @@ from pesto_cli.data.graph import Shape
 
 Value = bool | int | float | str | tuple["Value", ...]
 """A constant: a number or a text, or nested tuples of them."""
+
+# Bytes of an element by data type. A string and a handle take what TensorFlow stores of them in the
+# tensor itself.
+ELEMENT_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("bool", "int8", "uint8", "qint8", "quint8"), 1),
+    **dict.fromkeys(("int4", "uint4", "int2", "uint2", "float4_e2m1fn"), 1),
+    **dict.fromkeys(("float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz"), 1),
+    **dict.fromkeys(("float8_e4m3b11fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "uint16", "qint16", "quint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "qint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64", "resource", "variant"), 8),
+    "complex128": 16,
+    "string": 24,
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,17 @@ class Operand:
         if self.shape is None or None in self.shape:
             raise ValueError(f"shape {self.shape} is open")
         return tuple(size for size in self.shape if size is not None)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size in bytes of an operand with a static shape.
+
+        Raises:
+            ValueError: the shape is open, or the data type is unknown.
+        """
+        if self.dtype is None or self.dtype not in ELEMENT_BYTES:
+            raise ValueError(f"data type {self.dtype} is unknown")
+        return math.prod(self.sizes) * ELEMENT_BYTES[self.dtype]
 
     def resized(self, axis: int, size: int) -> Self:
         """Return the operand with another size of one dimension, without its value."""

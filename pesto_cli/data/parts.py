@@ -1,0 +1,148 @@
+"""Parts: what a profile knows about the ops that result from splitting.
+
+A plan may split an op in many ways. So the price of a part is stored as a ratio to the time of the
+whole op, at a few numbers of parts, and ratios between them are interpolated. Ops that only move or
+combine data, such as Split and ConcatV2, are priced by their bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.errors import BadInputError
+
+# A share is a quotient of whole numbers: less than this is rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class PartTimes:
+    """The times of the parts of an op, split in one way.
+
+    size: the extent of the factor that is split.
+    ratio: `[num_kinds, len(numbers)]`, the time of a part with `size // n` units of the factor,
+        divided by the time of the whole op; NaN where n exceeds `size` or the kind cannot run it.
+    """
+
+    size: int
+    ratio: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class BytePrice:
+    """The time of an op that moves data: `max(min_us, us + us_per_byte * bytes)`.
+
+    min_us, us, us_per_byte: `[num_kinds]`; NaN where the kind cannot run the op. Bytes are those of
+        all inputs and outputs.
+    on_host: whether its outputs are in host memory even on a GPU, as those of ops on shapes.
+    """
+
+    min_us: FloatArray
+    us: FloatArray
+    us_per_byte: FloatArray
+    on_host: bool = False
+
+    def time_us(self, num_bytes: int) -> FloatArray:
+        """Return the time in us, `[num_kinds]`."""
+        return np.maximum(self.min_us, self.us + self.us_per_byte * num_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The prices of the parts of a problem's ops; kinds are those of the problem.
+
+    names: `[num_ops]`, the names of the ops, for messages.
+    specs: the distinct specs of ops.
+    spec_of: `[num_ops]`, index of each op's spec; -1 for an op without one, such as a while loop.
+    numbers: the numbers of parts that are priced, ascending.
+    times: (index of a spec, name of an alternative) -> times of its parts. Alternatives without a
+        size are left out: their parts repeat the whole op.
+    added: (op type, data type) -> price of an op that a rewriting adds. The data type is that of
+        the first output, else of the first input, else "".
+    fallback: price of ops that are not in `added`; they are assumed to move data.
+    """
+
+    names: Sequence[str]
+    specs: tuple[OpSpec, ...]
+    spec_of: IntArray
+    numbers: tuple[int, ...]
+    times: Mapping[tuple[int, str], PartTimes]
+    added: Mapping[tuple[str, str], BytePrice]
+    fallback: BytePrice
+
+    def spec(self, op: int) -> OpSpec | None:
+        """Return the spec of an op, or None if it has none."""
+        index = int(self.spec_of[op])
+        return None if index < 0 else self.specs[index]
+
+    def part_ratio(self, op: int, alternative: str, share: float) -> FloatArray:
+        """Return the time of a part divided by that of the whole op, `[num_kinds]`.
+
+        share: the units of the factor in the part, divided by its size. A share of 1 has ratio 1 in
+            every alternative, also in one without a size.
+
+        Raises:
+            BadInputError: the alternative is not priced, or the share is smaller than all that are.
+        """
+        if share >= 1:
+            return np.ones(self.fallback.us.shape)
+        key = (int(self.spec_of[op]), alternative)
+        if key not in self.times:
+            raise BadInputError(
+                f"{self._shown(op)} is to be split by {alternative!r}, which the profile "
+                "does not price; a profile of the same graph with this way to split was expected: "
+                f"profile it again with --parts {self._numbers}."
+            )
+        if (*key, share) not in self._known:
+            self._known[*key, share] = self._interpolated(op, alternative, share)
+        return self._known[*key, share]
+
+    def added_us(self, spec: OpSpec) -> FloatArray:
+        """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
+
+        Raises:
+            ValueError: the spec has an open shape.
+        """
+        num_bytes = sum(operand.num_bytes for operand in (*spec.inputs, *spec.outputs))
+        return self.added.get((spec.type, added_dtype(spec)), self.fallback).time_us(num_bytes)
+
+    def added_on_host(self, op_type: str, dtype: str) -> bool:
+        """Return whether the outputs of an added op are in host memory even on a GPU."""
+        return self.added.get((op_type, dtype), self.fallback).on_host
+
+    def _interpolated(self, op: int, alternative: str, share: float) -> FloatArray:
+        times = self.times[int(self.spec_of[op]), alternative]
+        priced = [n for n in reversed(self.numbers) if n <= times.size]
+        shares = [times.size // n / times.size for n in priced]
+        if not shares or share < shares[0] - ROUNDING:
+            smallest = f"{shares[0]:.4g}, one of {priced[0]} parts" if shares else "1, the whole op"
+            raise BadInputError(
+                f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
+                f"{alternative!r}; the smallest share that the profile prices is {smallest}: use "
+                f"fewer parts, or profile the graph again with more than --parts {self._numbers}."
+            )
+        columns = times.ratio[:, [self.numbers.index(n) for n in priced]]
+        return np.array([np.interp(share, [*shares, 1.0], [*row, 1.0]) for row in columns])
+
+    def _shown(self, op: int) -> str:
+        spec = self.spec(op)
+        return f"op {self.names[op]!r} ({'no spec' if spec is None else spec.type})"
+
+    @property
+    def _numbers(self) -> str:
+        return ",".join(map(str, self.numbers))
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, str, float], FloatArray]:
+        """The ratios that were asked for: a plan asks for the same ones many times."""
+        return {}
+
+
+def added_dtype(spec: OpSpec) -> str:
+    """Return the data type by which `Parts.added` prices an op."""
+    operands = (*spec.outputs, *spec.inputs)
+    return (operands[0].dtype or "") if operands else ""

@@ -1,0 +1,95 @@
+"""The prices of parts: interpolation between priced shares, and prices by bytes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pesto_cli.data.parts import BytePrice, Parts, PartTimes
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.errors import BadInputError
+
+NEG = OpSpec("Neg", (), (Operand((16,), "float32"),), (Operand((16,), "float32"),))
+NAN = float("nan")
+
+
+def price(
+    us: float, us_per_byte: float, min_us: float = 0.0, *, on_host: bool = False
+) -> BytePrice:
+    """Return a price on two kinds, of which the second cannot run the op."""
+    columns = (np.array([value, NAN]) for value in (min_us, us, us_per_byte))
+    return BytePrice(*columns, on_host=on_host)
+
+
+PARTS = Parts(
+    names=("neg", "loop"),
+    specs=(NEG,),
+    spec_of=np.array([0, -1]),
+    numbers=(2, 4, 8),
+    times={
+        (0, "axis 0"): PartTimes(16, np.array([[0.6, 0.4, 0.3], [NAN, NAN, NAN]])),
+        (0, "short"): PartTimes(3, np.array([[0.5, NAN, NAN], [NAN, NAN, NAN]])),
+    },
+    added={
+        ("ConcatV2", "float32"): price(2, 0.5, 10),
+        ("Split", "int32"): price(1, 0, on_host=True),
+    },
+    fallback=price(1, 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "ratio"),
+    [(1 / 8, 0.3), (1 / 4, 0.4), (1 / 2, 0.6), (3 / 8, 0.5), (3 / 4, 0.8), (1.0, 1.0)],
+)
+def test_ratios_are_interpolated_between_priced_shares(share: float, ratio: float) -> None:
+    for _ in range(2):  # The second time, it is remembered.
+        assert PARTS.part_ratio(0, "axis 0", share)[0] == pytest.approx(ratio)
+
+
+def test_a_kind_that_cannot_run_the_op_has_no_ratio() -> None:
+    assert np.isnan(PARTS.part_ratio(0, "axis 0", 0.5)[1])
+
+
+def test_the_smaller_part_of_an_odd_size_is_priced() -> None:
+    assert PARTS.part_ratio(0, "short", 1 / 3)[0] == pytest.approx(0.5)
+    assert PARTS.part_ratio(0, "short", 2 / 3)[0] == pytest.approx(0.75)
+
+
+def test_a_share_of_one_needs_no_price() -> None:
+    assert PARTS.part_ratio(0, "replicated", 1.0).tolist() == [1, 1]
+    assert PARTS.part_ratio(1, "sum", 1.0).tolist() == [1, 1]
+
+
+def test_smaller_shares_than_the_smallest_priced_one_are_refused() -> None:
+    with pytest.raises(
+        BadInputError, match=r"op 'neg' \(Neg\).* share of 0.0625 by 'axis 0'.* 0.125"
+    ):
+        PARTS.part_ratio(0, "axis 0", 1 / 16)
+
+
+def test_an_alternative_that_is_not_priced_is_refused() -> None:
+    with pytest.raises(BadInputError, match=r"op 'loop' \(no spec\).*'axis 0'"):
+        PARTS.part_ratio(1, "axis 0", 0.5)
+    with pytest.raises(BadInputError, match=r"op 'neg' \(Neg\).*'axis 7'.*--parts 2,4,8"):
+        PARTS.part_ratio(0, "axis 7", 0.5)
+
+
+def test_added_ops_are_priced_by_their_bytes() -> None:
+    concat = replace(NEG, type="ConcatV2")
+    assert PARTS.added_us(concat)[0] == 2 + 0.5 * 128
+    tiny = replace(concat, inputs=(), outputs=(Operand((), "float32"),))
+    assert PARTS.added_us(tiny)[0] == 10
+    assert PARTS.added_us(NEG)[0] == 1 + 128
+    assert np.isnan(PARTS.added_us(NEG)[1])
+
+
+def test_added_ops_on_shapes_are_in_host_memory() -> None:
+    assert PARTS.added_on_host("Split", "int32")
+    assert not PARTS.added_on_host("ConcatV2", "float32")
+    assert not PARTS.added_on_host("Nonesuch", "float32")
+
+
+def test_specs_of_ops() -> None:
+    assert PARTS.spec(0) is NEG
+    assert PARTS.spec(1) is None
