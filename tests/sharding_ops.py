@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.graphdef.attributes import UNKNOWN_RANK, plain_attributes, plain_value
+from pesto_cli.graphdef.constant_values import plain
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 tf = tensorflow()
@@ -60,31 +62,32 @@ def known(value: Any, dtype: str = "int32") -> Known:
 
 def spec_of(op_type: str, *arguments: Input | Sequence[Input], **attributes: Any) -> OpSpec:
     """Return the spec of an op as TensorFlow defines it; arguments as for `case`."""
-    from tensorflow.python.framework import op_def_library
-
     definition = _definition(op_type)
     with tf.Graph().as_default():
-        names = [argument.name for argument in definition.input_arg]
-        tensors = {
-            name: [_placed(each) for each in argument]
-            if isinstance(argument, list | tuple)
-            else _placed(argument)
-            for name, argument in zip(names, arguments, strict=True)
-        }
-        stated = _defaults(definition) | attributes
-        if op_type == "Const":
-            op = tf.constant(attributes["value"]).op
-        else:
-            op_def_library.apply_op(op_type, name="it", **tensors, **stated)
-            op = tf.compat.v1.get_default_graph().get_operation_by_name("it")
-        values = [_value(each) for argument in arguments for each in _listed(argument)]
+        op = _created(op_type, arguments, attributes)
+        inputs = [each for argument in arguments for each in _listed(argument)]
         return OpSpec(
             op_type,
-            _attributes(op),
-            tuple(_operand(tensor, value) for tensor, value in zip(op.inputs, values, strict=True)),
+            plain_attributes(op.node_def, definition),
+            tuple(_operand(*pair) for pair in zip(op.inputs, inputs, strict=True)),
             tuple(_operand(tensor) for tensor in op.outputs),
             definition.is_stateful,
         )
+
+
+def _created(op_type: str, arguments: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Return a new op of the default graph."""
+    from tensorflow.python.framework import op_def_library
+
+    if op_type == "Const":
+        return tf.constant(attributes["value"]).op
+    definition = _definition(op_type)
+    tensors = {
+        stated.name: [_placed(each) for each in given] if _is_list(given) else _placed(given)
+        for stated, given in zip(definition.input_arg, arguments, strict=True)
+    }
+    op_def_library.apply_op(op_type, name="it", **tensors, **(_defaults(definition) | attributes))
+    return tf.compat.v1.get_default_graph().get_operation_by_name("it")
 
 
 def computed(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
@@ -130,43 +133,19 @@ def _defaults(definition: Any) -> dict[str, Any]:
         for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
     }
     return {
-        attribute.name: _plain(attribute.default_value)
+        attribute.name: plain_value(attribute.default_value)
         for attribute in definition.attr
         if attribute.name not in inferred and attribute.HasField("default_value")
     }
-
-
-def _attributes(op: Any) -> tuple[tuple[str, Value], ...]:
-    names = attribute_names(op.type)
-    pairs = op.node_def.attr.items()
-    return tuple(sorted((name, _plain(value)) for name, value in pairs if name in names))
-
-
-def _plain(value: Any) -> Value:
-    """Return an attribute of a node as numbers, texts and tuples of them."""
-    kind = value.WhichOneof("value")
-    if kind == "list":
-        return tuple(
-            _plain_item(field.name, item)
-            for field, items in value.list.ListFields()
-            for item in items
-        )
-    return _plain_item(kind, getattr(value, kind))
-
-
-def _plain_item(kind: str, item: Any) -> Value:
-    if kind == "type":
-        return str(tf.as_dtype(item).name)
-    if kind == "shape":
-        return tuple(dimension.size for dimension in item.dim)
-    return item.decode() if kind == "s" else item
 
 
 def _eager(value: Any, kind: str) -> Any:
     """Return an attribute as TensorFlow's eager interface takes it."""
     if kind.startswith("list("):
         return [_eager(each, kind[5:-1]) for each in value]
-    return tf.as_dtype(value).as_datatype_enum if kind == "type" else value
+    if kind == "type":
+        return tf.as_dtype(value).as_datatype_enum
+    return None if value == UNKNOWN_RANK else value
 
 
 def _placed(given: Input) -> Any:
@@ -176,29 +155,22 @@ def _placed(given: Input) -> Any:
         return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name="variable")
     if isinstance(given, Known):
         return tf.constant(given.array)
-    return tf.compat.v1.placeholder(_dtype(given), given.shape)
+    return tf.compat.v1.placeholder(tf.as_dtype(given.dtype), given.shape)
 
 
-def _operand(tensor: Any, value: Value | None = None) -> Operand:
-    rank = tensor.shape.rank
-    return Operand(None if rank is None else tuple(tensor.shape), tensor.dtype.name, value)
-
-
-def _value(given: Input) -> Value | None:
-    return _nested(given.array.tolist()) if isinstance(given, Known) else None
-
-
-def _nested(value: Any) -> Value:
-    return tuple(_nested(each) for each in value) if isinstance(value, list) else value
+def _operand(tensor: Any, given: Input | None = None) -> Operand:
+    shape = None if tensor.shape.rank is None else tuple(tensor.shape)
+    value = plain(given.array) if isinstance(given, Known) else None
+    return Operand(shape, tensor.dtype.name, value)
 
 
 def _listed(argument: Input | Sequence[Input]) -> Sequence[Input]:
-    return argument if isinstance(argument, list | tuple) else (argument,)
+    return argument if _is_list(argument) else (argument,)
+
+
+def _is_list(argument: Input | Sequence[Input]) -> bool:
+    return isinstance(argument, list | tuple)
 
 
 def _array(given: Array | Known) -> Array:
     return given.array if isinstance(given, Known) else given
-
-
-def _dtype(array: Array) -> Any:
-    return tf.as_dtype(array.dtype)

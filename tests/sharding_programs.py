@@ -129,6 +129,7 @@ def _input(
     else:
         assert operand.value is not None, f"input {slot} of {op} has no value"
         given = np.array(operand.value, operand.dtype)
+        given = given if given.size else given.reshape(operand.sizes)
     if not isinstance(given, Variable):
         _check_operand(given, operand, op.spec)
     return given

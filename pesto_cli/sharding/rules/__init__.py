@@ -11,15 +11,30 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
-from pesto_cli.sharding.rules import arithmetic, elementwise, matmul, reductions
+from pesto_cli.sharding.rules import (
+    arithmetic,
+    constants,
+    elementwise,
+    gathers,
+    joins,
+    matmul,
+    reductions,
+    shapes,
+    slices,
+)
 
 RULES: Registry[Rule] = Registry(
     "pesto.rules",
     {
         **arithmetic.RULES,
+        **constants.RULES,
         **elementwise.RULES,
+        **gathers.RULES,
+        **joins.RULES,
         **matmul.RULES,
         **reductions.RULES,
+        **shapes.RULES,
+        **slices.RULES,
     },
     called_with("spec"),
 )
