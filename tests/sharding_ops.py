@@ -1,8 +1,8 @@
 """Ops with their inputs: their specs, and how TensorFlow computes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -42,6 +42,12 @@ class Case:
 
     def __repr__(self) -> str:
         return f"Case({self.spec})"
+
+    def without_values(self) -> Self:
+        """Return the same op with inputs whose values the spec does not state."""
+        inputs = tuple(replace(operand, value=None) for operand in self.spec.inputs)
+        arrays = [each.array if isinstance(each, Known) else each for each in self.inputs]
+        return replace(self, spec=replace(self.spec, inputs=inputs), inputs=tuple(arrays))
 
 
 def case(op_type: str, *arguments: Input | Sequence[Input], **attributes: Any) -> Case:

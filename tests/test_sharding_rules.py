@@ -1,18 +1,31 @@
 """Every alternative of every sharding rule computes what the whole op computes."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sharding_cases import CASES
-from sharding_ops import Case
+from sharding_ops import Case, case, known
 from sharding_programs import prove
 from sharding_tensors import part_sizes
 
+from pesto_cli.sharding.alternative import Alternative, one_op_each
+from pesto_cli.sharding.layouts import SUM, WHOLE, Split
 from pesto_cli.sharding.rules import RULES, alternatives
 from pesto_cli.sharding.rules.constants import stays_whole
 
 # Op types of which only copies are made.
 NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is stays_whole}
+
+
+def examples(count: int) -> Callable[[Any], Any]:
+    return settings(
+        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 def test_every_rule_has_a_proof() -> None:
@@ -23,12 +36,12 @@ def test_every_rule_has_a_proof() -> None:
 def test_parts_compute_what_the_op_computes(op_type: str) -> None:
     seen = set()
 
-    @settings(
-        max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @examples(30)
     @given(CASES[op_type], st.data())
     def proved(case: Case, data: st.DataObject) -> None:
         assert case.spec.type == op_type
+        if data.draw(st.integers(0, 5), "forget constants if 5") == 5:
+            case = case.without_values()
         for alternative in alternatives(case.spec):
             prove(case, alternative, data.draw(part_sizes(alternative.size), alternative.name))
             seen.add(alternative.name)
@@ -39,10 +52,35 @@ def test_parts_compute_what_the_op_computes(op_type: str) -> None:
 
 @pytest.mark.parametrize("op_type", CASES)
 def test_alternatives_have_different_names(op_type: str) -> None:
-    @settings(max_examples=5, deadline=None, database=None)
+    @examples(5)
     @given(CASES[op_type])
     def named(case: Case) -> None:
         names = [alternative.name for alternative in alternatives(case.spec)]
         assert len(set(names)) == len(names)
 
     named()
+
+
+def test_wrong_alternatives_are_found() -> None:
+    numbers = np.random.default_rng(0).normal(size=(4, 3))
+    mean = case("Mean", numbers, known([0]))
+    squeeze = case("Squeeze", numbers)
+    softmax = case("Softmax", numbers)
+    along_rows = Alternative("rows", 4, (Split(0),), (Split(0),))
+    wrong = [
+        (case("Exp", numbers), Alternative("sum", None, (SUM,), (SUM,))),
+        (softmax, Alternative("classes", 3, (Split(1),), (Split(1),))),
+        (mean, Alternative("rows", 4, (Split(0), WHOLE), (SUM,))),
+        (squeeze, along_rows),
+        (case("Neg", numbers), replace(along_rows, outputs=(Split(1),))),
+        (case("Neg", numbers), replace(along_rows, program=_exchanged)),
+    ]
+    prove(softmax, along_rows, (1, 3))
+    for wrong_case, alternative in wrong:
+        with pytest.raises((AssertionError, ValueError)):
+            prove(wrong_case, alternative, (1,) * (alternative.size or 2))
+
+
+def _exchanged(*arguments: Any) -> Any:
+    program = one_op_each(*arguments)
+    return replace(program, outputs=tuple(each[::-1] for each in program.outputs))
