@@ -82,7 +82,10 @@ class Alternative:
 
 
 Rule = Callable[[OpSpec], Iterable[Alternative]]
-"""Returns the ways in which an op with static shapes can be split; none if it stays whole."""
+"""Returns the ways in which an op with static shapes can be split; none if it stays whole.
+
+Alternatives with fewer than two units, or that scale a constant with an unknown value, are dropped.
+"""
 
 
 def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:

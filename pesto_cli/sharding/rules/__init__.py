@@ -51,13 +51,19 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     """
     if spec.type not in RULES or not spec.is_static:
         return ()
-    found = tuple(RULES[spec.type](spec))
+    found = tuple(way for way in RULES[spec.type](spec) if _is_possible(spec, way))
     return (*found, _replicated(spec)) if _is_pure(spec) else found
 
 
 def has_rule(op_type: str) -> bool:
     """Return whether there is a rule for an op type."""
     return op_type in RULES
+
+
+def _is_possible(spec: OpSpec, alternative: Alternative) -> bool:
+    """Return whether there are two units to deal, and the constants to scale are known."""
+    has_units = alternative.size is None or alternative.size > 1
+    return has_units and all(spec.inputs[slot].value is not None for slot, _ in alternative.resized)
 
 
 def _is_pure(spec: OpSpec) -> bool:
