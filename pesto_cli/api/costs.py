@@ -1,5 +1,6 @@
 """Making profiles, which hold the times of ops and transfers, and adding the user's constraints."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ def profile(
     source: str = "analytic",
     cpu_offload: bool = False,
     comm: list[CommFit] | None = None,
+    parts: Sequence[int] = (),
     what: str = "the graph",
 ) -> Profile:
     """Return a profile: the time of every op of a graph on every device kind.
@@ -39,6 +41,8 @@ def profile(
             `profile_by_run`.
         cpu_offload: let ops that a GPU can run also run on the CPU.
         comm: communication fits for the links of the machine, as `load` reads them.
+        parts: the numbers of parts whose prices are added, such as (2, 4, 8), so that ops can be
+            split; by default ops stay whole.
         what: the name of the graph in errors.
 
     Raises:
@@ -49,7 +53,9 @@ def profile(
         >>> profile(export("zoo:RNNLM-tiny"), "v100x2-pcie")
     """
     known = read_machine(machine) if isinstance(machine, str) else machine
-    return profile_graph(meta, known, source=source, cpu_offload=cpu_offload, comm=comm, what=what)
+    return profile_graph(
+        meta, known, source=source, cpu_offload=cpu_offload, comm=comm, parts=parts, what=what
+    )
 
 
 @checked

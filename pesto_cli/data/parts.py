@@ -17,6 +17,17 @@ from pesto_cli.errors import BadInputError
 
 # A share is a quotient of whole numbers: less than this is rounding.
 ROUNDING = 1e-9
+MAX_PARTS = 1024
+
+
+def check_numbers(numbers: Sequence[int]) -> None:
+    """Raise BadInputError unless numbers of parts are ascending, and from 2 to MAX_PARTS."""
+    found = list(numbers)
+    if not found or found != sorted(set(found)) or not 2 <= found[0] <= found[-1] <= MAX_PARTS:
+        raise BadInputError(
+            f"the numbers of parts are {found}; ascending numbers from 2 to {MAX_PARTS}, such as "
+            "2, 4 and 8, were expected."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +116,10 @@ class Parts:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 
         Raises:
-            ValueError: the spec has an open shape.
+            ValueError: the spec has an open shape, or an unknown data type.
         """
-        num_bytes = sum(operand.num_bytes for operand in (*spec.inputs, *spec.outputs))
-        return self.added.get((spec.type, added_dtype(spec)), self.fallback).time_us(num_bytes)
+        price = self.added.get((spec.type, added_dtype(spec)), self.fallback)
+        return price.time_us(spec.num_bytes)
 
     def added_on_host(self, op_type: str, dtype: str) -> bool:
         """Return whether the outputs of an added op are in host memory even on a GPU."""

@@ -46,6 +46,7 @@ class Problem:
         for name, found, expected in (
             ("time_us", self.time_us.shape, (num_ops, len(self.kinds))),
             ("permitted", self.permitted.shape, (num_ops, num_devices)),
+            *(() if self.parts is None else [("parts", self.parts.spec_of.shape, (num_ops,))]),
         ):
             if found != expected:
                 raise BadInputError(f"{name} has shape {found}; {expected} was expected.")
@@ -59,7 +60,11 @@ class Problem:
 
     @classmethod
     def build(
-        cls, graph: OpGraph, time_us: Mapping[str, FloatArray | list[float]], machine: Machine
+        cls,
+        graph: OpGraph,
+        time_us: Mapping[str, FloatArray | list[float]],
+        machine: Machine,
+        parts: Parts | None = None,
     ) -> Self:
         """Build from times in us by device kind; NaN where this kind cannot run the op."""
         kinds = tuple(time_us)
@@ -76,6 +81,7 @@ class Problem:
             time_us=np.column_stack(columns) if columns else np.zeros((graph.num_ops, 0)),
             machine=machine,
             permitted=np.ones((graph.num_ops, machine.num_devices), dtype=np.bool_),
+            parts=parts,
         )
 
     def __repr__(self) -> str:

@@ -111,6 +111,15 @@ class OpSpec:
         """Whether all operands have static shapes."""
         return all(operand.is_static for operand in (*self.inputs, *self.outputs))
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all inputs and outputs.
+
+        Raises:
+            ValueError: a shape is open, or a data type is unknown.
+        """
+        return sum(operand.num_bytes for operand in (*self.inputs, *self.outputs))
+
     def with_attributes(self, **values: Value) -> Self:
         """Return the spec with other values of attributes."""
         return replace(self, attributes=tuple(sorted((dict(self.attributes) | values).items())))

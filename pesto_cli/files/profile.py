@@ -13,9 +13,11 @@ from pesto_cli.data.graph import FloatArray, IntArray, OpGraph, Tensor
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import TEXT_LABELS, USUAL, Labels
 from pesto_cli.data.machine import short_list
+from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import machine_json
+from pesto_cli.files.parts import parts_json, parts_value
 from pesto_cli.files.profile_schema import NEWEST, Cost, OpsSchema, ProfileSchema, TensorsSchema
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.repeated import entries, repeated_json
@@ -112,7 +114,19 @@ def _problem(parsed: ProfileSchema) -> Problem:
     )
     if parsed.version == 1:
         graph = labelled(graph)
-    return Problem.build(graph, _columns(ops.time_us), parsed.machine.value())
+    times = _columns(ops.time_us)
+    return Problem.build(graph, times, parsed.machine.value(), _parts(parsed))
+
+
+def _parts(parsed: ProfileSchema) -> Parts | None:
+    if parsed.parts is None:
+        return None
+    if parsed.ops.members is not None:
+        raise BadInputError(
+            "the profile is coarse and has prices of parts; parts were expected in profiles of "
+            "whole graphs only: coarsen the profile again."
+        )
+    return parts_value(parsed.parts, parsed.ops.name, tuple(parsed.ops.time_us))
 
 
 def _tensors(tensors: TensorsSchema) -> list[Tensor]:
@@ -221,6 +235,7 @@ def write_profile(path: Path | str, profile: Profile) -> None:
             **({"dtype": repeated_json(graph.tensor_dtype)} if graph.tensor_dtype else {}),
         },
         "control_edges": graph.control_edges.tolist(),
+        **({} if problem.parts is None else {"parts": parts_json(problem.parts, problem.kinds)}),
     }
     write_json(path, value)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from pesto_cli.files.machine import MachineSchema
+from pesto_cli.files.parts import PartsSchema
 from pesto_cli.files.repeated import ShapeColumn, TextColumn
 from pesto_cli.files.storage import Extensible
 
@@ -93,3 +94,5 @@ class ProfileSchema(Extensible):
     tensors: TensorsSchema
     control_edges: list[Annotated[list[_Index], Field(min_length=2, max_length=2)]] = []
     """Pairs of ops: before, after."""
+    parts: PartsSchema | None = None
+    """The prices of parts of ops, if they were asked for."""

@@ -5,7 +5,7 @@ add a line to `SOURCES`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pesto_cli.data.binding import binding_note
 from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import Machine, short_list
+from pesto_cli.data.parts import check_numbers
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import CommFit, Profile, with_comm
 from pesto_cli.graphdef.read import StepGraph, read_step
@@ -23,6 +24,9 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.plugins import Registry, answered, called_with
 from pesto_cli.printable import logger
 from pesto_cli.profile import analytic, csv_source
+from pesto_cli.profile.parts import priced_parts
+from pesto_cli.profile.parts.coverage import whole_ops
+from pesto_cli.profile.parts.kinds import stand_in_notes
 from pesto_cli.profile.run import source as run_source
 from pesto_cli.profile.source import CostRequest, Costs, Live, Source
 from pesto_cli.profile.traces import source as trace_source
@@ -52,6 +56,7 @@ def profile(
     cpu_offload: bool = False,
     comm: list[CommFit] | None = None,
     live: Live | None = None,
+    parts: Sequence[int] = (),
     what: str = "the graph",
 ) -> Profile:
     """Read a training step and return its profile: the time of every op on every device kind.
@@ -63,6 +68,7 @@ def profile(
         cpu_offload: give ops that a GPU can run a time on the CPU too.
         comm: fitted communication models, which replace those of the machine's links.
         live: the real devices, for sources that measure on them.
+        parts: the numbers of parts whose prices are added, ascending; none by default.
         what: the name of the graph in error messages.
 
     Raises:
@@ -72,6 +78,8 @@ def profile(
     """
     name, _, argument = source.partition(":")
     SOURCES.find(name)
+    if parts:
+        check_numbers(parts)
     if comm is not None:
         machine = with_comm(machine, comm)
     step = read_step(meta_graph, what)
@@ -79,8 +87,12 @@ def profile(
     with SOURCES.at_work(name) as costs_of:
         costs = answered(Costs, costs_of(request))
         problem = _problem(step.graph, costs, machine)
+    priced: dict[str, Any] = {}
+    if parts:
+        problem, priced = _with_parts(step, problem, parts, request, name)
     graph, machine = problem.graph, problem.machine
     notes = [*costs.notes, *_size_notes(step, graph, machine), *_device_notes(step, problem)]
+    notes += priced.pop("notes", ())
     for note in filter(None, (*notes, binding_note(problem))):
         log.warning("%s", note)
     provenance = {
@@ -95,6 +107,8 @@ def profile(
         provenance["coverage"] = asdict(costs.coverage)
     if costs.reconciled:
         provenance["reconciled"] = [asdict(account) for account in costs.reconciled]
+    if priced:
+        provenance["parts"] = priced
     program_device = step.program_device if any(step.program_device) else None
     return Profile(problem, provenance, spread=costs.spread, program_device=program_device)
 
@@ -105,6 +119,33 @@ def _problem(graph: OpGraph, costs: Costs, machine: Machine) -> Problem:
     if costs.tensor_bytes is not None:
         graph = replace(graph, tensor_bytes=costs.tensor_bytes)
     return Problem.build(graph, _with_free_feeds(graph, costs.time_us, machine), machine)
+
+
+def _with_parts(
+    step: StepGraph,
+    problem: Problem,
+    numbers: Sequence[int],
+    request: CostRequest,
+    source: str,
+) -> tuple[Problem, dict[str, Any]]:
+    """Return the problem with prices of parts, and what the provenance says of them."""
+    priced = priced_parts(step, problem, numbers, cpu_offload=request.cpu_offload)
+    origin = {
+        "numbers": list(numbers),
+        "source": "analytic",
+        "whole_ops": [asdict(row) for row in whole_ops(problem, priced)],
+        "notes": [*_ratio_note(source), *stand_in_notes(problem.machine)],
+    }
+    return replace(problem, parts=priced), origin
+
+
+def _ratio_note(source: str) -> Iterator[str]:
+    """Yield a note if parts and whole ops get their times from different sources."""
+    if source != "analytic":
+        yield (
+            f"the source {source} has no times of parts: a part takes the share of its op's time "
+            "that the analytic source estimates; ops that a split adds take analytic times."
+        )
 
 
 def _device_notes(step: StepGraph, problem: Problem) -> Iterator[str]:

@@ -14,36 +14,24 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray
-from pesto_cli.data.machine import DeviceKind, Machine
+from pesto_cli.data.machine import DeviceKind
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.nodes import reached
 from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.analytic.kinds import (
+    described_kinds,
+    is_free,
+    launched_us,
+    virtual_device,
+)
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
 from pesto_cli.profile.analytic.virtual_cluster import (
     DEVICE_PREFIX,
     NodeRun,
-    VirtualDevice,
     VirtualRun,
     run_all,
 )
 from pesto_cli.profile.source import CostRequest, Costs
-
-# Op types that launch no kernel: their output is the input's buffer, a handle, a shape or a
-# constant that is on the device before the step begins.
-_NO_LAUNCH = """
-    Const NoOp ControlTrigger Assert
-    Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval
-    Identity IdentityN RefIdentity StopGradient PreventGradient
-    Reshape Squeeze ExpandDims Bitcast Shape ShapeN Rank Size
-    VarHandleOp Variable VariableV2 ReadVariableOp AssignVariableOp VarIsInitializedOp VariableShape
-    Enter RefEnter Exit RefExit Switch RefSwitch Merge RefMerge NextIteration RefNextIteration
-    LoopCond
-    EmptyTensorList TensorListReserve TensorListLength TensorListElementShape TensorListPushBack
-    TensorListPopBack TensorListGetItem TensorListSetItem
-    StackV2 StackPushV2 StackPopV2 TensorArrayV3 TensorArrayGradV3 TensorArrayReadV3
-    TensorArrayWriteV3 TensorArraySizeV3
-"""
-NO_LAUNCH = frozenset(_NO_LAUNCH.split())
 
 
 def costs(request: CostRequest) -> Costs:
@@ -60,7 +48,7 @@ def costs(request: CostRequest) -> Costs:
             f"cost source analytic takes no argument, but was given {request.argument!r}; leave "
             "out what follows the colon."
         )
-    kinds = _described_kinds(request.machine)
+    kinds = described_kinds(request.machine)
     step = unfold(request.meta_graph, request.step)
     may_run = affinity(request)
     estimated = {name: _estimated(step, kind, may_run[kind.type]) for name, kind in kinds.items()}
@@ -101,15 +89,8 @@ def _run(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> VirtualR
     )
     for node in graph_def.node:
         node.device = device
-    described = VirtualDevice(
-        type=kind.type,
-        frequency_mhz=kind.frequency_mhz,
-        num_cores=kind.num_cores,
-        bandwidth_kb_s=round(kind.bandwidth_gb_s * 1e6),
-        architecture=kind.architecture,
-    )
     fetches = [step.nodes[index].name for index in estimated]
-    return VirtualRun(graph_def, fetches, {device: described})
+    return VirtualRun(graph_def, fetches, {device: virtual_device(kind)})
 
 
 def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
@@ -117,39 +98,12 @@ def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, No
     if _is_free(step, index, kind):
         return kind.no_launch_us
     name = step.nodes[index].name
-    # A node that the virtual cluster did not run has no estimate.
-    estimate_ns = runs[name].duration_ns if name in runs else 0
-    return max(estimate_ns / 1e3, kind.launch_us)
+    return launched_us(runs.get(name), kind)
 
 
 def _is_free(step: Unfolded, index: int, kind: DeviceKind) -> bool:
     """Whether a node launches no kernel on a device kind."""
-    return step.nodes[index].type in NO_LAUNCH or (kind.type == "GPU" and step.on_host[index])
-
-
-def _described_kinds(machine: Machine) -> dict[str, DeviceKind]:
-    """Return the kinds of the machine's devices by name, in order of first use.
-
-    Raises:
-        BadInputError: a kind is not described, or lacks the architecture of its GPU.
-    """
-    kinds: dict[str, DeviceKind] = {}
-    for device in machine.devices:
-        if device.kind not in machine.kinds:
-            raise BadInputError(
-                f"device {device.name!r} is of kind {device.kind!r}, which the machine does not "
-                "describe; its type, frequency_mhz, num_cores and bandwidth_gb_s were expected: "
-                f"add [kinds.{device.kind}] to the machine's file, or give measured times "
-                "(pesto profile --source csv:FILE)."
-            )
-        kind = machine.kinds[device.kind]
-        if kind.type == "GPU" and not kind.architecture:
-            raise BadInputError(
-                f"kind {device.kind!r} is a GPU without an architecture; its compute capability, "
-                "such as 7.0, was expected: add it to the machine's file."
-            )
-        kinds[device.kind] = kind
-    return kinds
+    return is_free(step.nodes[index].type, step.on_host[index], kind)
 
 
 def _notes(step: Unfolded) -> Iterator[str]:

@@ -7,7 +7,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray
 from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError
-from pesto_cli.profile.analytic import NO_LAUNCH
+from pesto_cli.profile.analytic.kinds import NO_LAUNCH
 from pesto_cli.profile.measured.attributed import Attributed
 from pesto_cli.profile.source import CostRequest, Coverage
 

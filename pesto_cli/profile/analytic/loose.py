@@ -1,0 +1,76 @@
+"""Analytic times of ops on their own: each one with inputs that nothing computes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pesto_cli.data.machine import DeviceKind
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.graphdef.attributes import attr_value
+from pesto_cli.graphdef.spec_nodes import constant_def, node_def
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.analytic.kinds import is_free, launched_us, virtual_device
+from pesto_cli.profile.analytic.virtual_cluster import DEVICE_PREFIX, VirtualRun, run_all
+
+TimesOfSpecs = Mapping[OpSpec, float]
+
+
+def loose_us(
+    wanted: Mapping[str, Collection[OpSpec]], kinds: Mapping[str, DeviceKind]
+) -> dict[str, TimesOfSpecs]:
+    """Estimate the times of ops with static shapes in us, by device kind.
+
+    wanted: device kind -> distinct specs; the kind must have kernels for them. kinds: the
+        descriptions of these kinds.
+
+    Raises:
+        EnvironmentFailedError: the process of TensorFlow's virtual cluster died.
+    """
+    launched = {
+        name: [spec for spec in specs if not _is_free(spec, kinds[name])]
+        for name, specs in wanted.items()
+    }
+    asked = [name for name, specs in launched.items() if specs]
+    runs = run_all([_run(launched[name], kinds[name]) for name in asked])
+    found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in wanted.items()}
+    for name, node_runs in zip(asked, runs, strict=True):
+        for node, spec in zip(_names(launched[name]), launched[name], strict=True):
+            found[name][spec] = launched_us(node_runs.get(node), kinds[name])
+    return dict(found)
+
+
+def _is_free(spec: OpSpec, kind: DeviceKind) -> bool:
+    on_host = bool(spec.outputs) and all(operand.on_host for operand in spec.outputs)
+    return is_free(spec.type, on_host, kind)
+
+
+def _run(specs: Sequence[OpSpec], kind: DeviceKind) -> VirtualRun:
+    """Return a virtual run of ops on one device; equal inputs are one node."""
+    tf = tensorflow()
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+    operands = dict.fromkeys(operand for spec in specs for operand in spec.inputs)
+    source_of = {operand: f"input_{number}" for number, operand in enumerate(operands)}
+    graph_def.node.extend(_input_def(name, operand) for operand, name in source_of.items())
+    names = _names(specs)
+    for name, spec in zip(names, specs, strict=True):
+        graph_def.node.append(node_def(name, spec, [source_of[each] for each in spec.inputs]))
+    device = f"{DEVICE_PREFIX}{kind.type}:0"
+    for node in graph_def.node:
+        node.device = device
+    return VirtualRun(graph_def, names, {device: virtual_device(kind)})
+
+
+def _names(specs: Sequence[OpSpec]) -> list[str]:
+    """Return node names with the op types in them, for the messages of TensorFlow."""
+    return [f"{spec.type}_{number}" for number, spec in enumerate(specs)]
+
+
+def _input_def(name: str, operand: Operand) -> Any:
+    if operand.value is not None:
+        return constant_def(name, operand)
+    # Not a Placeholder: for each of these, the virtual cluster makes a tensor of its full size.
+    node = tensorflow().compat.v1.NodeDef(name=name, op="ImmutableConst")
+    node.attr["dtype"].CopyFrom(attr_value("type", operand.dtype or "float32"))
+    node.attr["shape"].CopyFrom(attr_value("shape", operand.sizes))
+    node.attr["memory_region_name"].s = b"none"
+    return node
