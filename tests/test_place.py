@@ -310,3 +310,9 @@ def test_a_model_that_fits_nowhere_ends_with_3(place: Pesto, tmp_path: Path) -> 
 def test_measured_op_times_are_reused_on_the_same_devices(place: Pesto) -> None:
     assert reused(place("--json", machine="local-workers:2")) == []
     assert reused(place("--json", machine="local-workers:2")) == ["profile", "solve"]
+
+
+def test_a_robust_search_needs_measured_times(place: Pesto) -> None:
+    failed = place("--robust")
+    assert failed.code == 2
+    assert "all samples would be equal" in failed.err

@@ -40,7 +40,7 @@ def on_one_device(problem: Problem) -> Placement:
 def test_op_times_have_the_median_and_the_deviation_of_the_profile() -> None:
     problem = chain()
     sampled = sampled_makespans_us(
-        Simulator(problem), on_one_device(problem), np.array([0.3, 0.0]), 4000
+        Simulator(problem), on_one_device(problem), np.array([[0.3], [0.0]]), 4000
     )
     of_a = sampled - 100
     assert np.median(of_a) == pytest.approx(100, rel=0.02)
@@ -53,7 +53,7 @@ def test_delays_are_uniform_up_to_twice_their_mean() -> None:
     graph = OpGraph.build(["a", "b", "c"], [Tensor(0, 1000, [2])])
     problem = on_gpus(graph, [10.0, 500.0, 1000.0], delaying(100.0))
     placement = Placement(np.array([GPU0, GPU0, GPU1]), np.array([0, 1, 0]))
-    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros(3), 2000)
+    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros((3, 1)), 2000)
     delay_us = sampled - (10 + 2 + 1000)
     assert (delay_us.min(), delay_us.max()) == pytest.approx((0, 200), abs=2)
     assert delay_us.mean() == pytest.approx(100, rel=0.05)
@@ -65,7 +65,7 @@ def test_signals_are_delayed_too() -> None:
     graph = OpGraph.build(["a", "b", "c"], [], control_edges=[(0, 2)])
     problem = on_gpus(graph, [10.0, 500.0, 1000.0], delaying(100.0))
     placement = Placement(np.array([GPU0, GPU0, GPU1]), np.array([0, 1, 0]))
-    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros(3), 500)
+    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros((3, 1)), 500)
     assert sampled.mean() - (10 + 0.5 + 1000) == pytest.approx(100, rel=0.1)
 
 
@@ -75,7 +75,7 @@ def test_a_step_that_waits_for_several_tensors_takes_longer_than_with_mean_delay
     graph = OpGraph.build([f"op{op}" for op in range(12)], tensors)
     problem = on_gpus(graph, [1.0] * 10 + [500.0, 1000.0], delaying(100.0))
     placement = Placement(np.array([GPU0] * 11 + [GPU1]), np.array([*range(11), 0]))
-    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros(12), 300)
+    sampled = sampled_makespans_us(Simulator(problem), placement, np.zeros((12, 1)), 300)
     plain_us = Simulator(problem).replay(placement).makespan_us
     assert sampled.mean() > plain_us + 50
 
@@ -84,7 +84,7 @@ def test_the_seed_decides_the_samples() -> None:
     problem = chain()
     rows = [
         sampled_makespans_us(
-            Simulator(problem), on_one_device(problem), np.full(2, 0.2), 5, seed
+            Simulator(problem), on_one_device(problem), np.full((2, 1), 0.2), 5, seed
         ).tolist()
         for seed in (1, 1, 2)
     ]

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
@@ -17,6 +15,7 @@ from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation import sampling
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
+from pesto_cli.evaluation.sampling import check_varies, relative_deviation
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
@@ -47,7 +46,8 @@ def solve(
             `Pesto(num_nodes=300)`.
         context: limits, warm start and the callback that receives progress.
         options: fields of the context (`time_limit_s`, `seed`, `workers`, `deterministic`,
-            `warm_start`) and parameters of the strategy (for `pesto`: `num_nodes`, `solver`, ...).
+            `warm_start`) and parameters of the strategy (for `pesto`: `num_nodes`, `solver`,
+            `robust`, ...).
 
     Returns:
         `makespan_us`, `lower_bound_us`, `gap` (between the two, as a share of the makespan),
@@ -55,7 +55,8 @@ def solve(
         `[num_ops]`.
 
     Raises:
-        BadInputError: there is no such strategy, or a limit is out of range.
+        BadInputError: there is no such strategy, a limit is out of range, or a robust search has
+            nothing to sample: the profile has no spread, and the machine no delays.
         InfeasibleError: a quick proof shows that no schedule fits, or the strategy does not search
             and its only schedule does not fit.
         NoSolutionError: the search ended without a schedule that fits, and without a proof that
@@ -66,6 +67,7 @@ def solve(
     """
     problem = profile.problem
     context, values = _settings([strategy], context or Context(), options)
+    context = with_deviation(profile, context)
     reason = None if rewrites(chosen(strategy)) else unavoidable_shortfall(problem)
     if reason is not None:
         raise InfeasibleError(f"no placement can fit into memory: {reason}; {LESS_MEMORY}.")
@@ -97,6 +99,13 @@ def _settings(
     given = [{name: options[name] for name in options.keys() & names} for names in (limits, others)]
     context = replace(context, limits=replace(context.limits, **given[0]), **given[1])
     return context, {name: options[name] for name in options.keys() & own}
+
+
+def with_deviation(profile: Profile, context: Context) -> Context:
+    """Return a context with the deviations of op times of the profile, unless it has its own."""
+    if context.deviation is not None or profile.spread is None:
+        return context
+    return replace(context, deviation=relative_deviation(profile.problem, profile.spread))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -132,6 +141,7 @@ def compare(
             f"{', '.join(STRATEGIES)} were expected."
         )
     context, values = _settings(every, context or Context(), options)
+    context = with_deviation(profile, context)
     results = [run(profile.problem, each, context, **values) for each in every]
     return Comparison(profile.problem, tuple(results))
 
@@ -212,22 +222,11 @@ def sampled_makespans_us(
     Example:
         >>> np.quantile(sampled_makespans_us(profile, solve(profile)), 0.9)
     """
-    problem, spread = profile.problem, profile.spread
-    if spread is None and not problem.machine.wait_us.any():
-        raise BadInputError(
-            "all samples would be equal: the profile has no deviations of op times, and the "
-            "machine has no wait_us; a profile of real steps was expected (`pesto profile -m "
-            "MACHINE --source run`)."
-        )
-    schedule = solution_of(profile, placed).schedule
-    deviation = np.zeros((problem.num_ops, problem.num_devices))
-    for index, device in enumerate(problem.machine.devices):
-        if spread is not None and device.kind in spread.mean_us:
-            mean_us, std_us = spread.mean_us[device.kind], spread.std_us[device.kind]
-            measured = mean_us > 0  # not NaN
-            deviation[measured, index] = std_us[measured] / mean_us[measured]
-    own = deviation[np.arange(problem.num_ops), schedule.device]
-    return sampling.sampled_makespans_us(Simulator(problem), schedule.placement, own, count, seed)
+    problem = profile.problem
+    deviation = relative_deviation(problem, profile.spread)
+    check_varies(problem, deviation)
+    placement = solution_of(profile, placed).schedule.placement
+    return sampling.sampled_makespans_us(Simulator(problem), placement, deviation, count, seed)
 
 
 def solution_of(profile: Profile, placed: Placed) -> Solution:

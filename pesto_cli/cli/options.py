@@ -135,6 +135,16 @@ def deterministic_option(command: Command) -> Command:
     )(command)
 
 
+def robust_option(command: Command) -> Command:
+    """Add `--robust`."""
+    return click.option(
+        "--robust",
+        is_flag=True,
+        help="Minimise the mean step time over samples of op times and delays, which vary as they "
+        "were measured.",
+    )(command)
+
+
 def num_nodes_option(command: Command) -> Command:
     """Add `--num-nodes`."""
     return click.option(

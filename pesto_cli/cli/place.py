@@ -26,6 +26,7 @@ from pesto_cli.cli.options import (
     machine_option,
     output_option,
     quiet_option,
+    robust_option,
     seed_option,
     step_options,
     time_limit_option,
@@ -105,6 +106,7 @@ def _opened(name: str, comm: Path | None, quiet: bool) -> Iterator[_Target]:
 @step_options
 @seed_option
 @deterministic_option
+@robust_option
 @json_option
 @quiet_option()
 def place(
@@ -114,6 +116,7 @@ def place(
     report: Path | None,
     comm: Path | None,
     constraints: Path | None,
+    robust: bool,
     fetches: tuple[str, ...],
     feeds: tuple[str, ...],
     signature: str | None,
@@ -132,6 +135,7 @@ def place(
     from pesto_cli.data.result import SolveStatus
     from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.report.layouts import print_layouts
+    from pesto_cli.report.samples import robust_tables
     from pesto_cli.report.tables import comparison
 
     _check_paths(source, output, report, comm, constraints)
@@ -148,7 +152,7 @@ def place(
             with about(constraints):
                 priced = api.constrain(priced, rules)
         settings = {"solver": "cpsat", "workers": None, **options}
-        result = _solved(run, meta, priced, settings, record)
+        result = _solved(run, meta, priced, settings, record, robust)
         placed = api.read_placement(run.path("placement.json"))
         changes = _applied(run, meta, placed, output, source)
         if report is not None:
@@ -160,7 +164,8 @@ def place(
             echo_json(_record(run, output, priced, results, changes))
         else:
             echo(err=True)
-            print_layouts([comparison(str(output), priced.problem, results)])
+            table = comparison(str(output), priced.problem, results)
+            print_layouts([table, *robust_tables(result)])
             echo(_gain_text(results))
             echo("", "Next:", *_next_steps(run, output, machine, target, report), err=True)
     if result.status is SolveStatus.INTERRUPTED:
@@ -286,14 +291,19 @@ def _sizes(profile: Any) -> str:
 
 
 def _solved(
-    run: Run, meta: Any, priced: Any, settings: dict[str, Any], record: Mapping[str, Any]
+    run: Run,
+    meta: Any,
+    priced: Any,
+    settings: dict[str, Any],
+    record: Mapping[str, Any],
+    robust: bool,
 ) -> Any:
     """Return the result of the search, or of the earlier placement if that is still fresh."""
     from pesto_cli import api
     from pesto_cli.data.result import SolveStatus
 
     path = run.path("placement.json")
-    parameters = dict(sorted({**made_by("pesto", {}, settings), **record}.items()))
+    parameters = dict(sorted({**made_by("pesto", {"robust": robust}, settings), **record}.items()))
     earlier = api.earlier_placement(path)
     if earlier is not None and api.is_fresh_placement(earlier, meta, priced, parameters):
         run.tell("solve", "placement", reused=True)
@@ -308,7 +318,7 @@ def _solved(
                 "solve", f"starts from the earlier placement: {start.share_by_name:.0%} of ops"
             )
         with searching("pesto", context, run.quiet) as watched:
-            result = api.solve(priced, "pesto", watched)
+            result = api.solve(priced, "pesto", watched, robust=robust)
     if result.status is SolveStatus.INTERRUPTED:
         parameters["time_limit"] = result.runtime_s  # a second call continues the search
     api.write_placement(path, api.placement(priced, result, parameters))

@@ -21,6 +21,7 @@ from pesto_cli.cli.options import (
     num_nodes_option,
     output_option,
     quiet_option,
+    robust_option,
     search_options,
     summary_option,
 )
@@ -80,6 +81,7 @@ def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: b
     help="Strategy: {names}.",
 )
 @search_options
+@robust_option
 @click.option(
     "--warm-start",
     type=PATH,
@@ -104,6 +106,7 @@ def solve(
     from pesto_cli.files.job_summary import append_summary
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
+    from pesto_cli.report.samples import robust_tables
     from pesto_cli.report.search_summary import solved_section
     from pesto_cli.report.sections import sections_markdown
     from pesto_cli.report.tables import comparison
@@ -133,7 +136,8 @@ def solve(
     if as_json:
         echo_json(result_json(priced.problem, result))
     elif not quiet:
-        print_layouts([comparison(str(output), priced.problem, [result])])
+        tables = [comparison(str(output), priced.problem, [result])]
+        print_layouts([*tables, *robust_tables(result)])
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
         sys.exit(INTERRUPTED)

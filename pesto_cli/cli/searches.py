@@ -17,12 +17,14 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.errors import BadInputError, about
 
-# Options that set parameters of strategies, and the names of these parameters.
+# Options that set parameters of strategies, and the names of these parameters. A command may lack
+# some of these options.
 PARAMETERS = {
     "solver": "solver",
     "num_nodes": "num_nodes",
     "no_congestion": "congestion",
     "balance": "balance",
+    "robust": "robust",
 }
 
 
@@ -36,10 +38,11 @@ def parameters_from(names: Sequence[str], options: Mapping[str, Any]) -> dict[st
     from pesto_cli.strategies.context import parameters
 
     chosen = [api.STRATEGIES.find(name) for name in names]
-    values = {name: options[option] for option, name in PARAMETERS.items()}
+    known = {option: name for option, name in PARAMETERS.items() if option in options}
+    values = {name: options[option] for option, name in known.items()}
     values["congestion"] = not options["no_congestion"]
     own = set().union(*map(parameters, chosen))
-    for option, name in PARAMETERS.items():
+    for option, name in known.items():
         if name not in own and _is_given(option):
             raise BadInputError(
                 f"--{option.replace('_', '-')} is not an option of "

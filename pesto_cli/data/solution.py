@@ -23,6 +23,22 @@ class PlanSet(StrEnum):
     ALL_PLANS = "all plans"  # also those of every graph that the strategy was allowed to make
 
 
+@dataclass(frozen=True)
+class SampledMeans:
+    """Mean makespans with random op times and delays, in us, of the result of a robust search.
+
+    num_samples: number of samples.
+    mean_us: mean makespan of the solution's schedule.
+    plain_makespan_us, plain_mean_us: makespan with the times of the problem, and mean makespan, of
+        the schedule that the search without samples found.
+    """
+
+    num_samples: int
+    mean_us: float
+    plain_makespan_us: float
+    plain_mean_us: float
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A schedule, with the problem that it solves and a lower bound.
@@ -35,6 +51,7 @@ class Solution:
     lower_bound_us: no plan of `bound_holds_for` is shorter; 0 if nothing is proved.
     notes: parts of the strategy that were left out, such as an ILP that is too large; a sentence
         each.
+    sampled: the mean makespans with which a robust search ended; None after another search.
     """
 
     asked: Problem
@@ -44,6 +61,7 @@ class Solution:
     lower_bound_us: float = 0.0
     bound_holds_for: PlanSet = PlanSet.ASKED_GRAPH
     notes: tuple[str, ...] = ()
+    sampled: SampledMeans | None = None
 
     @classmethod
     def of(

@@ -18,11 +18,13 @@ from pesto_cli.errors import EnvironmentFailedError, about
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.kernels import address_of, call_at, kernel
 from pesto_cli.plugins.installed import in_words
-from pesto_cli.refine.cost import CostData, Evaluation, cost_us, evaluate
+from pesto_cli.refine.cost import CostData, Evaluation, cost_us
 from pesto_cli.refine.draws import Random, draw, uniform
 from pesto_cli.refine.families import Families
 from pesto_cli.refine.moves import Move
 from pesto_cli.refine.neighbourhood import Neighbourhood
+from pesto_cli.refine.sampled_cost import evaluate_state
+from pesto_cli.refine.samples import Samples
 from pesto_cli.refine.state import (
     EXCESS,
     MAKESPAN,
@@ -55,9 +57,10 @@ class Chain:
         families: Families,
         seed: Sequence[int],
         moves: Mapping[str, Move],
+        samples: Samples | None = None,
     ) -> None:
         problem, num_ops = simulator.problem, simulator.problem.num_ops
-        self._data = CostData.of(simulator)
+        self._data = CostData.of(simulator, samples)
         self._neighbourhood = Neighbourhood.of(problem, families)
         self._state = State.of(num_ops)
         self._best = Best(self._state.device.copy(), np.zeros(num_ops), np.full(3, np.inf))
@@ -86,7 +89,10 @@ class Chain:
 
     @property
     def objective(self) -> tuple[float, float]:
-        """Sort key of the best state: the memory excess as a share, then the makespan in us."""
+        """Sort key of the best state: the memory excess as a share, then the makespan in us.
+
+        With samples, the mean makespan is in place of the makespan.
+        """
         return float(self._best.score[EXCESS]), float(self._best.score[MAKESPAN])
 
     @property
@@ -187,7 +193,7 @@ def _keep(state: State, best: Best, found: Evaluation) -> None:
 
 @kernel
 def _visit(data: CostData, state: State, best: Best) -> None:
-    _keep(state, best, evaluate(data, state.device, state.offset, np.inf))
+    _keep(state, best, evaluate_state(data, state.device, state.offset, np.inf))
 
 
 @kernel
@@ -215,7 +221,7 @@ def _anneal(
         counts[kind, TRIED] += 1
         limit_us = cost_us(score[MAKESPAN], score[EXCESS], score[TRANSFERS], penalty)
         limit_us -= temperature_us * np.log(1.0 - uniform(random))
-        found = evaluate(data, state.device, state.offset, limit_us)
+        found = evaluate_state(data, state.device, state.offset, limit_us)
         if cost_us(found.makespan_us, found.excess, found.transfers_us, penalty) <= limit_us:
             counts[kind, ACCEPTED] += 1
             _keep(state, best, found)

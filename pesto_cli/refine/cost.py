@@ -20,6 +20,7 @@ from pesto_cli.evaluation.simulator import Simulator, longest_tails, simulate, t
 from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
 from pesto_cli.evaluation.times import Times
 from pesto_cli.kernels import kernel
+from pesto_cli.refine.samples import Samples
 
 TRANSFERS_SHARE = 0.05  # measurements are in docs/search.md
 
@@ -35,6 +36,7 @@ class CostData(NamedTuple):
     resident_bytes: memory that each op holds throughout the step, `[num_ops]`.
     capacity_bytes: memory of each device that may be used, `[num_devices]`.
     may_exceed: whether any state could exceed the capacity of a device.
+    samples: op times and delays in each sample, for a robust search; see `sampled_cost`.
     """
 
     graph: KernelGraph
@@ -46,10 +48,11 @@ class CostData(NamedTuple):
     resident_bytes: IntArray
     capacity_bytes: FloatArray
     may_exceed: bool
+    samples: Samples
 
     @classmethod
-    def of(cls, simulator: Simulator) -> Self:
-        """Return the data of the simulator's problem."""
+    def of(cls, simulator: Simulator, samples: Samples | None = None) -> Self:
+        """Return the data of the simulator's problem, and of samples of its op times and delays."""
         graph = simulator.problem.graph
         return cls(
             graph=simulator.kernel_graph,
@@ -61,16 +64,18 @@ class CostData(NamedTuple):
             resident_bytes=graph.resident_bytes,
             capacity_bytes=simulator.problem.capacity_bytes,
             may_exceed=_may_exceed(simulator.problem),
+            samples=Samples.none() if samples is None else samples,
         )
 
 
 class Evaluation(NamedTuple):
     """The result of a simulation of a placement and an order.
 
-    makespan_us: inf if the cost exceeds the limit; then start and key are undefined.
+    makespan_us: inf if the cost exceeds the limit; then start, key and rank are undefined.
     excess: share by which peak memory exceeds the capacity, summed over devices.
     transfers_us: total duration of all transfers.
     start, key: see `State`.
+    rank: position of each op on its device, `[num_ops]`.
     """
 
     makespan_us: float
@@ -78,6 +83,7 @@ class Evaluation(NamedTuple):
     transfers_us: float
     start: FloatArray
     key: FloatArray
+    rank: IntArray
 
 
 def _may_exceed(problem: Problem) -> bool:
@@ -106,23 +112,23 @@ def evaluate(data: CostData, device: IntArray, offset: FloatArray, limit_us: flo
         duration[op] = duration_us[op, device[op]]
         load[device[op]] += duration[op]
     if load.max() > limit_us:
-        return Evaluation(np.inf, 0.0, transfers, duration, duration)
+        return Evaluation(np.inf, 0.0, transfers, duration, duration, order)
     tail = longest_tails(order, duration, graph, machine, device)
     key = np.empty(num_ops)
     for op in range(num_ops):
         if tail[op] > limit_us:
-            return Evaluation(np.inf, 0.0, transfers, duration, key)
+            return Evaluation(np.inf, 0.0, transfers, duration, key, order)
         key[op] = -np.inf if goes_first[op] else -(tail[op] + offset[op])
     rank, times = simulate(graph, machine, data.waits, device, key, order[:0], tail, limit_us)
     makespan, end_us = 0.0, times.end_us
     for op in range(num_ops):
         if rank[op] < 0:
-            return Evaluation(np.inf, 0.0, transfers, duration, key)
+            return Evaluation(np.inf, 0.0, transfers, duration, key, order)
         makespan = max(makespan, end_us[op])
     excess = 0.0
     if data.may_exceed and makespan <= limit_us:
         excess = _excess(data, device, times)
-    return Evaluation(makespan, excess, transfers, times.start_us, key)
+    return Evaluation(makespan, excess, transfers, times.start_us, key, rank)
 
 
 @kernel

@@ -4,6 +4,10 @@ Each worker anneals a chain of its own. Even workers begin on the coarse graph, 
 more and evaluations are fast, from the best start. Odd workers begin on the contracted graph, which
 is more precise, from the worst start, for diversity. In the second stage each worker starts from
 its own best schedule, and in the last stage all workers start from the best schedule of all.
+
+With samples, the quality of a schedule is its mean makespan over these samples, and no longer its
+makespan with the times of the problem. The search then only has the stages `ROBUST_STAGES`, as it
+starts from the best schedule of a search without samples.
 """
 
 import time
@@ -19,6 +23,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.levels import Level
 from pesto_cli.refine.moves import MOVES, Move
+from pesto_cli.refine.samples import Samples
 
 OnIncumbent = Callable[[str, Schedule], None]
 
@@ -64,6 +69,10 @@ STAGES = (
     Stage(0.5, (Cooling(Level.contracted, hot=2.0, cold=0.08),)),
     Stage(0.2, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
 )
+ROBUST_STAGES = (
+    Stage(0.5, (Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1),), together=True),
+    Stage(0.5, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2),), together=True),
+)
 # First and last penalty of a stage; see `Chain.anneal`.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, measured on two cores of a server from 2020.
@@ -82,6 +91,7 @@ def refine(
     *,
     lower_bound_us: float = 0.0,
     moves: Mapping[str, Move] | None = None,
+    samples: Samples | None = None,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
     """Improve schedules by annealing, and return the best one.
@@ -90,8 +100,9 @@ def refine(
         simulator: simulator of the problem.
         starts: the schedules to start from, at least one.
         limits: limits of the search; each worker anneals on a thread of its own.
-        lower_bound_us: the search ends when a makespan reaches it.
+        lower_bound_us: the search ends when a makespan reaches it; 0 for a search with samples.
         moves: the moves by name; by default all registered moves that can be compiled.
+        samples: minimise the mean makespan over these samples, instead of the makespan.
         on_incumbent: called with ("refinement", schedule) for each better schedule.
 
     Returns:
@@ -100,8 +111,8 @@ def refine(
     """
     if moves is None:
         moves = MOVES.usable()
-    chains = _Chains(simulator, starts, limits, moves, on_incumbent)
-    for stage in STAGES:
+    chains = _Chains(simulator, starts, limits, moves, samples, on_incumbent)
+    for stage in STAGES if samples is None else ROBUST_STAGES:
         if chains.is_out_of_time:
             break
         chains.run(stage, until_us=optimal_up_to_us(lower_bound_us))
@@ -117,12 +128,13 @@ class _Chains:
         starts: Sequence[Schedule],
         limits: Limits,
         moves: Mapping[str, Move],
+        samples: Samples | None,
         on_incumbent: OnIncumbent,
     ) -> None:
         problem = simulator.problem
         self._simulator, self._limits, self._moves = simulator, limits, moves
-        self._on_incumbent = on_incumbent
-        ranked = sorted(starts, key=lambda start: objective(problem, start))
+        self._samples, self._on_incumbent = samples, on_incumbent
+        ranked = sorted(starts, key=self._quality)
         self.best = ranked[0]
         self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
@@ -151,7 +163,7 @@ class _Chains:
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
             for part in range(1, rounds + 1):
-                if objective(self._simulator.problem, self.best) <= (0, until_us):
+                if self._quality(self.best) <= (0, until_us):
                     break
                 until = part / rounds
                 running = [
@@ -174,7 +186,10 @@ class _Chains:
 
     def _chain(self, worker: int, level: Level, start: Schedule) -> Chain:
         seed = (self._limits.seed, self._stages_run, worker)
-        chain = Chain(level.simulator, level.families, seed, self._moves)
+        samples = self._samples
+        if samples is not None and level.simulator is not self._simulator:
+            samples = samples.of_nodes(level.coarsening)
+        chain = Chain(level.simulator, level.families, seed, self._moves, samples)
         chain.go_to(*level.projected(start))
         return chain
 
@@ -182,7 +197,7 @@ class _Chains:
         self, share: float, cooling: Cooling, level: Level, chain: Chain, until: float
     ) -> None:
         """Run a chain until the progress of the stage reaches `until`, or a stop is requested."""
-        batch = max(1, int(BATCH_S * OPS_PER_S / level.size))
+        batch = max(1, int(BATCH_S * OPS_PER_S / self._work(level)))
         unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
         while not self._limits.stop.is_set():
             progress = self._progress(share, level, chain)
@@ -205,15 +220,26 @@ class _Chains:
         if limit_s <= 0:
             return 1.0
         if self._limits.deterministic:
-            return chain.evaluations * level.size / (share * limit_s * OPS_PER_S)
+            return chain.evaluations * self._work(level) / (share * limit_s * OPS_PER_S)
         spent = (time.monotonic() - self._began) / limit_s
         return (spent - self._spent) / share
 
+    def _work(self, level: Level) -> int:
+        """Return the number of ops and edges that are simulated in an evaluation."""
+        return level.size * (1 if self._samples is None else 1 + self._samples.num_samples)
+
     def _offer(self, worker: int, schedule: Schedule) -> None:
         """Keep a schedule if it is better than the worker's best, or than the best of all."""
-        problem = self._simulator.problem
-        if objective(problem, schedule) < objective(problem, self._bests[worker]):
+        quality = self._quality(schedule)
+        if quality < self._quality(self._bests[worker]):
             self._bests[worker] = schedule
-        if objective(problem, schedule) < objective(problem, self.best):
+        if quality < self._quality(self.best):
             self.best = schedule
             self._on_incumbent("refinement", schedule)
+
+    def _quality(self, schedule: Schedule) -> tuple[int, float]:
+        """Return a sort key: the shortfall of memory in bytes, then the (mean) makespan in us."""
+        shortfall, makespan_us = objective(self._simulator.problem, schedule)
+        if self._samples is None:
+            return shortfall, makespan_us
+        return shortfall, self._samples.mean_us(self._simulator, schedule.placement)

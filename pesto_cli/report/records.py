@@ -13,7 +13,8 @@ from pesto_cli.report.memory import NUM_NAMED
 
 def result_json(problem: Problem, result: Result) -> dict[str, Any]:
     """Return the figures of a result, without its schedule."""
-    machine = problem.machine
+    machine, sampled = problem.machine, result.solution.sampled
+    robust = {} if sampled is None else {"robust": asdict(sampled)}
     return {
         "strategy": result.strategy,
         "status": str(result.status),
@@ -26,6 +27,7 @@ def result_json(problem: Problem, result: Result) -> dict[str, Any]:
         "memory_peaks": list(map(_peak_json, result.memory_peaks)),
         "runtime_s": result.runtime_s,
         "notes": list(result.solution.notes),
+        **robust,
     }
 
 

@@ -1,10 +1,12 @@
 """Step times of a placement with random op times and delays."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.result import Result
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 
@@ -42,3 +44,22 @@ def samples_table(makespan_us: float, found: SampleFigures) -> Layouts:
     title = f"The same placement in {samples} of op times and delays"
     columns = [f"{name} {scale.unit}" for name in times_us]
     return layouts(title, columns, [[*map(scale.text, times_us.values())]], num_text=0)
+
+
+def robust_tables(result: Result) -> Iterator[Layouts]:
+    """Yield a table for the result of a robust search, which has the means of two placements.
+
+    One is the result, and the other the result of the part of the search without samples.
+    """
+    sampled = result.solution.sampled
+    if sampled is None:
+        return
+    times_us = {
+        "this placement": (result.makespan_us, sampled.mean_us),
+        "search without samples": (sampled.plain_makespan_us, sampled.plain_mean_us),
+    }
+    scale = TimeScale.of(us for row in times_us.values() for us in row)
+    title = f"Robust: the mean step in {sampled.num_samples} samples of op times and delays"
+    columns = ["placement", f"as profiled {scale.unit}", f"mean {scale.unit}"]
+    rows = [[name, *map(scale.text, row)] for name, row in times_us.items()]
+    yield layouts(title, columns, rows)

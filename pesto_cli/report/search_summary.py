@@ -48,8 +48,11 @@ def mapping_warnings(mapped: MappedPlacement) -> Iterator[str]:
 def solved_section(problem: Problem, result: Result) -> Section:
     """Return the figures of a result, one in each row."""
     devices = zip(problem.machine.devices, result.schedule.peak_bytes.tolist(), strict=True)
+    sampled = result.solution.sampled
+    robust = [] if sampled is None else [["mean of samples", time_text(sampled.mean_us)]]
     rows = [
         ["step", time_text(result.makespan_us)],
+        *robust,
         ["lower bound", time_text(result.lower_bound_us)],
         ["gap", f"{result.gap:.1%}"],
         *([f"{device.name} peak", size_text(peak)] for device, peak in devices),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
@@ -16,11 +17,14 @@ class Context:
     """The context of a strategy call. Parameters belong to the strategy and not to the context.
 
     warm_start: a placement to start from, or None.
+    deviation: `[num_ops, num_devices]`, the standard deviation of the time of each op, divided by
+        its mean; None if it is unknown. Robust searches use it.
     on_progress: called at the begin of each stage, and for each better schedule or bound.
     """
 
     limits: Limits = field(default_factory=Limits)
     warm_start: Placement | None = None
+    deviation: FloatArray | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
 
 

@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress, optimal_up_to_us
 from pesto_cli.data.schedule import Placement, Schedule, objective, shortfall_bytes
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
+from pesto_cli.evaluation.sampling import check_varies
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
 from pesto_cli.refine import refine
@@ -30,6 +34,7 @@ from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.placement_mapping import keep_old_devices
+from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.single import Single
 
 # The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
@@ -76,6 +81,8 @@ class Pesto:
     congestion, balance: parameters of `ilp.solve_ilp`.
     cheap_starts: whether a search with a warm start also starts from cheap strategies. If the best
         of these is faster than the warm start, the warm start is not used.
+    robust: whether the last part of the search minimises the mean makespan over samples of op times
+        and delays, in place of the makespan; see `robust`.
     """
 
     name: ClassVar[str] = "pesto"
@@ -85,9 +92,15 @@ class Pesto:
     congestion: bool = True
     balance: float | None = None
     cheap_starts: bool = True
+    robust: bool = False
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Coarsen, solve, expand, refine."""
+        """Coarsen, solve, expand, refine.
+
+        Raises:
+            BadInputError: the search is robust, and no op time and no delay varies.
+        """
+        deviation = _deviation(problem, context) if self.robust else None
         simulator, share = Simulator(problem), _shares(context.limits)
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
         starts = self._starts(simulator, context, share)
@@ -110,13 +123,19 @@ class Pesto:
                 incumbent.offer("coarse ILP", schedule)
             incumbent.prove(coarse.lower_bound_us)
         if not context.limits.stop.is_set():
-            rest = share(1.0 - ilp_share if context.limits.deterministic else 1.0)
+            end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
+            rest = share(end - ilp_share if context.limits.deterministic else end)
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
-        best = incumbent.schedule
+        best, sampled = incumbent.schedule, None
+        if deviation is not None:
+            incumbent.begin("robust refinement")
+            rest = share(ROBUST_SHARE if context.limits.deterministic else 1.0)
+            best, sampled = refined_robustly(simulator, best, deviation, rest)
         if context.warm_start is not None:
             best = keep_old_devices(simulator, best, context.warm_start)
         notes = (coarse.left_out,) if coarse.left_out else ()
-        return Solution.of(problem, best, incumbent.lower_bound_us, notes)
+        solution = Solution.of(problem, best, incumbent.lower_bound_us, notes)
+        return replace(solution, sampled=sampled)
 
     def solve_coarsely(
         self, simulator: Simulator, limits: Limits, starts: list[Schedule]
@@ -167,6 +186,15 @@ class Pesto:
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = baseline(problem, in_time).schedule
         return starts
+
+
+def _deviation(problem: Problem, context: Context) -> FloatArray:
+    """Return the deviations of op times, zeros if unknown; check that samples differ."""
+    deviation = context.deviation
+    if deviation is None:
+        deviation = np.zeros((problem.num_ops, problem.num_devices))
+    check_varies(problem, deviation)
+    return deviation
 
 
 def _shares(limits: Limits) -> Callable[[float], Limits]:

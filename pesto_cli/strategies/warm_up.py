@@ -16,6 +16,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import refine
+from pesto_cli.refine.samples import Samples
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.heft import heft_schedule
@@ -43,4 +44,7 @@ def warm_up() -> None:
     leftover_pairs(quotient, heights(quotient), longest_paths(quotient))
     MEtf()(problem, Context())
     heft_schedule(problem, memory_bytes(problem, 0.0))
-    refine(simulator, [start], Limits(time_limit_s=1e-5, deterministic=True))
+    limits = Limits(time_limit_s=1e-5, deterministic=True)
+    refine(simulator, [start], limits)
+    samples = Samples.drawn(simulator, np.ones((8, problem.num_devices)), 1, 0)
+    refine(simulator, [start], limits, samples=samples)
