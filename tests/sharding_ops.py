@@ -35,11 +35,16 @@ Input = Array | Known | Variable
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An op and its inputs, by slot. `value`: of a Const."""
+    """An op and its inputs, by slot.
+
+    value: of a Const. num_defined: the number of outputs that the op defines; it leaves the others
+    as they are in memory. None: all of them.
+    """
 
     spec: OpSpec
     inputs: tuple[Input, ...]
     value: Array | None = None
+    num_defined: int | None = None
 
     def __repr__(self) -> str:
         return f"Case({self.spec})"

@@ -13,6 +13,7 @@ from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
 from pesto_cli.sharding.rules import (
     arithmetic,
+    batch_norm,
     constants,
     convolution,
     elementwise,
@@ -38,6 +39,7 @@ RULES: Registry[Rule] = Registry(
     "pesto.rules",
     {
         **arithmetic.RULES,
+        **batch_norm.RULES,
         **constants.RULES,
         **convolution.RULES,
         **elementwise.RULES,
@@ -71,7 +73,7 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
 
     Every op without a state can also be computed several times (`replicated`).
     """
-    if spec.type not in RULES or not spec.is_static:
+    if spec.type not in RULES or not (spec.is_static or spec.type in batch_norm.RULES):
         return ()
     found = tuple(way for way in RULES[spec.type](spec) if _is_possible(spec, way))
     return (*found, _replicated(spec)) if _is_pure(spec) else found

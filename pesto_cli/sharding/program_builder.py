@@ -1,0 +1,116 @@
+"""Builds programs op by op: each op returns its outputs, which are inputs of others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, Source
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of an op of a program: where it comes from, and what it is."""
+
+    source: Source
+    operand: Operand
+
+    @property
+    def from_op(self) -> FromOp:
+        """The output of the op that computes the tensor.
+
+        Raises:
+            ValueError: the tensor is an input of the program.
+        """
+        if not isinstance(self.source, FromOp):
+            raise ValueError(f"{self.source} is not the output of an op")
+        return self.source
+
+
+def constant(value: Value, dtype: str | None, on_host: bool = False) -> Tensor:
+    """Return a small constant. value: a number, or nested tuples of numbers."""
+    return Tensor(None, Operand(_shape_of(value), dtype, value, on_host))
+
+
+def taken(spec: OpSpec, slot: int) -> Tensor:
+    """Return an input of the op or part that `spec` describes."""
+    operand = spec.inputs[slot]
+    return Tensor(FromSlot(slot) if operand.value is None else None, operand)
+
+
+class ProgramBuilder:
+    """Collects the ops of a program.
+
+    `name` is that of an op, and `part` the part that it belongs to; None if it serves all parts.
+    """
+
+    def __init__(self) -> None:
+        self._ops: list[PartOp] = []
+
+    def add(
+        self, name: str, spec: OpSpec, inputs: Sequence[Tensor], part: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """Add an op with the type, attributes and outputs of a spec; return its outputs."""
+        own = replace(spec, inputs=tuple(each.operand for each in inputs))
+        self._ops.append(PartOp(part, own, tuple(each.source for each in inputs), name))
+        number = len(self._ops) - 1
+        return tuple(
+            Tensor(FromOp(number, output), operand) for output, operand in enumerate(spec.outputs)
+        )
+
+    def elementwise(
+        self, name: str, op_type: str, *inputs: Tensor, part: int | None = None
+    ) -> Tensor:
+        """Add an op whose output has the shape of its first input."""
+        first = replace(inputs[0].operand, value=None)
+        spec = OpSpec(op_type, (("T", str(first.dtype)),), (), (first,))
+        return self.add(name, spec, inputs, part)[0]
+
+    def sum_of(self, name: str, terms: Sequence[Tensor]) -> Tensor:
+        """Add the sum of tensors of one shape."""
+        spec = OpSpec("AddN", _attributes(terms[0], N=len(terms)), (), (terms[0].operand,))
+        return self.add(name, spec, terms)[0]
+
+    def stack(self, name: str, rows: Sequence[Tensor]) -> Tensor:
+        """Add the tensor `[num_rows, ...]` of tensors of one shape."""
+        row = rows[0].operand
+        output = Operand((len(rows), *row.sizes), row.dtype)
+        spec = OpSpec("Pack", _attributes(rows[0], N=len(rows), axis=0), (), (output,))
+        return self.add(name, spec, rows)[0]
+
+    def sum_of_rows(self, name: str, rows: Tensor) -> Tensor:
+        """Add the sum over the first axis."""
+        output = Operand(rows.operand.sizes[1:], rows.operand.dtype)
+        attributes = _attributes(rows, Tidx="int32", keep_dims=False)
+        axes = constant((0,), "int32", on_host=True)
+        return self.add(name, OpSpec("Sum", attributes, (), (output,)), (rows, axes))[0]
+
+    def reshaped(self, name: str, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Add the elements of a tensor in another shape."""
+        attributes, shape = (
+            _attributes(tensor, Tshape="int32"),
+            constant(sizes, "int32", on_host=True),
+        )
+        spec = OpSpec("Reshape", attributes, (), (Operand(sizes, tensor.operand.dtype),))
+        return self.add(name, spec, (tensor, shape))[0]
+
+    def broadcast(self, name: str, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Add a tensor that repeats another one along its axes of size 1."""
+        attributes, shape = (
+            _attributes(tensor, Tidx="int32"),
+            constant(sizes, "int32", on_host=True),
+        )
+        spec = OpSpec("BroadcastTo", attributes, (), (Operand(sizes, tensor.operand.dtype),))
+        return self.add(name, spec, (tensor, shape))[0]
+
+    def program(self, outputs: Sequence[Sequence[Tensor]]) -> Program:
+        """Return the program. outputs: the pieces of each output of the op that is split."""
+        pieces = tuple(tuple(piece.from_op for piece in pieces) for pieces in outputs)
+        return Program(tuple(self._ops), pieces)
+
+
+def _attributes(tensor: Tensor, **others: Value) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted({"T": str(tensor.operand.dtype), **others}.items()))
+
+
+def _shape_of(value: Value) -> tuple[int, ...]:
+    return (len(value), *_shape_of(value[0])) if isinstance(value, tuple) else ()
