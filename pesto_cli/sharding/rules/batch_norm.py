@@ -36,7 +36,7 @@ _GRADIENTS = ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV
 
 
 def normalisation(spec: OpSpec) -> Iterator[Alternative]:
-    """Inputs: x, scale, offset, mean, variance.
+    """Inputs: x, scale, offset, mean, variance. Factors: batch, channels.
 
     Outputs: y, mean and variance for moving averages, and the reserve spaces. The third one, which
     only V3 has, has no known shape.
@@ -59,7 +59,10 @@ def normalisation(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def gradient(spec: OpSpec) -> Iterator[Alternative]:
-    """Inputs: dy, x, scale and the reserve spaces. Outputs: dx, dscale, doffset and two others."""
+    """Inputs: dy, x, scale and the reserve spaces. Factors: batch, channels.
+
+    Outputs: dx, dscale, doffset and two others without content.
+    """
     x, channel = spec.inputs[1], _channel_axis(spec)
     if channel is None:
         return

@@ -79,7 +79,11 @@ def _batch(images: tuple[int, ...]) -> _Factor:
 
 
 def _split(factors: _Factors, roles: tuple[_Role, ...], spec: OpSpec) -> Iterator[Alternative]:
-    """Split along each factor. roles: of the inputs, and then of the output."""
+    """Factors: batch, in channels, out channels; groups, if there are several.
+
+    A depthwise convolution has the factors batch and channels. What is computed is partial for a
+    factor that it does not have. `roles` are those of the inputs, and then of the output.
+    """
     *inputs, output = roles
     operands = dict(zip(roles, (*spec.inputs, *spec.outputs), strict=True))
     for factor in factors(spec, operands):

@@ -22,7 +22,7 @@ _TENSORS = {
 
 
 def leading_axes(spec: OpSpec) -> Iterator[Alternative]:
-    """Split matrices and diagonals along an axis before the rows."""
+    """Factors: the axes before those of the matrices, which all matrices and diagonals have."""
     num_tensors = _TENSORS[spec.type]
     rank = max(len(operand.sizes) for operand in (spec.inputs[0], spec.outputs[0]))
     for axis in range(rank - 2):

@@ -26,7 +26,7 @@ _LAYOUTS: dict[str, Layout] = {"0": Split(0), "1": Split(1), "w": WHOLE, "+": SU
 
 
 def batch(spec: OpSpec) -> Iterator[Alternative]:
-    """Split states, gates and sequences along the batch, which is axis 0 of `h_prev`."""
+    """Factor: the batch of states, gates and sequences. Gradients of weights are partial."""
     inputs, outputs = (
         tuple(_LAYOUTS[operand] for operand in side) for side in _OPERANDS[spec.type].split(">")
     )

@@ -15,7 +15,7 @@ _CHANNELS = 3
 
 
 def resize(spec: OpSpec) -> Iterator[Alternative]:
-    """Split all images; the constant with height and width is whole."""
+    """Factors: batch, channels. The constant with height and width is whole."""
     for name, axis in ("batch", BATCH), ("channels", _CHANNELS):
         split = Split(axis)
         inputs = tuple(split if len(operand.sizes) > 1 else WHOLE for operand in spec.inputs)

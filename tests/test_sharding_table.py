@@ -1,0 +1,24 @@
+"""The tables of sharding rules contain every op type, and the layouts of its alternatives."""
+
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding.rules import RULES
+from pesto_cli.sharding.rules.table import families, layouts
+
+
+def test_every_op_type_is_in_one_row_that_states_its_factors() -> None:
+    rows = [line.strip("| ").split(" | ") for line in families().splitlines()[2:]]
+    types = [op_type for _, listed, _ in rows for op_type in listed.split(", ")]
+    assert sorted(types) == sorted(f"`{op_type}`" for op_type in RULES.builtin)
+    assert all(factors for *_, factors in rows)
+
+
+def test_the_layouts_of_an_op_are_listed_by_factor() -> None:
+    labels, logits = Operand((8,), "int32"), Operand((8, 10), "float32")
+    op_type = "SparseSoftmaxCrossEntropyWithLogits"
+    spec = OpSpec(op_type, (), (logits, labels), (Operand((8,), "float32"), logits))
+    assert layouts(spec).splitlines() == [
+        "| factor | inputs | outputs |",
+        "| --- | --- | --- |",
+        "| batch | split 0, split 0 | split 0, split 0 |",
+        "| replicated | whole, whole | replicated, replicated |",
+    ]
