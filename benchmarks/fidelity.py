@@ -3,7 +3,8 @@
 Each model of `fidelity_models` is profiled by real steps on two workers of this host, placed by
 several strategies, and run with all placements alternately. The prediction is the makespan of a
 replay in the simulator, plus the step overhead that the profile measured. The results are written
-as JSON, and printed as the table of docs/running.md.
+as JSON, and printed as the table of docs/running.md. It also prints the regret of pesto's own
+placements: by how much their measured steps are longer than the shortest of the model.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +41,8 @@ MACHINE = "local-workers:2"
 TARGET_ERROR = 0.05
 # If two measured steps differ by less than this, their ranking is not significant.
 TELLING = 0.05
+# Pesto's own placements, without and with a robust search.
+PLAIN, ROBUST = "pesto", "pesto --robust"
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.output.write_text(json.dumps(record, indent=1))
     print(markdown(rows))
     print("\n".join(summary(rows)))
+    print("\n".join(regret_table(rows)))
 
 
 def measure(
@@ -156,10 +160,11 @@ def exported(model: str) -> Any:
 
 
 def placements(profile: Profile, limits: pesto.Limits) -> Iterator[Result]:
-    """Yield the placements: single, expert, random devices of layers, and pesto."""
+    """Yield the placements: single, expert, random devices of layers, and both of pesto."""
     yield from pesto.compare(profile, ["single", "expert"])
     yield random_by_layer(profile.problem, limits.seed)
-    yield pesto.solve(profile, "pesto", pesto.Context(limits))
+    yield pesto.solve(profile, PLAIN, pesto.Context(limits))
+    yield replace(pesto.solve(profile, PLAIN, pesto.Context(limits), robust=True), strategy=ROBUST)
 
 
 def random_by_layer(problem: Problem, seed: int) -> Result:
@@ -213,7 +218,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Yield lines with the mean and worst error, and the share of correctly ranked pairs."""
     errors = [abs(row.error) for row in rows]
     worst = max(rows, key=lambda row: abs(row.error))
-    others = [abs(row.error) for row in rows if row.placement != "pesto"]
+    others = [abs(row.error) for row in rows if row.placement not in (PLAIN, ROBUST)]
     yield (
         f"mean absolute error {np.mean(errors):.1%} (target {TARGET_ERROR:.0%}), worst "
         f"{worst.error:+.1%} ({worst.model}, {worst.placement}); {np.mean(others):.1%} without "
@@ -237,6 +242,32 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     for one, other in telling:
         if (one, other) not in right:
             yield f"  wrong: {one.model}, {one.placement} and {other.placement}"
+
+
+def regrets(rows: Sequence[Row], placement: str) -> dict[str, float]:
+    """Return the regret of a placement of each model, by name of the model.
+
+    The regret is the measured step divided by the shortest measured step of all placements of the
+    model, minus 1.
+    """
+    best_ms: dict[str, float] = {}
+    for row in rows:
+        best_ms[row.model] = min(row.measured_ms, best_ms.get(row.model, math.inf))
+    return {
+        row.model: row.measured_ms / best_ms[row.model] - 1
+        for row in rows
+        if row.placement == placement
+    }
+
+
+def regret_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table of the regrets of pesto's own placements, and of their means."""
+    plain, robust = regrets(rows, PLAIN), regrets(rows, ROBUST)
+    yield f"| regret | {PLAIN} | {ROBUST} |"
+    yield "|---|--:|--:|"
+    for model in plain:
+        yield f"| {model} | {plain[model]:.1%} | {robust[model]:.1%} |"
+    yield f"| mean | {np.mean([*plain.values()]):.1%} | {np.mean([*robust.values()]):.1%} |"
 
 
 if __name__ == "__main__":
