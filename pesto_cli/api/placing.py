@@ -8,6 +8,7 @@ from typing import Any
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
@@ -21,6 +22,7 @@ from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
+from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.context import is_search, parameters, rewrites
 from pesto_cli.strategies.placement_mapping import start_from
@@ -238,7 +240,7 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
     expect("what is placed", placed, Result | Schedule | PlacementFile)
     problem = profile.problem
     if isinstance(placed, PlacementFile):
-        return Solution.of(problem, replay(problem, placed.match(problem)))
+        return _replayed(problem, placed)
     found = placed.solution if isinstance(placed, Result) else Solution.of(problem, placed)
     num_placed = found.asked.num_ops if isinstance(placed, Result) else len(placed.device)
     if num_placed != problem.num_ops:
@@ -248,6 +250,17 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
             "coarse, result) makes one from a result of a coarse profile."
         )
     return found
+
+
+def _replayed(problem: Problem, placed: PlacementFile) -> Solution:
+    """Return the solution of a placement, of a problem that is split by the placement's plan."""
+    if not placed.plan:
+        return Solution.of(problem, replay(problem, placed.match(problem)))
+    split = rewritten(problem, placed.plan)
+    schedule = replay(split.problem, placed.match(split.problem))
+    return Solution(
+        problem, split.problem, split.origin, schedule, plan=split.plan, part=split.part
+    )
 
 
 def strategy_of(placed: Placed) -> str:

@@ -1,7 +1,7 @@
 """Compute the changes that a placement makes to a graph: devices of nodes, and control inputs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.control_inputs import control_inputs
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.apply.onednn import separated
+from pesto_cli.apply.splitting import split_step
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
@@ -26,13 +27,15 @@ class Changes:
     device: node name -> TensorFlow device, for every node of the step.
     waits_for: node name -> names of the nodes that become its control inputs.
     without_class: names of the nodes whose `_class` attribute is removed.
-    step: the step of the graph; None if only devices are known.
+    step: the step of the changed graph; None if only devices are known.
+    split: the graph with split ops, if the placement has a plan; None if no op is split.
     """
 
     device: Mapping[str, str]
     waits_for: Mapping[str, Sequence[str]]
     without_class: frozenset[str] = frozenset()
     step: StepGraph | None = field(default=None, compare=False, repr=False)
+    split: Any = field(default=None, compare=False, repr=False)
 
     @property
     def num_control_edges(self) -> int:
@@ -63,7 +66,12 @@ def planned_changes(
     """
     step = read_step(meta, what)
     _check_same_graph(step, placement)
-    return changes_of_step(meta, step, placement, order=order, devices=devices)
+    if not placement.plan:
+        return changes_of_step(meta, step, placement, order=order, devices=devices)
+    split = split_step(meta, step, placement.plan)
+    step = read_step(split, f"{what}, split")
+    changes = changes_of_step(split, step, placement, order=order, devices=devices)
+    return replace(changes, split=split)
 
 
 def changes_of_step(

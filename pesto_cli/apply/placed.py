@@ -25,7 +25,7 @@ def apply(
 
 
 def with_changes(meta: Any, changes: Changes) -> Any:
-    """Return a copy of a MetaGraphDef with these changes.
+    """Return a copy of a MetaGraphDef with these changes, and with the ops of a plan split.
 
     The device of a node outside the step (initialiser, saver) is removed: TensorFlow's placer puts
     the node on the device of its variable, and a device of its own could move the variable. The
@@ -33,7 +33,7 @@ def with_changes(meta: Any, changes: Changes) -> Any:
     copy has the collection `PLACED`.
     """
     copy = type(meta)()
-    copy.CopyFrom(meta)
+    copy.CopyFrom(meta if changes.split is None else changes.split)
     copy.collection_def[PLACED].int64_list.value[:] = [changes.num_control_edges]
     for node in copy.graph_def.node:
         node.device = changes.device.get(node.name, "")

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from pesto_cli.data.graph import IntArray
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 
@@ -52,6 +53,9 @@ class Solution:
     notes: parts of the strategy that were left out, such as an ILP that is too large; a sentence
         each.
     sampled: the mean makespans with which a robust search ended; None after another search.
+    plan: how the ops of `asked` were split; None if the graph was not rewritten by a plan.
+    part: `[problem.num_ops]`: index of the part of `origin` that each op is, or -1; None without a
+        plan.
     """
 
     asked: Problem
@@ -62,6 +66,8 @@ class Solution:
     bound_holds_for: PlanSet = PlanSet.ASKED_GRAPH
     notes: tuple[str, ...] = ()
     sampled: SampledMeans | None = None
+    plan: Plan | None = None
+    part: IntArray | None = None
 
     @classmethod
     def of(

@@ -11,6 +11,10 @@ from typing import Self
 
 from pesto_cli.data.graph import Shape
 
+SMALL_CONSTANT_ELEMENTS = 16
+"""TensorFlow copies constants of at most this size to every device with a consumer (`kMaxSize` in
+its replicate_constants_pass.cc), so a graph of ops does not contain them."""
+
 Value = bool | int | float | str | tuple["Value", ...]
 """A constant: a number or a text, or nested tuples of them."""
 

@@ -30,11 +30,11 @@ class GraphDiff:
 
 def graph_diff(placed: PlacementFile, graph: OpGraph, graph_hash: str | None) -> GraphDiff:
     """Compare a graph with the graph that was placed."""
-    before = set(placed.names)
+    before = set(placed.graph_ops)
     changed: tuple[str, ...] = ()
     are_known = placed.graph_hash is not None and graph_hash is not None
     if placed.fingerprint and not (are_known and placed.graph_hash == graph_hash):
-        print_of = dict(zip(placed.names, placed.fingerprint, strict=True))
+        print_of = dict(zip(placed.graph_ops, placed.fingerprint, strict=True))
         now = zip(graph.names, fingerprints(graph), strict=True)
         changed = tuple(name for name, digest in now if print_of.get(name, digest) != digest)
     new = tuple(name for name in graph.names if name not in before)
@@ -42,6 +42,6 @@ def graph_diff(placed: PlacementFile, graph: OpGraph, graph_hash: str | None) ->
         has_other_hash=are_known and placed.graph_hash != graph_hash,
         num_kept=graph.num_ops - len(new),
         new=new,
-        gone=tuple(name for name in placed.names if name not in graph.index_of),
+        gone=tuple(name for name in placed.graph_ops if name not in graph.index_of),
         changed=changed,
     )

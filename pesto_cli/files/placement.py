@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,10 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from pesto_cli import __version__
 from pesto_cli.data.graph import IntArray, OpGraph
 from pesto_cli.data.machine import Machine, short_list
+from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Placement, sent_bytes
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
+from pesto_cli.files.plan import (
+    PartsSchema,
+    PlacedParts,
+    PlanSchema,
+    parts_json,
+    parts_of,
+    plan_json,
+    plan_of,
+)
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Extensible, Schema, parse_json, sha256, write_json
@@ -60,12 +70,11 @@ class PlacementSchema(Extensible):
     devices: list[str]
     """Names of the machine's devices."""
     ops: _PlacedOpsSchema
-    plan: dict[str, Any] = {}
-    """How ops are rewritten before they are placed; empty if they are not rewritten."""
-    parts: dict[str, Any] = {}
-    """For ops that the plan adds: the ops of which they are parts."""
+    plan: PlanSchema = PlanSchema()
+    parts: PartsSchema = PartsSchema()
     fingerprint: list[str] = []
-    """For each op, a digest of its type and inputs, to find changed ops later."""
+    """For each op of the graph (of `parts.ops`, if there are parts), a digest of its type and
+    inputs, to find changed ops later."""
     predicted: _PredictedSchema = _PredictedSchema()
 
 
@@ -78,10 +87,11 @@ class PlacementFile:
     """A placement by op names, as in a file; `match` maps it to the ops of a problem.
 
     names, device, rank: one entry for each op; `device` has indices into `devices`.
-    fingerprint: see `fingerprints`; may be empty.
+    fingerprint: see `fingerprints`; one for each of `graph_ops`, or empty.
     provenance: hashes of the profile and the graph, the strategy and its parameters.
     predicted: figures of the predicted schedule.
-    plan, parts: how ops are rewritten before they are placed; empty if they are not rewritten.
+    plan: how ops are split before they are placed.
+    parts: of which ops of the graph the placed ops are parts; None without a plan.
     file_hash: SHA-256 of the uncompressed file, empty unless it was read from one.
     """
 
@@ -93,8 +103,8 @@ class PlacementFile:
     provenance: Mapping[str, Any]
     predicted: Mapping[str, Any]
     file_hash: str = ""
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan = WHOLE_OPS
+    parts: PlacedParts | None = None
 
     def __repr__(self) -> str:
         makespan_us = self.predicted.get("makespan_us")
@@ -107,8 +117,15 @@ class PlacementFile:
         """The hash of the placed graph, or None if it is unknown."""
         return self.provenance.get("graph_hash")
 
+    @property
+    def graph_ops(self) -> Sequence[str]:
+        """The names of the ops of the graph, before ops were split."""
+        return self.names if self.parts is None else self.parts.ops
+
     def match(self, problem: Problem) -> Placement:
         """Return the placement in the problem's order of ops and devices.
+
+        If the placement has a plan, the problem must be split by this plan.
 
         Raises:
             BadInputError: the ops are others; the machine lacks a device; a device may not run its
@@ -206,6 +223,8 @@ def read_placement(path: Path | str) -> PlacementFile:
         raise BadInputError(
             f"{path}: devices are {', '.join(parsed.devices)}; unique names were expected."
         )
+    with about(path):
+        plan, parts = plan_of(parsed.plan), parts_of(parsed.parts, len(ops.name))
     _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
     for device, rank in zip(ops.device, ops.rank, strict=True):
@@ -230,13 +249,14 @@ def read_placement(path: Path | str) -> PlacementFile:
         provenance=parsed.provenance,
         predicted=parsed.predicted.model_dump(exclude_unset=True),
         file_hash=sha256(data),
-        plan=parsed.plan,
-        parts=parsed.parts,
+        plan=plan,
+        parts=parts,
     )
 
 
 def _check_lengths(path: Path | str, parsed: PlacementSchema) -> None:
-    num_ops, num_devices = len(parsed.ops.name), len(parsed.devices)
+    num_ops = len(parsed.parts.ops or parsed.ops.name)
+    num_devices = len(parsed.devices)
     if len(parsed.fingerprint) not in (0, num_ops):
         raise BadInputError(
             f"{path}: fingerprint has {len(parsed.fingerprint)} entries; one for each of the "
@@ -262,18 +282,22 @@ def placement(
     """Return the placement file of a result; `parameters` of the strategy go into `provenance`.
 
     Raises:
-        BadInputError: the result is for a rewritten graph.
+        BadInputError: the result is for a graph that was rewritten, but not by a plan.
     """
-    if result.solution.is_rewritten:
-        raise BadInputError(
-            f"{result.strategy} has placed {result.problem.num_ops:,} ops of a rewritten graph, "
-            "which a placement file cannot hold; a result for the original graph was expected: use "
-            "another strategy."
-        )
-    graph, schedule = profile.problem.graph, result.schedule
+    solution, schedule = result.solution, result.schedule
+    graph, placed = profile.problem.graph, result.problem.graph
+    parts = None
+    if solution.is_rewritten:
+        if solution.plan is None or solution.part is None:
+            raise BadInputError(
+                f"{result.strategy} has placed {result.problem.num_ops:,} ops of a rewritten graph "
+                "without a plan, which a placement file cannot hold; a plan, or a result for the "
+                "original graph, was expected: use another strategy."
+            )
+        parts = PlacedParts(graph.names, solution.origin.tolist(), solution.part.tolist())
     return PlacementFile(
         devices=[device.name for device in profile.problem.machine.devices],
-        names=list(graph.names),
+        names=list(placed.names),
         device=schedule.device.tolist(),
         rank=schedule.rank.tolist(),
         fingerprint=fingerprints(graph),
@@ -289,8 +313,10 @@ def placement(
             "step_us": result.makespan_us + profile.problem.machine.step_overhead_us,
             "lower_bound_us": result.lower_bound_us,
             "peak_bytes": schedule.peak_bytes.tolist(),
-            "sent_bytes": sent_bytes(profile.problem, schedule).tolist(),
+            "sent_bytes": sent_bytes(result.problem, schedule).tolist(),
         },
+        plan=solution.plan or WHOLE_OPS,
+        parts=parts,
     )
 
 
@@ -302,8 +328,8 @@ def write_placement(path: Path | str, placed: PlacementFile) -> None:
         "provenance": dict(placed.provenance),
         "devices": placed.devices,
         "ops": {"name": placed.names, "device": placed.device, "rank": placed.rank},
-        "plan": dict(placed.plan),
-        "parts": dict(placed.parts),
+        "plan": plan_json(placed.plan),
+        "parts": parts_json(placed.parts),
         "fingerprint": placed.fingerprint,
         "predicted": dict(placed.predicted),
     }

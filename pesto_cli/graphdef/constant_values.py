@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.specs import Value
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Value
 from pesto_cli.graphdef.attributes import attributes_key
 from pesto_cli.graphdef.branches import SWITCH
-from pesto_cli.graphdef.contraction import SMALL_CONSTANT_ELEMENTS
 from pesto_cli.graphdef.fetches import SHAPED_TYPES
 from pesto_cli.graphdef.frames import ENTER, EXIT
 from pesto_cli.graphdef.kernel_calls import Array, computed

@@ -3,14 +3,12 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS
 from pesto_cli.graphdef.devices import Site
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.sizes import TensorSize
 
-# TensorFlow copies constants of at most this size to every device with a consumer (`kMaxSize` in
-# its replicate_constants_pass.cc).
-SMALL_CONSTANT_ELEMENTS = 16
 LEFT_OUT = -1
 
 

@@ -3,6 +3,7 @@
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.strategies.baechi import MEtf, MSct, MTopo
 from pesto_cli.strategies.context import Context, Strategy
+from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.heft import Heft
@@ -25,6 +26,7 @@ STRATEGIES: Registry[Strategy] = Registry(
         "fastt": FastT(),
         "metis": Metis(),
         "random": Random(),
+        "data-parallel": DataParallel(),
         "pesto": Pesto(),
     },
     called_with("problem", "context"),

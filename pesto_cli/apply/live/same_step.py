@@ -113,7 +113,7 @@ def difference(
 def _fed(graph: Any, placement: PlacementFile) -> list[str]:
     """Return the names of operations, other than placeholders, that the placement's step feeds."""
     feed = fingerprints(OpGraph.build(["feed"], types=["Placeholder"]))
-    named = zip(placement.names, placement.fingerprint, strict=False)
+    named = zip(placement.graph_ops, placement.fingerprint, strict=False)
     fed = [name for name, fingerprint in named if [fingerprint] == feed]
     return [name for name in fed if graph.get_operation_by_name(name).type not in FED_TYPES]
 
@@ -121,7 +121,7 @@ def _fed(graph: Any, placement: PlacementFile) -> list[str]:
 def _changed(step: StepGraph, placement: PlacementFile) -> list[str]:
     """Return the names of ops with another fingerprint, if all their inputs have a static size."""
     graph = step.graph
-    planned = dict(zip(placement.names, placement.fingerprint, strict=False))
+    planned = dict(zip(placement.graph_ops, placement.fingerprint, strict=False))
     is_open = np.zeros(len(graph.names), dtype=bool)
     is_open[graph.consumers[step.estimated[graph.consumer_tensor]]] = True
     found = dict(

@@ -1,0 +1,203 @@
+"""GraphDef + plan -> GraphDef: the parts of ops as nodes.
+
+Reading the step of the new graph gives the ops of `sharding.problems.rewritten`. Nodes outside the
+step (initialisers, savers, summaries, an evaluation) keep their inputs: each op that was split has
+a merged node of its name. The step does not run this node unless an op of the step takes it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pesto_cli.data.plan import Plan
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.op_specs import op_specs
+from pesto_cli.graphdef.read import StepGraph, read_step
+from pesto_cli.graphdef.signature import constant_value
+from pesto_cli.graphdef.spec_nodes import constant_def, node_def
+from pesto_cli.sharding.alternative import scaled
+from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.expansion import Expansion, expand
+from pesto_cli.sharding.layouts import Split
+from pesto_cli.sharding.new_ops import Ref
+
+
+def split_graph(meta: Any, plan: Plan, what: str = "the graph") -> Any:
+    """Return a copy of a MetaGraphDef in which the ops of a plan are split.
+
+    what: names the graph in errors.
+
+    Raises:
+        BadInputError: the plan does not fit the graph.
+    """
+    return split_step(meta, read_step(meta, what), plan)
+
+
+def split_step(meta: Any, step: StepGraph, plan: Plan) -> Any:
+    """Return the same for a step that was read from `meta`."""
+    specs, spec_of = op_specs(step)
+    spec = [None if index < 0 else specs[index] for index in spec_of.tolist()]
+    return _Writer(meta, step, spec, plan).written()
+
+
+class _Writer:
+    def __init__(
+        self, meta: Any, step: StepGraph, spec: Sequence[OpSpec | None], plan: Plan
+    ) -> None:
+        self._meta, self._step, self._spec = meta, step, spec
+        self._decided: Mapping[int, Decision] = decisions(plan, step.graph, spec)
+        self._expansion: Expansion = expand(step.graph, spec, plan, with_merges=True)
+        self._ops = self._expansion.ops
+        self._constants: dict[tuple[str | None, str], Any] = {}
+        self._waits_for: dict[int, list[str]] = defaultdict(list)
+        for before, after in self._ops.controls:
+            self._waits_for[after].append(self._ops.names[before])
+        self._images = {
+            step.graph.names[op]: [self._ops.names[new] for new in self._expansion.images[op]]
+            for op in self._decided
+        }
+
+    def written(self) -> Any:
+        """Return the copy with all nodes."""
+        copy = type(self._meta)()
+        copy.CopyFrom(self._meta)
+        nodes = {node.name: node for node in copy.graph_def.node}
+        new = [self._node(op, spec) for op, spec in enumerate(self._ops.specs) if spec is not None]
+        self._rewire(nodes)
+        for name in self._images:
+            del nodes[name]
+        added = [*self._constants.values(), *new]
+        self._check_names(nodes, added)
+        copy.graph_def.ClearField("node")
+        copy.graph_def.node.extend([*nodes.values(), *added])
+        self._drop_classes(copy.graph_def.node)
+        return copy
+
+    def _node(self, op: int, spec: OpSpec) -> Any:
+        """Return the NodeDef of a part or of an added op."""
+        name, origin = self._ops.names[op], self._ops.origin[op]
+        inputs = [
+            self._constant(spec.inputs[slot]) if ref is None else self._tensor(ref)
+            for slot, ref in enumerate(self._ops.inputs[op])
+        ]
+        controls = dict.fromkeys(self._waits_for.get(op, ()))
+        decision = self._decided.get(origin)
+        if decision is None or spec.type != decision.spec.type:
+            return node_def(name, spec, inputs, list(controls))
+        renewed = node_def(name, spec, inputs, list(controls))
+        node = type(self._proto(origin))()
+        node.CopyFrom(self._proto(origin))
+        node.name = name
+        node.ClearField("input")
+        node.input.extend(renewed.input)
+        for attribute, value in spec.attributes:
+            if decision.spec.attribute.get(attribute) != value:
+                node.attr[attribute].CopyFrom(renewed.attr[attribute])
+        node.attr.pop("_output_shapes", None)
+        if spec.type == "Const":
+            self._cut_constant(node, decision, self._ops.part[op])
+        return node
+
+    def _proto(self, op: int) -> Any:
+        return self._step.wiring.nodes[self._step.members[op][0]].proto
+
+    def _cut_constant(self, node: Any, decision: Decision, part: int) -> None:
+        import tensorflow as tf
+
+        layout = decision.alternative.outputs[0]
+        if not isinstance(layout, Split):
+            return
+        value, whole = constant_value(node), decision.alternative.size
+        extent, sizes = value.shape[layout.axis], decision.sizes
+        begin = scaled(extent, sum(sizes[:part]), whole)
+        end = begin + scaled(extent, sizes[part], whole)
+        piece = value[(slice(None),) * layout.axis + (slice(begin, end),)]
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(piece, shape=piece.shape))
+
+    def _constant(self, operand: Operand) -> str:
+        """Return the name of a small constant; equal ones share a node."""
+        key = (operand.dtype, repr(operand.value))
+        if key not in self._constants:
+            name = f"split.const_{len(self._constants)}"
+            self._constants[key] = constant_def(name, operand)
+        return str(self._constants[key].name)
+
+    def _tensor(self, ref: Ref) -> str:
+        op, output = ref
+        return f"{self._ops.names[op]}:{output}" if output else self._ops.names[op]
+
+    def _rewire(self, nodes: Mapping[str, Any]) -> None:
+        """Change the inputs of whole ops that take a tensor of a split op, or wait for one."""
+        rows = [] if self._step.graph.inputs is None else list(self._step.graph.inputs.rows())
+        is_split = [False] * self._step.graph.num_tensors
+        for op in self._decided:
+            first, last = self._step.graph.op_tensors[op : op + 2].tolist()
+            is_split[first:last] = [True] * (last - first)
+        for new, spec in enumerate(self._ops.specs):
+            op = self._ops.origin[new]
+            if spec is None and any(is_split[t] for t in rows[op] if t is not None):
+                self._rewire_op(nodes, op, rows[op], self._ops.inputs[new], is_split)
+        for node in self._step.wiring.nodes:
+            self._replace_controls(nodes[node.name])
+
+    def _rewire_op(
+        self,
+        nodes: Mapping[str, Any],
+        op: int,
+        row: Sequence[int | None],
+        refs: Sequence[Ref | None],
+        is_split: Sequence[bool],
+    ) -> None:
+        """Change the inputs of the nodes of one op, in the order of its slots."""
+        members = set(self._step.members[op])
+        slots = iter(zip(row, refs, strict=True))
+        for index in self._step.members[op]:
+            node = self._step.wiring.nodes[index]
+            for place, (source, _) in enumerate(node.inputs):
+                if source in members:
+                    continue
+                tensor, ref = next(slots)
+                if tensor is not None and ref is not None and is_split[tensor]:
+                    nodes[node.name].input[place] = self._tensor(ref)
+
+    def _replace_controls(self, node: Any) -> None:
+        found = [
+            image
+            for source in node.input
+            for image in (
+                [f"^{name}" for name in self._images[source[1:]]]
+                if source.startswith("^") and source[1:] in self._images
+                else [source]
+            )
+        ]
+        if found != list(node.input):
+            node.ClearField("input")
+            node.input.extend(dict.fromkeys(found) if _has_controls_only(found) else found)
+
+    def _check_names(self, nodes: Mapping[str, Any], added: Iterable[Any]) -> None:
+        for node in added:
+            if node.name in nodes:
+                raise BadInputError(
+                    f"the graph already has a node {node.name!r}, a name that splitting needs; "
+                    "the original graph, which was not split, was expected: export it again."
+                )
+
+    def _drop_classes(self, nodes: Iterable[Any]) -> None:
+        """Remove the colocation of nodes with ops that were split."""
+        for node in nodes:
+            if "_class" in node.attr:
+                texts = node.attr["_class"].list.s
+                left = [
+                    text
+                    for text in texts
+                    if text.decode("utf-8", "replace").removeprefix("loc:@") not in self._images
+                ]
+                if len(left) < len(texts):
+                    del node.attr["_class"]
+                    if left:
+                        node.attr["_class"].list.s.extend(left)
+
+
+def _has_controls_only(inputs: Sequence[str]) -> bool:
+    return all(source.startswith("^") for source in inputs)

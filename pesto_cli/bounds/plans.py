@@ -1,0 +1,68 @@
+"""A lower bound on the makespan over all plans: over all ways to split ops, and all schedules.
+
+The time of a part with a share s of an op is f(s) times that of the op, where f is linear between
+the shares that the profile prices, and no share is smaller than the smallest of these. So
+
+- all parts of an op together take at least min_s f(s) / s of its time, because the shares add up to
+  1; the minimum is at a priced share, or at s = 1;
+- each part takes at least min_s f(s) of its time, and waits for a part of each predecessor.
+
+Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pesto_cli.bounds.chains import heads, tails
+from pesto_cli.bounds.load import head_tail_load_us, load_us
+from pesto_cli.data.columns import BoolArray, FloatArray
+from pesto_cli.data.parts import Parts
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
+
+
+@cached_per_problem
+def all_plans_bound_us(problem: Problem) -> float:
+    """Return the bound in us. Without prices of parts, it is the bound of path and load."""
+    least_work, least_part = _least_ratios(problem)
+    can_split: BoolArray = np.any((least_work < 1) | (least_part < 1), axis=1)
+    work = _relaxed(problem, problem.time_us * least_work, can_split)
+    part_us = _relaxed(problem, problem.time_us * least_part, can_split)
+    time_us = part_us.min_duration_us
+    head_us, tail_us = heads(problem.graph, time_us), tails(problem.graph, time_us)
+    path_us = float((head_us + time_us + tail_us).max(initial=0.0))
+    return max(path_us, load_us(work), head_tail_load_us(work, head_us, tail_us))
+
+
+def _relaxed(problem: Problem, time_us: FloatArray, is_alone: BoolArray) -> Problem:
+    """Return the problem with other times; ops of `is_alone` are in no colocation group."""
+    group = problem.graph.colocation_group.copy()
+    group[is_alone] = problem.graph.num_groups + np.arange(int(is_alone.sum()))
+    _, dense = np.unique(group, return_inverse=True)
+    graph = replace(problem.graph, colocation_group=dense)
+    return replace(problem, graph=graph, time_us=time_us, parts=None)
+
+
+def _least_ratios(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return min f(s) / s and min f(s) of each op, `[num_ops, num_kinds]` each."""
+    work, part = np.ones_like(problem.time_us), np.ones_like(problem.time_us)
+    parts = problem.parts
+    if parts is None:
+        return work, part
+    of_specs = np.ones((2, len(parts.specs) + 1, len(problem.kinds)))  # the last is for no spec
+    for (spec, _), times in parts.times.items():
+        shares = _shares(parts, times.size)
+        for kind, row in enumerate(times.ratio):
+            priced = np.isfinite(row) & (shares > 0)
+            if priced.any():
+                of_specs[0, spec, kind] = min(
+                    of_specs[0, spec, kind], (row[priced] / shares[priced]).min()
+                )
+                of_specs[1, spec, kind] = min(of_specs[1, spec, kind], row[priced].min())
+    return of_specs[0][parts.spec_of], of_specs[1][parts.spec_of]
+
+
+def _shares(parts: Parts, size: int) -> FloatArray:
+    """Return the share of a part at each priced number of parts."""
+    return np.array([size // number / size for number in parts.numbers])

@@ -1,0 +1,49 @@
+"""Plans: which ops are split, in which way, and how sums and copies cross hosts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The decision for one op that is split.
+
+    alternative: name of one of the op's alternatives.
+    sizes: `[num_parts]`, the number of units of the alternative's factor in each part; all 1 if the
+        alternative has no factor (open sums, copies).
+    """
+
+    alternative: str
+    sizes: tuple[int, ...]
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The decision for every op of a graph.
+
+    choices: op name -> choice. All other ops stay whole, also variables.
+    hosts: the host for which part i of an op is meant. If it is not empty, partial sums are added
+        on each host before they are added over all hosts, and a tensor that several parts of a host
+        take is sent to this host once and passed on.
+    """
+
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    hosts: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether an op is split."""
+        return bool(self.choices)
+
+    @property
+    def num_parts(self) -> int:
+        """The largest number of parts of an op; 1 if no op is split."""
+        return max((choice.num_parts for choice in self.choices.values()), default=1)
+
+
+WHOLE_OPS = Plan()
+"""The plan that splits no op."""

@@ -1,0 +1,113 @@
+"""How a placement file stores its plan, and of which ops its rows are parts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.errors import BadInputError
+from pesto_cli.files.storage import Schema
+
+_Index = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class ChoiceSchema(Schema):
+    """One way to split an op, which several ops may share."""
+
+    alternative: str
+    """Name of the alternative, such as `rows`."""
+    sizes: list[_Index]
+    """Units of the factor in each part; all 1 if the alternative has no factor."""
+
+
+class PlanSchema(Schema):
+    """How ops are split before they are placed; empty if all are whole."""
+
+    choices: list[ChoiceSchema] = []
+    ops: dict[str, _Index] = {}
+    """For each op that is split, the index of its choice in `choices`."""
+    hosts: list[_Index] = []
+    """The host for which each part is meant, if sums and copies are made once for each host."""
+
+
+class PartsSchema(Schema):
+    """For a placement with a plan: the ops of which its rows are parts."""
+
+    ops: list[str] = []
+    """Names of the ops of the graph, before ops were split."""
+    origin: list[Annotated[int, Field(ge=-1, lt=2**31)]] = []
+    """For each placed op, the index in `ops` of the op that it is or is a part of; -1 for an op
+    that the plan adds."""
+    part: list[Annotated[int, Field(ge=-1, lt=2**31)]] = []
+    """For each placed op, the index of the part; -1 for a whole op."""
+
+
+@dataclass(frozen=True)
+class PlacedParts:
+    """The ops of which the rows of a placement are parts; fields as in `PartsSchema`."""
+
+    ops: Sequence[str]
+    origin: Sequence[int]
+    part: Sequence[int]
+
+
+def plan_of(parsed: PlanSchema) -> Plan:
+    """Return the plan of a file.
+
+    Raises:
+        BadInputError: an op has a choice that is not in the file.
+    """
+    choices = [Choice(each.alternative, tuple(each.sizes)) for each in parsed.choices]
+    for name, index in parsed.ops.items():
+        if index >= len(choices):
+            raise BadInputError(
+                f"plan.ops gives op {name!r} choice {index}; an index into the {len(choices)} "
+                "entries of plan.choices was expected."
+            )
+    return Plan({name: choices[index] for name, index in parsed.ops.items()}, tuple(parsed.hosts))
+
+
+def plan_json(plan: Plan) -> Mapping[str, Any]:
+    """Return a plan as it is stored: equal choices once."""
+    if not plan:
+        return {}
+    number: dict[Choice, int] = {}
+    ops = {name: number.setdefault(choice, len(number)) for name, choice in plan.choices.items()}
+    return {
+        "choices": [
+            {"alternative": choice.alternative, "sizes": list(choice.sizes)} for choice in number
+        ],
+        "ops": ops,
+        "hosts": list(plan.hosts),
+    }
+
+
+def parts_of(parsed: PartsSchema, num_placed: int) -> PlacedParts | None:
+    """Return the parts of a file; None if it has none.
+
+    Raises:
+        BadInputError: a column has another length, or an index is out of range.
+    """
+    if not parsed.ops:
+        return None
+    if not len(parsed.origin) == len(parsed.part) == num_placed:
+        raise BadInputError(
+            f"parts.origin and part have {len(parsed.origin)} and {len(parsed.part)} entries; one "
+            f"for each of the {num_placed} placed ops was expected."
+        )
+    largest = max(parsed.origin, default=-1)
+    if largest >= len(parsed.ops):
+        raise BadInputError(
+            f"parts.origin names op {largest}; an index into the {len(parsed.ops)} entries of "
+            "parts.ops was expected."
+        )
+    return PlacedParts(parsed.ops, parsed.origin, parsed.part)
+
+
+def parts_json(parts: PlacedParts | None) -> Mapping[str, Any]:
+    """Return the parts of a placement as they are stored."""
+    if parts is None:
+        return {}
+    return {"ops": list(parts.ops), "origin": list(parts.origin), "part": list(parts.part)}

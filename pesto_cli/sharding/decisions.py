@@ -1,0 +1,93 @@
+"""Decisions: the choices of a plan, checked against the ops of a graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
+from pesto_cli.errors import BadInputError
+from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.rules import alternatives, has_rule
+
+MAX_PARTS = SMALL_CONSTANT_ELEMENTS
+"""No op can have more parts, because the extents of its parts are a small constant."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A checked choice, with the alternative that it names."""
+
+    spec: OpSpec
+    alternative: Alternative
+    sizes: tuple[int, ...]
+
+
+def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dict[int, Decision]:
+    """Return the decision for each op that is split: {op index: decision}.
+
+    specs: `[num_ops]`.
+
+    Raises:
+        BadInputError: an op is unknown or cannot be split in this way, or its sizes do not fit.
+    """
+    if plan and graph.inputs is None:
+        raise BadInputError(
+            "the profile does not store the inputs of ops by slot, so no op can be split; "
+            "ops.inputs was expected: profile the graph again."
+        )
+    found = {}
+    for name, choice in plan.choices.items():
+        op = graph.index_of.get(name)
+        if op is None:
+            raise BadInputError(
+                f"the plan splits op {name!r}, which the graph does not have; an op of the graph "
+                "was expected: solve a profile of this graph."
+            )
+        found[op] = _decision(name, graph.types[op], specs[op], choice)
+    return found
+
+
+def _decision(name: str, op_type: str, spec: OpSpec | None, choice: Choice) -> Decision:
+    known = {} if spec is None else {each.name: each for each in alternatives(spec)}
+    if spec is None or choice.alternative not in known:
+        raise BadInputError(
+            f"the plan splits op {name!r} ({op_type}) by {choice.alternative!r}; "
+            f"{_expected(op_type, spec, known)}."
+        )
+    alternative = known[choice.alternative]
+    _check_sizes(name, alternative, choice.sizes)
+    return Decision(spec, alternative, choice.sizes)
+
+
+def _expected(op_type: str, spec: OpSpec | None, known: Mapping[str, Alternative]) -> str:
+    if known:
+        return f"one of {', '.join(map(repr, known))} was expected"
+    if not has_rule(op_type):
+        return f"no rule says how to split a {op_type}: leave it out of the plan"
+    if spec is None or not spec.is_static:
+        return "its shapes are not static, so it cannot be split: leave it out of the plan"
+    return "it cannot be split: leave it out of the plan"
+
+
+def _check_sizes(name: str, alternative: Alternative, sizes: tuple[int, ...]) -> None:
+    if not 2 <= len(sizes) <= MAX_PARTS:
+        raise BadInputError(
+            f"the plan splits op {name!r} into {len(sizes)} parts; 2 to {MAX_PARTS} were expected."
+        )
+    if alternative.size is None:
+        if set(sizes) != {1}:
+            raise BadInputError(
+                f"the plan gives op {name!r} parts of sizes {_shown(sizes)} by "
+                f"{alternative.name!r}, which has no sizes; 1 for each part was expected."
+            )
+    elif min(sizes) < 1 or sum(sizes) != alternative.size:
+        raise BadInputError(
+            f"the plan splits op {name!r} by {alternative.name!r} into parts of sizes "
+            f"{_shown(sizes)}, which add up to {sum(sizes)}; sizes of at least 1 that add up to "
+            f"{alternative.size} were expected."
+        )
+
+
+def _shown(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes[:8])) + (", ..." if len(sizes) > 8 else "")

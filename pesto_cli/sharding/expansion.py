@@ -1,0 +1,222 @@
+"""Expansion: the ops of a graph after it was split by a plan.
+
+It has the names, inputs and specs of the ops, but neither times nor NodeDefs. So the rewriting of
+a `Problem` and that of a GraphDef both start from it, and give the same ops.
+
+Names of the ops that a split op X becomes; X itself is the name of the op that merges the parts,
+so whatever takes or fetches X outside the step still works:
+
+    X.part_0, X.part_1       its parts
+    X.part_0.share           another op of part 0 (see `Program`), X.mean one that serves all parts
+    X                        the merged output, if X has one output; else X.merged_0, X.merged_1
+    X.split_0                cuts an output of the whole op X along axis 0
+    X.sum_host_0             adds the parts of host 0
+    X.copy_host_0            passes the output of X on to the parts of host 0
+    X.wait                   waits for all parts of the ops that must end before X starts
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Plan
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.errors import BadInputError
+from pesto_cli.sharding.added_ops import JOIN
+from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, scaled
+from pesto_cli.sharding.constants import program_of
+from pesto_cli.sharding.conversions import Conversions
+from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.layouts import Split, Whole
+from pesto_cli.sharding.new_ops import NewOps, Ref
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """The ops of a split graph, inputs before the ops that take them.
+
+    ops: their columns. images: for each op of the graph, the ops that it became: the op itself, or
+        its program. needed: whether the step needs each op; all ops unless `with_merges`.
+    """
+
+    ops: NewOps
+    images: Sequence[tuple[int, ...]]
+    needed: Sequence[bool]
+
+
+def expand(
+    graph: OpGraph, specs: Sequence[OpSpec | None], plan: Plan, *, with_merges: bool = False
+) -> Expansion:
+    """Return the ops of a graph after it was split by a plan.
+
+    Args:
+        graph: the graph, with inputs by slot.
+        specs: `[num_ops]`, None where the op stands for several nodes.
+        plan: the plan.
+        with_merges: also add ops that merge every split output under its old name, for consumers
+            and fetches outside the step.
+
+    Raises:
+        BadInputError: the plan does not fit the graph.
+    """
+    return _Expander(graph, decisions(plan, graph, specs), plan).expanded(with_merges)
+
+
+class _Expander:
+    def __init__(self, graph: OpGraph, decided: Mapping[int, Decision], plan: Plan) -> None:
+        self._graph, self._decided = graph, decided
+        self._ops = NewOps()
+        self._tensors = Conversions(graph, self._ops, plan.hosts)
+        self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
+        self._images: list[tuple[int, ...]] = [()] * graph.num_ops
+
+    def expanded(self, with_merges: bool) -> Expansion:
+        graph = self._graph
+        rows = [] if graph.inputs is None else list(graph.inputs.rows())
+        for op in graph.topological_order.tolist():
+            decision = self._decided.get(op)
+            if decision is None:
+                self._keep(op, rows[op] if rows else ())
+            else:
+                self._split(op, rows[op], decision)
+        self._add_control_edges()
+        roots = self._roots()
+        if with_merges:
+            for op in self._decided:
+                self._tensors.merge_under_old_name(op)
+        self._check_names()
+        return Expansion(self._ops, self._images, self._ops.ancestors(roots))
+
+    def _keep(self, op: int, row: Sequence[int | None]) -> None:
+        inputs = [None if tensor is None else self._tensors.whole(tensor) for tensor in row]
+        new = self._ops.add(self._graph.names[op], inputs, origin=op, serves=op)
+        first, last = self._graph.op_tensors[op : op + 2].tolist()
+        for output, tensor in enumerate(range(first, last)):
+            self._tensors.produce(tensor, Whole(), (), [(new, output)])
+        self._images[op] = (new,)
+
+    def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
+        program = self._program(decision)
+        new_ops: list[int] = []
+        for each in program.ops:
+            inputs = [
+                self._input(op, source, each, row, decision, new_ops) for source in each.inputs
+            ]
+            name = self._name(op, each)
+            new_ops.append(
+                self._ops.add(name, inputs, origin=op, serves=op, part=each.part, spec=each.spec)
+            )
+        self._images[op] = tuple(new_ops)
+        first = int(self._graph.op_tensors[op])
+        for output, pieces in enumerate(program.outputs):
+            layout = decision.alternative.outputs[output]
+            refs = [(new_ops[piece.op], piece.output) for piece in pieces]
+            extents = _extents(layout, decision.spec.outputs[output].sizes, decision)
+            self._tensors.produce(first + output, layout, extents, refs)
+
+    def _input(
+        self,
+        op: int,
+        source: FromSlot | FromOp | None,
+        each: PartOp,
+        row: Sequence[int | None],
+        decision: Decision,
+        new_ops: Sequence[int],
+    ) -> Ref | None:
+        if source is None:
+            return None
+        if isinstance(source, FromOp):
+            return new_ops[source.op], source.output
+        slot, tensor = source.slot, row[source.slot]
+        if tensor is None:
+            raise BadInputError(
+                f"the plan splits op {self._graph.names[op]!r} by {decision.alternative.name!r}, "
+                f"but input {slot} is a constant that cannot be taken in this way; choose "
+                "another alternative for the op."
+            )
+        layout = decision.alternative.inputs[slot]
+        if each.part is None:
+            return self._tensors.whole(tensor)
+        extents = _extents(layout, decision.spec.inputs[slot].sizes, decision)
+        pieces = self._tensors.pieces(tensor, layout, extents, len(decision.sizes))
+        if pieces is None:
+            raise BadInputError(
+                f"the plan lets op {self._graph.names[op]!r} take open sums in slot {slot}, but "
+                f"{self._graph.names[self._graph.tensor_producer[tensor]]!r} does not compute "
+                f"{len(decision.sizes)} of them; a producer that is split in this way was "
+                "expected: choose another alternative for one of the ops."
+            )
+        return pieces[each.part]
+
+    def _name(self, op: int, each: PartOp) -> str:
+        name = self._graph.names[op] + ("" if each.part is None else f".part_{each.part}")
+        return f"{name}.{each.name}" if each.name else name
+
+    def _program(self, decision: Decision) -> Program:
+        key = (decision.spec, decision.alternative.name, decision.sizes)
+        if key not in self._programs:
+            self._programs[key] = program_of(decision)
+        return self._programs[key]
+
+    def _add_control_edges(self) -> None:
+        """Add the images of control edges.
+
+        A part waits for the part of equal index if both ops are pure and have parts of equal sizes.
+        Otherwise all parts wait for all parts, through a NoOp.
+        """
+        joins: dict[tuple[int, ...], int] = {}
+        for before, after in self._graph.control_edges.tolist():
+            if self._is_aligned(before, after):
+                for tail in self._images[before]:
+                    for head in self._images[after]:
+                        if self._ops.part[tail] == self._ops.part[head]:
+                            self._ops.controls.append((tail, head))
+                continue
+            tails, heads = self._images[before], self._images[after]
+            if len(tails) > 1 and len(heads) > 1:
+                if tails not in joins:
+                    name = f"{self._graph.names[before]}.wait"
+                    joins[tails] = self._ops.add(name, (), serves=before, spec=JOIN)
+                    self._ops.controls += [(tail, joins[tails]) for tail in tails]
+                tails = (joins[tails],)
+            self._ops.controls += [(tail, head) for tail in tails for head in heads]
+
+    def _is_aligned(self, before: int, after: int) -> bool:
+        first, second = self._decided.get(before), self._decided.get(after)
+        return (
+            first is not None
+            and second is not None
+            and len(first.sizes) == len(second.sizes)
+            and not (first.spec.is_stateful or second.spec.is_stateful)
+        )
+
+    def _roots(self) -> list[int]:
+        """Return the ops that the step runs for: images of ops without successors, merged."""
+        graph, roots = self._graph, list[int]()
+        for op in np.flatnonzero(graph.successors.degree == 0).tolist():
+            roots += self._images[op]
+            if op in self._decided:
+                first, last = graph.op_tensors[op : op + 2].tolist()
+                roots += [self._tensors.whole(tensor)[0] for tensor in range(first, last)]
+        return roots
+
+    def _check_names(self) -> None:
+        seen: set[str] = set()
+        for name in self._ops.names:
+            if name in seen:
+                raise BadInputError(
+                    f"the split graph would have two ops named {name!r}; names that end in .part_0 "
+                    "and the like are reserved for parts: split the original graph, or rename the "
+                    "op."
+                )
+            seen.add(name)
+
+
+def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[int, ...]:
+    """Return the extents of all parts on the axis of a layout; empty if it has no axis."""
+    if not isinstance(layout, Split):
+        return ()
+    extent = sizes[layout.axis]
+    return tuple(scaled(extent, size, decision.alternative.size) for size in decision.sizes)

@@ -1,0 +1,65 @@
+"""The ops of a graph that is being rewritten, as columns that grow."""
+
+from collections.abc import Iterable, Sequence
+
+from pesto_cli.data.specs import OpSpec
+
+Ref = tuple[int, int]
+"""An output of a new op: op index and output number."""
+
+
+class NewOps:
+    """Columns with one entry for each op.
+
+    names: unique. origin: the op of the original graph of which the op is a copy or a part; -1 if
+    it is neither. serves: the op of the original graph to which it belongs: its origin, or the
+    producer of the tensor that it converts. part: index of the part, or -1. specs: None for an op
+    that is a copy. inputs: by slot; None for a small constant.
+    controls: pairs (before, after).
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.origin: list[int] = []
+        self.serves: list[int] = []
+        self.part: list[int] = []
+        self.specs: list[OpSpec | None] = []
+        self.inputs: list[tuple[Ref | None, ...]] = []
+        self.controls: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(
+        self,
+        name: str,
+        inputs: Iterable[Ref | None],
+        *,
+        serves: int,
+        origin: int = -1,
+        part: int | None = None,
+        spec: OpSpec | None = None,
+    ) -> int:
+        """Add an op, and return its index."""
+        self.names.append(name)
+        self.origin.append(origin)
+        self.serves.append(serves)
+        self.part.append(-1 if part is None else part)
+        self.specs.append(spec)
+        self.inputs.append(tuple(inputs))
+        return len(self.names) - 1
+
+    def ancestors(self, roots: Sequence[int]) -> list[bool]:
+        """Return whether each op is one of `roots`, or needed by them, `[num_ops]`."""
+        needed = [False] * len(self)
+        before: list[list[int]] = [[] for _ in range(len(self))]
+        for tail, head in self.controls:
+            before[head].append(tail)
+        waiting = list(roots)
+        while waiting:
+            op = waiting.pop()
+            if not needed[op]:
+                needed[op] = True
+                waiting += [source[0] for source in self.inputs[op] if source is not None]
+                waiting += before[op]
+        return needed

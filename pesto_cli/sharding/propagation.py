@@ -1,0 +1,307 @@
+"""Propagation: split as many ops as possible, so that few tensors change their layout.
+
+Some tensors (the inputs of a step) are split along given axes. Each op, in topological order, takes
+the alternative that costs least: the time of its work, shared by the parts, and the time in which
+its inputs are brought into the layouts that it takes. Then, in reverse order, ops whose inputs are
+whole (initial states, the gradient of a mean) take the layout in which their consumers take them.
+
+The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from pesto_cli.data.columns import FloatArray
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding.alternative import Alternative, scaled
+from pesto_cli.sharding.layouts import WHOLE, Layout, Partial, Replicated, Split, Whole
+from pesto_cli.sharding.rules import alternatives
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The layout of a tensor, and the extents of its parts on the axis if it is split."""
+
+    layout: Layout
+    extents: tuple[int, ...] = ()
+
+
+ARRIVES_WHOLE = Arrival(WHOLE)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What an op and a change of layout cost.
+
+    work_us: `[num_ops]`, the time of the whole op.
+    us_per_byte: time of a transfer for each byte; latency_us: of each transfer.
+    """
+
+    work_us: FloatArray
+    us_per_byte: float
+    latency_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A plan, with the time that one device works and the links transfer, roughly, in us."""
+
+    plan: Plan
+    cost_us: float
+
+
+def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Return extents of parts in proportion to weights; they add up to `extent`."""
+    ends = np.rint(np.cumsum(weights) / np.sum(weights) * extent).astype(np.int64)
+    return tuple(np.diff(ends, prepend=0).tolist())
+
+
+def propagate(
+    graph: OpGraph,
+    specs: Sequence[OpSpec | None],
+    seeds: Mapping[int, int],
+    weights: Sequence[float],
+    prices: Prices,
+) -> Propagated:
+    """Return the plan that follows from splitting some tensors.
+
+    Args:
+        graph: the graph, with inputs by slot.
+        specs: `[num_ops]`.
+        seeds: tensor -> axis along which it is split.
+        weights: `[num_parts]`, the relative sizes of the parts.
+        prices: see `Prices`.
+    """
+    walk = _Propagation(graph, specs, seeds, weights, prices)
+    walk.forward()
+    walk.backward()
+    return walk.result()
+
+
+class _Propagation:
+    def __init__(
+        self,
+        graph: OpGraph,
+        specs: Sequence[OpSpec | None],
+        seeds: Mapping[int, int],
+        weights: Sequence[float],
+        prices: Prices,
+    ) -> None:
+        self._graph, self._specs, self._prices = graph, specs, prices
+        self._weights, self._num_parts = weights, len(weights)
+        self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
+        self._bytes = graph.tensor_bytes.tolist()
+        self._first = graph.op_tensors.tolist()
+        self._seeded = {
+            tensor: Arrival(Split(axis), shares_of(_extent(graph, tensor, axis), weights))
+            for tensor, axis in seeds.items()
+        }
+        self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
+        self._chosen: dict[int, tuple[Alternative, tuple[int, ...]]] = {}
+
+    def forward(self) -> None:
+        """Choose the cheapest alternative of each op whose inputs are not all whole."""
+        for op in self._graph.topological_order.tolist():
+            arrivals = self._arrivals(op)
+            if any(arrival is not ARRIVES_WHOLE for arrival in arrivals):
+                self._choose(op, arrivals)
+
+    def backward(self) -> None:
+        """Split ops with whole inputs if their consumers take the outputs split."""
+        wanted = self._wanted()
+        for op in reversed(self._graph.topological_order.tolist()):
+            spec = self._specs[op]
+            if op in self._chosen or spec is None or not spec.outputs:
+                continue
+            demands = {demand for t in self._outputs(op) for demand in wanted.get(t, ())}
+            demand = next(iter(demands), ARRIVES_WHOLE)
+            if len(demands) == 1 and isinstance(demand.layout, Split):
+                self._supply(op, spec, demand, wanted)
+
+    def result(self) -> Propagated:
+        """Return the plan and its cost."""
+        choices = {
+            self._graph.names[op]: Choice(alternative.name, sizes)
+            for op, (alternative, sizes) in self._chosen.items()
+        }
+        cost_us = sum(
+            self._cost_us(op, self._chosen.get(op), self._arrivals(op))
+            for op in range(self._graph.num_ops)
+        )
+        return Propagated(Plan(choices), cost_us)
+
+    def _choose(self, op: int, arrivals: Sequence[Arrival]) -> None:
+        spec = self._specs[op]
+        ways: list[tuple[Alternative, tuple[int, ...]] | None] = [None]
+        if spec is not None:
+            for alternative in alternatives(spec):
+                if not isinstance(next(iter(alternative.outputs), None), Replicated):
+                    sizes = self._sizes(spec, alternative, arrivals)
+                    if sizes is not None:
+                        ways.append((alternative, sizes))
+        costs = [self._cost_us(op, way, arrivals) for way in ways]
+        way = ways[int(np.argmin(costs))]
+        if way is not None and spec is not None:
+            self._take(op, spec, way)
+
+    def _take(self, op: int, spec: OpSpec, way: tuple[Alternative, tuple[int, ...]]) -> None:
+        alternative, sizes = way
+        self._chosen[op] = way
+        for output, layout in enumerate(alternative.outputs):
+            tensor, operand = self._first[op] + output, spec.outputs[output]
+            self._arrival[tensor] = _stored(operand, layout, alternative, sizes)
+
+    def _sizes(
+        self, spec: OpSpec, alternative: Alternative, arrivals: Sequence[Arrival]
+    ) -> tuple[int, ...] | None:
+        """Return sizes of the parts that agree with the inputs that arrive split; None if none."""
+        if alternative.size is None:
+            return (1,) * self._num_parts
+        found = set[tuple[int, ...] | None]()
+        for operand, layout, arrival in zip(spec.inputs, alternative.inputs, arrivals, strict=True):
+            if isinstance(layout, Split) and arrival.layout == layout:
+                extent = operand.sizes[layout.axis]
+                found.add(_units(arrival.extents, extent, alternative.size))
+        if not found:
+            sizes = shares_of(alternative.size, self._weights)
+            return sizes if min(sizes) > 0 else None
+        return found.pop() if len(found) == 1 else None
+
+    def _cost_us(
+        self,
+        op: int,
+        way: tuple[Alternative, tuple[int, ...]] | None,
+        arrivals: Sequence[Arrival],
+    ) -> float:
+        """Return the time of an op on the device with most of it, and of its conversions."""
+        work_us = float(self._prices.work_us[op])
+        if way is None:
+            return work_us + sum(
+                self._conversion_us(tensor, arrival, ARRIVES_WHOLE)
+                for tensor, arrival in zip(self._row(op), arrivals, strict=True)
+            )
+        alternative, sizes = way
+        if alternative.size is not None:
+            work_us = work_us * max(sizes) / alternative.size
+        spec, cost_us = self._specs[op], work_us
+        if spec is None:
+            return cost_us
+        for slot, (tensor, arrival) in enumerate(zip(self._row(op), arrivals, strict=True)):
+            wanted = _taken(spec, slot, alternative, sizes)
+            cost_us += self._conversion_us(tensor, arrival, wanted)
+        return cost_us
+
+    def _conversion_us(self, tensor: int | None, arrival: Arrival, wanted: Arrival) -> float:
+        """Return the time to bring a tensor into a layout; inf if that is impossible."""
+        if arrival == wanted:
+            return 0.0
+        if isinstance(wanted.layout, Partial):
+            return float("inf")
+        if tensor is None:
+            return 0.0
+        times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
+        bytes_us = self._prices.us_per_byte * self._bytes[tensor]
+        return float(times * (self._prices.latency_us + bytes_us))
+
+    def _wanted(self) -> dict[int, set[Arrival]]:
+        """Return for each tensor that is whole the layouts in which ops take it."""
+        wanted: dict[int, set[Arrival]] = {}
+        for op in range(self._graph.num_ops):
+            self._want(op, wanted)
+        return wanted
+
+    def _want(self, op: int, wanted: dict[int, set[Arrival]]) -> None:
+        way, spec = self._chosen.get(op), self._specs[op]
+        for slot, tensor in enumerate(self._row(op)):
+            if tensor is None:
+                continue
+            if way is None or spec is None:
+                wanted.setdefault(tensor, set()).add(ARRIVES_WHOLE)
+                continue
+            wanted.setdefault(tensor, set()).add(_taken(spec, slot, *way))
+
+    def _supply(
+        self, op: int, spec: OpSpec, demand: Arrival, wanted: dict[int, set[Arrival]]
+    ) -> None:
+        """Let an op with whole inputs compute its outputs in the layout of a demand."""
+        for alternative in alternatives(spec):
+            if set(alternative.outputs) != {demand.layout} or alternative.size is None:
+                continue
+            extent = spec.outputs[0].sizes[demand.layout.axis]  # type: ignore[union-attr]
+            sizes = _units(demand.extents, extent, alternative.size)
+            if sizes is not None and not self._takes_more_bytes(op, spec, alternative):
+                for tensor in filter(None, self._row(op)):
+                    wanted[tensor].discard(ARRIVES_WHOLE)
+                self._take(op, spec, (alternative, sizes))
+                for tensor in {t for t in self._row(op) if t is not None}:
+                    self._renew(tensor, wanted)
+                return
+
+    def _renew(self, tensor: int, wanted: dict[int, set[Arrival]]) -> None:
+        wanted[tensor] = set()
+        for op in self._graph.consumers_of(tensor).tolist():
+            found: dict[int, set[Arrival]] = {}
+            self._want(op, found)
+            wanted[tensor] |= found.get(tensor, set())
+
+    def _takes_more_bytes(self, op: int, spec: OpSpec, alternative: Alternative) -> bool:
+        """Return whether the inputs that would be split are larger than the outputs."""
+        cut = sum(
+            self._bytes[tensor]
+            for tensor, layout in zip(self._row(op), alternative.inputs, strict=True)
+            if tensor is not None and isinstance(layout, Split)
+        )
+        return bool(cut > sum(self._bytes[tensor] for tensor in self._outputs(op)))
+
+    def _arrivals(self, op: int) -> list[Arrival]:
+        return [
+            ARRIVES_WHOLE if tensor is None else self._seeded.get(tensor, self._arrival[tensor])
+            for tensor in self._row(op)
+        ]
+
+    def _row(self, op: int) -> Sequence[int | None]:
+        return self._rows[op] if self._rows else ()
+
+    def _outputs(self, op: int) -> range:
+        return range(self._first[op], self._first[op + 1])
+
+
+def _taken(spec: OpSpec, slot: int, alternative: Alternative, sizes: tuple[int, ...]) -> Arrival:
+    """Return the layout in which the parts of an op take an input."""
+    return _stored(spec.inputs[slot], alternative.inputs[slot], alternative, sizes)
+
+
+def _stored(
+    operand: Operand, layout: Layout, alternative: Alternative, sizes: tuple[int, ...]
+) -> Arrival:
+    if isinstance(layout, Whole):
+        return ARRIVES_WHOLE
+    if isinstance(layout, Split):
+        extent = operand.sizes[layout.axis]
+        return Arrival(layout, _extents(extent, sizes, alternative.size))
+    return Arrival(layout)
+
+
+def _extent(graph: OpGraph, tensor: int, axis: int) -> int:
+    shape = graph.tensor_shape[tensor] if graph.tensor_shape else None
+    size = None if shape is None else shape[axis]
+    if size is None:
+        raise ValueError(f"tensor {tensor} has no known extent on axis {axis}")
+    return size
+
+
+@lru_cache(maxsize=2**14)
+def _extents(extent: int, sizes: tuple[int, ...], whole: int | None) -> tuple[int, ...]:
+    return tuple(scaled(extent, size, whole) for size in sizes)
+
+
+def _units(extents: tuple[int, ...], extent: int, whole: int) -> tuple[int, ...] | None:
+    """Return the units of a factor in parts of these extents; None if a part has no whole units."""
+    if sum(extents) != extent or any(each * whole % extent for each in extents):
+        return None
+    return tuple(each * whole // extent for each in extents)
