@@ -6,8 +6,9 @@ combine data, such as Split and ConcatV2, are priced by their bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -89,6 +90,15 @@ class Parts:
         """Return the spec of an op, or None if it has none."""
         index = int(self.spec_of[op])
         return None if index < 0 else self.specs[index]
+
+    def limited(self, max_parts: int) -> Self | None:
+        """Return the prices of at most `max_parts` parts; None if no number of parts is left."""
+        numbers = tuple(number for number in self.numbers if number <= max_parts)
+        columns = slice(0, len(numbers))
+        times = {
+            key: replace(each, ratio=each.ratio[:, columns]) for key, each in self.times.items()
+        }
+        return replace(self, numbers=numbers, times=times) if numbers else None
 
     def part_ratio(self, op: int, alternative: str, share: float) -> FloatArray:
         """Return the time of a part divided by that of the whole op, `[num_kinds]`.

@@ -70,6 +70,10 @@ class DataParallel:
             device for device, count in zip(candidates, counts, strict=True) for _ in range(count)
         ]
 
+    def hosts(self, problem: Problem) -> tuple[int, ...]:
+        """Return the host of each part."""
+        return hosts_of(problem, self.devices(problem))
+
 
 def _total_us(problem: Problem, device: int) -> float:
     """Return the time of all ops that a device can run."""
@@ -107,7 +111,7 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
             "another strategy."
         )
     best = min(found, key=lambda each: each.cost_us).plan
-    return Plan(best.choices, _hosts(problem, device_of_part) if by_host else ())
+    return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())
 
 
 def _seeds(problem: Problem, num_parts: int) -> Iterator[dict[int, int]]:
@@ -144,7 +148,7 @@ def _prices(problem: Problem) -> Prices:
     return Prices(problem.min_duration_us, float(long_us - latency_us) / 2**30, float(latency_us))
 
 
-def _hosts(problem: Problem, device_of_part: Sequence[int]) -> tuple[int, ...]:
+def hosts_of(problem: Problem, device_of_part: Sequence[int]) -> tuple[int, ...]:
     """Return the host of each part, numbered in order of appearance."""
     names = [problem.machine.devices[device].name.rpartition("/")[0] for device in device_of_part]
     return tuple(list(dict.fromkeys(names)).index(name) for name in names)

@@ -6,8 +6,7 @@ strategies and from the baselines that the time limit allows, and never returns 
 Second, the result of the ILP is refined at op level, which gives most of the improvement.
 """
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,7 +18,6 @@ from pesto_cli.coarsen import Coarsening, coarsen
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.result import Progress, optimal_up_to_us
 from pesto_cli.data.schedule import Placement, Schedule, objective, shortfall_bytes
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
@@ -31,11 +29,14 @@ from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.placement_mapping import keep_old_devices
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.single import Single
+from pesto_cli.strategies.split_search import split_or_whole
+from pesto_cli.strategies.time_shares import Share, shares
 
 # The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
 # be solved without coarsening, the ILP may prove the optimum. Otherwise more time hardly improves
@@ -87,6 +88,7 @@ class Pesto:
 
     name: ClassVar[str] = "pesto"
     is_search: ClassVar[bool] = True
+    rewrites: ClassVar[bool] = True
     solver: str = "cpsat"
     num_nodes: int = 200
     congestion: bool = True
@@ -95,15 +97,29 @@ class Pesto:
     robust: bool = False
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Coarsen, solve, expand, refine.
+        """Place the ops; also split them, if the problem has prices of parts.
 
         Raises:
             BadInputError: the search is robust, and no op time and no delay varies.
         """
-        deviation = _deviation(problem, context) if self.robust else None
-        simulator, share = Simulator(problem), _shares(context.limits)
+        if problem.parts is None:
+            return self.place(problem, context)
+        return split_or_whole(self, problem, context)
+
+    def place(
+        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
+    ) -> Solution:
+        """Coarsen, solve, expand, refine; ops stay whole.
+
+        found: schedules from which the search also starts, by the name of their source.
+
+        Raises:
+            BadInputError: the search is robust, and no op time and no delay varies.
+        """
+        deviation = deviation_of(problem, context) if self.robust else None
+        simulator, share = Simulator(problem), shares(context.limits)
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
-        starts = self._starts(simulator, context, share)
+        starts = self._starts(simulator, context, share) | dict(found or {})
         incumbent = Incumbent(problem, context)
         incumbent.prove(lower_bound_us(problem))
         for source, schedule in starts.items():
@@ -124,12 +140,12 @@ class Pesto:
             incumbent.prove(coarse.lower_bound_us)
         if not context.limits.stop.is_set():
             end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
-            rest = share(end - ilp_share if context.limits.deterministic else end)
+            rest = share(end - ilp_share, end)
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
         best, sampled = incumbent.schedule, None
         if deviation is not None:
             incumbent.begin("robust refinement")
-            rest = share(ROBUST_SHARE if context.limits.deterministic else 1.0)
+            rest = share(ROBUST_SHARE, 1.0)
             best, sampled = refined_robustly(simulator, best, deviation, rest)
         if context.warm_start is not None:
             best = keep_old_devices(simulator, best, context.warm_start)
@@ -165,9 +181,7 @@ class Pesto:
             left_out=solution.left_out,
         )
 
-    def _starts(
-        self, simulator: Simulator, context: Context, share: Callable[[float], Limits]
-    ) -> dict[str, Schedule]:
+    def _starts(self, simulator: Simulator, context: Context, share: Share) -> dict[str, Schedule]:
         """Return the warm start, and the schedules of cheap strategies and baselines, by name."""
         problem, starts = simulator.problem, dict[str, Schedule]()
         if context.warm_start is not None:
@@ -188,27 +202,13 @@ class Pesto:
         return starts
 
 
-def _deviation(problem: Problem, context: Context) -> FloatArray:
+def deviation_of(problem: Problem, context: Context) -> FloatArray:
     """Return the deviations of op times, zeros if unknown; check that samples differ."""
     deviation = context.deviation
     if deviation is None:
         deviation = np.zeros((problem.num_ops, problem.num_devices))
     check_varies(problem, deviation)
     return deviation
-
-
-def _shares(limits: Limits) -> Callable[[float], Limits]:
-    """Return a function from a share of the time limit to limits with the rest of this share.
-
-    Time counts from the call of `_shares`.
-    """
-    began = time.monotonic()
-
-    def share(of: float) -> Limits:
-        spent_s = 0.0 if limits.deterministic else time.monotonic() - began
-        return replace(limits, time_limit_s=max(0.0, of * limits.time_limit_s - spent_s))
-
-    return share
 
 
 def _pools(
@@ -226,7 +226,7 @@ def _pools(
 
 
 def _refine(
-    simulator: Simulator, pools: list[list[Schedule]], limits: Limits, incumbent: "Incumbent"
+    simulator: Simulator, pools: list[list[Schedule]], limits: Limits, incumbent: Incumbent
 ) -> None:
     part = replace(limits, time_limit_s=limits.time_limit_s / len(pools))
     bound_us = incumbent.lower_bound_us
@@ -250,59 +250,6 @@ def _warn_of_shortfall(problem: Problem, start: Schedule) -> None:
         _log.warning(
             "the warm start exceeds the memory, %s: it is used only as a hint.", ", ".join(devices)
         )
-
-
-class Incumbent:
-    """The best schedule and the best lower bound so far; reports each change of them."""
-
-    def __init__(self, problem: Problem, context: Context) -> None:
-        self._problem, self._context = problem, context
-        self._stage = self._source = ""
-        self._best: Schedule | None = None
-        self.lower_bound_us = 0.0
-
-    @property
-    def schedule(self) -> Schedule:
-        """The best schedule offered so far; there must be one."""
-        if self._best is None:
-            raise LookupError("no schedule was offered")
-        return self._best
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether the best schedule fits in memory and is proved to be optimal."""
-        quality = objective(self._problem, self.schedule)
-        return quality <= (0, optimal_up_to_us(self.lower_bound_us))
-
-    def begin(self, stage: str) -> None:
-        """Report that a stage begins."""
-        self._stage = stage
-        self._report()
-
-    def offer(self, source: str, schedule: Schedule) -> None:
-        """Keep a schedule if it is better than the best so far."""
-        problem = self._problem
-        if self._best is None or objective(problem, schedule) < objective(problem, self._best):
-            self._source, self._best = source, schedule
-            self._report()
-
-    def prove(self, lower_bound_us: float) -> None:
-        """Keep a lower bound if it is higher than the best so far."""
-        if lower_bound_us > self.lower_bound_us:
-            self.lower_bound_us = lower_bound_us
-            self._report()
-
-    def _report(self) -> None:
-        if self._best is None:
-            return
-        progress = Progress(
-            stage=self._stage,
-            source=self._source,
-            incumbent=self._best,
-            shortfall_bytes=int(shortfall_bytes(self._problem, self._best).sum()),
-            lower_bound_us=self.lower_bound_us,
-        )
-        self._context.on_progress(progress)
 
 
 def expanded(simulator: Simulator, coarsening: Coarsening, coarse: Schedule) -> list[Schedule]:

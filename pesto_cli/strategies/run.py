@@ -8,6 +8,7 @@ import numpy as np
 
 from pesto_cli import kernels
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import shortfall_bytes
@@ -97,11 +98,15 @@ def judged(name: str, solution: Solution, runtime_s: float, *, interrupted: bool
 def _bounded(solution: Solution) -> Solution:
     """Return the solution with the best lower bound that is valid for all allowed plans.
 
-    A bound on the schedules of one graph is not valid for other graphs. So for a rewritten graph,
-    only a bound for all plans counts; without one, the bound is 0.
+    A bound on the schedules of one graph is not valid for other graphs. So if ops may be split, or
+    the graph was rewritten, only a bound for all plans counts. Without one, the bound of a graph
+    that was rewritten in another way is 0.
     """
     bound_us, holds_for = solution.lower_bound_us, solution.bound_holds_for
-    if solution.is_rewritten and holds_for is not PlanSet.ALL_PLANS:
+    if solution.asked.parts is not None:
+        given_us = bound_us if holds_for is PlanSet.ALL_PLANS else 0.0
+        bound_us, holds_for = max(given_us, all_plans_bound_us(solution.asked)), PlanSet.ALL_PLANS
+    elif solution.is_rewritten and holds_for is not PlanSet.ALL_PLANS:
         bound_us, holds_for = 0.0, PlanSet.ALL_PLANS
     elif not (solution.is_rewritten or bound_us):
         bound_us, holds_for = lower_bound_us(solution.asked), PlanSet.ASKED_GRAPH

@@ -1,0 +1,59 @@
+"""The best schedule and bound of a search so far."""
+
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress, optimal_up_to_us
+from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
+from pesto_cli.strategies.context import Context
+
+
+class Incumbent:
+    """The best schedule and the best lower bound so far; reports each change of them."""
+
+    def __init__(self, problem: Problem, context: Context) -> None:
+        self._problem, self._context = problem, context
+        self._stage = self._source = ""
+        self._best: Schedule | None = None
+        self.lower_bound_us = 0.0
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule offered so far; there must be one."""
+        if self._best is None:
+            raise LookupError("no schedule was offered")
+        return self._best
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the best schedule fits in memory and is proved to be optimal."""
+        quality = objective(self._problem, self.schedule)
+        return quality <= (0, optimal_up_to_us(self.lower_bound_us))
+
+    def begin(self, stage: str) -> None:
+        """Report that a stage begins."""
+        self._stage = stage
+        self._report()
+
+    def offer(self, source: str, schedule: Schedule) -> None:
+        """Keep a schedule if it is better than the best so far."""
+        problem = self._problem
+        if self._best is None or objective(problem, schedule) < objective(problem, self._best):
+            self._source, self._best = source, schedule
+            self._report()
+
+    def prove(self, lower_bound_us: float) -> None:
+        """Keep a lower bound if it is higher than the best so far."""
+        if lower_bound_us > self.lower_bound_us:
+            self.lower_bound_us = lower_bound_us
+            self._report()
+
+    def _report(self) -> None:
+        if self._best is None:
+            return
+        progress = Progress(
+            stage=self._stage,
+            source=self._source,
+            incumbent=self._best,
+            shortfall_bytes=int(shortfall_bytes(self._problem, self._best).sum()),
+            lower_bound_us=self.lower_bound_us,
+        )
+        self._context.on_progress(progress)

@@ -1,0 +1,210 @@
+"""The part of `pesto` that decides whether to split ops.
+
+It places the whole ops for a short time, and refines each data-parallel schedule for a short time.
+The best of these gets the rest of the time, which is at least 80 % of the limit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress
+from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.refine import refine
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.data_parallel import DataParallel
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
+from pesto_cli.strategies.time_shares import shares
+
+# Shares of the time limit: for the placement of whole ops, and for all schedules with split ops.
+WHOLE_SHARE, SPLIT_SHARE = 0.1, 0.1
+# Estimated time to split an op and to schedule one of its parts, measured on a server from 2020.
+# The number of data-parallel schedules that are tried follows from it, so it is the same in each
+# run.
+SPLIT_US_PER_PART = 250.0
+
+
+class Placer(Protocol):
+    """The part of `Pesto` that places whole ops."""
+
+    @property
+    def robust(self) -> bool:
+        """Whether the last part of the search minimises the mean makespan over samples."""
+
+    def place(
+        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
+    ) -> Solution:
+        """Return a solution with whole ops."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A solution after a short search, and the search that may continue it."""
+
+    solution: Solution
+    continued: Callable[[Limits], Solution]
+
+
+def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Solution:
+    """Return the best solution with whole ops or with the batch split.
+
+    Raises:
+        BadInputError: the search is robust, and no op time and no delay varies.
+    """
+    share, bound_us = shares(context.limits), all_plans_bound_us(problem)
+    context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
+    trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
+    ways, notes = _data_parallel(problem, context.limits)
+    for number, way in enumerate(ways, start=1):
+        if not context.limits.stop.is_set():
+            limits = share(SPLIT_SHARE / len(ways), WHOLE_SHARE + SPLIT_SHARE * number / len(ways))
+            try:
+                trials.append(_split(placer, problem, context, limits, way))
+            except BadInputError as error:
+                notes = (*notes, f"splitting into {len(way.devices(problem))} parts: {error}")
+    best = min(trials, key=lambda trial: _quality(trial.solution))
+    found = [trial.solution for trial in trials]
+    if not context.limits.stop.is_set():
+        found.append(best.continued(share(1 - WHOLE_SHARE - SPLIT_SHARE, 1.0)))
+    solution = min(found, key=_quality)
+    return replace(
+        solution,
+        lower_bound_us=bound_us,
+        bound_holds_for=PlanSet.ALL_PLANS,
+        whole_us=min(each.makespan_us for each in found if not each.is_rewritten),
+        notes=(*solution.notes, *notes),
+    )
+
+
+def _quality(solution: Solution) -> tuple[int, float]:
+    return objective(solution.problem, solution.schedule)
+
+
+def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -> _Trial:
+    """Place whole ops for a short time."""
+    whole = replace(problem, parts=None)
+
+    def asked(solution: Solution) -> Solution:
+        return replace(solution, asked=problem, problem=problem)
+
+    first = placer.place(whole, replace(context, limits=limits))
+
+    def continued(rest: Limits) -> Solution:
+        found = {"short search": first.schedule}
+        return asked(placer.place(whole, replace(context, limits=rest), found))
+
+    return _Trial(asked(first), continued)
+
+
+def _data_parallel(
+    problem: Problem, limits: Limits
+) -> tuple[Sequence[DataParallel], tuple[str, ...]]:
+    """Return the data-parallel schedules to try, and notes on those that are left out."""
+    if len(accelerators(problem)) < 2:
+        return (), ()
+    ways, kept, left_out = [*_settings(problem)], list[DataParallel](), 0
+    left_us = SPLIT_SHARE * limits.time_limit_s * 1e6
+    for way in ways:
+        left_us -= SPLIT_US_PER_PART * problem.num_ops * len(way.devices(problem))
+        if left_us > 0:
+            kept.append(way)
+        else:
+            left_out += 1
+    if left_out:
+        note = (
+            f"the time limit was too short to try {left_out} of {len(ways)} ways to split the batch"
+        )
+        return kept, (note,)
+    return kept, ()
+
+
+def _settings(problem: Problem) -> Iterator[DataParallel]:
+    plain = DataParallel()
+    yield plain
+    if len(set(plain.hosts(problem))) > 1:
+        yield DataParallel(by_host=True)
+    proportional = DataParallel(proportional=True)
+    if proportional.devices(problem) != plain.devices(problem):
+        yield proportional
+
+
+def _split(
+    placer: Placer, problem: Problem, context: Context, limits: Limits, way: DataParallel
+) -> _Trial:
+    """Split the batch, and refine the schedule for a short time.
+
+    Raises:
+        BadInputError: no input can be split into so many parts.
+    """
+    share = shares(limits)
+    solution = way(problem, context)
+    simulator = Simulator(solution.problem)
+    first = _refined(simulator, solution, context, share(1.0))
+
+    def continued(rest: Limits) -> Solution:
+        if not placer.robust:
+            return _refined(simulator, first, context, rest)
+        share = shares(rest)
+        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE))
+        deviation = _deviation_of_parts(solution, context)
+        last = share(ROBUST_SHARE, 1.0)
+        schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
+        return replace(plain, schedule=schedule, sampled=sampled)
+
+    return _Trial(first, continued)
+
+
+def _refined(
+    simulator: Simulator, solution: Solution, context: Context, limits: Limits
+) -> Solution:
+    incumbent = Incumbent(solution.problem, context)
+    incumbent.offer("data-parallel", solution.schedule)
+    incumbent.prove(solution.lower_bound_us)
+    incumbent.begin("refinement of parts")
+    refine(
+        simulator,
+        [solution.schedule],
+        limits,
+        lower_bound_us=solution.lower_bound_us,
+        on_incumbent=incumbent.offer,
+    )
+    return replace(solution, schedule=incumbent.schedule)
+
+
+def _deviation_of_parts(solution: Solution, context: Context) -> FloatArray:
+    """Return the deviation of each op's time: parts have that of their op, added ops have none."""
+    problem, origin = solution.problem, solution.origin
+    found = np.zeros((problem.num_ops, problem.num_devices))
+    if context.deviation is not None:
+        parts: IntArray = np.flatnonzero(origin >= 0)
+        found[parts] = context.deviation[origin[parts]]
+    return found
+
+
+def _best_of(
+    on_progress: Callable[[Progress], None], bound_us: float
+) -> Callable[[Progress], None]:
+    """Return a callback that reports the best incumbent of all trials, with the common bound."""
+    best: list[Progress] = []
+
+    def forwarded(progress: Progress) -> None:
+        if not best or _key(progress) < _key(best[0]):
+            best[:] = [progress]
+        on_progress(replace(best[0], stage=progress.stage, lower_bound_us=bound_us))
+
+    return forwarded
+
+
+def _key(progress: Progress) -> tuple[int, float]:
+    return progress.shortfall_bytes, progress.makespan_us
