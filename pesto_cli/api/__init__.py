@@ -15,7 +15,13 @@ from pesto_cli.api.applying import apply
 from pesto_cli.api.charts import layers, memory, merges, report, timeline
 from pesto_cli.api.checking import check, check_same_machine, diff
 from pesto_cli.api.coarsening import coarsen, expand, merge_log
-from pesto_cli.api.costs import constrain, keep_devices, profile, profile_by_run
+from pesto_cli.api.costs import (
+    constrain,
+    keep_devices,
+    limit_parts,
+    profile,
+    profile_by_run,
+)
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
 from pesto_cli.api.files import load, read_graph, save
 from pesto_cli.api.networkx_graphs import from_networkx, to_networkx
@@ -83,6 +89,7 @@ __all__ = [
     "is_live",
     "keep_devices",
     "layers",
+    "limit_parts",
     "load",
     "lower_bound_us",
     "memory",

@@ -65,6 +65,28 @@ def constrain(profile: Profile, constraints: Constraints) -> Profile:
 
 
 @checked
+def limit_parts(profile: Profile, max_parts: int) -> Profile:
+    """Return the profile with prices of at most `max_parts` parts; 1 keeps all ops whole.
+
+    Raises:
+        BadInputError: `max_parts` is above 1, and the profile has no prices of so few parts.
+
+    Example:
+        >>> solve(limit_parts(profile, 1))
+    """
+    problem = profile.problem
+    parts = problem.parts
+    limited = None if parts is None or max_parts < 2 else parts.limited(max_parts)
+    if max_parts > 1 and limited is None:
+        known = "no prices of parts" if parts is None else f"only prices of {parts.numbers} parts"
+        raise BadInputError(
+            f"ops may be split into at most {max_parts} parts, but the profile has {known}; prices "
+            f"of {max_parts} or fewer parts were expected: profile the graph with --parts 2,4,8."
+        )
+    return replace(profile, problem=replace(problem, parts=limited))
+
+
+@checked
 def keep_devices(profile: Profile) -> Profile:
     """Return the profile with ops bound to the devices that the program sets by `tf.device`.
 

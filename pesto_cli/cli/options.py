@@ -187,6 +187,13 @@ def search_options(command: Command) -> Command:
         ),
         deterministic_option,
         click.option(
+            "--max-parts",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Split ops into at most N parts; 1 keeps all ops whole.  [default: the largest "
+            "number that the profile prices]",
+        ),
+        click.option(
             "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
         ),
         click.option(

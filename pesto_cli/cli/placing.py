@@ -109,6 +109,7 @@ def solve(
     from pesto_cli.report.samples import robust_tables
     from pesto_cli.report.search_summary import solved_section
     from pesto_cli.report.sections import sections_markdown
+    from pesto_cli.report.splits import split_tables
     from pesto_cli.report.tables import comparison
 
     check_output(output, profile)
@@ -137,7 +138,7 @@ def solve(
         echo_json(result_json(priced.problem, result))
     elif not quiet:
         tables = [comparison(str(output), priced.problem, [result])]
-        print_layouts([*tables, *robust_tables(result)])
+        print_layouts([*tables, *split_tables(result), *robust_tables(result)])
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
         sys.exit(INTERRUPTED)

@@ -104,6 +104,11 @@ def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], qu
     note = None if quiet else binding_note(priced.problem)
     if note is not None:
         echo(f"{profile}: {note}", err=True)
+    max_parts = options.pop("max_parts")
+    if max_parts is not None:
+        read["max_parts"] = max_parts
+        with about(profile):
+            priced = api.limit_parts(priced, max_parts)
     if options.pop("keep_devices"):
         read["keep_devices"] = True
         with about(profile):

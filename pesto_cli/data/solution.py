@@ -56,7 +56,7 @@ class Solution:
     plan: how the ops of `asked` were split; None if the graph was not rewritten by a plan.
     part: `[problem.num_ops]`: index of the part of `origin` that each op is, or -1; None without a
         plan.
-    whole_us: the least makespan that the strategy found without splitting ops; None if unknown.
+    whole: the best schedule of `asked` that the strategy found without splitting ops, if any.
     """
 
     asked: Problem
@@ -69,7 +69,7 @@ class Solution:
     sampled: SampledMeans | None = None
     plan: Plan | None = None
     part: IntArray | None = None
-    whole_us: float | None = None
+    whole: Schedule | None = None
 
     @classmethod
     def of(

@@ -9,6 +9,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import MemoryPeak, Result
 from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.report.memory import NUM_NAMED
+from pesto_cli.report.splits import split_json
 
 
 def result_json(problem: Problem, result: Result) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def result_json(problem: Problem, result: Result) -> dict[str, Any]:
         "runtime_s": result.runtime_s,
         "notes": list(result.solution.notes),
         **robust,
+        **split_json(result),
     }
 
 

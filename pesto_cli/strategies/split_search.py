@@ -32,7 +32,7 @@ WHOLE_SHARE, SPLIT_SHARE = 0.1, 0.1
 # Estimated time to split an op and to schedule one of its parts, measured on a server from 2020.
 # The number of data-parallel schedules that are tried follows from it, so it is the same in each
 # run.
-SPLIT_US_PER_PART = 250.0
+SPLIT_US_PER_PART = 100.0
 
 
 class Placer(Protocol):
@@ -82,7 +82,7 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
         solution,
         lower_bound_us=bound_us,
         bound_holds_for=PlanSet.ALL_PLANS,
-        whole_us=min(each.makespan_us for each in found if not each.is_rewritten),
+        whole=min((each for each in found if not each.is_rewritten), key=_quality).schedule,
         notes=(*solution.notes, *notes),
     )
 
