@@ -67,6 +67,13 @@ def clipped(draw: st.DrawFn) -> Case:
     return case("ClipByValue", draw(tensors(shape)), *limits)
 
 
+@st.composite
+def identities(draw: st.DrawFn) -> Case:
+    shape = draw(shapes())
+    chosen = [shape, *draw(st.lists(st.one_of(st.just(shape), shapes()), max_size=2))]
+    return case("IdentityN", [draw(tensors(each)) for each in chosen])
+
+
 def _case_of(op_type: str) -> SearchStrategy[Case]:
     if op_type in _GRADIENTS:
         return same_shapes(op_type)
@@ -77,6 +84,7 @@ def _case_of(op_type: str) -> SearchStrategy[Case]:
 
 _OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
     "ClipByValue": clipped,
+    "IdentityN": identities,
     "SelectV2": selected,
     "CheckNumerics": lambda: unary("CheckNumerics", message="not a number"),
     "Mod": lambda: binary("Mod", low=0.5),

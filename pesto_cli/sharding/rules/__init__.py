@@ -12,6 +12,7 @@ from pesto_cli.plugins import Registry, called_with
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
 from pesto_cli.sharding.rules import (
+    additions,
     arithmetic,
     batch_norm,
     constants,
@@ -38,6 +39,7 @@ from pesto_cli.sharding.rules import (
 RULES: Registry[Rule] = Registry(
     "pesto.rules",
     {
+        **additions.RULES,
         **arithmetic.RULES,
         **batch_norm.RULES,
         **constants.RULES,

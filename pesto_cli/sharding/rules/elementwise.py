@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import WHOLE, Layout, Split
+from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Layout, Split
 from pesto_cli.sharding.rules.open_sums import open_sum
 
 UNARY = """
@@ -37,6 +37,21 @@ def linear(spec: OpSpec) -> Iterator[Alternative]:
     yield from open_sum(spec, 0)
 
 
+def identities(spec: OpSpec) -> Iterator[Alternative]:
+    """IdentityN. Split the tensors that have the shape of the first one; each part has all others.
+
+    Linear in all tensors together.
+    """
+    shape = spec.inputs[0].shape
+    for axis, size in enumerate(spec.inputs[0].sizes):
+        if size > 1:
+            is_split = [operand.shape == shape for operand in spec.inputs]
+            inputs = tuple(Split(axis) if each else WHOLE for each in is_split)
+            outputs = tuple(Split(axis) if each else REPLICATED for each in is_split)
+            yield Alternative(f"axis {axis}", size, inputs, outputs)
+    yield from open_sum(spec, *range(len(spec.inputs)))
+
+
 def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
     """Return the layout of an input for an output that is split along an axis."""
     own = axis - len(output.sizes) + len(operand.sizes)
@@ -47,4 +62,5 @@ def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
 RULES: dict[str, Rule] = {
     **dict.fromkeys((*UNARY.split(), *BINARY.split()), elementwise),
     **dict.fromkeys(LINEAR.split(), linear),
+    "IdentityN": identities,
 }

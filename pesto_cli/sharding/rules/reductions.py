@@ -19,7 +19,7 @@ from pesto_cli.sharding.alternative import (
     sources,
 )
 from pesto_cli.sharding.layouts import SUM, WHOLE, Partial, Reduction, Split
-from pesto_cli.sharding.rules.arithmetic import channel_axis
+from pesto_cli.sharding.rules.additions import channel_axis
 from pesto_cli.sharding.rules.open_sums import FLOATS, open_sum
 
 
