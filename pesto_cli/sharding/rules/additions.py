@@ -18,7 +18,8 @@ from pesto_cli.sharding.alternative import (
     part_spec,
     sources,
 )
-from pesto_cli.sharding.layouts import WHOLE, Split
+from pesto_cli.sharding.layouts import WHOLE
+from pesto_cli.sharding.rules.axes import along
 from pesto_cli.sharding.rules.elementwise import elementwise
 from pesto_cli.sharding.rules.open_sums import open_sum
 
@@ -34,12 +35,9 @@ def addition(spec: OpSpec) -> Iterator[Alternative]:
 
 def bias_add(spec: OpSpec) -> Iterator[Alternative]:
     """BiasAdd. The bias is split with the channels."""
-    output = spec.outputs[0]
     channels = channel_axis(spec)
-    for axis, size in enumerate(output.sizes):
-        if size > 1:
-            bias = Split(0) if axis == channels else WHOLE
-            yield Alternative(f"axis {axis}", size, (Split(axis), bias), (Split(axis),))
+    for axis in range(len(spec.outputs[0].sizes)):
+        yield along(spec, axis, {0: axis, 1: 0} if axis == channels else {0: axis})
     yield from open_additions(spec)
 
 

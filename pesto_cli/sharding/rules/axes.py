@@ -1,10 +1,10 @@
 """The common case of an alternative: one axis of the output, and of some inputs, is split."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative
-from pesto_cli.sharding.layouts import WHOLE, Split
+from pesto_cli.sharding.layouts import WHOLE, Layout, Split
 
 
 def along(
@@ -13,21 +13,22 @@ def along(
     slots: Mapping[int, int],
     resized: tuple[tuple[int, int], ...] = (),
     size: int | None = None,
-) -> Iterator[Alternative]:
-    """Yield the alternative that splits an axis of the outputs, if it can be split.
+) -> Alternative:
+    """Return the alternative that splits an axis of the outputs.
 
     axis: of each output.
     slots: the axis that is split of an input, by slot; the other inputs are whole.
-    resized: as in `Alternative`; nothing is yielded if a value of these inputs is not known.
+    resized: as in `Alternative`.
     size: the extent of the factor if it is not that of the axis.
     """
     size = spec.outputs[0].sizes[axis] if size is None else size
-    if size > 1 and all(spec.inputs[slot].value is not None for slot, _ in resized):
-        inputs = tuple(
-            Split(slots[slot]) if slot in slots else WHOLE for slot in range(len(spec.inputs))
-        )
-        outputs = (Split(axis),) * len(spec.outputs)
-        yield Alternative(f"axis {axis}", size, inputs, outputs, resized)
+    outputs = (Split(axis),) * len(spec.outputs)
+    return Alternative(f"axis {axis}", size, input_layouts(spec, slots), outputs, resized)
+
+
+def input_layouts(spec: OpSpec, slots: Mapping[int, int]) -> tuple[Layout, ...]:
+    """Return the layout of each input: split along the axis in `slots`, or whole."""
+    return tuple(Split(slots[slot]) if slot in slots else WHOLE for slot in range(len(spec.inputs)))
 
 
 def constant(spec: OpSpec, slot: int) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ _WHOLE = """
 def const(spec: OpSpec) -> Iterator[Alternative]:
     """Const. Factors: all axes. The value of each part is cut when its node is written."""
     for axis in range(len(spec.outputs[0].sizes)):
-        yield from along(spec, axis, {})
+        yield along(spec, axis, {})
 
 
 def stays_whole(spec: OpSpec) -> Iterator[Alternative]:

@@ -26,9 +26,8 @@ def elementwise(spec: OpSpec) -> Iterator[Alternative]:
     """Split along any axis of the output; an input without the full size there is whole."""
     output = spec.outputs[0]
     for axis, size in enumerate(output.sizes):
-        if size > 1:
-            layouts = tuple(_aligned(operand, output, axis) for operand in spec.inputs)
-            yield Alternative(f"axis {axis}", size, layouts, (Split(axis),) * len(spec.outputs))
+        layouts = tuple(_aligned(operand, output, axis) for operand in spec.inputs)
+        yield Alternative(f"axis {axis}", size, layouts, (Split(axis),) * len(spec.outputs))
 
 
 def linear(spec: OpSpec) -> Iterator[Alternative]:
@@ -44,11 +43,10 @@ def identities(spec: OpSpec) -> Iterator[Alternative]:
     """
     shape = spec.inputs[0].shape
     for axis, size in enumerate(spec.inputs[0].sizes):
-        if size > 1:
-            is_split = [operand.shape == shape for operand in spec.inputs]
-            inputs = tuple(Split(axis) if each else WHOLE for each in is_split)
-            outputs = tuple(Split(axis) if each else REPLICATED for each in is_split)
-            yield Alternative(f"axis {axis}", size, inputs, outputs)
+        is_split = [operand.shape == shape for operand in spec.inputs]
+        inputs = tuple(Split(axis) if each else WHOLE for each in is_split)
+        outputs = tuple(Split(axis) if each else REPLICATED for each in is_split)
+        yield Alternative(f"axis {axis}", size, inputs, outputs)
     yield from open_sum(spec, *range(len(spec.inputs)))
 
 

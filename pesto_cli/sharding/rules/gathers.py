@@ -19,20 +19,20 @@ def gather(spec: OpSpec) -> Iterator[Alternative]:
     if looked_up is not None:
         batch = _batch_dims(spec)
         for axis in range(batch):
-            yield from along(spec, axis, {0: axis, 1: axis})
+            yield along(spec, axis, {0: axis, 1: axis})
         for axis in range(batch, looked_up):
-            yield from along(spec, axis, {0: axis})
+            yield along(spec, axis, {0: axis})
         for axis in range(batch, indices):
-            yield from along(spec, looked_up + axis - batch, {1: axis})
+            yield along(spec, looked_up + axis - batch, {1: axis})
         for axis in range(looked_up + 1, table):
-            yield from along(spec, axis - 1 + indices - batch, {0: axis})
+            yield along(spec, axis - 1 + indices - batch, {0: axis})
     yield from open_sum(spec, 0)
 
 
 def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
     """ResourceGather. Factors: the axes of the indices; the table is a handle, so it is whole."""
     for axis in range(_batch_dims(spec), len(spec.inputs[1].sizes)):
-        yield from along(spec, axis, {1: axis})
+        yield along(spec, axis, {1: axis})
 
 
 def gather_nd(spec: OpSpec) -> Iterator[Alternative]:
@@ -40,9 +40,9 @@ def gather_nd(spec: OpSpec) -> Iterator[Alternative]:
     table, indices = (len(operand.sizes) for operand in spec.inputs)
     looked_up = spec.inputs[1].sizes[-1]
     for axis in range(indices - 1):
-        yield from along(spec, axis, {1: axis})
+        yield along(spec, axis, {1: axis})
     for axis in range(looked_up, table):
-        yield from along(spec, indices - 1 + axis - looked_up, {0: axis})
+        yield along(spec, indices - 1 + axis - looked_up, {0: axis})
     yield from open_sum(spec, 0)
 
 
@@ -52,7 +52,7 @@ def one_hot(spec: OpSpec) -> Iterator[Alternative]:
     new = spec.attribute["axis"]
     new = new % rank if isinstance(new, int) else rank - 1
     for own in range(rank - 1):
-        yield from along(spec, own + (own >= new), {0: own})
+        yield along(spec, own + (own >= new), {0: own})
 
 
 def _batch_dims(spec: OpSpec) -> int:

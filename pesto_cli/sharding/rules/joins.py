@@ -19,7 +19,7 @@ def concat(spec: OpSpec) -> Iterator[Alternative]:
     joined = constant_axis(spec, axis_slot, rank)
     for axis in range(rank) if joined is not None else ():
         if axis != joined:
-            yield from along(spec, axis, dict.fromkeys(tensors, axis))
+            yield along(spec, axis, dict.fromkeys(tensors, axis))
     yield from open_sum(spec, *tensors)
 
 
@@ -30,7 +30,7 @@ def split(spec: OpSpec) -> Iterator[Alternative]:
     divided = constant_axis(spec, axis_slot, rank)
     for axis in range(rank) if divided is not None else ():
         if axis != divided:
-            yield from along(spec, axis, {tensor: axis})
+            yield along(spec, axis, {tensor: axis})
     yield from open_sum(spec, tensor)
 
 
@@ -40,7 +40,7 @@ def pack(spec: OpSpec) -> Iterator[Alternative]:
     new = _axis(spec, rank)
     for own in range(rank - 1):
         axis = own + (own >= new)
-        yield from along(spec, axis, dict.fromkeys(range(len(spec.inputs)), own))
+        yield along(spec, axis, dict.fromkeys(range(len(spec.inputs)), own))
     yield from open_sum(spec, *range(len(spec.inputs)))
 
 
@@ -49,7 +49,7 @@ def unpack(spec: OpSpec) -> Iterator[Alternative]:
     rank = len(spec.inputs[0].sizes)
     gone = _axis(spec, rank)
     for axis in range(rank - 1 if spec.outputs else 0):
-        yield from along(spec, axis, {0: axis + (axis >= gone)})
+        yield along(spec, axis, {0: axis + (axis >= gone)})
     yield from open_sum(spec, 0)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import SUM, WHOLE, Layout, Split
+from pesto_cli.sharding.rules.axes import along
 from pesto_cli.sharding.rules.open_sums import open_sum
 
 ROWS, COLUMNS, CONTRACTED = "rows", "columns", "contracted"
@@ -62,7 +63,7 @@ def product(spec: OpSpec, inputs: Sequence[Labels], output: Labels) -> Iterator[
             sizes[label] = max(size, sizes.get(label, 1))
     for label in (*output, *sorted(set(sizes) - set(output))):
         is_diagonal = any(list(labels).count(label) > 1 for labels in (*inputs, output))
-        if sizes[label] > 1 and not is_diagonal:
+        if not is_diagonal:
             layouts: tuple[Layout, ...] = tuple(
                 _layout(operand, labels, label, sizes[label])
                 for operand, labels in zip(spec.inputs, inputs, strict=True)
@@ -76,9 +77,8 @@ def product(spec: OpSpec, inputs: Sequence[Labels], output: Labels) -> Iterator[
 
 def band_part(spec: OpSpec) -> Iterator[Alternative]:
     """MatrixBandPart. Factors: the batch axes. Linear."""
-    for axis, size in enumerate(spec.outputs[0].sizes[:-2]):
-        if size > 1:
-            yield Alternative(f"axis {axis}", size, (Split(axis), WHOLE, WHOLE), (Split(axis),))
+    for axis in range(len(spec.outputs[0].sizes) - 2):
+        yield along(spec, axis, {0: axis})
     yield from open_sum(spec, 0)
 
 

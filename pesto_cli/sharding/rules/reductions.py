@@ -18,8 +18,9 @@ from pesto_cli.sharding.alternative import (
     part_spec,
     sources,
 )
-from pesto_cli.sharding.layouts import SUM, WHOLE, Partial, Reduction, Split
+from pesto_cli.sharding.layouts import SUM, Partial, Reduction
 from pesto_cli.sharding.rules.additions import channel_axis
+from pesto_cli.sharding.rules.axes import along, input_layouts
 from pesto_cli.sharding.rules.open_sums import FLOATS, open_sum
 
 
@@ -45,11 +46,8 @@ def reduction(
 ) -> Iterator[Alternative]:
     """Split along the axes that are kept, and along the reduced ones with `program`."""
     yield from kept_axes(spec)
-    for axis in reduced_axes(spec) or ():
-        size = spec.inputs[0].sizes[axis]
-        if size > 1:
-            inputs = (Split(axis), WHOLE)
-            yield Alternative(f"reduced axis {axis}", size, inputs, (partial,), program=program)
+    for axis in sorted(reduced_axes(spec) or ()):
+        yield replace(_reduced(spec, axis, partial), program=program)
 
 
 def kept_axes(spec: OpSpec) -> Iterator[Alternative]:
@@ -57,11 +55,9 @@ def kept_axes(spec: OpSpec) -> Iterator[Alternative]:
     reduced = reduced_axes(spec)
     if reduced is None:
         return
-    for axis, size in enumerate(spec.inputs[0].sizes):
-        if size > 1 and axis not in reduced:
-            gone = sum(each < axis for each in reduced)
-            own = axis if spec.attribute.get("keep_dims") else axis - gone
-            yield Alternative(f"axis {own}", size, (Split(axis), WHOLE), (Split(own),))
+    kept = [axis for axis in range(len(spec.inputs[0].sizes)) if axis not in reduced]
+    for position, axis in enumerate(kept):
+        yield along(spec, axis if spec.attribute.get("keep_dims") else position, {0: axis})
 
 
 def reduced_axes(spec: OpSpec) -> frozenset[int] | None:
@@ -76,20 +72,22 @@ def reduced_axes(spec: OpSpec) -> frozenset[int] | None:
 
 def l2_loss(spec: OpSpec) -> Iterator[Alternative]:
     """L2Loss: the sum of the squares of all elements, so partial along each axis."""
-    for axis, size in enumerate(spec.inputs[0].sizes):
-        if size > 1:
-            yield Alternative(f"reduced axis {axis}", size, (Split(axis),), (SUM,))
+    for axis in range(len(spec.inputs[0].sizes)):
+        yield _reduced(spec, axis, SUM)
 
 
 def bias_add_grad(spec: OpSpec) -> Iterator[Alternative]:
     """BiasAddGrad: the sum over all axes but the channels. Linear."""
     channels = channel_axis(spec)
-    for axis, size in enumerate(spec.inputs[0].sizes):
-        if size > 1 and axis == channels:
-            yield Alternative("axis 0", size, (Split(axis),), (Split(0),))
-        elif size > 1:
-            yield Alternative(f"reduced axis {axis}", size, (Split(axis),), (SUM,))
+    for axis in range(len(spec.inputs[0].sizes)):
+        yield along(spec, 0, {0: axis}) if axis == channels else _reduced(spec, axis, SUM)
     yield from open_sum(spec, 0)
+
+
+def _reduced(spec: OpSpec, axis: int, partial: Partial) -> Alternative:
+    """Return the alternative that splits an axis of the first input, which is reduced."""
+    size = spec.inputs[0].sizes[axis]
+    return Alternative(f"reduced axis {axis}", size, input_layouts(spec, {0: axis}), (partial,))
 
 
 def _means_times_shares(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:

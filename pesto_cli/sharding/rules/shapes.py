@@ -23,7 +23,7 @@ def reshape(spec: OpSpec) -> Iterator[Alternative]:
     """
     for own, axis in outermost_axes(spec.inputs[0].sizes, spec.outputs[0].sizes):
         size = math.gcd(spec.inputs[0].sizes[own], spec.outputs[0].sizes[axis])
-        yield from along(spec, axis, {0: own}, ((1, axis),), size)
+        yield along(spec, axis, {0: own}, ((1, axis),), size)
     yield from open_sum(spec, 0)
 
 
@@ -63,7 +63,7 @@ def expand_dims(spec: OpSpec) -> Iterator[Alternative]:
 def transpose(spec: OpSpec) -> Iterator[Alternative]:
     """Transpose. Factors: all axes."""
     for axis, own in enumerate(constant(spec, 1) or ()):
-        yield from along(spec, axis, {0: own % len(spec.inputs[0].sizes)})
+        yield along(spec, axis, {0: own % len(spec.inputs[0].sizes)})
     yield from open_sum(spec, 0)
 
 
@@ -71,9 +71,9 @@ def tile(spec: OpSpec) -> Iterator[Alternative]:
     """Tile. Factors: axes that are not repeated, and the copies along repeated axes."""
     for axis, count in enumerate(constant(spec, 1) or ()):
         if count == 1:
-            yield from along(spec, axis, {0: axis})
+            yield along(spec, axis, {0: axis})
         else:
-            yield from along(spec, axis, {}, ((1, axis),), count)
+            yield along(spec, axis, {}, ((1, axis),), count)
     yield from open_sum(spec, 0)
 
 
@@ -83,14 +83,14 @@ def broadcast_to(spec: OpSpec) -> Iterator[Alternative]:
     source = (1,) * (len(output) - len(spec.inputs[0].sizes)) + spec.inputs[0].sizes
     for axis, size in enumerate(output):
         own = axis - len(output) + len(spec.inputs[0].sizes)
-        yield from along(spec, axis, {0: own} if source[axis] == size else {}, ((1, axis),))
+        yield along(spec, axis, {0: own} if source[axis] == size else {}, ((1, axis),))
     yield from open_sum(spec, 0)
 
 
 def fill(spec: OpSpec) -> Iterator[Alternative]:
     """Fill. Factors: all axes. Linear in the value."""
     for axis in range(len(spec.outputs[0].sizes)):
-        yield from along(spec, axis, {}, ((0, axis),))
+        yield along(spec, axis, {}, ((0, axis),))
     yield from open_sum(spec, 1)
 
 
@@ -108,7 +108,7 @@ def ensure_shape(spec: OpSpec) -> Iterator[Alternative]:
 def _in_order(spec: OpSpec) -> Iterator[Alternative]:
     """Split the axes that are larger than 1, which have the same order in input and output."""
     for own, axis in outermost_axes(spec.inputs[0].sizes, spec.outputs[0].sizes):
-        yield from along(spec, axis, {0: own})
+        yield along(spec, axis, {0: own})
 
 
 def _squeezed(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:

@@ -14,7 +14,7 @@ from pesto_cli.sharding.rules.open_sums import open_sum
 def slice_(spec: OpSpec) -> Iterator[Alternative]:
     """Slice. Factors: the axes that are taken whole."""
     for axis in _unchanged(spec):
-        yield from along(spec, axis, {0: axis}, ((2, axis),))
+        yield along(spec, axis, {0: axis}, ((2, axis),))
     yield from open_sum(spec, 0)
 
 
@@ -25,7 +25,7 @@ def strided_slice(spec: OpSpec) -> Iterator[Alternative]:
     """
     for own, axis in _ranges(spec, len(spec.inputs[0].sizes)):
         if spec.inputs[0].sizes[own] == spec.outputs[0].sizes[axis]:
-            yield from along(spec, axis, {0: own})
+            yield along(spec, axis, {0: own})
     yield from open_sum(spec, 0)
 
 
@@ -34,7 +34,7 @@ def strided_slice_grad(spec: OpSpec) -> Iterator[Alternative]:
     gradient, output = spec.inputs[4].sizes, spec.outputs[0].sizes
     for axis, own in _ranges(spec, len(output)):
         if gradient[own] == output[axis]:
-            yield from along(spec, axis, {4: own}, ((0, axis),))
+            yield along(spec, axis, {4: own}, ((0, axis),))
     yield from open_sum(spec, 4)
 
 
@@ -77,7 +77,7 @@ def _has(spec: OpSpec, mask: str, index: int) -> bool:
 def pad(spec: OpSpec) -> Iterator[Alternative]:
     """Pad and MirrorPad. Factors: the axes without padding."""
     for axis in _unchanged(spec):
-        yield from along(spec, axis, {0: axis})
+        yield along(spec, axis, {0: axis})
     if len(spec.inputs) == 2 or spec.inputs[2].value == 0:
         yield from open_sum(spec, 0)
 
@@ -91,7 +91,7 @@ def reverse(spec: OpSpec) -> Iterator[Alternative]:
         reversed_axes = {axis % rank for axis in values}
         for axis in range(rank):
             if axis not in reversed_axes:
-                yield from along(spec, axis, {0: axis})
+                yield along(spec, axis, {0: axis})
     yield from open_sum(spec, 0)
 
 
