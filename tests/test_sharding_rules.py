@@ -1,6 +1,5 @@
 """Every alternative of every sharding rule computes what the whole op computes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +23,6 @@ NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is sta
 WITHOUT_FACTORS = {*whole.RULES, *random.RULES}
 
 
-def examples(count: int) -> Callable[[Any], Any]:
-    return settings(
-        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
-
-
 def test_every_rule_has_a_proof() -> None:
     assert set(RULES.builtin) - WITHOUT_FACTORS == set(CASES)
 
@@ -38,29 +31,22 @@ def test_every_rule_has_a_proof() -> None:
 def test_parts_compute_what_the_op_computes(op_type: str) -> None:
     seen = set()
 
-    @examples(30)
+    @settings(
+        max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(CASES[op_type], st.data())
     def proved(case: Case, data: st.DataObject) -> None:
         assert case.spec.type == op_type
         if data.draw(st.integers(0, 5), "forget constants if 5") == 5:
             case = case.without_values()
-        for alternative in alternatives(case.spec):
+        ways = alternatives(case.spec)
+        assert len({alternative.name for alternative in ways}) == len(ways)
+        for alternative in ways:
             prove(case, alternative, data.draw(part_sizes(alternative.size), alternative.name))
             seen.add(alternative.name)
 
     proved()
     assert seen - {"replicated"} or op_type in NEVER_SPLIT, "no case can be split"
-
-
-@pytest.mark.parametrize("op_type", CASES)
-def test_alternatives_have_different_names(op_type: str) -> None:
-    @examples(5)
-    @given(CASES[op_type])
-    def named(case: Case) -> None:
-        names = [alternative.name for alternative in alternatives(case.spec)]
-        assert len(set(names)) == len(names)
-
-    named()
 
 
 def test_wrong_alternatives_are_found() -> None:
