@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
+from pesto_cli.sharding.rules.constants import stays_whole
 
 _STATEFUL = "RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal"
 _STATELESS = """
@@ -28,12 +29,7 @@ def drawn(spec: OpSpec) -> Iterator[Alternative]:
         yield Alternative("replicated", None, whole, (REPLICATED,))
 
 
-def without_state(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: none."""
-    return iter(())
-
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_STATEFUL.split(), drawn),
-    **dict.fromkeys(_STATELESS.split(), without_state),
+    **dict.fromkeys(_STATELESS.split(), stays_whole),
 }

@@ -3,10 +3,8 @@
 Ops without a state among them may still be replicated.
 """
 
-from collections.abc import Iterator
-
-from pesto_cli.data.specs import OpSpec
-from pesto_cli.sharding.alternative import Alternative, Rule
+from pesto_cli.sharding.alternative import Rule
+from pesto_cli.sharding.rules.constants import stays_whole
 
 _TYPES = """
     Assert Bincount CTCGreedyDecoder CTCLoss CTCLossV2 DenseBincount
@@ -16,9 +14,4 @@ _TYPES = """
 """
 
 
-def whole(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: none."""
-    return iter(())
-
-
-RULES: dict[str, Rule] = dict.fromkeys(_TYPES.split(), whole)
+RULES: dict[str, Rule] = dict.fromkeys(_TYPES.split(), stays_whole)
