@@ -13,14 +13,14 @@ from sharding_ops import Array, Case, Input, case, computed
 from sharding_tensors import part_sizes
 
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.sharding.rules import alternatives, batch_norm
+from pesto_cli.sharding.rules import WITH_SCRATCH, alternatives
 
 VECTOR = np.ones(3, "float32")
 
 
 def computed_as_on_a_gpu(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
     """Return the outputs of an op whose kernel stores 1 / sqrt(variance + ε), not the variance."""
-    if spec.type not in batch_norm.RULES or not spec.attribute["is_training"]:
+    if spec.type not in WITH_SCRATCH or not spec.attribute["is_training"]:
         return computed(spec, inputs)
     epsilon = np.float32(spec.attribute["epsilon"])
     if "Grad" not in spec.type:
@@ -31,7 +31,7 @@ def computed_as_on_a_gpu(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
     return computed(spec, [*inputs[:4], stored**-2 - epsilon, *inputs[5:]])
 
 
-@pytest.mark.parametrize("op_type", batch_norm.RULES)
+@pytest.mark.parametrize("op_type", sorted(WITH_SCRATCH))
 def test_parts_compute_the_same_if_kernels_store_inverse_deviations(
     op_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

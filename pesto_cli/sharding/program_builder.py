@@ -65,6 +65,10 @@ class ProgramBuilder:
         spec = OpSpec(op_type, (("T", str(first.dtype)),), (), (first,))
         return self.add(name, spec, inputs, part)[0]
 
+    def times(self, name: str, tensor: Tensor, factor: Value) -> Tensor:
+        """Add the product of a tensor and a constant."""
+        return self.elementwise(name, "Mul", tensor, constant(factor, tensor.operand.dtype))
+
     def sum_of(self, name: str, terms: Sequence[Tensor]) -> Tensor:
         """Add the sum of tensors of one shape."""
         spec = OpSpec("AddN", _attributes(terms[0], N=len(terms)), (), (terms[0].operand,))
@@ -72,35 +76,43 @@ class ProgramBuilder:
 
     def stack(self, name: str, rows: Sequence[Tensor]) -> Tensor:
         """Add the tensor `[num_rows, ...]` of tensors of one shape."""
-        row = rows[0].operand
-        output = Operand((len(rows), *row.sizes), row.dtype)
+        output = _like(rows[0], (len(rows), *rows[0].operand.sizes))
         spec = OpSpec("Pack", _attributes(rows[0], N=len(rows), axis=0), (), (output,))
         return self.add(name, spec, rows)[0]
 
-    def sum_of_rows(self, name: str, rows: Tensor) -> Tensor:
-        """Add the sum over the first axis."""
-        output = Operand(rows.operand.sizes[1:], rows.operand.dtype)
-        attributes = _attributes(rows, Tidx="int32", keep_dims=False)
-        axes = constant((0,), "int32", on_host=True)
-        return self.add(name, OpSpec("Sum", attributes, (), (output,)), (rows, axes))[0]
+    def sums(
+        self, name: str, tensor: Tensor, axes: tuple[int, ...], part: int | None = None
+    ) -> Tensor:
+        """Add the sums over some axes, which are removed."""
+        kept = (size for axis, size in enumerate(tensor.operand.sizes) if axis not in axes)
+        output = _like(tensor, tuple(kept))
+        attributes = _attributes(tensor, Tidx="int32", keep_dims=False)
+        reduced = constant(axes, "int32", on_host=True)
+        return self.add(name, OpSpec("Sum", attributes, (), (output,)), (tensor, reduced), part)[0]
 
-    def reshaped(self, name: str, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """Add the elements of a tensor in another shape."""
-        attributes, shape = (
-            _attributes(tensor, Tshape="int32"),
-            constant(sizes, "int32", on_host=True),
+    def cast(self, name: str, tensor: Tensor, dtype: str | None, part: int | None = None) -> Tensor:
+        """Add a tensor as another data type; the tensor itself if it has that type."""
+        if tensor.operand.dtype == dtype:
+            return tensor
+        attributes = (
+            ("DstT", str(dtype)),
+            ("SrcT", str(tensor.operand.dtype)),
+            ("Truncate", False),
         )
-        spec = OpSpec("Reshape", attributes, (), (Operand(sizes, tensor.operand.dtype),))
-        return self.add(name, spec, (tensor, shape))[0]
+        output = replace(tensor.operand, dtype=dtype, value=None)
+        return self.add(name, OpSpec("Cast", attributes, (), (output,)), (tensor,), part)[0]
+
+    def reshaped(
+        self, name: str, tensor: Tensor, sizes: tuple[int, ...], part: int | None = None
+    ) -> Tensor:
+        """Add the elements of a tensor in another shape."""
+        spec = OpSpec("Reshape", _attributes(tensor, Tshape="int32"), (), (_like(tensor, sizes),))
+        return self.add(name, spec, (tensor, constant(sizes, "int32", on_host=True)), part)[0]
 
     def broadcast(self, name: str, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
         """Add a tensor that repeats another one along its axes of size 1."""
-        attributes, shape = (
-            _attributes(tensor, Tidx="int32"),
-            constant(sizes, "int32", on_host=True),
-        )
-        spec = OpSpec("BroadcastTo", attributes, (), (Operand(sizes, tensor.operand.dtype),))
-        return self.add(name, spec, (tensor, shape))[0]
+        spec = OpSpec("BroadcastTo", _attributes(tensor, Tidx="int32"), (), (_like(tensor, sizes),))
+        return self.add(name, spec, (tensor, constant(sizes, "int32", on_host=True)))[0]
 
     def program(self, outputs: Sequence[Sequence[Tensor]]) -> Program:
         """Return the program. outputs: the pieces of each output of the op that is split."""
@@ -110,6 +122,10 @@ class ProgramBuilder:
 
 def _attributes(tensor: Tensor, **others: Value) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted({"T": str(tensor.operand.dtype), **others}.items()))
+
+
+def _like(tensor: Tensor, sizes: tuple[int, ...]) -> Operand:
+    return Operand(sizes, tensor.operand.dtype)
 
 
 def _shape_of(value: Value) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from pesto_cli.sharding.rules import (
     additions,
     arithmetic,
     batch_norm,
+    batch_norm_gradient,
     constants,
     convolution,
     elementwise,
@@ -42,6 +43,7 @@ RULES: Registry[Rule] = Registry(
         **additions.RULES,
         **arithmetic.RULES,
         **batch_norm.RULES,
+        **batch_norm_gradient.RULES,
         **constants.RULES,
         **convolution.RULES,
         **elementwise.RULES,
@@ -65,6 +67,8 @@ RULES: Registry[Rule] = Registry(
     called_with("spec"),
 )
 
+# Types of ops with scratch memory among their operands, which has no known shape.
+WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
 # Types of operands whose data is not in the tensor.
 HANDLES = frozenset({"resource", "variant"})
 
@@ -75,7 +79,7 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
 
     Every op without a state can also be computed several times (`replicated`).
     """
-    if spec.type not in RULES or not (spec.is_static or spec.type in batch_norm.RULES):
+    if spec.type not in RULES or not (spec.is_static or spec.type in WITH_SCRATCH):
         return ()
     found = tuple(way for way in RULES[spec.type](spec) if _is_possible(spec, way))
     return (*found, _replicated(spec)) if _is_pure(spec) else found
