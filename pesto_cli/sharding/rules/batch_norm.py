@@ -77,9 +77,9 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
             "",
             replace(given, outputs=part.outputs),
             (taken(part, 0), taken(part, 1), taken(part, 2), mean, variance),
-            number,
+            index,
         )[0]
-        for number, part in enumerate(parts)
+        for index, part in enumerate(parts)
     ]
     num_numbers = prod(spec.inputs[0].sizes) // mean.operand.sizes[0]
     unbiased = build.times("unbiased variance", variance, num_numbers / (num_numbers - 1))
@@ -94,10 +94,8 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
 def _statistics(build: ProgramBuilder, parts: list[OpSpec]) -> tuple[Tensor, Tensor]:
     """Add the mean and the variance of the whole batch, both `[num_channels]`."""
     own = [
-        build.add(
-            "statistics", part.with_attributes(exponential_avg_factor=1.0), _all(part), number
-        )
-        for number, part in enumerate(parts)
+        build.add("statistics", part.with_attributes(exponential_avg_factor=1.0), _all(part), index)
+        for index, part in enumerate(parts)
     ]
     counts = [prod(part.inputs[0].sizes) // part.inputs[1].sizes[0] for part in parts]
     shares = tuple((count / sum(counts),) for count in counts)
