@@ -1,5 +1,6 @@
 """Runs the parts of an op in TensorFlow, and compares their merged outputs with those of the op."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -102,6 +103,8 @@ def _noise(array: Array, generator: np.random.Generator) -> Array:
 def _check_names(program: Program) -> None:
     names = [(op.part, op.name) for op in program.ops]
     assert len(set(names)) == len(names), f"two ops have one name: {names}"
+    for _, name in names:
+        assert re.fullmatch(r"[A-Za-z0-9_.>/\-]*", name), f"{name!r} is no name in TensorFlow"
 
 
 def _run(program: Program, pieces: Sequence[Sequence[Input]]) -> list[list[Array]]:

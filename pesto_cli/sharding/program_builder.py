@@ -40,7 +40,8 @@ def taken(spec: OpSpec, slot: int) -> Tensor:
 class ProgramBuilder:
     """Collects the ops of a program.
 
-    `name` is that of an op, and `part` the part that it belongs to; None if it serves all parts.
+    `name` is a part of the name of a node, without spaces. `part` is the part that the op belongs
+    to; None if it serves all parts.
     """
 
     def __init__(self) -> None:

@@ -82,7 +82,7 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
         for index, part in enumerate(parts)
     ]
     num_numbers = prod(spec.inputs[0].sizes) // mean.operand.sizes[0]
-    unbiased = build.times("unbiased variance", variance, num_numbers / (num_numbers - 1))
+    unbiased = build.times("unbiased_variance", variance, num_numbers / (num_numbers - 1))
     averages = [
         _moved(build, spec, "mean", taken(spec, 3), mean),
         _moved(build, spec, "variance", taken(spec, 4), unbiased),
@@ -101,12 +101,12 @@ def _statistics(build: ProgramBuilder, parts: list[OpSpec]) -> tuple[Tensor, Ten
     shares = tuple((count / sum(counts),) for count in counts)
     shares_within = tuple(((count - 1) / sum(counts),) for count in counts)
     means = build.stack("means", [each[1] for each in own])
-    mean = build.sums("mean", build.times("shares of means", means, shares), (0,))
+    mean = build.sums("mean", build.times("shares_of_means", means, shares), (0,))
     deviations = build.elementwise("deviations", "SquaredDifference", means, mean)
-    between = build.times("variances between parts", deviations, shares)
+    between = build.times("variances_between_parts", deviations, shares)
     variances = build.stack("variances", [each[2] for each in own])
-    within = build.times("variances within parts", variances, shares_within)
-    both = build.elementwise("shares of variances", "AddV2", between, within)
+    within = build.times("variances_within_parts", variances, shares_within)
+    both = build.elementwise("shares_of_variances", "AddV2", between, within)
     return mean, build.sums("variance", both, (0,))
 
 
@@ -115,22 +115,22 @@ def _moved(build: ProgramBuilder, spec: OpSpec, name: str, old: Tensor, new: Ten
     factor = number(spec, "exponential_avg_factor")
     if factor == 1:
         return new
-    kept = build.times(f"old {name}", old, 1 - factor)
-    added = build.times(f"new {name}", new, factor)
-    return build.elementwise(f"moving {name}", "AddV2", kept, added)
+    kept = build.times(f"old_{name}", old, 1 - factor)
+    added = build.times(f"new_{name}", new, factor)
+    return build.elementwise(f"moving_{name}", "AddV2", kept, added)
 
 
 def _stored(build: ProgramBuilder, spec: OpSpec, variance: Tensor) -> tuple[Tensor, ...]:
     """Add the reserve spaces after the first one, as the kernel writes them for a variance."""
     deviation = build.elementwise("deviation", "Sqrt", variance)
-    negative = build.elementwise("negative deviation", "Neg", deviation)
+    negative = build.elementwise("negative_deviation", "Neg", deviation)
     both = build.stack("numbers", [deviation, negative])
     sizes = (2, 1, 1, variance.operand.sizes[0])
-    numbers = build.reshaped("numbers as images", both, sizes)
+    numbers = build.reshaped("numbers_as_images", both, sizes)
     kernel = kernel_for_vectors(spec, exponential_avg_factor=1.0, is_training=True)
     outputs = (numbers.operand, *spec.outputs[1:])
     inputs = (numbers, *(taken(spec, slot) for slot in range(1, 5)))
-    return build.add("reserve spaces", replace(kernel, outputs=outputs), inputs)[4:]
+    return build.add("reserve_spaces", replace(kernel, outputs=outputs), inputs)[4:]
 
 
 def _all(part: OpSpec) -> tuple[Tensor, ...]:

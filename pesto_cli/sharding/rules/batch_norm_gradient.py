@@ -77,9 +77,9 @@ def _gradients(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -
     vectors = _vectors(build, spec, s)
     sums = _with_channels_last if _has_channels_last(spec) else _with_channels_first
     own = [sums(build, part, vectors, index) for index, part in enumerate(parts)]
-    products = build.sum_of("sum of products", [each[1] for each in own])
-    d_offset = build.sum_of("gradient of offset", [each[2] for each in own])
-    d_scale = build.elementwise("gradient of scale", "Mul", products, s)
+    products = build.sum_of("sum_of_products", [each[1] for each in own])
+    d_offset = build.sum_of("gradient_of_offset", [each[2] for each in own])
+    d_scale = build.elementwise("gradient_of_scale", "Mul", products, s)
     rest = _rest(build, spec, vectors, d_scale, d_offset)
     dx = [
         build.elementwise(
@@ -93,7 +93,7 @@ def _gradients(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -
 def _vectors(build: ProgramBuilder, spec: OpSpec, s: Tensor) -> _Vectors:
     scale = taken(spec, 2)
     one = constant((1 - number(spec, "epsilon"),), scale.operand.dtype)
-    unit = build.broadcast("unit variance", one, scale.operand.sizes)
+    unit = build.broadcast("unit_variance", one, scale.operand.sizes)
     return _Vectors(s, build.elementwise("slope", "Mul", scale, s), taken(spec, 3), unit)
 
 
@@ -109,7 +109,7 @@ def _read(build: ProgramBuilder, spec: OpSpec) -> tuple[Tensor, ...]:
     kernel = kernel_for_vectors(spec, "FusedBatchNormGradV2", U=str(scale.operand.dtype))
     outputs = (numbers.operand, *spec.outputs[1:])
     inputs = (numbers, numbers, scale, zeros, taken(spec, 4))
-    return build.add("inverse deviation", replace(kernel, outputs=outputs), inputs)
+    return build.add("inverse_deviation", replace(kernel, outputs=outputs), inputs)
 
 
 def _has_channels_last(spec: OpSpec) -> bool:
@@ -132,18 +132,18 @@ def _with_channels_first(
     """Add what `_with_channels_last` adds, by ops that take any format."""
     dtype, rank = vectors.mean.operand.dtype, len(part.inputs[1].sizes)
     sizes = (*vectors.mean.operand.sizes, *(1 for _ in range(2, rank)))
-    mean = build.reshaped("mean for pixels", vectors.mean, sizes, index)
-    slope = build.reshaped("slope for pixels", vectors.slope, sizes, index)
+    mean = build.reshaped("mean_for_pixels", vectors.mean, sizes, index)
+    slope = build.reshaped("slope_for_pixels", vectors.slope, sizes, index)
     dy = build.cast("dy", taken(part, 0), dtype, index)
     x = build.cast("x", taken(part, 1), dtype, index)
-    scaled = build.elementwise("scaled dy", "Mul", dy, slope, part=index)
-    centred = build.elementwise("centred x", "Sub", x, mean, part=index)
+    scaled = build.elementwise("scaled_dy", "Mul", dy, slope, part=index)
+    centred = build.elementwise("centred_x", "Sub", x, mean, part=index)
     products = build.elementwise("products", "Mul", centred, dy, part=index)
     others = (BATCH, *range(2, rank))
     return (
-        build.cast("dx for given statistics", scaled, part.inputs[0].dtype, index),
-        build.sums("sum of products of part", products, others, index),
-        build.sums("sum of dy", dy, others, index),
+        build.cast("dx_for_given_statistics", scaled, part.inputs[0].dtype, index),
+        build.sums("sum_of_products_of_part", products, others, index),
+        build.sums("sum_of_dy", dy, others, index),
     )
 
 
@@ -152,9 +152,9 @@ def _rest(
 ) -> tuple[Tensor, Tensor]:
     """Add the factor -slope s Σ dy (x - mean) s / M, and the shift -slope Σ dy / M."""
     count = prod(spec.inputs[1].sizes) // prod(d_scale.operand.sizes)
-    of_products = build.times("mean of products", d_scale, -1 / count)
-    of_gradients = build.times("mean of dy", d_offset, -1 / count)
-    slope_of_x = build.elementwise("slope of x", "Mul", vectors.slope, vectors.s)
+    of_products = build.times("mean_of_products", d_scale, -1 / count)
+    of_gradients = build.times("mean_of_dy", d_offset, -1 / count)
+    slope_of_x = build.elementwise("slope_of_x", "Mul", vectors.slope, vectors.s)
     return (
         build.elementwise("factor", "Mul", slope_of_x, of_products),
         build.elementwise("shift", "Mul", vectors.slope, of_gradients),
@@ -171,7 +171,7 @@ def _normalised(
     scratch = (Operand(None, rest[0].operand.dtype),) * (len(part.inputs) - 5)
     outputs = (part.inputs[1], *(rest[0].operand,) * 4, *scratch)
     inputs = (taken(part, 1), *rest, vectors.mean, vectors.unit)
-    return build.add("rest of dx", replace(kernel, outputs=outputs), inputs, index)[0]
+    return build.add("rest_of_dx", replace(kernel, outputs=outputs), inputs, index)[0]
 
 
 RULES: dict[str, Rule] = dict.fromkeys(_GRADIENTS, gradient)
