@@ -168,7 +168,7 @@ def _normalised(
     kernel = replace(part, type=part.type.replace("Grad", "")).with_attributes(
         exponential_avg_factor=1.0, is_training=False
     )
-    scratch = (Operand(None, rest[0].operand.dtype),) * (len(part.inputs) - 5)
+    scratch = (Operand((0,), rest[0].operand.dtype),) * (len(part.inputs) - 5)
     outputs = (part.inputs[1], *(rest[0].operand,) * 4, *scratch)
     inputs = (taken(part, 1), *rest, vectors.mean, vectors.unit)
     return build.add("rest_of_dx", replace(kernel, outputs=outputs), inputs, index)[0]
