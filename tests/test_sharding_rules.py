@@ -14,13 +14,13 @@ from sharding_tensors import part_sizes
 
 from pesto_cli.sharding.alternative import Alternative, one_op_each
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
-from pesto_cli.sharding.rules import RULES, alternatives, random, whole
+from pesto_cli.sharding.rules import RULES, alternatives, random, variables, whole
 from pesto_cli.sharding.rules.constants import stays_whole
 
 # Op types of which only copies are made.
 NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is stays_whole}
 # Op types that are never split; test_sharding_random.py is about the copies of random ops.
-WITHOUT_FACTORS = {*whole.RULES, *random.RULES}
+WITHOUT_FACTORS = {*variables.RULES, *whole.RULES, *random.RULES}
 
 
 def test_every_rule_has_a_proof() -> None:

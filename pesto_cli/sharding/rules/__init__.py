@@ -34,6 +34,7 @@ from pesto_cli.sharding.rules import (
     select,
     shapes,
     slices,
+    variables,
     whole,
 )
 
@@ -62,6 +63,7 @@ RULES: Registry[Rule] = Registry(
         **select.RULES,
         **shapes.RULES,
         **slices.RULES,
+        **variables.RULES,
         **whole.RULES,
     },
     called_with("spec"),
@@ -97,9 +99,10 @@ def _is_possible(spec: OpSpec, alternative: Alternative) -> bool:
 
 
 def _is_pure(spec: OpSpec) -> bool:
-    return not spec.is_stateful and not any(
-        operand.dtype in HANDLES for operand in (*spec.inputs, *spec.outputs)
-    )
+    """Return whether computing an op several times changes nothing, and gives equal outputs."""
+    has_effect = spec.is_stateful or spec.type in variables.RULES or not spec.outputs
+    operands = (*spec.inputs, *spec.outputs)
+    return not has_effect and not any(operand.dtype in HANDLES for operand in operands)
 
 
 def _replicated(spec: OpSpec) -> Alternative:

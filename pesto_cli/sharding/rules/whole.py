@@ -1,6 +1,6 @@
-"""Ops that stay whole by rule, because their outputs depend on all of their inputs.
+"""Ops that stay whole: each element of their outputs depends on all elements of their inputs.
 
-Ops without a state among them may still be replicated.
+Those without a state may still be replicated.
 """
 
 from pesto_cli.sharding.alternative import Rule
@@ -9,7 +9,7 @@ from pesto_cli.sharding.rules.constants import stays_whole
 _TYPES = """
     Assert Bincount CTCGreedyDecoder CTCLoss CTCLossV2 DenseBincount
     DynamicPartition DynamicStitch FractionalAvgPool FractionalMaxPool ListDiff
-    LogUniformCandidateSampler MaxPoolGradWithArgmax MaxPoolWithArgmax NonMaxSuppressionV3
+    LogUniformCandidateSampler MaxPoolGradWithArgmax MaxPoolWithArgmax NoOp NonMaxSuppressionV3
     ParallelDynamicStitch Qr Roll SelfAdjointEigV2 Svd Unique UniqueV2 UniqueWithCounts Where
 """
 
