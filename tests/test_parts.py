@@ -47,6 +47,22 @@ def test_ratios_are_interpolated_between_priced_shares(share: float, ratio: floa
         assert PARTS.part_ratio(0, "axis 0", share)[0] == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize("share", [1 / 3, 0.3, 3 / 16, 0.13])
+def test_the_kink_at_the_time_of_a_launch_is_kept(share: float) -> None:
+    def ratio(of: float) -> float:
+        return max(0.3, of)  # The launch takes 0.3 of the whole op.
+
+    priced = np.array([[ratio(1 / n) for n in PARTS.numbers], [NAN] * 3])
+    parts = replace(PARTS, times={(0, "axis 0"): PartTimes(16, priced)})
+    assert parts.part_ratio(0, "axis 0", share)[0] == pytest.approx(ratio(share))
+
+
+def test_numbers_that_give_equal_parts_count_once() -> None:
+    times = {(0, "axis 0"): PartTimes(3, np.array([[0.5, 0.5], [NAN, NAN]]))}
+    parts = replace(PARTS, numbers=(2, 3), times=times)
+    assert parts.part_ratio(0, "axis 0", 1 / 3)[0] == pytest.approx(0.5)
+
+
 def test_a_kind_that_cannot_run_the_op_has_no_ratio() -> None:
     assert np.isnan(PARTS.part_ratio(0, "axis 0", 0.5)[1])
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import Pesto
 from training_graphs import convnet, exported
 
+from benchmarks.parts import interpolations
 from pesto_cli import api
 from pesto_cli.data.machine import Device, Machine
 from pesto_cli.data.parts import Parts
@@ -142,6 +143,13 @@ def test_infinite_values_survive_a_file(tmp_path: Path) -> None:
     spec = again.spec(op(found, "maximum"))
     assert spec is not None
     assert spec.inputs[1].value == float("-inf")
+
+
+@pytest.mark.parametrize("model", ["RNNLM-tiny", "Transformer-tiny"])
+def test_interpolated_times_are_those_of_parts_priced_directly(model: str) -> None:
+    for found in interpolations(api.export(f"zoo:{model}")):
+        assert found.work_error <= 0.03
+        assert found.close >= 0.9
 
 
 def cut(section: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ whole op, at a few numbers of parts, and ratios between them are interpolated. O
 combine data, such as Split and ConcatV2, are priced by their bytes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -137,17 +138,21 @@ class Parts:
 
     def _interpolated(self, op: int, alternative: str, share: float) -> FloatArray:
         times = self.times[int(self.spec_of[op]), alternative]
-        priced = [n for n in reversed(self.numbers) if n <= times.size]
-        shares = [times.size // n / times.size for n in priced]
+        columns = {
+            times.size // n / times.size: times.ratio[:, place]
+            for place, n in enumerate(self.numbers)
+            if n <= times.size
+        }
+        shares = sorted(columns)
         if not shares or share < shares[0] - ROUNDING:
-            smallest = f"{shares[0]:.4g}, one of {priced[0]} parts" if shares else "1, the whole op"
+            smallest = f"{shares[0]:.4g}" if shares else "1, the whole op"
             raise BadInputError(
                 f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
                 f"{alternative!r}; the smallest share that the profile prices is {smallest}: use "
                 f"fewer parts, or profile the graph again with more than --parts {self._numbers}."
             )
-        columns = times.ratio[:, [self.numbers.index(n) for n in priced]]
-        return np.array([np.interp(share, [*shares, 1.0], [*row, 1.0]) for row in columns])
+        rows = np.column_stack([columns[each] for each in shares])
+        return np.array([_between([*shares, 1.0], [*row, 1.0], share) for row in rows])
 
     def _shown(self, op: int) -> str:
         spec = self.spec(op)
@@ -161,6 +166,22 @@ class Parts:
     def _known(self) -> dict[tuple[int, str, float], FloatArray]:
         """The ratios that were asked for: a plan asks for the same ones many times."""
         return {}
+
+
+def _between(shares: Sequence[float], ratios: Sequence[float], share: float) -> float:
+    """Interpolate the ratio of a share; shares: ascending.
+
+    The time of a part is about max(a, b + c * share), where a is the time of a kernel launch. So
+    the result is the larger of the ratio of the next smaller share and the line through the two
+    next larger ones, but at most the chord between the neighbours.
+    """
+    chord = float(np.interp(share, shares, ratios))
+    above = int(np.searchsorted(shares, share))
+    if above == 0 or above + 1 == len(shares):
+        return chord
+    slope = (ratios[above + 1] - ratios[above]) / (shares[above + 1] - shares[above])
+    line = ratios[above] - slope * (shares[above] - share)
+    return chord if math.isnan(chord) else min(chord, max(ratios[above - 1], line))
 
 
 def added_dtype(spec: OpSpec) -> str:
