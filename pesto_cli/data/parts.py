@@ -49,8 +49,8 @@ class PartTimes:
 class BytePrice:
     """The time of an op that moves data: `max(min_us, us + us_per_byte * bytes)`.
 
-    min_us, us, us_per_byte: `[num_kinds]`; NaN where the kind cannot run the op. Bytes are those of
-        all inputs and outputs.
+    min_us, us, us_per_byte: `[num_kinds]`; `min_us` is NaN where the kind cannot run the op. Bytes
+        are those of all inputs and outputs.
     on_host: whether its outputs are in host memory even on a GPU, as those of ops on shapes.
     """
 
@@ -127,7 +127,7 @@ class Parts:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 
         Raises:
-            ValueError: the spec has an open shape, or an unknown data type.
+            ValueError: the spec has an unknown data type.
         """
         price = self.added.get((spec.type, added_dtype(spec)), self.fallback)
         return price.time_us(spec.num_bytes)

@@ -117,12 +117,13 @@ class OpSpec:
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of all inputs and outputs.
+        """The bytes of all inputs and outputs with static shapes.
 
         Raises:
-            ValueError: a shape is open, or a data type is unknown.
+            ValueError: a data type is unknown.
         """
-        return sum(operand.num_bytes for operand in (*self.inputs, *self.outputs))
+        operands = (*self.inputs, *self.outputs)
+        return sum(operand.num_bytes for operand in operands if operand.is_static)
 
     def with_attributes(self, **values: Value) -> Self:
         """Return the spec with other values of attributes."""

@@ -17,13 +17,11 @@ def whole_ops_table(rows: Sequence[Mapping[str, Any]]) -> Layouts:
         the provenance of a profile with prices of parts.
     """
     shown = [row for row in rows[:MOST_ROWS] if row["share"] >= LEAST_SHARE]
-    share, without_rule = (
-        sum(row["share"] for row in rows if row["reason"] in (reason or row["reason"]))
-        for reason in ("", "no rule")
-    )
+    share = sum(row["share"] for row in rows)
+    without_rule = sum(row["share"] for row in rows if row["reason"] == "no rule")
     title = f"ops that stay whole: {share:.1%} of the work, {without_rule:.1%} without a rule"
     if len(shown) < len(rows):
-        title += f"; of {len(rows)} kinds (--json lists all) these have the most"
+        title += f"; those with the most of {len(rows)} op types (--json lists all)"
     cells = [
         [row["type"], row["reason"], str(row["num_ops"]), f"{row['share']:.1%}"] for row in shown
     ]

@@ -39,15 +39,21 @@ def priced_parts(
     specs, spec_of = op_specs(step)
     can_run = _can_run(problem, spec_of, len(specs))
     found = {index: tuple(splits(spec, numbers)) for index, spec in enumerate(specs)}
-    examples = dict(chain.from_iterable(map(helpers, specs)))
+    of_programs = sorted(chain.from_iterable(map(helpers, specs)), key=_size)
+    examples = dict(of_programs)  # The largest one of each type.
     added = added_types(_dtypes(specs), examples)
     wanted = _Wanted(problem.kinds)
     for index, splits_of_spec in found.items():
         wanted.add(chain.from_iterable(map(_estimated, splits_of_spec)), can_run[index])
-    for each in added.values():
-        wanted.add(each.samples, _added_runs_on(problem, each, cpu_offload))
+    runs_on = {
+        key: _added_runs_on(problem, each, cpu_offload or key == FALLBACK)
+        for key, each in added.items()
+    }
+    for key, each in added.items():
+        wanted.add(each.samples, runs_on[key])
     times = _Times(problem.kinds, loose_us(wanted.specs, kinds_of_parts(problem.machine)))
-    by_bytes = byte_prices(added, times.us)
+    by_bytes = byte_prices(added, times.us, runs_on)
+    fallback = by_bytes.pop(FALLBACK)
     return Parts(
         names=problem.graph.names,
         specs=specs,
@@ -59,7 +65,7 @@ def priced_parts(
             for split in splits_of_spec
         },
         added=by_bytes,
-        fallback=by_bytes[FALLBACK],
+        fallback=fallback,
     )
 
 
@@ -89,6 +95,10 @@ class _Times:
         return np.array([self.estimated[kind].get(spec, np.nan) for kind in self.kinds])
 
 
+def _size(of_program: tuple[tuple[str, str], OpSpec]) -> int:
+    return of_program[1].num_bytes
+
+
 def _can_run(problem: Problem, spec_of: IntArray, num_specs: int) -> BoolArray:
     """`[num_specs, num_kinds]`: whether an op with this spec has a time on the kind."""
     able = np.zeros((num_specs, len(problem.kinds)), dtype=np.bool_)
@@ -97,14 +107,15 @@ def _can_run(problem: Problem, spec_of: IntArray, num_specs: int) -> BoolArray:
     return able
 
 
-def _added_runs_on(problem: Problem, added: Added, cpu_offload: bool) -> list[bool]:
+def _added_runs_on(problem: Problem, added: Added, cpu_offload: bool) -> BoolArray:
     """`[num_kinds]`: whether an added op gets a time on the kind; as in `profile.affinity`."""
     types = [problem.machine.device_type(kind) for kind in problem.kinds]
     on_gpu = "GPU" in types and "GPU" in added.device_types
-    return [
+    able = [
         name in added.device_types and (name == "GPU" or cpu_offload or not on_gpu)
         for name in types
     ]
+    return np.array(able, dtype=np.bool_)
 
 
 def _dtypes(specs: Iterable[OpSpec]) -> set[str]:

@@ -1,21 +1,23 @@
 """The prices of ops that a rewriting adds: conversions, sums, and other ops of programs."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.parts import BytePrice
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.profile.parts.samples import BOOLEAN, CONVERSIONS, samples
+from pesto_cli.graphdef.kernels import DEVICE_TYPES
+from pesto_cli.profile.parts.samples import BOOLEAN, CONVERSIONS, ELEMENTS, samples
 from pesto_cli.profile.parts.sites import LooseSites
 
 Key = tuple[str, str]
 """(op type, data type)"""
 TimeOf = Callable[[OpSpec], FloatArray]
 """Returns the time of a spec in us, `[num_kinds]`; NaN where it was not estimated."""
-FALLBACK = ("AddV2", "float32")
+FALLBACK: Key = ("", "")
+"""Stands for all op types without a price of their own."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,17 @@ class Added:
 
 
 def added_types(dtypes: Collection[str], examples: Mapping[Key, OpSpec]) -> dict[Key, Added]:
-    """Return the op types that a rewriting may add and that have a kernel.
+    """Return the op types that a rewriting may add and that have a kernel, and FALLBACK.
 
     dtypes: the data types of the tensors of the step. examples: ops of programs.
     """
     sites, found = LooseSites(), {}
-    for op_type, dtype in dict.fromkeys((*_conversions(dtypes), FALLBACK, *examples)):
+    for op_type, dtype in dict.fromkeys((*_conversions(dtypes), *examples)):
         example = examples.get((op_type, dtype))
         located = [sites.located(spec) for spec in samples(op_type, dtype, example)]
         if located and located[0][1]:
             found[op_type, dtype] = Added(tuple(spec for spec, _ in located), located[0][1])
-    return found
+    return {**found, FALLBACK: Added(samples("AddV2", "float32"), frozenset(DEVICE_TYPES))}
 
 
 def _conversions(dtypes: Collection[str]) -> Iterator[Key]:
@@ -59,14 +61,23 @@ def _conversions(dtypes: Collection[str]) -> Iterator[Key]:
             yield from ((op_type, dtype) for dtype in sorted(dtypes))
 
 
-def byte_prices(added: Mapping[Key, Added], time_of: TimeOf) -> dict[Key, BytePrice]:
-    """Return the price of each op type; `time_of` gives the times of its samples."""
+def byte_prices(
+    added: Mapping[Key, Added], time_of: TimeOf, runs_on: Mapping[Key, BoolArray]
+) -> dict[Key, BytePrice]:
+    """Return the price of each op type.
+
+    time_of: gives the times of samples. runs_on: `[num_kinds]`, where each type gets a time.
+    """
     fallback = _fitted(added[FALLBACK], time_of)
-    return {
+    prices = {
         key: _fitted(each, time_of)
-        if len(each.samples) != 1 or not each.samples[0].outputs
-        else _through(each, time_of, fallback)
+        if len(each.samples) == len(ELEMENTS) or key[0] == "NoOp"
+        else _proportional(each, time_of, fallback)
         for key, each in added.items()
+    }
+    return {
+        key: replace(price, min_us=np.where(runs_on[key], price.min_us, np.nan))
+        for key, price in prices.items()
     }
 
 
@@ -80,10 +91,15 @@ def _fitted(added: Added, time_of: TimeOf) -> BytePrice:
     return BytePrice(small, large[0] - slope * low, slope, added.on_host)
 
 
-def _through(added: Added, time_of: TimeOf, fallback: BytePrice) -> BytePrice:
-    """Return the fallback's line, moved so that it goes through the only sample."""
-    time_us, size = time_of(added.samples[0]), added.samples[0].num_bytes
-    least = np.where(np.isnan(time_us), np.nan, fallback.min_us)
-    return BytePrice(
-        least, time_us - fallback.us_per_byte * size, fallback.us_per_byte, added.on_host
-    )
+def _proportional(added: Added, time_of: TimeOf, fallback: BytePrice) -> BytePrice:
+    """Return a price from one sample.
+
+    If the sample takes longer than a kernel launch, an op takes a time in proportion to its bytes,
+    and at least that of a launch. If the sample takes as long as a launch, the fallback's time by
+    bytes counts; if it takes less, it launches no kernel, and so do ops of other sizes.
+    """
+    time_us, size = time_of(added.samples[0]), max(added.samples[0].num_bytes, 1)
+    by_bytes = np.where(time_us > fallback.min_us, time_us / size, fallback.us_per_byte)
+    by_bytes = np.where(time_us < fallback.min_us, 0.0, by_bytes)
+    least_us = np.minimum(time_us, fallback.min_us)
+    return BytePrice(least_us, np.zeros(len(least_us)), by_bytes, added.on_host)

@@ -7,16 +7,26 @@ from enum import StrEnum
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.sharding.rules import alternatives, has_rule
+from pesto_cli.sharding.rules import HANDLES, alternatives, has_rule
 
 
 class Reason(StrEnum):
-    """Why an op stays whole."""
+    """Why an op stays whole.
 
+    VARIABLE: it has no rule, and creates, reads or updates a variable, which has one owner.
+    NO_OUTPUT: it has no rule, and no data that could be split, such as a NoOp.
+    NO_RULE: any other op without a rule.
+    BY_RULE: its rule gives no way to split it.
+    OPEN_SHAPE: it has a rule, but a shape depends on data.
+    SEVERAL_NODES: it is a while loop, or another op that is no node of the graph.
+    """
+
+    VARIABLE = "variable"
+    NO_OUTPUT = "no output"
     NO_RULE = "no rule"
     BY_RULE = "by rule"
     OPEN_SHAPE = "open shape"
-    NO_SPEC = "no single node"
+    SEVERAL_NODES = "several nodes"
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ def whole_ops(problem: Problem, parts: Parts) -> list[WholeOps]:
     for op, (index, op_type) in enumerate(
         zip(parts.spec_of.tolist(), problem.graph.types, strict=True)
     ):
-        reason = Reason.NO_SPEC if index < 0 else reasons[index]
+        reason = Reason.SEVERAL_NODES if index < 0 else reasons[index]
         if reason is not None:
             counts[op_type, reason] += 1
             work_us[op_type, reason] += times_us[op]
@@ -54,9 +64,15 @@ def whole_ops(problem: Problem, parts: Parts) -> list[WholeOps]:
 def _reason(spec: OpSpec) -> Reason | None:
     """Return why an op with this spec stays whole; None if it can be split."""
     if not has_rule(spec.type):
-        return Reason.NO_RULE
+        return _without_rule(spec)
     if not spec.is_static:
         return Reason.OPEN_SHAPE
     if all(each.name == "replicated" for each in alternatives(spec)):
         return Reason.BY_RULE
     return None
+
+
+def _without_rule(spec: OpSpec) -> Reason:
+    if any(operand.dtype in HANDLES for operand in (*spec.inputs, *spec.outputs)):
+        return Reason.VARIABLE
+    return Reason.NO_RULE if spec.outputs else Reason.NO_OUTPUT

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.parts import added_dtype
-from pesto_cli.data.specs import OpSpec
+from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Program
-from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules import HANDLES, alternatives
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,21 @@ def splits(spec: OpSpec, numbers: Sequence[int]) -> Iterator[Split]:
 
 
 def helpers(spec: OpSpec) -> Iterator[tuple[tuple[str, str], OpSpec]]:
-    """Yield the ops that the programs of an op add: ((type, data type), an example)."""
+    """Yield the ops that the programs of an op add: ((type, data type), an example).
+
+    Ops whose inputs have open shapes or handles are left out: their times cannot be estimated.
+    """
     for alternative in alternatives(spec):
         size = 2 if alternative.size is None else alternative.size
         for op in _program(spec, alternative, (size // 2, size - size // 2)).ops:
-            if op.name:
+            if op.name and all(
+                each.is_static and each.dtype not in HANDLES for each in op.spec.inputs
+            ):
                 yield (op.spec.type, added_dtype(op.spec)), op.spec
+
+
+def _has_data(operand: Operand) -> bool:
+    return operand.is_static and operand.dtype not in HANDLES
 
 
 def _main_ops(spec: OpSpec, alternative: Alternative, number: int) -> tuple[OpSpec, ...]:
