@@ -104,7 +104,7 @@ def test_added_ops_run_on_the_cpu_too_only_if_the_profile_says_so(priced: Profil
 
 def test_ops_that_stay_whole_are_listed_with_their_share_of_the_work(priced: Profile) -> None:
     rows = {row["type"]: row for row in priced.provenance["parts"]["whole_ops"]}
-    assert rows["Unique"]["reason"] == "no rule"
+    assert rows["Unique"]["reason"] == "open shape"
     assert "Exp" not in rows
     assert sum(row["share"] for row in rows.values()) < 1
 
