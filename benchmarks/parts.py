@@ -4,17 +4,14 @@ python -m benchmarks parts
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pesto_cli import api
-from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
-from pesto_cli.graphdef.read import read_step
-from pesto_cli.profile.parts import priced_parts
 
 MODELS = ("RNNLM-2-2048", "NMT-4-1024", "Transformer-10-8-1024", "NASNet-4-48")
 MACHINE = "v100x2-nvlink"
@@ -39,12 +36,12 @@ def interpolations(
     meta: Any, priced: Sequence[int] = PRICED, tried: Sequence[int] = TRIED
 ) -> Iterator[Interpolation]:
     """Yield the errors for each number of parts in `tried`, on the machine MACHINE."""
-    problem, step = api.profile(meta, MACHINE).problem, read_step(meta)
-    stored, direct = (
-        priced_parts(step, problem, numbers, cpu_offload=False) for numbers in (priced, tried)
-    )
-    for place, number in enumerate(tried):
-        pairs = np.array(list(_pairs(problem, stored, direct, place)))
+    problem = api.profile(meta, MACHINE, parts=sorted({*priced, *tried})).problem
+    assert problem.parts is not None
+    stored = _with_numbers(problem.parts, priced)
+    for number in tried:
+        direct = _with_numbers(problem.parts, (number,))
+        pairs = np.array(list(_pairs(problem, stored, direct)))
         expected, found, count = pairs.T
         is_close = np.abs(found - expected) <= CLOSE * expected
         yield Interpolation(
@@ -54,17 +51,22 @@ def interpolations(
         )
 
 
-def _pairs(
-    problem: Problem, stored: Parts, direct: Parts, place: int
-) -> Iterator[tuple[float, float, int]]:
+def _with_numbers(parts: Parts, numbers: Sequence[int]) -> Parts:
+    """Return the prices for some of the numbers of parts only."""
+    places = [parts.numbers.index(number) for number in numbers]
+    times = {key: replace(each, ratio=each.ratio[:, places]) for key, each in parts.times.items()}
+    return replace(parts, numbers=tuple(numbers), times=times)
+
+
+def _pairs(problem: Problem, stored: Parts, direct: Parts) -> Iterator[tuple[float, float, int]]:
     """Yield expected and interpolated time in us, and the number of ops, for each way to split."""
-    whole_us: FloatArray = np.nanmin(problem.time_us, axis=1)
+    whole_us = np.nanmin(problem.time_us, axis=1)
     for (index, alternative), times in direct.times.items():
         ops = np.flatnonzero(stored.spec_of == index)
         kind = int(np.nanargmin(problem.time_us[ops[0]]))
-        expected = times.ratio[kind, place]
+        expected = times.ratio[kind, 0]
         if times.size >= max(stored.numbers) and not np.isnan(expected):
-            share = times.size // direct.numbers[place] / times.size
+            share = times.size // direct.numbers[0] / times.size
             found = stored.part_ratio(int(ops[0]), alternative, share)[kind]
             mean_us = float(whole_us[ops].mean())
             yield mean_us * expected, mean_us * found, len(ops)

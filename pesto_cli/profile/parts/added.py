@@ -9,7 +9,13 @@ from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.parts import BytePrice
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
-from pesto_cli.profile.parts.samples import BOOLEAN, CONVERSIONS, ELEMENTS, samples
+from pesto_cli.profile.parts.samples import (
+    BOOLEAN,
+    CONVERSIONS,
+    ELEMENTS,
+    fallback_samples,
+    samples,
+)
 from pesto_cli.profile.parts.sites import LooseSites
 
 Key = tuple[str, str]
@@ -48,7 +54,7 @@ def added_types(dtypes: Collection[str], examples: Mapping[Key, OpSpec]) -> dict
         located = [sites.located(spec) for spec in samples(op_type, dtype, example)]
         if located and located[0][1]:
             found[op_type, dtype] = Added(tuple(spec for spec, _ in located), located[0][1])
-    return {**found, FALLBACK: Added(samples("AddV2", "float32"), frozenset(DEVICE_TYPES))}
+    return {**found, FALLBACK: Added(fallback_samples(), frozenset(DEVICE_TYPES))}
 
 
 def _conversions(dtypes: Collection[str]) -> Iterator[Key]:
