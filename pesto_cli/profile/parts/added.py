@@ -90,9 +90,10 @@ def byte_prices(
 def _fitted(added: Added, time_of: TimeOf) -> BytePrice:
     """Return the line through the large samples, with the time of the small one as the least."""
     small, *large = (time_of(spec) for spec in added.samples)
-    if not large:
+    sizes = [spec.num_bytes for spec in added.samples[1:]]
+    if len(set(sizes)) < 2:  # an op whose size is always the same, such as one on scalars
         return BytePrice(small, np.zeros(len(small)), np.zeros(len(small)), added.on_host)
-    low, high = (spec.num_bytes for spec in added.samples[1:])
+    low, high = sizes
     slope = (large[1] - large[0]) / (high - low)
     return BytePrice(small, large[0] - slope * low, slope, added.on_host)
 
