@@ -111,6 +111,8 @@ def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) ->
 
 
 def _real_run(meta: Any, plan: _Plan, run: Runs, devices: Mapping[str, str]) -> RealRun:
+    split = plan.changes.split
+    meta = meta if split is None else split
     ran = spans(run.traced, meta.graph_def)
     busy = busy_us(ran)
     times = StepTimes(
