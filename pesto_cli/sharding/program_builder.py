@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, Source
 
@@ -61,9 +63,9 @@ class ProgramBuilder:
     def elementwise(
         self, name: str, op_type: str, *inputs: Tensor, part: int | None = None
     ) -> Tensor:
-        """Add an op whose output has the shape of its first input."""
-        first = replace(inputs[0].operand, value=None)
-        spec = OpSpec(op_type, (("T", str(first.dtype)),), (), (first,))
+        """Add an op with broadcasting."""
+        sizes = np.broadcast_shapes(*(each.operand.sizes for each in inputs))
+        spec = OpSpec(op_type, _attributes(inputs[0]), (), (_like(inputs[0], sizes),))
         return self.add(name, spec, inputs, part)[0]
 
     def times(self, name: str, tensor: Tensor, factor: Value) -> Tensor:
@@ -81,15 +83,19 @@ class ProgramBuilder:
         spec = OpSpec("Pack", _attributes(rows[0], N=len(rows), axis=0), (), (output,))
         return self.add(name, spec, rows)[0]
 
-    def sums(
-        self, name: str, tensor: Tensor, axes: tuple[int, ...], part: int | None = None
+    def reduced(
+        self,
+        name: str,
+        op_type: str,
+        tensor: Tensor,
+        axes: tuple[int, ...],
+        part: int | None = None,
     ) -> Tensor:
-        """Add the sums over some axes, which are removed."""
+        """Add the Sum or Mean over some axes, which are removed."""
         kept = (size for axis, size in enumerate(tensor.operand.sizes) if axis not in axes)
-        output = _like(tensor, tuple(kept))
         attributes = _attributes(tensor, Tidx="int32", keep_dims=False)
-        reduced = constant(axes, "int32", on_host=True)
-        return self.add(name, OpSpec("Sum", attributes, (), (output,)), (tensor, reduced), part)[0]
+        spec = OpSpec(op_type, attributes, (), (_like(tensor, tuple(kept)),))
+        return self.add(name, spec, (tensor, constant(axes, "int32", on_host=True)), part)[0]
 
     def cast(self, name: str, tensor: Tensor, dtype: str | None, part: int | None = None) -> Tensor:
         """Add a tensor as another data type; the tensor itself if it has that type."""
@@ -109,11 +115,6 @@ class ProgramBuilder:
         """Add the elements of a tensor in another shape."""
         spec = OpSpec("Reshape", _attributes(tensor, Tshape="int32"), (), (_like(tensor, sizes),))
         return self.add(name, spec, (tensor, constant(sizes, "int32", on_host=True)), part)[0]
-
-    def broadcast(self, name: str, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """Add a tensor that repeats another one along its axes of size 1."""
-        spec = OpSpec("BroadcastTo", _attributes(tensor, Tidx="int32"), (), (_like(tensor, sizes),))
-        return self.add(name, spec, (tensor, constant(sizes, "int32", on_host=True)))[0]
 
     def program(self, outputs: Sequence[Sequence[Tensor]]) -> Program:
         """Return the program. outputs: the pieces of each output of the op that is split."""

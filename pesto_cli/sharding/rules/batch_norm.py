@@ -17,14 +17,14 @@ on any device, only kernels write and read it: here the kernel normalises the nu
 -√variance, and stores the variance that they have.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.alternative import Alternative, Program, Rule, part_spec
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Layout, Split
-from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, taken
+from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, constant, taken
 from pesto_cli.sharding.rules.data_format import BATCH, channel_axis
 
 _FORWARD = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -76,7 +76,7 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
         build.add(
             "",
             replace(given, outputs=part.outputs),
-            (taken(part, 0), taken(part, 1), taken(part, 2), mean, variance),
+            (*_images_scale_offset(part), mean, variance),
             index,
         )[0]
         for index, part in enumerate(parts)
@@ -92,22 +92,37 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
 
 
 def _statistics(build: ProgramBuilder, parts: list[OpSpec]) -> tuple[Tensor, Tensor]:
-    """Add the mean and the variance of the whole batch, both `[num_channels]`."""
+    """Add the mean and the variance of the whole batch, both `[num_channels]`.
+
+    The kernel multiplies the variance of a part by its share, as it does for moving averages.
+    """
+    scale = parts[0].inputs[1]
+    zeros = constant((0.0,) * scale.sizes[0], scale.dtype)
+    counts = [prod(part.inputs[0].sizes) // scale.sizes[0] for part in parts]
+    shares = [count / sum(counts) for count in counts]
     own = [
-        build.add("statistics", part.with_attributes(exponential_avg_factor=1.0), _all(part), index)
-        for index, part in enumerate(parts)
+        build.add(
+            "statistics",
+            part.with_attributes(exponential_avg_factor=(count - 1) / sum(counts)),
+            (*_images_scale_offset(part), zeros, zeros),
+            index,
+        )
+        for index, (part, count) in enumerate(zip(parts, counts, strict=True))
     ]
-    counts = [prod(part.inputs[0].sizes) // part.inputs[1].sizes[0] for part in parts]
-    shares = tuple((count / sum(counts),) for count in counts)
-    shares_within = tuple(((count - 1) / sum(counts),) for count in counts)
-    means = build.stack("means", [each[1] for each in own])
-    mean = build.sums("mean", build.times("shares_of_means", means, shares), (0,))
+    means = build.stack("means", [each[3] for each in own])
+    mean = _weighted_mean(build, "mean", means, shares)
     deviations = build.elementwise("deviations", "SquaredDifference", means, mean)
-    between = build.times("variances_between_parts", deviations, shares)
-    variances = build.stack("variances", [each[2] for each in own])
-    within = build.times("variances_within_parts", variances, shares_within)
-    both = build.elementwise("shares_of_variances", "AddV2", between, within)
-    return mean, build.sums("variance", both, (0,))
+    between = _weighted_mean(build, "variance_between_parts", deviations, shares)
+    return mean, build.sum_of("variance", [between, *(each[2] for each in own)])
+
+
+def _weighted_mean(
+    build: ProgramBuilder, name: str, rows: Tensor, shares: Sequence[float]
+) -> Tensor:
+    if len(set(shares)) == 1:
+        return build.reduced(name, "Mean", rows, (0,))
+    weighted = build.times(f"shares_of_{name}", rows, tuple((share,) for share in shares))
+    return build.reduced(name, "Sum", weighted, (0,))
 
 
 def _moved(build: ProgramBuilder, spec: OpSpec, name: str, old: Tensor, new: Tensor) -> Tensor:
@@ -123,18 +138,15 @@ def _moved(build: ProgramBuilder, spec: OpSpec, name: str, old: Tensor, new: Ten
 def _stored(build: ProgramBuilder, spec: OpSpec, variance: Tensor) -> tuple[Tensor, ...]:
     """Add the reserve spaces after the first one, as the kernel writes them for a variance."""
     deviation = build.elementwise("deviation", "Sqrt", variance)
-    negative = build.elementwise("negative_deviation", "Neg", deviation)
-    both = build.stack("numbers", [deviation, negative])
-    sizes = (2, 1, 1, variance.operand.sizes[0])
-    numbers = build.reshaped("numbers_as_images", both, sizes)
+    numbers = build.times("numbers", deviation, ((((1.0,),),), (((-1.0,),),)))
     kernel = kernel_for_vectors(spec, exponential_avg_factor=1.0, is_training=True)
     outputs = (numbers.operand, *spec.outputs[1:])
     inputs = (numbers, *(taken(spec, slot) for slot in range(1, 5)))
     return build.add("reserve_spaces", replace(kernel, outputs=outputs), inputs)[4:]
 
 
-def _all(part: OpSpec) -> tuple[Tensor, ...]:
-    return tuple(taken(part, slot) for slot in range(len(part.inputs)))
+def _images_scale_offset(part: OpSpec) -> tuple[Tensor, ...]:
+    return tuple(taken(part, slot) for slot in range(3))
 
 
 def kernel_for_vectors(spec: OpSpec, op_type: str = "", **attributes: Value) -> OpSpec:

@@ -11,8 +11,8 @@ partial. With statistics of the batch, dx needs two sums over the whole batch of
    the gradient for given statistics, which has no kernel for images with the channels first; there
    other ops compute them.
 3. Once: the sums are added.
-4. Each part adds the rest of dx, which is (x - mean) factor + shift: a normalisation of x for given
-   statistics.
+4. Each part subtracts the rest of dx, which is (x - mean) / M factor + shift: a normalisation of x
+   for given statistics.
 """
 
 from collections.abc import Iterator
@@ -81,9 +81,14 @@ def _gradients(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -
     d_offset = build.sum_of("gradient_of_offset", [each[2] for each in own])
     d_scale = build.elementwise("gradient_of_scale", "Mul", products, s)
     rest = _rest(build, spec, vectors, d_scale, d_offset)
+    divisor = _variance_for(spec, _num_numbers(spec))
     dx = [
         build.elementwise(
-            "dx", "AddV2", own[index][0], _normalised(build, part, vectors, rest, index), part=index
+            "dx",
+            "Sub",
+            own[index][0],
+            _normalised(build, part, vectors, rest, divisor, index),
+            part=index,
         )
         for index, part in enumerate(parts)
     ]
@@ -92,9 +97,15 @@ def _gradients(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -
 
 def _vectors(build: ProgramBuilder, spec: OpSpec, s: Tensor) -> _Vectors:
     scale = taken(spec, 2)
-    one = constant((1 - number(spec, "epsilon"),), scale.operand.dtype)
-    unit = build.broadcast("unit_variance", one, scale.operand.sizes)
+    unit = _variance_for(spec, 1)
     return _Vectors(s, build.elementwise("slope", "Mul", scale, s), taken(spec, 3), unit)
+
+
+def _variance_for(spec: OpSpec, deviation: float) -> Tensor:
+    """Return the variance for which the kernel divides by a deviation."""
+    scale = spec.inputs[2]
+    variance = deviation**2 - number(spec, "epsilon")
+    return constant((variance,) * scale.sizes[0], scale.dtype)
 
 
 def _read(build: ProgramBuilder, spec: OpSpec) -> tuple[Tensor, ...]:
@@ -103,11 +114,12 @@ def _read(build: ProgramBuilder, spec: OpSpec) -> tuple[Tensor, ...]:
     It is Σ dy (x - mean) s for dy = x = 1/2, -1/2, 1/2, -1/2 and mean = 0.
     """
     scale = taken(spec, 2)
-    signs = constant(tuple((((sign / 2,),),) for sign in (1, -1, 1, -1)), scale.operand.dtype)
-    numbers = build.broadcast("numbers", signs, (4, 1, 1, *scale.operand.sizes))
-    zeros = build.elementwise("zeros", "ZerosLike", taken(spec, 3))
-    kernel = kernel_for_vectors(spec, "FusedBatchNormGradV2", U=str(scale.operand.dtype))
-    outputs = (numbers.operand, *spec.outputs[1:])
+    channels, dtype = scale.operand.sizes[0], scale.operand.dtype
+    half, zeros = (0.5,) * channels, constant((0.0,) * channels, dtype)
+    minus_half = tuple(-each for each in half)
+    numbers = constant(tuple(((row,),) for row in (half, minus_half) * 2), dtype)
+    kernel = kernel_for_vectors(spec, "FusedBatchNormGradV2", U=str(dtype))
+    outputs = (replace(numbers.operand, value=None), *spec.outputs[1:])
     inputs = (numbers, numbers, scale, zeros, taken(spec, 4))
     return build.add("inverse_deviation", replace(kernel, outputs=outputs), inputs)
 
@@ -142,35 +154,43 @@ def _with_channels_first(
     others = (BATCH, *range(2, rank))
     return (
         build.cast("dx_for_given_statistics", scaled, part.inputs[0].dtype, index),
-        build.sums("sum_of_products_of_part", products, others, index),
-        build.sums("sum_of_dy", dy, others, index),
+        build.reduced("sum_of_products_of_part", "Sum", products, others, index),
+        build.reduced("sum_of_dy", "Sum", dy, others, index),
     )
 
 
 def _rest(
     build: ProgramBuilder, spec: OpSpec, vectors: _Vectors, d_scale: Tensor, d_offset: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Add the factor -slope s Σ dy (x - mean) s / M, and the shift -slope Σ dy / M."""
-    count = prod(spec.inputs[1].sizes) // prod(d_scale.operand.sizes)
-    of_products = build.times("mean_of_products", d_scale, -1 / count)
-    of_gradients = build.times("mean_of_dy", d_offset, -1 / count)
+    """Add the factor slope s Σ dy (x - mean) s, and the shift slope Σ dy / M."""
+    mean_of_dy = build.times("mean_of_dy", d_offset, 1 / _num_numbers(spec))
     slope_of_x = build.elementwise("slope_of_x", "Mul", vectors.slope, vectors.s)
     return (
-        build.elementwise("factor", "Mul", slope_of_x, of_products),
-        build.elementwise("shift", "Mul", vectors.slope, of_gradients),
+        build.elementwise("factor", "Mul", slope_of_x, d_scale),
+        build.elementwise("shift", "Mul", vectors.slope, mean_of_dy),
     )
 
 
+def _num_numbers(spec: OpSpec) -> int:
+    """Return M, how many numbers of each channel are normalised together."""
+    return prod(spec.inputs[1].sizes) // spec.inputs[2].sizes[0]
+
+
 def _normalised(
-    build: ProgramBuilder, part: OpSpec, vectors: _Vectors, rest: tuple[Tensor, Tensor], index: int
+    build: ProgramBuilder,
+    part: OpSpec,
+    vectors: _Vectors,
+    rest: tuple[Tensor, Tensor],
+    divisor: Tensor,
+    index: int,
 ) -> Tensor:
-    """Add (x - mean) factor + shift for a part of x."""
+    """Add (x - mean) / M factor + shift for a part of x. divisor: see `_variance_for` M."""
     kernel = replace(part, type=part.type.replace("Grad", "")).with_attributes(
         exponential_avg_factor=1.0, is_training=False
     )
     scratch = (Operand((0,), rest[0].operand.dtype),) * (len(part.inputs) - 5)
     outputs = (part.inputs[1], *(rest[0].operand,) * 4, *scratch)
-    inputs = (taken(part, 1), *rest, vectors.mean, vectors.unit)
+    inputs = (taken(part, 1), *rest, vectors.mean, divisor)
     return build.add("rest_of_dx", replace(kernel, outputs=outputs), inputs, index)[0]
 
 
