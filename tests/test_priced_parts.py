@@ -29,10 +29,11 @@ def dense(tf: Any) -> list[Any]:
     """A large elementwise op, a small one, and one on shapes."""
     data = tf.compat.v1.placeholder(tf.float32, [4096, 4096], name="data")
     large = tf.exp(data, name="large")
+    positive = tf.greater(data, 0.0, name="positive")
     small = tf.exp(tf.compat.v1.placeholder(tf.float32, [6, 3]), name="small")
     shape = tf.raw_ops.Shape(input=large, name="shape")
     unsorted = tf.raw_ops.Unique(x=tf.reshape(small, [-1]), name="unique").y
-    return [large, small, shape, unsorted]
+    return [large, small, shape, unsorted, positive]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,8 @@ def test_added_ops_take_a_launch_or_their_bytes_over_the_bandwidth(priced: Profi
     assert on_gpu(priced, parts.added_us(split(2**25))) == pytest.approx(expected_us, rel=0.01)
     assert parts.added_on_host("Split", "int32")
     assert not parts.added_on_host("Split", "float32")
+    assert ("LogicalAnd", "bool") in parts.added
+    assert ("Minimum", "bool") not in parts.added
     assert on_gpu(priced, parts.added_us(OpSpec("NoOp", (), (), ()))) == kind.no_launch_us
 
 
@@ -186,7 +189,7 @@ def price(section: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (cut, "parts.spec_of has 10 entries, 11 were expected"),
+        (cut, "parts.spec_of has 12 entries, 13 were expected"),
         (beyond, "parts.spec_of has 1000000; an index below"),
         (operand, "parts.specs.outputs has 1000000; an index below"),
         (value, "a number, a text or a list of them was expected"),

@@ -13,6 +13,7 @@ from pesto_cli.profile.parts.samples import (
     BOOLEAN,
     CONVERSIONS,
     ELEMENTS,
+    ORDERED,
     fallback_samples,
     samples,
 )
@@ -64,7 +65,8 @@ def _conversions(dtypes: Collection[str]) -> Iterator[Key]:
         elif op_type in BOOLEAN:
             yield op_type, "bool"
         else:
-            yield from ((op_type, dtype) for dtype in sorted(dtypes))
+            without = {"bool"} if op_type in ORDERED else set()
+            yield from ((op_type, dtype) for dtype in sorted(set(dtypes) - without))
 
 
 def byte_prices(

@@ -12,6 +12,8 @@ from pesto_cli.sharding.rules import elementwise
 ELEMENTS = (4, 2**24, 2**26)
 BOOLEAN = frozenset({"LogicalAnd", "LogicalOr"})
 """Types that exist for bool only."""
+ORDERED = frozenset({"Minimum", "Maximum"})
+"""Types that do not exist for bool."""
 
 _ARITHMETIC = frozenset({"Add", "AddV2", "Sub", "Mul", "Div", "RealDiv"})
 _ELEMENTWISE = frozenset(elementwise.RULES) | _ARITHMETIC
