@@ -35,6 +35,10 @@ class BadInputError(PestoError):
     exit_code = 2
 
 
+class UnfitError(BadInputError):
+    """A strategy cannot be used for a problem; `compare` with all strategies leaves it out."""
+
+
 class NotAsPlannedError(PestoError):
     """A check found a difference between the plan and what was applied or run."""
 

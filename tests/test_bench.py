@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
+from placers import PLACERS
 
 from pesto_cli.bench import EXPERIMENTS, runs
 from pesto_cli.bench.comparison import ModelComparison, num_settings, tuned_names
@@ -24,7 +25,6 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
-from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.baechi import SETTINGS
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.zoo import PAPER_MODELS
@@ -169,7 +169,7 @@ def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> 
 
 
 def test_every_strategy_is_a_contender_and_every_placer_in_all_settings() -> None:
-    assert {*BASELINES, PESTO} == STRATEGIES.keys()
+    assert {*BASELINES, PESTO} == set(PLACERS)
     assert set(BAECHI) == TUNED.keys() < set(BASELINES)
     assert len(tuned_names()) == len(BAECHI) * len(SETTINGS)
     # The settings include the three recipes, which are not counted twice.

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
+from placers import PLACERS
 
 from pesto_cli import api, cli, kernels
 from pesto_cli.cli import placing
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, read_placement, read_profile, write_profile
-from pesto_cli.strategies import STRATEGIES
 
 
 def save(path: Path, problem: Problem) -> Path:
@@ -67,7 +67,25 @@ def test_compare_prints_a_row_for_each_strategy(pesto: Pesto, diamond_profile: P
     for word in ("single", "round-robin", "expert", "pesto", "bound us", "gap", "peak GPU:1"):
         assert word in done.out
     rows = json.loads(pesto("compare", diamond_profile, *QUICK, "--json").out)
-    assert [row["strategy"] for row in rows] == list(STRATEGIES)
+    assert [row["strategy"] for row in rows] == PLACERS
+
+
+def test_compare_leaves_out_a_strategy_that_splits_without_prices_of_parts(
+    pesto: Pesto, tmp_path: Path, diamond_profile: Path
+) -> None:
+    why = "the profile has no prices of parts, so its ops cannot be split"
+    compared = pesto("compare", diamond_profile, *QUICK)
+    assert f"data-parallel is left out: {why}" in compared.err
+    assert "data-parallel" not in compared.out
+    for command in (
+        ("compare", diamond_profile, "--strategies", "single,data-parallel"),
+        ("solve", diamond_profile, "--strategy", "data-parallel", "-o", tmp_path / "p.json"),
+    ):
+        refused = pesto(*command, *QUICK)
+        assert refused.code == 2
+        assert why in refused.err
+        assert "--parts 2,4,8" in refused.err
+    assert not (tmp_path / "p.json").exists()
 
 
 def test_compare_shows_a_placement_that_does_not_fit_and_solve_refuses_it(

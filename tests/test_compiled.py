@@ -25,6 +25,7 @@ TESTS = Path(__file__).parent
 SOLVES = """
 import json
 import numpy as np
+from placers import PLACERS
 from random_problems import random_problem
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
@@ -62,7 +63,7 @@ for machine in (alone, PRESETS["v100x2-nvlink"]):
     problems += [on(machine, 0), on(machine, 1), on(machine, 2, [Tensor(0, 5, [1])])]
     problems += [on(machine, 4, [], [(0, 1)]), on(machine, 6, [Tensor(0, 2**36, [1, 2])], [(3, 4)])]
 for problem in problems:
-    for name in STRATEGIES:
+    for name in PLACERS:
         strategy = with_parameters(STRATEGIES[name], num_nodes=3)
         run(problem, strategy, Context(Limits(time_limit_s=0.02)))
 roles = Labels.build(["x", "y", "z"], role=["feed", "compute", "compute"])

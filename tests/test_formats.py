@@ -18,9 +18,11 @@ from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.inputs import NO_TENSOR, Inputs
 from pesto_cli.data.labels import Compound, Labels, Phase, Role
+from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, read_placement, read_profile, write_placement, write_profile
 from pesto_cli.files.networkx_graphs import problem_from_networkx, to_networkx
+from pesto_cli.files.plan import PlacedParts
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.graphdef.read import read_step
 
@@ -279,12 +281,14 @@ def test_a_placement_keeps_its_plan_and_parts_and_reads_version_1(tmp_path: Path
     profile = Profile(on_gpus(everything(), [1.0] * 5))
     path = tmp_path / "placement.json"
     placed = api.placement(profile, api.solve(profile, "single"))
-    write_placement(path, replace(placed, plan={"mm": {"split": 0}}, parts={"of": ["mm"]}))
+    plan, row = Plan({"mm": Choice("rows", (3, 5))}, hosts=(0, 1)), range(len(placed.names))
+    parts = PlacedParts(placed.names, [*row], [-1 for _ in row])
+    write_placement(path, replace(placed, plan=plan, parts=parts))
     back = read_placement(path)
-    assert (back.plan, back.parts) == ({"mm": {"split": 0}}, {"of": ["mm"]})
+    assert (back.plan, back.parts) == (plan, parts)
     value = json.loads(path.read_text())
     assert value.pop("version") == 2
     del value["plan"], value["parts"]
     path.write_text(json.dumps(value | {"version": 1}))
-    assert read_placement(path).plan == {}
+    assert read_placement(path).plan == WHOLE_OPS
     assert read_placement(path).match(profile.problem).device.tolist() == list(placed.device)

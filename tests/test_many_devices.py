@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto
+from placers import PLACERS
 from random_problems import random_problem
 
 from benchmarks.problems import layered, many_gpus
@@ -26,7 +27,7 @@ from pesto_cli.ilp import cpsat, formulation, milp, search
 from pesto_cli.ilp.formulation import Formulation
 from pesto_cli.ilp.search import SolverRequest
 from pesto_cli.ilp.size import LEAST_CONSTRAINTS, MOST_CONSTRAINTS, Size
-from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.insertion_scheduling import largest, mean
 
@@ -167,7 +168,7 @@ def test_64_devices_are_solved_in_little_memory_with_a_note_on_the_skipped_model
 def test_other_strategies_skip_nothing(pesto: Pesto, tmp_path: Path) -> None:
     profile = tmp_path / "64.profile.json"
     write_profile(profile, Profile(layered(200, machine=many_gpus(64))))
-    names = [name for name in STRATEGIES if name != "pesto"]
+    names = [name for name in PLACERS if name != "pesto"]
     done = pesto("compare", profile, "--strategies", ",".join(names), "--time-limit", 0.2, "--json")
     assert done.code == 0, done.err
     assert all(result["notes"] == [] for result in json.loads(done.out))

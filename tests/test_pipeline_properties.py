@@ -14,6 +14,7 @@ import pytest
 from conftest import on_gpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from placers import PLACERS
 
 from pesto_cli import api
 from pesto_cli.apply.order import order_edges
@@ -177,7 +178,7 @@ def check_order(problem: Problem, placement: Placement) -> None:
     assert len(topological_order(ordered.successors)) == problem.num_ops
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", PLACERS)
 @examples(12)
 @given(problem=problems())
 def test_a_problem_passes_the_pipeline(name: str, problem: Problem) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from conftest import Pesto
 from installed_packages import install, install_example
 from numba import typeof
+from placers import PLACERS
 from random_problems import random_problem
 
 from pesto_cli import api, ilp
@@ -19,6 +21,7 @@ from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.doctor.checks import plug_in_probes
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.evaluation.simulator import Simulator
@@ -32,6 +35,7 @@ from pesto_cli.refine import moves, refine
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.families import families_of
 from pesto_cli.refine.moves import MOVES
+from pesto_cli.sharding.rules import alternatives, has_rule
 
 QUICK = ("--time-limit", 1, "--quiet")
 
@@ -128,7 +132,7 @@ def test_a_strategy_is_solved_and_compared_by_name(
     assert {placed.devices[device] for device in placed.device} == {"GPU:1"}
     assert placed.provenance["parameters"] == {"is_last": True, "seed": 0}
     rows = json.loads(pesto("compare", diamond_profile, "--json", *QUICK).out)
-    assert [row["strategy"] for row in rows] == [*api.STRATEGIES.builtin, "last-device"]
+    assert [row["strategy"] for row in rows] == [*PLACERS, "last-device"]
 
 
 def test_a_solver_is_chosen_by_name(
@@ -233,6 +237,30 @@ MOVE = Move(broken, weight=1e6)
         refine(simulator, [start], limits)
 
 
+SCALE = OpSpec("Example>Scale", (), (Operand((6, 2), "float32"),), (Operand((6, 2), "float32"),))
+
+
+def test_a_sharding_rule_splits_the_ops_of_its_type(example: Path) -> None:
+    alternatives.cache_clear()
+    assert [(each.name, each.size) for each in alternatives(SCALE)] == [
+        ("rows", 6),
+        ("replicated", None),
+    ]
+    assert has_rule("Example>Scale")
+
+
+def test_a_sharding_rule_that_fails_is_named(site: Path) -> None:
+    rules = {"Example>Scale": "by_r:wrong", "Example>None": "by_r:nothing"}
+    text = "def wrong(spec): return 1 / 0\ndef nothing(spec): return [None]"
+    install(site, "by-r", "1", {"pesto.rules": rules}, {"by_r": text})
+    alternatives.cache_clear()
+    words = r"rule 'Example>Scale' of by-r 1 \(by_r:wrong\) failed: ZeroDivisionError"
+    with pytest.raises(EnvironmentFailedError, match=words):
+        alternatives(SCALE)
+    with pytest.raises(EnvironmentFailedError, match="returned a NoneType; a Alternative was"):
+        alternatives(replace(SCALE, type="Example>None"))
+
+
 def test_doctor_lists_plug_ins_with_their_package(
     pesto: Pesto, example: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +304,7 @@ def test_comparing_all_strategies_leaves_out_a_broken_one(
     (warning,) = caplog.messages
     assert warning.startswith("left out: strategy 'x' of by-x 3 (nowhere:x) cannot be loaded: Mod")
     profile = read_profile(diamond_profile)
-    assert len(api.compare(profile, time_limit_s=0.1).results) == len(api.STRATEGIES.builtin)
+    assert len(api.compare(profile, time_limit_s=0.1).results) == len(PLACERS)
     assert pesto("compare", diamond_profile, "--strategies", "single,x").code == 5
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
+from placers import PLACERS
 from test_simulate import random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -21,7 +22,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator, list_schedule
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies import Context
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.pesto import Pesto
@@ -32,7 +33,7 @@ QUICK = Context(Limits(time_limit_s=0.2, deterministic=True))
 GPU0, GPU1 = 1, 2
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", PLACERS)
 def test_every_schedule_is_valid_and_no_better_than_the_bound(name: str) -> None:
     rng = np.random.default_rng(3)
     for _ in range(4):
@@ -42,7 +43,7 @@ def test_every_schedule_is_valid_and_no_better_than_the_bound(name: str) -> None
         assert 0 <= result.lower_bound_us <= result.makespan_us + 1e-9
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", PLACERS)
 def test_the_same_search_gives_the_same_schedule(name: str) -> None:
     problem = random_problem(np.random.default_rng(5))
     first, second = (run(problem, name, QUICK).schedule for _ in range(2))
@@ -50,7 +51,7 @@ def test_the_same_search_gives_the_same_schedule(name: str) -> None:
     assert first.rank.tolist() == second.rank.tolist()
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", PLACERS)
 def test_four_unequal_devices_without_a_host(name: str) -> None:
     names = [f"GPU:{index}" for index in range(4)]
     comm = CommModel(1, 0.001)
@@ -63,7 +64,7 @@ def test_four_unequal_devices_without_a_host(name: str) -> None:
     assert result.status in (SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", PLACERS)
 @pytest.mark.parametrize("types", [[], ["Placeholder"], ["_Retval"], ["_Retval", "Placeholder"]])
 def test_graphs_of_feeds_and_fetches_alone_are_placed(name: str, types: list[str]) -> None:
     graph = labelled(OpGraph.build([f"op{op}" for op in range(len(types))], types=types))
@@ -92,7 +93,7 @@ def test_single_takes_the_faster_device_and_leaves_it_when_it_does_not_fit() -> 
 def test_an_op_that_fits_nowhere_is_out_of_memory() -> None:
     graph = OpGraph.build(["a"], resident_bytes=[100])
     problem = on_gpus(graph, [1], two_gpus(memory_bytes=70))
-    for name in STRATEGIES:
+    for name in PLACERS:
         assert run(problem, name, QUICK).status is SolveStatus.OUT_OF_MEMORY
 
 
@@ -348,7 +349,7 @@ def test_user_constraints_hold_in_every_strategy() -> None:
     movable = np.flatnonzero(problem.allowed[:, 1:].all(axis=1))
     permitted[movable[0], GPU0] = False
     bound = problem.constrained(permitted=permitted)
-    for name in STRATEGIES:
+    for name in PLACERS:
         schedule = run(bound, name, QUICK).schedule
         assert schedule.device[movable[0]] != GPU0
     free = list_schedule(

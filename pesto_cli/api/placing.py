@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.context import is_search, parameters, rewrites
 from pesto_cli.strategies.placement_mapping import start_from
-from pesto_cli.strategies.run import chosen, judged, run
+from pesto_cli.strategies.run import chosen, judged, leaving_out, run
 
 Placed = Result | Schedule | PlacementFile
 
@@ -126,7 +127,7 @@ def compare(
     Args:
         profile: the profile to place.
         strategies: names in `STRATEGIES`, or callables that implement `Strategy`. By default, all
-            that can be used.
+            that can be used for the profile.
         context: the context of each strategy.
         options: as for `solve`, for each strategy.
 
@@ -144,7 +145,10 @@ def compare(
         )
     context, values = _settings(every, context or Context(), options)
     context = with_deviation(profile, context)
-    results = [run(profile.problem, each, context, **values) for each in every]
+    results: list[Result] = []
+    for each in every:
+        with leaving_out(str(each), []) if strategies is None else nullcontext():
+            results.append(run(profile.problem, each, context, **values))
     return Comparison(profile.problem, tuple(results))
 
 

@@ -10,7 +10,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import STRATEGIES, Context, Strategy
 from pesto_cli.strategies.baechi import SETTINGS, MEtf, MSct, MTopo
-from pesto_cli.strategies.context import is_search
+from pesto_cli.strategies.context import is_search, needs_parts
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.single import Single
@@ -19,7 +19,9 @@ PESTO = "pesto"
 FROM_SINGLE = "pesto from single"
 ILP_ALONE = "ILP alone"
 
-BASELINES = tuple(name for name in STRATEGIES.builtin if name != PESTO)
+BASELINES = tuple(
+    name for name, each in STRATEGIES.builtin.items() if name != PESTO and not needs_parts(each)
+)
 _BAECHI: Mapping[str, type[MTopo | MEtf | MSct]] = {"m-topo": MTopo, "m-etf": MEtf, "m-sct": MSct}
 BAECHI = tuple(_BAECHI)
 

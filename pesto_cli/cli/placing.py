@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison, expert_remark
-    from pesto_cli.strategies.run import run
+    from pesto_cli.strategies.run import leaving_out, run
 
     if strategies == "all":
         names = list(api.STRATEGIES.usable())
@@ -253,11 +254,17 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
     values = parameters_from(names, options)
     priced = constrained(profile, options, {}, quiet)
     results: list[Any] = []
+    unfit: list[str] = []
     with stoppable() as stop:
         context = context_from(options, stop, quiet)
         for name in names:
-            with searching(name, context, quiet) as watched:
+            with ExitStack() as around:
+                if strategies == "all":
+                    around.enter_context(leaving_out(name, unfit))
+                watched = around.enter_context(searching(name, context, quiet))
                 results.append(run(priced.problem, name, watched, **values))
+    for text in () if quiet else unfit:
+        echo(text, err=True)
     if as_json:
         echo_json([result_json(priced.problem, result) for result in results])
     else:

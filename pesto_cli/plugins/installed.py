@@ -18,6 +18,8 @@ from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.printable import printable
 
 NAME = re.compile(r"\w[\w.-]*")
+OP_TYPE = re.compile(r"\w+(>\w+)*")
+"""A type of ops of TensorFlow; those of other libraries often begin with a namespace and `>`."""
 
 
 class UnusableError(Exception):
@@ -29,17 +31,19 @@ class Group:
     """A group of entry points.
 
     what: the noun for one plug-in of the group. registry: the group's registry, `module:object`.
+    name: the pattern of names.
     """
 
     what: str
     registry: str
+    name: re.Pattern[str] = NAME
 
 
 GROUPS: Mapping[str, Group] = {
     "pesto.strategies": Group("strategy", "pesto_cli.strategies:STRATEGIES"),
     "pesto.solvers": Group("solver", "pesto_cli.ilp:SOLVERS"),
     "pesto.sources": Group("cost source", "pesto_cli.profile:SOURCES"),
-    "pesto.rules": Group("sharding rule", "pesto_cli.sharding.rules:RULES"),
+    "pesto.rules": Group("sharding rule", "pesto_cli.sharding.rules:RULES", OP_TYPE),
     "pesto.moves": Group("search move", "pesto_cli.refine.moves:MOVES"),
 }
 
@@ -147,7 +151,7 @@ def _package(distribution: metadata.Distribution) -> str:
 def _trouble(point: metadata.EntryPoint) -> str:
     if point.group not in GROUPS:
         return f"is in group {point.group!r}; one of {', '.join(GROUPS)} was expected"
-    if NAME.fullmatch(point.name) is None:
+    if GROUPS[point.group].name.fullmatch(point.name) is None:
         return "has a name that cannot be typed; letters, digits, '.', '_' and '-' were expected"
     if point.pattern.match(point.value) is None:
         return "refers to nothing; module:object was expected"

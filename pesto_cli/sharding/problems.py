@@ -14,7 +14,7 @@ from pesto_cli.data.parts import Parts
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import UnfitError
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.expansion import Expansion, expand
 
@@ -44,15 +44,24 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
             plan does not fit the graph.
         InfeasibleError: an op that the plan adds can run on no device.
     """
-    parts = problem.parts
-    if parts is None:
-        raise BadInputError(
-            "the profile has no prices of parts, so its ops cannot be split; a profile with them "
-            "was expected: profile the graph again with --parts 2,4,8."
-        )
+    parts = prices_of(problem)
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     expansion = expand(problem.graph, specs, plan)
     return _Rewriter(problem, parts, plan, expansion, specs).rewritten()
+
+
+def prices_of(problem: Problem) -> Parts:
+    """Return the prices of parts of a problem.
+
+    Raises:
+        UnfitError: there are none.
+    """
+    if problem.parts is None:
+        raise UnfitError(
+            "the profile has no prices of parts, so its ops cannot be split; a profile with them "
+            "was expected: profile the graph with --parts 2,4,8, and do not coarsen it."
+        )
+    return problem.parts
 
 
 class _Rewriter:

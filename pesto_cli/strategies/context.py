@@ -32,11 +32,12 @@ class Strategy(Protocol):
     """A strategy returns a solution, which fits in memory if it finds any that does.
 
     Any callable of this form is a strategy. Those of pesto are frozen dataclasses whose fields are
-    their parameters. Two attributes describe a strategy. If `is_search` is true, it improves its
+    their parameters. Three attributes describe a strategy. If `is_search` is true, it improves its
     solution until the limits end the search, and uses a warm start. Other strategies build one
     solution, and ignore the warm start and the number of workers. If `rewrites` is true, it may
     return a solution of another graph. So it is called even if no placement of the given graph can
-    fit in memory.
+    fit in memory. If `needs_parts` is true, it splits ops, and is called only if the problem has
+    prices of parts.
     """
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
@@ -51,6 +52,11 @@ def is_search(strategy: Strategy) -> bool:
 def rewrites(strategy: Strategy) -> bool:
     """Return whether a strategy may return a solution of another graph than the given one."""
     return bool(getattr(strategy, "rewrites", False))
+
+
+def needs_parts(strategy: Strategy) -> bool:
+    """Return whether a strategy can be used only for problems with prices of parts."""
+    return bool(getattr(strategy, "needs_parts", False))
 
 
 def parameters(strategy: Strategy) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.sharding.problems import Rewritten, rewritten
+from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
@@ -88,14 +88,9 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     least if all inputs that have it are split there.
 
     Raises:
-        BadInputError: the profile has no prices of parts, or no input can be split.
+        UnfitError: the profile has no prices of parts, or no input can be split.
     """
-    parts, graph = problem.parts, problem.graph
-    if parts is None:
-        raise BadInputError(
-            "the profile has no prices of parts, so its ops cannot be split; a profile with them "
-            "was expected: profile the graph again with --parts 2,4,8."
-        )
+    parts, graph = prices_of(problem), problem.graph
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = [1.0] * len(device_of_part)
     prices = _prices(problem)
@@ -105,7 +100,7 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     ]
     found = [each for each in found if each.plan]
     if len(device_of_part) < 2 or not found:
-        raise BadInputError(
+        raise UnfitError(
             f"no input of the step can be split into {len(device_of_part)} parts; two accelerators "
             "or more, and inputs with a common extent of at least as many, were expected: use "
             "another strategy."

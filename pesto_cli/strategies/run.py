@@ -1,6 +1,8 @@
 """Run a strategy, and check its solution before it is returned."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +15,20 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.data.solution import PlanSet, Solution
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, UnfitError
 from pesto_cli.evaluation.memory import memory_peak
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.plugins import answered
+from pesto_cli.sharding.problems import prices_of
 from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies.context import Context, Strategy, is_search, name_of, with_parameters
+from pesto_cli.strategies.context import (
+    Context,
+    Strategy,
+    is_search,
+    name_of,
+    needs_parts,
+    with_parameters,
+)
 from pesto_cli.strategies.warm_up import warm_up
 
 
@@ -50,6 +60,7 @@ def run(problem: Problem, strategy: str | Strategy, context: Context, **values: 
 
     Raises:
         BadInputError: there is no such strategy.
+        UnfitError: the strategy cannot be used for this problem.
         EnvironmentFailedError: the strategy is from a plug-in, and cannot be used or failed.
         RuntimeError: the solution violates a rule other than memory.
     """
@@ -60,7 +71,18 @@ def run(problem: Problem, strategy: str | Strategy, context: Context, **values: 
     return _run(name_of(strategy), found, problem, context)
 
 
+@contextmanager
+def leaving_out(name: str, unfit: list[str]) -> Iterator[None]:
+    """Note in `unfit` why a strategy is left out, if it cannot be used for the problem."""
+    try:
+        yield
+    except UnfitError as error:
+        unfit.append(f"{name} is left out: {error}")
+
+
 def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> Result:
+    if needs_parts(strategy):
+        prices_of(problem)
     if is_search(strategy) or not kernels.are_cached():
         warm_up()  # otherwise the strategy loads the few kernels that it needs from the cache
     began = time.perf_counter()

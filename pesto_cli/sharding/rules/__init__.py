@@ -8,7 +8,7 @@ which are the dimensions of its loop nest, and the layout of each operand when a
 from functools import lru_cache
 
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.plugins import Registry, called_with
+from pesto_cli.plugins import Registry, answered, called_with
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
 from pesto_cli.sharding.rules import (
@@ -80,10 +80,15 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     """Return the ways in which an op can be split; empty if it has no rule or must stay whole.
 
     Every op without a state can also be computed several times (`replicated`).
+
+    Raises:
+        EnvironmentFailedError: the rule is from a plug-in, and cannot be used or failed.
     """
     if spec.type not in RULES or not (spec.is_static or spec.type in WITH_SCRATCH):
         return ()
-    found = tuple(way for way in RULES[spec.type](spec) if _is_possible(spec, way))
+    with RULES.at_work(spec.type) as rule:
+        ways = [answered(Alternative, way) for way in rule(spec)]
+    found = tuple(way for way in ways if _is_possible(spec, way))
     return (*found, _replicated(spec)) if _is_pure(spec) else found
 
 
