@@ -31,6 +31,8 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.data.steps import speed_up
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import CommFit, Profile
+from pesto_cli.refine import refine
+from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
@@ -42,7 +44,9 @@ TARGET_ERROR = 0.05
 # If two measured steps differ by less than this, their ranking is not significant.
 TELLING = 0.05
 # Pesto's own placements, without and with a robust search.
-PLAIN, ROBUST = "pesto", "pesto --robust"
+PLAIN, ROBUST, SPLIT = "pesto", "pesto --robust", "split"
+OWN = (PLAIN, ROBUST, SPLIT)
+PARTS = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def measure(
 ) -> Iterator[Row]:
     """Yield the results of all placements of one model."""
     meta = exported(model)
-    profile = pesto.profile_by_run(meta, cluster, steps=steps, comm=fits)
+    profile = pesto.profile_by_run(meta, cluster, steps=steps, comm=fits, parts=PARTS)
     results = list(placements(profile, limits))
     placed = [pesto.placement(profile, result) for result in results]
     runs = pesto.run_steps(meta, cluster, placed, steps=steps)
@@ -125,7 +129,7 @@ def measure(
     by_hand = min(runs[:2], key=lambda run: run.times.median_us)
     for result, run in zip(results, runs, strict=True):
         transfers = result.schedule.transfers
-        sent = profile.problem.graph.tensor_bytes[transfers.tensor]
+        sent = result.problem.graph.tensor_bytes[transfers.tensor]
         low_us, high_us = run.times.quartiles_us
         faster = speed_up(by_hand.times, run.times)
         yield Row(
@@ -160,11 +164,21 @@ def exported(model: str) -> Any:
 
 
 def placements(profile: Profile, limits: pesto.Limits) -> Iterator[Result]:
-    """Yield the placements: single, expert, random devices of layers, and both of pesto."""
-    yield from pesto.compare(profile, ["single", "expert"])
-    yield random_by_layer(profile.problem, limits.seed)
-    yield pesto.solve(profile, PLAIN, pesto.Context(limits))
-    yield replace(pesto.solve(profile, PLAIN, pesto.Context(limits), robust=True), strategy=ROBUST)
+    """Yield the placements: of whole ops by several strategies, and of a split batch."""
+    whole, context = pesto.limit_parts(profile, 1), pesto.Context(limits)
+    yield from pesto.compare(whole, ["single", "expert"])
+    yield random_by_layer(whole.problem, limits.seed)
+    yield pesto.solve(whole, PLAIN, context)
+    yield replace(pesto.solve(whole, PLAIN, context, robust=True), strategy=ROBUST)
+    yield split_by_batch(profile.problem, limits)
+
+
+def split_by_batch(problem: Problem, limits: pesto.Limits) -> Result:
+    """Split the batch, part i on device i, and refine; also if whole ops are faster."""
+    found = DataParallel()(problem, pesto.Context(limits))
+    simulator = Simulator(found.problem)
+    schedule = refine(simulator, [found.schedule], limits, lower_bound_us=found.lower_bound_us)
+    return judged(SPLIT, replace(found, schedule=schedule), 0.0)
 
 
 def random_by_layer(problem: Problem, seed: int) -> Result:
@@ -218,7 +232,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Yield lines with the mean and worst error, and the share of correctly ranked pairs."""
     errors = [abs(row.error) for row in rows]
     worst = max(rows, key=lambda row: abs(row.error))
-    others = [abs(row.error) for row in rows if row.placement not in (PLAIN, ROBUST)]
+    others = [abs(row.error) for row in rows if row.placement not in OWN]
     yield (
         f"mean absolute error {np.mean(errors):.1%} (target {TARGET_ERROR:.0%}), worst "
         f"{worst.error:+.1%} ({worst.model}, {worst.placement}); {np.mean(others):.1%} without "
@@ -262,12 +276,13 @@ def regrets(rows: Sequence[Row], placement: str) -> dict[str, float]:
 
 def regret_table(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of a table of the regrets of pesto's own placements, and of their means."""
-    plain, robust = regrets(rows, PLAIN), regrets(rows, ROBUST)
-    yield f"| regret | {PLAIN} | {ROBUST} |"
-    yield "|---|--:|--:|"
-    for model in plain:
-        yield f"| {model} | {plain[model]:.1%} | {robust[model]:.1%} |"
-    yield f"| mean | {np.mean([*plain.values()]):.1%} | {np.mean([*robust.values()]):.1%} |"
+    found = [regrets(rows, placement) for placement in OWN]
+    yield f"| regret | {' | '.join(OWN)} |"
+    yield "|---|--:|--:|--:|"
+    for model in found[0]:
+        yield f"| {model} | {' | '.join(f'{regret[model]:.1%}' for regret in found)} |"
+    means = [float(np.mean([*regret.values()])) for regret in found]
+    yield f"| mean | {' | '.join(f'{mean:.1%}' for mean in means)} |"
 
 
 if __name__ == "__main__":
