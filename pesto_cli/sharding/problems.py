@@ -251,7 +251,8 @@ class _Rewriter:
     def _time_us(self, origin: IntArray, serves: IntArray) -> FloatArray:
         """Return the times, `[num_ops, num_kinds]`; see `Parts`.
 
-        An added op can run where the op can run whose output it converts.
+        An added op can run where the op can run whose output it converts. If it has no time there
+        (a feed is in host memory, and is cut on the GPUs), it can run wherever it has one.
         """
         old, ops = self._problem.time_us, self._ops
         time_us = old[serves].copy()
@@ -263,9 +264,9 @@ class _Rewriter:
                 decision = self._decided[ops.origin[op]]
                 time_us[index] *= self._ratio(ops.origin[op], decision, ops.part[op])
             else:
-                time_us[index] = np.where(
-                    np.isnan(time_us[index]), np.nan, self._parts.added_us(spec)
-                )
+                added_us = self._parts.added_us(spec)
+                there_us = np.where(np.isnan(time_us[index]), np.nan, added_us)
+                time_us[index] = added_us if np.isnan(there_us).all() else there_us
         return time_us
 
     def _ratio(self, op: int, decision: Decision, part: int) -> FloatArray:
