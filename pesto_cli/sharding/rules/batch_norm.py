@@ -6,8 +6,8 @@ stay whole along the batch. M numbers of a channel, m_i of them in a part i, are
 steps:
 
 1. Each part computes its mean and its variance.
-2. Once for all parts, means and sums of squares are combined without a difference of large sums
-   (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm, 1979, Equation 2.1):
+2. Once for all parts, means and variances are combined without a difference of large sums (after
+   Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm, 1979; here for many parts):
        mean = Σ m_i/M mean_i,   variance = Σ (m_i/M (mean_i - mean)² + (m_i - 1)/M variance_i)
 3. Each part is normalised with them.
 
