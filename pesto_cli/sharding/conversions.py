@@ -108,23 +108,30 @@ class Conversions:
             by_host.setdefault(self._host(part), []).append(ref)
         if len(by_host) > 1:
             refs = [
-                self._reduced(tensor, f"{name}.sum_host_{host}", reduction, of_host)
+                self._reduced(tensor, f"{name}.sum_host_{host}", reduction, of_host, host)
                 for host, of_host in by_host.items()
             ]
         return self._reduced(tensor, name, reduction, refs)
 
-    def _reduced(self, tensor: int, name: str, reduction: Reduction, refs: Sequence[Ref]) -> Ref:
+    def _reduced(
+        self,
+        tensor: int,
+        name: str,
+        reduction: Reduction,
+        refs: Sequence[Ref],
+        host: int | None = None,
+    ) -> Ref:
         if len(refs) == 1:
             return refs[0]
         producer, operand = int(self._graph.tensor_producer[tensor]), self._operand(tensor)
         if reduction is Reduction.SUM:
             spec = added_ops.combined(operand, reduction, len(refs))
-            return self._ops.add(name, refs, serves=producer, spec=spec), 0
+            return self._ops.add(name, refs, serves=producer, spec=spec, host=host), 0
         spec, found = added_ops.combined(operand, reduction, 2), refs[0]
         for place, ref in enumerate(refs[1:], start=1):
             is_last = place == len(refs) - 1
             step = name if is_last else f"{name}.first_{place + 1}"
-            found = self._ops.add(step, (found, ref), serves=producer, spec=spec), 0
+            found = self._ops.add(step, (found, ref), serves=producer, spec=spec, host=host), 0
         return found
 
     def _slices(self, tensor: int, axis: int, extents: tuple[int, ...]) -> list[Ref]:
@@ -174,6 +181,7 @@ class Conversions:
                 (self.whole(tensor),),
                 serves=int(self._graph.tensor_producer[tensor]),
                 spec=added_ops.copied(self._operand(tensor)),
+                host=host,
             )
             self._copies[tensor, host] = new, 0
         return self._copies[tensor, host]

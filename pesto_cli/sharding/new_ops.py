@@ -11,10 +11,13 @@ Ref = tuple[int, int]
 class NewOps:
     """Columns with one entry for each op.
 
-    names: unique. origin: the op of the original graph of which the op is a copy or a part; -1 if
-    it is neither. serves: the op of the original graph to which it belongs: its origin, or the
-    producer of the tensor that it converts. part: index of the part, or -1. specs: None for an op
-    that is a copy. inputs: by slot; None for a small constant.
+    names: unique.
+    origin: the op of the original graph of which the op is a copy or a part; else -1.
+    serves: the origin, or the producer of the tensor that an added op converts.
+    part: index of the part, or -1.
+    host: the host for which an added op adds parts or passes a tensor on, or -1.
+    specs: None for an op that is a copy.
+    inputs: by slot; None for a small constant.
     controls: pairs (before, after).
     """
 
@@ -23,6 +26,7 @@ class NewOps:
         self.origin: list[int] = []
         self.serves: list[int] = []
         self.part: list[int] = []
+        self.host: list[int] = []
         self.specs: list[OpSpec | None] = []
         self.inputs: list[tuple[Ref | None, ...]] = []
         self.controls: list[tuple[int, int]] = []
@@ -38,6 +42,7 @@ class NewOps:
         serves: int,
         origin: int = -1,
         part: int | None = None,
+        host: int | None = None,
         spec: OpSpec | None = None,
     ) -> int:
         """Add an op, and return its index."""
@@ -45,6 +50,7 @@ class NewOps:
         self.origin.append(origin)
         self.serves.append(serves)
         self.part.append(-1 if part is None else part)
+        self.host.append(-1 if host is None else host)
         self.specs.append(spec)
         self.inputs.append(tuple(inputs))
         return len(self.names) - 1

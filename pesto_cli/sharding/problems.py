@@ -26,6 +26,8 @@ class Rewritten:
     origin: `[problem.num_ops]`: the op of the original problem of which the op is a copy or a part;
         -1 for an op that the rewriting has added.
     part: `[problem.num_ops]`: index of the part; -1 for ops that are no parts.
+    host: `[problem.num_ops]`: the host of `plan.hosts` for which an added op adds parts or passes a
+        tensor on; else -1.
     serves: `[problem.num_ops]`: the origin, or for an added op the op whose output it converts.
     """
 
@@ -33,6 +35,7 @@ class Rewritten:
     plan: Plan
     origin: IntArray
     part: IntArray
+    host: IntArray
     serves: IntArray
 
 
@@ -86,9 +89,9 @@ class _Rewriter:
     def rewritten(self) -> Rewritten:
         """Return the rewritten problem with the map back."""
         problem, ops, kept = self._problem, self._ops, self._kept
-        origin, part, serves = (
+        origin, part, host, serves = (
             np.array([column[op] for op in kept], dtype=np.int64)
-            for column in (ops.origin, ops.part, ops.serves)
+            for column in (ops.origin, ops.part, ops.host, ops.serves)
         )
         graph = self._graph(origin, part, serves)
         new = replace(
@@ -98,7 +101,7 @@ class _Rewriter:
             permitted=self._permitted(origin, serves),
             parts=None,
         )
-        return Rewritten(new, self._plan, origin, part, serves)
+        return Rewritten(new, self._plan, origin, part, host, serves)
 
     def _graph(self, origin: IntArray, part: IntArray, serves: IntArray) -> OpGraph:
         old, ops, kept = self._problem.graph, self._ops, self._kept

@@ -12,18 +12,18 @@ from typing import ClassVar
 import numpy as np
 
 from pesto_cli.bounds.plans import all_plans_bound_us
-from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
+from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.part_devices import devices_of_parts
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DataParallel:
         device_of_part = self.devices(problem)
         split = rewritten(problem, batch_plan(problem, device_of_part, by_host=self.by_host))
         simulator = Simulator(split.problem)
-        schedule = ordered(simulator, dealt(split, device_of_part))
+        schedule = ordered(simulator, devices_of_parts(split, device_of_part))
         return Solution(
             asked=problem,
             problem=split.problem,
@@ -147,95 +147,3 @@ def hosts_of(problem: Problem, device_of_part: Sequence[int]) -> tuple[int, ...]
     """Return the host of each part, numbered in order of appearance."""
     names = [problem.machine.devices[device].name.rpartition("/")[0] for device in device_of_part]
     return tuple(list(dict.fromkeys(names)).index(name) for name in names)
-
-
-def dealt(split: Rewritten, device_of_part: Sequence[int]) -> IntArray:
-    """Return the device of each op: parts on theirs, variables dealt, other ops near their data.
-
-    Groups with variables are dealt in order of decreasing bytes, each to the device with the fewest
-    bytes. An op that is neither part nor variable is on the device that takes most of its outputs,
-    or else on that from which most of its inputs come.
-    """
-    problem = split.problem
-    graph, group = problem.graph, problem.graph.colocation_group
-    device_of_group = np.full(graph.num_groups, -1, dtype=np.int64)
-    _deal_variables(problem, device_of_part, device_of_group)
-    for op in np.flatnonzero(split.part >= 0).tolist():
-        if device_of_group[group[op]] < 0:
-            device_of_group[group[op]] = _allowed_device(
-                problem, op, device_of_part[split.part[op]]
-            )
-    _place_near_data(problem, device_of_group)
-    return device_of_group[group]
-
-
-def _deal_variables(
-    problem: Problem, device_of_part: Sequence[int], device_of_group: IntArray
-) -> None:
-    graph = problem.graph
-    num_bytes = np.zeros(graph.num_groups)
-    np.add.at(num_bytes, graph.colocation_group, graph.resident_bytes)
-    held = dict.fromkeys(device_of_part, 0.0)
-    for number in np.argsort(-num_bytes, kind="stable"):
-        if num_bytes[number] <= 0:
-            break
-        allowed = problem.group_allowed[number]
-        able = [device for device in held if allowed[device]]
-        if able:
-            device = min(able, key=held.__getitem__)
-            held[device] += num_bytes[number]
-        else:
-            device = int(np.argmax(allowed))
-        device_of_group[number] = device
-
-
-def _allowed_device(problem: Problem, op: int, device: int) -> int:
-    allowed = problem.allowed[op]
-    return device if allowed[device] else int(np.argmin(problem.duration_us[op]))
-
-
-def _place_near_data(problem: Problem, device_of_group: IntArray) -> None:
-    graph, group = problem.graph, problem.graph.colocation_group
-    near = np.zeros((graph.num_groups, problem.num_devices))
-    order = graph.topological_order.tolist()
-    for op in reversed(order):
-        _place(problem, op, _pull(problem, device_of_group, op, outward=True), device_of_group)
-    for op in order:
-        if device_of_group[group[op]] < 0:
-            near[group[op]] += _pull(problem, device_of_group, op, outward=False)
-            _place(problem, op, near[group[op]], device_of_group, always=True)
-
-
-def _pull(problem: Problem, device_of_group: IntArray, op: int, *, outward: bool) -> FloatArray:
-    """Return the bytes that an op exchanges with placed ops on each device, `[num_devices]`."""
-    graph, group = problem.graph, problem.graph.colocation_group
-    pull = np.zeros(problem.num_devices)
-    if outward:
-        for tensor in range(*graph.op_tensors[op : op + 2].tolist()):
-            for consumer in graph.consumers_of(tensor).tolist():
-                device = device_of_group[group[consumer]]
-                if device >= 0:
-                    pull[device] += 1 + graph.tensor_bytes[tensor]
-    elif graph.inputs is not None:
-        for tensor in graph.inputs[op].tolist():
-            if tensor >= 0:
-                device = device_of_group[group[graph.tensor_producer[tensor]]]
-                if device >= 0:
-                    pull[device] += 1 + graph.tensor_bytes[tensor]
-    return pull
-
-
-def _place(
-    problem: Problem,
-    op: int,
-    pull: FloatArray,
-    device_of_group: IntArray,
-    *,
-    always: bool = False,
-) -> None:
-    number = problem.graph.colocation_group[op]
-    if device_of_group[number] >= 0 or not (pull.any() or always):
-        return
-    time_us = np.where(problem.group_allowed[number], problem.duration_us[op], np.inf)
-    allowed = np.where(np.isfinite(time_us), pull, -1.0)
-    device_of_group[number] = int(np.argmax(allowed))

@@ -1,0 +1,110 @@
+"""The devices of the ops of a split graph.
+
+1. Colocation groups with variables are dealt in order of decreasing bytes, each to the device that
+   has the fewest bytes so far.
+2. A part is on the device of its index, unless it must be with a variable.
+3. An op that is neither, such as a sum of parts, is on the device that takes most of its outputs,
+   or else on that from which most of its inputs come. An op that adds the parts of one host, or
+   passes a tensor on there, stays on this host.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
+from pesto_cli.sharding.problems import Rewritten
+
+
+def devices_of_parts(split: Rewritten, device_of_part: Sequence[int]) -> IntArray:
+    """Return the device of each op, `[num_ops]`.
+
+    device_of_part: the device of each part, by its index.
+    """
+    return _Dealer(split, device_of_part).dealt()
+
+
+class _Dealer:
+    def __init__(self, split: Rewritten, device_of_part: Sequence[int]) -> None:
+        self._split, self._device_of_part = split, device_of_part
+        self._problem, self._graph = split.problem, split.problem.graph
+        self._group = self._graph.colocation_group
+        self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
+
+    def dealt(self) -> IntArray:
+        """Return the device of each op."""
+        self._deal_variables()
+        for op in np.flatnonzero(self._split.part >= 0).tolist():
+            if self._device[self._group[op]] < 0:
+                self._device[self._group[op]] = self._near(
+                    op, self._device_of_part[self._split.part[op]]
+                )
+        self._place_near_data()
+        return self._device[self._group]
+
+    def _deal_variables(self) -> None:
+        num_bytes = np.zeros(self._graph.num_groups)
+        np.add.at(num_bytes, self._group, self._graph.resident_bytes)
+        held = dict.fromkeys(self._device_of_part, 0.0)
+        for number in np.argsort(-num_bytes, kind="stable"):
+            if num_bytes[number] <= 0:
+                break
+            allowed = self._problem.group_allowed[number]
+            able = [device for device in held if allowed[device]]
+            device = min(able, key=held.__getitem__) if able else int(np.argmax(allowed))
+            if able:
+                held[device] += num_bytes[number]
+            self._device[number] = device
+
+    def _near(self, op: int, device: int) -> int:
+        """Return a device if it is allowed for an op, else the fastest one."""
+        is_allowed = self._problem.allowed[op, device]
+        return device if is_allowed else int(np.argmin(self._problem.duration_us[op]))
+
+    def _place_near_data(self) -> None:
+        order = self._graph.topological_order.tolist()
+        for op in reversed(order):
+            if self._device[self._group[op]] < 0:
+                pull = np.where(self._on_its_host(op), self._pull_of_consumers(op), 0.0)
+                if pull.any():
+                    self._place(op, pull)
+        for op in order:
+            if self._device[self._group[op]] < 0:
+                self._place(op, self._pull_of_inputs(op))
+
+    def _place(self, op: int, pull: FloatArray) -> None:
+        """Put an op on the allowed device with the largest pull, `[num_devices]`."""
+        allowed = self._problem.allowed[op]
+        at_home = allowed & self._on_its_host(op)
+        pull = np.where(at_home if at_home.any() else allowed, pull, -1.0)
+        self._device[self._group[op]] = int(np.argmax(pull))
+
+    def _on_its_host(self, op: int) -> BoolArray:
+        """`[num_devices]`: whether a device has parts of the host for which an op was added."""
+        mask = np.ones(self._problem.num_devices, dtype=np.bool_)
+        host = self._split.host[op]
+        if host >= 0:
+            mask[:] = False
+            for device, its_host in zip(self._device_of_part, self._split.plan.hosts, strict=True):
+                mask[device] |= its_host == host
+        return mask
+
+    def _pull_of_consumers(self, op: int) -> FloatArray:
+        """Return the bytes that placed ops take from an op on each device."""
+        pull = np.zeros(self._problem.num_devices)
+        for tensor in range(*self._graph.op_tensors[op : op + 2].tolist()):
+            for consumer in self._graph.consumers_of(tensor).tolist():
+                device = self._device[self._group[consumer]]
+                if device >= 0:
+                    pull[device] += 1 + self._graph.tensor_bytes[tensor]
+        return pull
+
+    def _pull_of_inputs(self, op: int) -> FloatArray:
+        """Return the bytes that an op takes from placed ops on each device."""
+        pull = np.zeros(self._problem.num_devices)
+        tensors = [] if self._graph.inputs is None else self._graph.inputs[op].tolist()
+        for tensor in filter(lambda tensor: tensor >= 0, tensors):
+            device = self._device[self._group[self._graph.tensor_producer[tensor]]]
+            if device >= 0:
+                pull[device] += 1 + self._graph.tensor_bytes[tensor]
+        return pull

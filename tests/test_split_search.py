@@ -1,0 +1,230 @@
+"""Strategies that split ops: `data-parallel`, and `pesto` on a profile with prices of parts."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pesto
+from training_graphs import exported
+
+from pesto_cli import api
+from pesto_cli.bounds import lower_bound_us
+from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.machine import PRESETS, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import sent_bytes
+from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.files import Profile
+from pesto_cli.sharding.problems import rewritten
+from pesto_cli.sharding.propagation import Prices, propagate
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.data_parallel import DataParallel
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.run import judged
+from pesto_cli.zoo.transformer import transformer
+
+BATCH = 64
+
+
+def build_transformer() -> dict[str, object]:
+    """One layer that is large enough for a split to pay."""
+    return transformer(
+        layers=1, heads=4, hidden=512, inner=2048, batch=BATCH, length=64, vocabulary=2000
+    )
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> object:
+    script = tmp_path_factory.mktemp("split") / "model.py"
+    script.write_text("from test_split_search import build_transformer as build\n")
+    return api.export(f"{script}:build")
+
+
+@pytest.fixture(scope="module")
+def priced(graph: object) -> Profile:
+    return api.profile(graph, "v100x2-nvlink", parts=(2, 4, 8))
+
+
+def two_hosts() -> Machine:
+    """Two hosts of two GPUs each."""
+    machine = PRESETS["v100x4-nvlink"]
+    names = {
+        "CPU:0": "host:0/CPU:0",
+        **{f"GPU:{index}": f"host:{index // 2}/GPU:{index % 2}" for index in range(4)},
+    }
+    return replace(
+        machine,
+        devices=tuple(replace(each, name=names[each.name]) for each in machine.devices),
+        links=tuple(
+            replace(each, src=names[each.src], dst=names[each.dst]) for each in machine.links
+        ),
+    )
+
+
+def on_machine(problem: Problem, machine: Machine) -> Problem:
+    permitted = np.ones((problem.num_ops, machine.num_devices), dtype=np.bool_)
+    return replace(problem, machine=machine, permitted=permitted)
+
+
+def split_of(problem: Problem, strategy: DataParallel) -> Solution:
+    solution = strategy(problem, Context())
+    judged("data-parallel", solution, 0.0)  # no rule is violated
+    return solution
+
+
+def test_data_parallel_splits_the_batch(priced: Profile) -> None:
+    problem = priced.problem
+    solution = split_of(problem, DataParallel())
+    plan, part = solution.plan, solution.part
+    assert plan is not None
+    assert part is not None
+    products = [
+        name
+        for name, op_type in zip(problem.graph.names, problem.graph.types, strict=True)
+        if op_type in ("MatMul", "BatchMatMulV2", "Softmax")
+    ]
+    assert set(products) <= plan.choices.keys()
+    assert {choice.num_parts for choice in plan.choices.values()} == {2}
+    group = solution.problem.graph.colocation_group
+    movable = (part >= 0) & (np.bincount(group)[group] == 1)  # not with a variable
+    names = [problem.machine.devices[index].name for index in solution.schedule.device[movable]]
+    for index, name in zip(part[movable].tolist(), names, strict=True):
+        assert name == f"GPU:{index}"
+
+
+def test_data_parallel_deals_the_variables(priced: Profile) -> None:
+    solution = split_of(priced.problem, DataParallel())
+    graph = solution.problem.graph
+    held = np.bincount(solution.schedule.device, graph.resident_bytes, minlength=3)
+    largest = np.bincount(graph.colocation_group, graph.resident_bytes).max()
+    assert abs(held[1] - held[2]) <= largest
+
+
+def test_sums_and_copies_cross_hosts_once(priced: Profile) -> None:
+    problem = on_machine(priced.problem, two_hosts())
+    flat, by_host = (split_of(problem, DataParallel(by_host=each)) for each in (False, True))
+    assert any(name.endswith(".sum_host_1") for name in by_host.problem.graph.names)
+    assert any(name.endswith(".copy_host_1") for name in by_host.problem.graph.names)
+
+    def between_hosts(solution: Solution) -> int:
+        sent = sent_bytes(solution.problem, solution.schedule)
+        return int(sent[1:3, 3:].sum() + sent[3:, 1:3].sum())
+
+    assert between_hosts(by_host) < 0.75 * between_hosts(flat)
+
+
+def test_faster_devices_get_more_parts(priced: Profile) -> None:
+    slow, fast = priced.problem.machine.devices[1:]
+    host = priced.problem.machine.devices[0]
+    machine = replace(
+        priced.problem.machine, devices=(host, slow, replace(fast, speed=2 * slow.speed))
+    )
+    problem = on_machine(priced.problem, machine)
+    assert DataParallel(proportional=True).devices(problem) == [1, 2, 2]
+    solution = split_of(problem, DataParallel(proportional=True))
+    assert solution.plan is not None
+    assert solution.plan.num_parts == 3
+
+
+def test_a_profile_without_prices_is_refused(priced: Profile) -> None:
+    with pytest.raises(BadInputError, match="has no prices of parts"):
+        api.solve(api.limit_parts(priced, 1), "data-parallel")
+
+
+def test_inputs_without_a_batch_are_refused() -> None:
+    def build(tf: Any) -> list[Any]:
+        return [tf.exp(tf.compat.v1.placeholder("float32", [1, 1]))]
+
+    profile = api.profile(exported(build), "v100x2-nvlink", parts=(2,))
+    with pytest.raises(BadInputError, match="no input of the step can be split into 2 parts"):
+        api.solve(profile, "data-parallel")
+    result = api.solve(profile, time_limit_s=1.0)
+    assert result.solution.plan is None
+
+
+def test_pesto_splits_where_that_is_faster(priced: Profile) -> None:
+    whole = api.solve(api.limit_parts(priced, 1), time_limit_s=3.0)
+    split = api.solve(priced, time_limit_s=6.0)
+    assert not whole.solution.is_rewritten
+    assert split.solution.is_rewritten
+    assert split.makespan_us < 0.97 * whole.makespan_us
+    assert split.solution.whole is not None
+    assert split.solution.whole.makespan_us >= split.makespan_us
+
+
+def test_pesto_keeps_ops_whole_where_that_is_faster(priced: Profile) -> None:
+    slow = replace(
+        priced.problem.machine,
+        links=tuple(
+            replace(each, comm=replace(each.comm, latency_us=1e5))
+            for each in priced.problem.machine.links
+        ),
+    )
+    problem = on_machine(priced.problem, slow)
+    result = api.solve(replace(priced, problem=problem), time_limit_s=4.0)
+    assert not result.solution.is_rewritten
+    single = api.solve(replace(priced, problem=problem), "single")
+    assert result.makespan_us <= single.makespan_us
+
+
+def test_a_deterministic_search_is_repeated(priced: Profile) -> None:
+    one, other = (api.solve(priced, time_limit_s=3.0, deterministic=True) for _ in range(2))
+    assert one.problem.graph.names == other.problem.graph.names
+    assert (one.schedule.device == other.schedule.device).all()
+    assert (one.schedule.rank == other.schedule.rank).all()
+
+
+def test_the_bound_is_the_same_for_all_strategies(priced: Profile) -> None:
+    results = api.compare(priced, ["single", "expert", "data-parallel"])
+    assert len({result.lower_bound_us for result in results}) == 1
+    assert {result.solution.bound_holds_for for result in results} == {PlanSet.ALL_PLANS}
+    whole = api.compare(api.limit_parts(priced, 1), ["single"])[0]
+    assert whole.lower_bound_us > results[0].lower_bound_us
+
+
+def test_no_plan_is_below_the_bound_of_all_plans(priced: Profile) -> None:
+    problem, random = priced.problem, np.random.default_rng(0)
+    parts = problem.parts
+    assert parts is not None
+    bound_us = all_plans_bound_us(problem)
+    assert bound_us <= lower_bound_us(replace(problem, parts=None)) * (1 + 1e-9)
+    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    prices = Prices(problem.min_duration_us, 2e-5, 40.0)
+    feeds = np.flatnonzero(problem.is_feed)
+    for _ in range(12):
+        seeds = {int(problem.graph.op_tensors[op]): 0 for op in feeds if random.random() < 0.8}
+        weights = [1.0, *random.integers(1, 4, random.integers(1, 3))]
+        plan = propagate(problem.graph, specs, seeds, weights, prices).plan
+        split = rewritten(problem, plan).problem
+        group = split.graph.colocation_group
+        drawn = random.integers(1, 3, split.graph.num_groups)[group]
+        device = np.where(split.allowed[np.arange(len(drawn)), drawn], drawn, 0)
+        assert ordered(Simulator(split), device).makespan_us >= bound_us * (1 - 1e-9)
+
+
+def test_commands_split_and_show_it(
+    graph: object, priced: Profile, tmp_path: Path, pesto: Pesto
+) -> None:
+    api.save(tmp_path / "graph.meta", graph)
+    api.save(tmp_path / "profile.json", priced)
+    solve = ["solve", tmp_path / "profile.json", "-o", tmp_path / "placement.json"]
+    ended = pesto(*solve, "--strategy", "data-parallel")
+    assert ended.code == 0, ended.err
+    assert "ops into at most 2 parts" in ended.out
+    ended = pesto("simulate", tmp_path / "profile.json", "--placement", tmp_path / "placement.json")
+    assert ended.code == 0, ended.err
+    ended = pesto(
+        *("apply", tmp_path / "graph.meta", tmp_path / "placement.json"),
+        *("-o", tmp_path / "placed.meta"),
+    )
+    assert ended.code == 0, ended.err
+    ended = pesto(*solve, "--time-limit", "1", "--max-parts", "1")
+    assert ended.code == 0, ended.err
+    assert "into at most" not in ended.out
+    ended = pesto(*solve, "--strategy", "data-parallel", "--max-parts", "1")
+    assert ended.code == BadInputError.exit_code
+    assert "has no prices of parts" in ended.err
