@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pesto_cli.api.placing import solution_of
 from pesto_cli.data.machine import Machine
 from pesto_cli.diff import (
     FreshnessCheck,
@@ -45,9 +46,7 @@ def check(
                 f"the profile is not of {what}, but of another graph; a profile of {what} was "
                 "expected: profile it, or leave out --profile."
             )
-        mapped = map_placement(placed, profile.problem)
-        if mapped.num_by_name:
-            now = predicted(profile.problem, replay(profile.problem, mapped.placement))
+        now = _prediction_now(placed, profile)
     return FreshnessCheck(
         graph=graph_diff(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
@@ -55,6 +54,23 @@ def check(
         now=now,
         max_regression=max_regression,
     )
+
+
+def _prediction_now(placed: PlacementFile, profile: Profile) -> Prediction | None:
+    """Return the prediction of a placement, mapped to the graph of a profile if it has changed.
+
+    None if no op of the placement is left, or if the plan of the placement does not fit any more.
+    """
+    problem = profile.problem
+    if placed.plan:
+        if graph_diff(placed, problem.graph, profile.graph_hash):
+            return None
+        solution = solution_of(profile, placed)
+        return predicted(solution.problem, solution.schedule)
+    mapped = map_placement(placed, problem)
+    if not mapped.num_by_name:
+        return None
+    return predicted(problem, replay(problem, mapped.placement))
 
 
 def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction | None) -> bool:
@@ -80,27 +96,33 @@ def diff(
     Raises:
         BadInputError: neither placement has the ops of the profile.
     """
-    stored = stored_prediction(first)
+    both, stored = (first, second), stored_prediction(first)
     if profile is None:
         return PlacementComparison(
             placement_diff(first, second), stored, stored, stored_prediction(second)
         )
-    problem = profile.problem
-    changes = placement_diff(first, second, problem)
-    ops, devices = set(problem.graph.names), problem.machine.index_of.keys()
-    is_of_ops = [set(placed.names) == ops for placed in (first, second)]
+    names, devices = profile.problem.graph.index_of, profile.problem.machine.index_of
+    is_of_ops = [set(placed.graph_ops) == names.keys() for placed in both]
     if not any(is_of_ops):
         raise BadInputError(
             "the ops of the profile are not those of either placement; a profile of the graph of "
             "a placement was expected: profile that graph, or leave out --profile."
         )
+    solutions = [
+        solution_of(profile, placed) if is_its and devices.keys() >= set(placed.devices) else None
+        for placed, is_its in zip(both, is_of_ops, strict=True)
+    ]
     before, after = (
-        predicted(problem, replay(problem, placed.match(problem)))
-        if is_its and devices >= set(placed.devices)
-        else stored_prediction(placed)
-        for placed, is_its in zip((first, second), is_of_ops, strict=True)
+        stored_prediction(placed) if found is None else predicted(found.problem, found.schedule)
+        for placed, found in zip(both, solutions, strict=True)
     )
-    work_us = dict(zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True))
+    problems = [profile.problem, *(found.problem for found in solutions if found is not None)]
+    work_us = {
+        name: us
+        for problem in problems
+        for name, us in zip(problem.graph.names, problem.min_duration_us.tolist(), strict=True)
+    }
+    changes = placement_diff(first, second, profile.problem)
     return PlacementComparison(changes, stored, before, after, work_us)
 
 

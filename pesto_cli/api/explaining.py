@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pesto_cli.api.arguments import checked
+from pesto_cli.api.placing import solution_of
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.critical_path import CauseFinder, schedule_critical_path
-from pesto_cli.evaluation.simulator import Simulator, replay
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.report.explanation.brief import BriefFacts, brief_facts
 from pesto_cli.report.explanation.matching import matching_ops
@@ -23,7 +24,8 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts:
     Raises:
         BadInputError: the profile has no op of this name.
     """
-    problem, found = profile.problem, _causes(profile, placed)
+    found = _causes(profile, placed)
+    problem = found.problem
     if op not in problem.graph.index_of:
         names = matching_ops(problem.graph, op)
         raise BadInputError(
@@ -50,9 +52,10 @@ def explain_briefly(
 def explain_step(profile: Profile, placed: PlacementFile) -> StepFacts:
     """Return the critical path of the schedule of a placement, and sums over it."""
     found = _causes(profile, placed)
-    return step_facts(found, schedule_critical_path(profile.problem, found.schedule))
+    return step_facts(found, schedule_critical_path(found.problem, found.schedule))
 
 
 def _causes(profile: Profile, placed: PlacementFile) -> CauseFinder:
     """Replay a placement, and return a finder of the causes of its start times."""
-    return CauseFinder(profile.problem, replay(profile.problem, placed.match(profile.problem)))
+    solution = solution_of(profile, placed)
+    return CauseFinder(solution.problem, solution.schedule)

@@ -7,12 +7,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
+from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
-from pesto_cli.data.solution import Solution
+from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation import sampling
@@ -21,9 +22,10 @@ from pesto_cli.evaluation.sampling import check_varies, relative_deviation
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
+from pesto_cli.files.split_placement import split_by
 from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
-from pesto_cli.sharding.problems import rewritten
+from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.context import is_search, parameters, rewrites
 from pesto_cli.strategies.placement_mapping import start_from
@@ -208,8 +210,9 @@ def random_orders_us(
     profile: Profile, placed: PlacementFile, count: int = 20, seed: int = 0
 ) -> FloatArray:
     """Return makespans in us of random execution orders on a placement's devices, `[count]`."""
-    device = placed.match(profile.problem).device
-    return order.random_orders_us(Simulator(profile.problem), device, count, seed)
+    solution = solution_of(profile, placed)
+    device = solution.schedule.device
+    return order.random_orders_us(Simulator(solution.problem), device, count, seed)
 
 
 @checked
@@ -228,11 +231,12 @@ def sampled_makespans_us(
     Example:
         >>> np.quantile(sampled_makespans_us(profile, solve(profile)), 0.9)
     """
-    problem = profile.problem
-    deviation = relative_deviation(problem, profile.spread)
-    check_varies(problem, deviation)
-    placement = solution_of(profile, placed).schedule.placement
-    return sampling.sampled_makespans_us(Simulator(problem), placement, deviation, count, seed)
+    deviation = relative_deviation(profile.problem, profile.spread)
+    check_varies(profile.problem, deviation)
+    solution = solution_of(profile, placed)
+    simulator, placement = Simulator(solution.problem), solution.schedule.placement
+    of_parts = solution.of_parts(deviation)
+    return sampling.sampled_makespans_us(simulator, placement, of_parts, count, seed)
 
 
 def solution_of(profile: Profile, placed: Placed) -> Solution:
@@ -244,7 +248,7 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
     expect("what is placed", placed, Result | Schedule | PlacementFile)
     problem = profile.problem
     if isinstance(placed, PlacementFile):
-        return _replayed(problem, placed)
+        return _replayed(profile, placed)
     found = placed.solution if isinstance(placed, Result) else Solution.of(problem, placed)
     num_placed = found.asked.num_ops if isinstance(placed, Result) else len(placed.device)
     if num_placed != problem.num_ops:
@@ -256,15 +260,40 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
     return found
 
 
-def _replayed(problem: Problem, placed: PlacementFile) -> Solution:
-    """Return the solution of a placement, of a problem that is split by the placement's plan."""
+def problem_of(profile: Profile, placed: PlacementFile) -> Problem:
+    """Return the problem whose ops a placement places: its ops are split if it has a plan.
+
+    Raises:
+        BadInputError: it is of another graph, or its plan does not fit the profile.
+    """
+    return _split(profile, placed).problem if placed.plan else profile.problem
+
+
+def _replayed(profile: Profile, placed: PlacementFile) -> Solution:
+    problem = profile.problem
     if not placed.plan:
         return Solution.of(problem, replay(problem, placed.match(problem)))
-    split = rewritten(problem, placed.plan)
+    split = _split(profile, placed)
     schedule = replay(split.problem, placed.match(split.problem))
     return Solution(
-        problem, split.problem, split.origin, schedule, plan=split.plan, part=split.part
+        asked=problem,
+        problem=split.problem,
+        origin=split.origin,
+        schedule=schedule,
+        lower_bound_us=all_plans_bound_us(problem),
+        bound_holds_for=PlanSet.ALL_PLANS,
+        plan=split.plan,
+        part=split.part,
     )
+
+
+def _split(profile: Profile, placed: PlacementFile) -> Rewritten:
+    if profile.members is not None:
+        raise BadInputError(
+            "the placement splits ops into parts, and the profile is coarse; the profile of the "
+            "whole graph, with prices of parts, was expected: use the profile that was solved."
+        )
+    return split_by(placed, profile.problem)
 
 
 def strategy_of(placed: Placed) -> str:

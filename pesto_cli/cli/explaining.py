@@ -39,6 +39,7 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
 def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
     """Return the explanation as a JSON value, as a text and as tables."""
     from pesto_cli import api
+    from pesto_cli.api.placing import problem_of
     from pesto_cli.report.explanation.matching import matching_ops
     from pesto_cli.report.explanation.step_time import step_tables, step_text
     from pesto_cli.report.explanation.tables import brief_table, op_tables, op_text
@@ -46,7 +47,7 @@ def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
     if op is None:
         step = api.explain_step(priced, placed)
         return asdict(step), step_text(step), step_tables(step)
-    names = matching_ops(priced.problem.graph, op)
+    names = matching_ops(problem_of(priced, placed).graph, op)
     if len(names) == 1:
         facts = api.explain(priced, placed, names[0])
         return asdict(facts), op_text(facts), op_tables(facts)

@@ -213,8 +213,8 @@ def simulate(
         record["samples"] = {"seed": seed, "makespan_us": sampled_us.tolist(), **asdict(figures)}
         tables.append(samples_table(result.makespan_us, figures))
     if trace is not None:
-        held = held_over_time(priced.problem, result.schedule)
-        value = chrome_trace(priced.problem, result.schedule, held)
+        held = held_over_time(result.problem, result.schedule)
+        value = chrome_trace(result.problem, result.schedule, held)
         atomic_write(trace, json.dumps(value).encode())
     if as_json:
         echo_json(record)

@@ -90,17 +90,21 @@ def run(
         meta, is_unplaced = _checked_meta(graph, bool(names), verify, quiet)
     priced = None if profile is None else api.read_profile(profile)
     given = {name: api.read_placement(name) for name in names if name not in api.STRATEGIES}
+    if meta is None:
+        for name, placed in given.items():
+            with about(name):
+                placed.check_whole_ops(str(graph))
     with connected(machine, open_ports, quiet) as cluster:
         if priced is not None:
             api.check_same_machine(priced, cluster.machine)
         limits = api.Limits(time_limit_s=time_limit, seed=seed, workers=os.cpu_count() or 1)
-        placed = [given.get(name) or _solved(name, priced, limits, quiet) for name in names]
-        placed = placed or [None]
+        chosen = [given.get(name) or _solved(name, priced, limits, quiet) for name in names]
+        chosen = chosen or [None]
         measured = {"steps": steps, "warm_up": warm_up, "feeds": feeds}
-        found = _ran(graph, arguments, cluster, meta, placed, quiet, **measured)
+        found = _ran(graph, arguments, cluster, meta, chosen, quiet, **measured)
     rows = [
-        RunRow(name, real.times, None if plan is None else api.predicted_us(plan, priced))
-        for name, plan, real in zip(names or [graph.name], placed, found, strict=True)
+        RunRow(name, real.times, None if placed is None else api.predicted_us(placed, priced))
+        for name, placed, real in zip(names or [graph.name], chosen, found, strict=True)
     ]
     if as_json:
         records = runs_json(rows)

@@ -128,14 +128,19 @@ def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
     Prints on stderr how many ops it covers.
     """
     from pesto_cli import api
-    from pesto_cli.report.search_summary import mapping_text, mapping_warnings
+    from pesto_cli.report.search_summary import (
+        mapping_text,
+        mapping_warnings,
+        whole_start_text,
+    )
 
     placed = api.read_placement(path)
     read["warm_start"] = placed.file_hash
     with about(path):
         carried = api.carry_over(priced, placed)
     if not quiet:
-        for text in (mapping_text(carried), *mapping_warnings(carried)):
+        split = [whole_start_text(len(placed.plan.choices))] if placed.plan else []
+        for text in (*split, mapping_text(carried), *mapping_warnings(carried)):
             echo(f"{path}: {text}", err=True)
     return carried
 

@@ -1,11 +1,12 @@
 """Differences between two placements."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.files import PlacementFile
@@ -25,7 +26,9 @@ class PlacementDiff:
     """The differences between a first and a second placement.
 
     renamed: device of the first -> matched device of the second, if their names differ.
-    num_common: number of ops in both.
+    num_common: number of ops in both. Parts are ops here; a whole op and the op that merges its
+        parts are not the same.
+    split: ops that only one of the placements splits, or that they split in different ways.
     moved: ops in both that are not on the matched device.
     reordered: device of the second -> least number of its common ops whose removal makes the two
         orders equal.
@@ -37,6 +40,7 @@ class PlacementDiff:
     only_in_first: tuple[str, ...]
     only_in_second: tuple[str, ...]
     reordered: Mapping[str, int]
+    split: tuple[str, ...] = ()
 
 
 def placement_diff(
@@ -47,8 +51,8 @@ def placement_diff(
     problem: interchangeable devices of this problem may be renamed. Without a problem, devices
         whose names are equal up to the colon may be renamed.
     """
-    row_of = {name: row for row, name in enumerate(first.names)}
-    pairs = [(row_of[name], row) for row, name in enumerate(second.names) if name in row_of]
+    row_of = {key: row for row, key in enumerate(_keys(first))}
+    pairs = [(row_of[key], row) for row, key in enumerate(_keys(second)) if key in row_of]
     named = _matched_devices(first, second, pairs, _kind_of(problem))
     moved = tuple(
         Move(second.names[after], named[first.device[before]], second.devices[second.device[after]])
@@ -65,15 +69,33 @@ def placement_diff(
         ]
         in_both = [rank for _, rank in sorted(stayed)]
         reordered[device] = len(in_both) - _longest_ascent(in_both)
-    common = {second.names[after] for _, after in pairs}
+    common = [{rows[side] for rows in pairs} for side in (0, 1)]
     return PlacementDiff(
         renamed={name: new for name, new in zip(first.devices, named, strict=True) if name != new},
         num_common=len(pairs),
         moved=moved,
-        only_in_first=tuple(name for name in first.names if name not in common),
-        only_in_second=tuple(name for name in second.names if name not in common),
+        only_in_first=_without(first.names, common[0]),
+        only_in_second=_without(second.names, common[1]),
         reordered=reordered,
+        split=tuple(_split_otherwise(first.plan, second.plan)),
     )
+
+
+def _keys(placed: PlacementFile) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each placed op, and whether the plan has added it."""
+    if placed.parts is None:
+        return ((name, False) for name in placed.names)
+    return zip(placed.names, (origin < 0 for origin in placed.parts.origin), strict=True)
+
+
+def _without(names: Sequence[str], rows: set[int]) -> tuple[str, ...]:
+    return tuple(name for row, name in enumerate(names) if row not in rows)
+
+
+def _split_otherwise(first: Plan, second: Plan) -> Iterator[str]:
+    for name in dict.fromkeys((*first.choices, *second.choices)):
+        if first.choices.get(name) != second.choices.get(name):
+            yield name
 
 
 def _matched_devices(

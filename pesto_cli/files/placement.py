@@ -109,7 +109,8 @@ class PlacementFile:
     def __repr__(self) -> str:
         makespan_us = self.predicted.get("makespan_us")
         predicted = "" if makespan_us is None else f", makespan {makespan_us:,.1f} us"
-        size = f"{len(self.names):,} ops on {short_list(self.devices)}"
+        split = f" ({len(self.plan.choices):,} ops split)" if self.plan else ""
+        size = f"{len(self.names):,} ops{split} on {short_list(self.devices)}"
         return f"<PlacementFile: {size}{predicted}>"
 
     @property
@@ -157,21 +158,42 @@ class PlacementFile:
         Raises:
             BadInputError: the placement has other ops than the graph.
         """
+        self.check_same_ops(graph.names)
         row_of = {name: row for row, name in enumerate(self.names)}
-        missing = sorted(set(graph.names) - row_of.keys())
-        unknown = sorted(row_of.keys() - set(graph.names))
-        if missing or unknown:
-            raise BadInputError(
-                "the placement is of another graph: "
-                + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
-                + ("; " if missing and unknown else "")
-                + (f"it has {len(unknown)} other ops such as {unknown[0]!r}" if unknown else "")
-                + "; profile and solve this graph to get a placement for it"
-                + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
-            )
         rows = np.array([row_of[name] for name in graph.names], dtype=np.int64)
         device, rank = (np.array(column, dtype=np.int64) for column in (self.device, self.rank))
         return Placement(device[rows], rank[rows])
+
+    def check_graph_ops(self, names: Sequence[str]) -> None:
+        """Raise BadInputError if the placement is not of a graph with ops of these names."""
+        _check_names("is of another graph", self.graph_ops, names)
+
+    def check_same_ops(self, names: Sequence[str]) -> None:
+        """Raise BadInputError if the placed ops do not have these names."""
+        what = "is of another graph" if self.parts is None else "has other ops than its plan makes"
+        _check_names(what, self.names, names)
+
+    def check_whole_ops(self, what: str) -> None:
+        """Raise BadInputError if the placement splits ops; what: the program that cannot do so."""
+        if self.plan:
+            raise BadInputError(
+                f"{what}: the placement splits {len(self.plan.choices):,} ops into parts, which a "
+                "running program does not support; a placement of whole ops was expected: solve "
+                "with --max-parts 1, or export the graph and run that with the placement."
+            )
+
+
+def _check_names(what: str, found: Sequence[str], expected: Sequence[str]) -> None:
+    missing, unknown = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+    if missing or unknown:
+        raise BadInputError(
+            f"the placement {what}: "
+            + (f"it lacks {len(missing)} ops such as {missing[0]!r}" if missing else "")
+            + ("; " if missing and unknown else "")
+            + (f"it has {len(unknown)} other ops such as {unknown[0]!r}" if unknown else "")
+            + "; profile and solve this graph to get a placement for it"
+            + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
+        )
 
 
 def _check_devices(problem: Problem, device: IntArray) -> None:
@@ -224,7 +246,8 @@ def read_placement(path: Path | str) -> PlacementFile:
             f"{path}: devices are {', '.join(parsed.devices)}; unique names were expected."
         )
     with about(path):
-        plan, parts = plan_of(parsed.plan), parts_of(parsed.parts, len(ops.name))
+        plan = plan_of(parsed.plan)
+        parts = parts_of(parsed.parts, plan, len(ops.name))
     _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
     for device, rank in zip(ops.device, ops.rank, strict=True):
@@ -288,7 +311,7 @@ def placement(
     graph, placed = profile.problem.graph, result.problem.graph
     parts = None
     if solution.is_rewritten:
-        if solution.plan is None or solution.part is None:
+        if not solution.plan or solution.part is None:
             raise BadInputError(
                 f"{result.strategy} has placed {result.problem.num_ops:,} ops of a rewritten graph "
                 "without a plan, which a placement file cannot hold; a plan, or a result for the "

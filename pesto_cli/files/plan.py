@@ -84,14 +84,25 @@ def plan_json(plan: Plan) -> Mapping[str, Any]:
     }
 
 
-def parts_of(parsed: PartsSchema, num_placed: int) -> PlacedParts | None:
+def parts_of(parsed: PartsSchema, plan: Plan, num_placed: int) -> PlacedParts | None:
     """Return the parts of a file; None if it has none.
 
     Raises:
-        BadInputError: a column has another length, or an index is out of range.
+        BadInputError: a column has another length, an index is out of range, or the plan splits an
+            op that is not in the file.
     """
-    if not parsed.ops:
+    if not (parsed.ops or plan):
         return None
+    if not plan:
+        raise BadInputError("there are parts without a plan; plan.ops was expected with them.")
+    if len(set(parsed.ops)) < len(parsed.ops):
+        raise BadInputError("parts.ops names an op twice; unique names were expected.")
+    unknown = sorted(plan.choices.keys() - set(parsed.ops))
+    if unknown:
+        raise BadInputError(
+            f"plan.ops splits op {unknown[0]!r}, which is not in parts.ops; one of its "
+            f"{len(parsed.ops)} names was expected."
+        )
     if not len(parsed.origin) == len(parsed.part) == num_placed:
         raise BadInputError(
             f"parts.origin and part have {len(parsed.origin)} and {len(parsed.part)} entries; one "

@@ -98,6 +98,8 @@ def _difference_remarks(difference: PlacementComparison) -> Iterator[str]:
     if changes.renamed:
         names = ", ".join(f"{old} is now {new}" for old, new in changes.renamed.items())
         yield f"devices were renamed, which does not count as a move: {names}"
+    if changes.split:
+        yield f"{len(changes.split):,} ops are split in only one of them, or in different ways"
     yield f"{len(changes.moved):,} of the {changes.num_common:,} ops in both have moved"
     reordered = [f"{count:,} on {name}" for name, count in changes.reordered.items() if count]
     yield f"ops that changed places in the order of their device: {', '.join(reordered) or 'none'}"
@@ -210,6 +212,7 @@ def difference_json(difference: PlacementComparison) -> dict[str, Any]:
         "only_in_first": list(changes.only_in_first),
         "only_in_second": list(changes.only_in_second),
         "reordered": dict(changes.reordered),
+        "split": list(changes.split),
         "slower_by": _finite(difference.slower_by),
         "promised": _prediction_json(difference.stored),
         "before": _prediction_json(difference.before),

@@ -25,6 +25,14 @@ def mapping_text(mapped: MappedPlacement) -> str:
     )
 
 
+def whole_start_text(num_split: int) -> str:
+    """Return a text on a warm start from a placement that splits ops."""
+    return (
+        f"the placement splits {num_split:,} ops, but a search starts with whole ops: each is on "
+        "the device of its first part"
+    )
+
+
 def mapping_warnings(mapped: MappedPlacement) -> Iterator[str]:
     """Yield warnings on a warm start that was mapped from another graph."""
     if mapped.lost_devices:

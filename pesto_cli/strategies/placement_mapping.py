@@ -92,11 +92,26 @@ def _old(placed: PlacementFile, problem: Problem) -> tuple[IntArray, IntArray]:
     """
     known = [problem.machine.index_of.get(name, UNPLACED) for name in placed.devices]
     device, rank = np.full((2, problem.num_ops), UNPLACED, dtype=np.int64)
-    for name, old, place in zip(placed.names, placed.device, placed.rank, strict=True):
+    for name, old, place in _rows(placed):
         op, where = problem.graph.index_of.get(name), known[old]
         if op is not None and where != UNPLACED and problem.allowed[op, where]:
             device[op], rank[op] = where, place
     return device, rank
+
+
+def _rows(placed: PlacementFile) -> Iterator[tuple[str, int, int]]:
+    """Yield (op of the graph, device, rank); of an op that is split, those of its first part."""
+    rows = zip(placed.device, placed.rank, strict=True)
+    if placed.parts is None:
+        for name, (device, rank) in zip(placed.names, rows, strict=True):
+            yield name, device, rank
+        return
+    seen: set[int] = set()
+    parts = zip(placed.parts.origin, placed.parts.part, rows, strict=True)
+    for origin, _, (device, rank) in sorted(parts):
+        if origin >= 0 and origin not in seen:
+            seen.add(origin)
+            yield placed.parts.ops[origin], device, rank
 
 
 def _by_name(problem: Problem, old_device: IntArray) -> IntArray:

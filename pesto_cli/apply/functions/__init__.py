@@ -81,10 +81,11 @@ def place_function(
         order: "full" or "none", see `planned_changes`.
 
     Raises:
-        BadInputError: the placement is of another function, a device does not exist, or a variable
-            is not on its planned device (see `placed_variables`).
+        BadInputError: the placement is of another function or splits ops, a device does not exist,
+            or a variable is not on its planned device (see `placed_variables`).
     """
     what = f"function {concrete.graph.name!r}"
+    placement.check_whole_ops(what)
     if concrete.graph.deferred_internal_captures:
         raise BadInputError(
             f"{what}: captures values that TensorFlow looks up at every call; captured variables"

@@ -123,8 +123,9 @@ def placed_program(
 
     Raises:
         BadInputError: the program trains another graph, a device does not exist, or the placement
-            does not fit the graph.
+            does not fit the graph or splits ops.
     """
+    placement.check_whole_ops(what)
     tensorflow()
     from tensorflow.python.client.session import BaseSession
 

@@ -158,7 +158,9 @@ def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]
     node, device = coarse.node_of_op[solution.origin[ops]], solution.schedule.device[ops]
     # The small summand lets ops without time count, for nodes that have no other ops.
     np.add.at(us, (node, device), problem.min_duration_us[ops] + 1e-9)
-    return us.argmax(axis=1), (us.max(axis=1) / us.sum(axis=1)).tolist()
+    total_us = us.sum(axis=1)
+    share = np.divide(us.max(axis=1), total_us, out=np.ones_like(total_us), where=total_us > 0)
+    return us.argmax(axis=1), share.tolist()
 
 
 def _compressed(value: dict[str, Any]) -> str:
