@@ -125,23 +125,27 @@ def _dtypes(specs: Iterable[OpSpec]) -> set[str]:
 
 
 def _estimated(split: Split) -> tuple[OpSpec, ...]:
-    """Return the whole op and its parts, if the estimate depends only on the shapes of operands."""
-    return () if _has_handle(split.whole) else (split.whole, *chain.from_iterable(split.parts))
+    """Return the whole op and its parts, if the estimate knows all that they read."""
+    return () if _is_opaque(split.whole) else (split.whole, *chain.from_iterable(split.parts))
 
 
-def _has_handle(spec: OpSpec) -> bool:
-    return any(operand.dtype in HANDLES for operand in (*spec.inputs, *spec.outputs))
+def _is_opaque(spec: OpSpec) -> bool:
+    """Return whether an op has an operand without a known size: a handle, or scratch memory."""
+    operands = (*spec.inputs, *spec.outputs)
+    return any(each.dtype in HANDLES for each in operands) or not all(
+        each.is_static for each in spec.inputs
+    )
 
 
 def _ratios(split: Split, times: _Times) -> FloatArray:
     """Return `PartTimes.ratio`.
 
-    What an op does with the data behind a handle is unknown to the estimate: it is priced in
-    proportion to its other bytes.
+    What an op does with the data behind a handle is unknown to the estimate: such an op is priced
+    in proportion to its other bytes.
     """
 
     def us(spec: OpSpec) -> FloatArray:
-        if _has_handle(spec):
+        if _is_opaque(split.whole):
             return np.full(len(times.kinds), float(spec.num_bytes))
         return times.us(spec)
 

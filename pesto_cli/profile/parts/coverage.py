@@ -13,9 +13,9 @@ from pesto_cli.sharding.rules import HANDLES, alternatives, has_rule
 class Reason(StrEnum):
     """Why an op stays whole.
 
-    VARIABLE: it has no rule, and creates, reads or updates a variable, which has one owner.
+    VARIABLE: it creates, reads or updates a variable, which has one owner, or a list of tensors.
     NO_OUTPUT: it has no rule, and no data that could be split, such as a NoOp.
-    NO_RULE: any other op without a rule.
+    NO_RULE: it has no rule.
     BY_RULE: its rule gives no way to split it.
     OPEN_SHAPE: it has a rule, but a shape depends on data.
     SEVERAL_NODES: it is a while loop, or another op that is no node of the graph.
@@ -63,16 +63,10 @@ def whole_ops(problem: Problem, parts: Parts) -> list[WholeOps]:
 
 def _reason(spec: OpSpec) -> Reason | None:
     """Return why an op with this spec stays whole; None if it can be split."""
-    if not has_rule(spec.type):
-        return _without_rule(spec)
-    if not spec.is_static:
-        return Reason.OPEN_SHAPE
-    if all(each.name == "replicated" for each in alternatives(spec)):
-        return Reason.BY_RULE
-    return None
-
-
-def _without_rule(spec: OpSpec) -> Reason:
+    if any(each.name != "replicated" for each in alternatives(spec)):
+        return None
     if any(operand.dtype in HANDLES for operand in (*spec.inputs, *spec.outputs)):
         return Reason.VARIABLE
-    return Reason.NO_RULE if spec.outputs else Reason.NO_OUTPUT
+    if not has_rule(spec.type):
+        return Reason.NO_RULE if spec.outputs else Reason.NO_OUTPUT
+    return Reason.BY_RULE if spec.is_static else Reason.OPEN_SHAPE
