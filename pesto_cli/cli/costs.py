@@ -42,7 +42,7 @@ from pesto_cli.errors import BadInputError
 @click.option(
     "--parts",
     metavar="N,N,...",
-    help="Add prices of parts, so that ops can be split in as many, such as 2,4,8.",
+    help="Add the times of parts of ops that are split into N parts, such as 2,4,8.",
 )
 @click.option("--plot", type=PATH, help="Draw the spread of measured op times (.svg, .png, .html).")
 @live_options(steps=100)
