@@ -151,3 +151,26 @@ def test_attributes_survive_a_round_trip(kind: str, value: Any) -> None:
 def test_an_attribute_of_the_wrong_type_is_refused(kind: str, value: Any) -> None:
     with pytest.raises(ValueError, match="attribute"):
         attr_value(kind, value)
+
+
+def test_ops_that_must_stay_whole_have_no_spec() -> None:
+    """Those in branches and loops, readers of references, and consumers of a NaN."""
+
+    def build(tf: Any) -> list[Any]:
+        tf1 = tf.compat.v1
+        data = tf1.placeholder(tf.float32, [4], name="data")
+        variable = tf1.get_variable("variable", [4], use_resource=False)
+        read = tf1.raw_ops.Neg(x=variable.read_value(), name="neg")
+        looped = tf1.while_loop(lambda x: x[0] < 3.0, lambda x: (x + 1.0,), [data], name="loop")
+        chosen = tf1.cond(
+            data[0] > 0.0,
+            lambda: tf.exp(data, name="exp"),
+            lambda: tf.ones([4]),
+        )
+        missing = tf.where(data > 0.0, data, np.nan, name="missing")
+        return [tf.add_n([read, looped, chosen, missing], name="sum")]
+
+    specs = specs_by_name(exported(build))
+    assert {"data", "sum", "variable", "neg"} <= specs.keys()
+    assert "Identity" not in specs
+    assert {spec.type for spec in specs.values()}.isdisjoint({"While", "Exp", "SelectV2"})

@@ -19,14 +19,12 @@ Row = tuple[Any, ...]
 def op_specs(step: StepGraph) -> tuple[tuple[OpSpec, ...], IntArray]:
     """Return the distinct specs of a step, and the index of each op's spec, `[num_ops]`.
 
-    The index is -1 for an op that does not stand for exactly one node: a while loop or the return
-    of a fetch. Operands have the values that `constant_values` knows.
+    The index is -1 for an op that must stay whole whatever its type (see `_Reader.stays_whole`).
+    Operands have the values that `constant_values` knows.
     """
     reader = _Reader(step)
     spec_of = [
-        reader.spec_of(members[0])
-        if len(members) == 1 and step.wiring.frames[members[0]] is None
-        else -1
+        -1 if reader.stays_whole(members) else reader.spec_of(members[0])
         for members in step.members
     ]
     return tuple(reader.specs), np.array(spec_of, dtype=np.int64)
@@ -42,6 +40,28 @@ class _Reader:
         self._attributes: dict[Hashable, tuple[tuple[str, Value], ...]] = {}
         self._operands: dict[Row, Operand] = {}
         self._values = [tuple(map(plain, known)) for known in constant_values(step)]
+
+    def stays_whole(self, members: Sequence[int]) -> bool:
+        """Return whether an op must stay whole, whatever its type.
+
+        It is not exactly one node (a while loop, the return of a fetch), or runs only if a branch
+        of a conditional is taken. Or it reads a variable by reference: an op that cuts the variable
+        would read it at another time. Or it takes a small constant, which is not part of the op
+        graph, with a value that a spec cannot hold.
+        """
+        if len(members) != 1:
+            return True
+        wiring, index = self._step.wiring, members[0]
+        if wiring.frames[index] is not None or wiring.branches[index]:
+            return True
+        return any(
+            wiring.signature(source).outputs[output].is_ref
+            or (
+                wiring.nodes[source].name in self._step.constants
+                and self._values[source] == (None,)
+            )
+            for source, output in wiring.nodes[index].inputs
+        )
 
     def spec_of(self, index: int) -> int:
         """Return the index in `specs` of a node's spec."""
