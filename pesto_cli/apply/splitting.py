@@ -6,7 +6,8 @@ a merged node of its name. The step does not run this node unless an op of the s
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pesto_cli.data.plan import Plan
@@ -125,7 +126,10 @@ class _Writer:
 
     def _tensor(self, ref: Ref) -> str:
         op, output = ref
-        return f"{self._ops.names[op]}:{output}" if output else self._ops.names[op]
+        if self._ops.specs[op] is None:
+            tensor = int(self._step.graph.op_tensors[self._ops.origin[op]]) + output
+            return self._old_names[tensor]
+        return _tensor_name(self._ops.names[op], output)
 
     def _rewire(self, nodes: Mapping[str, Any]) -> None:
         """Change the inputs of whole ops that take a tensor of a split op, or wait for one."""
@@ -149,17 +153,34 @@ class _Writer:
         refs: Sequence[Ref | None],
         is_split: Sequence[bool],
     ) -> None:
-        """Change the inputs of the nodes of one op, in the order of its slots."""
+        """Change the inputs of the nodes of one op."""
+        for (index, place), tensor, ref in zip(self._slots(op), row, refs, strict=False):
+            if tensor is not None and ref is not None and is_split[tensor]:
+                name = self._step.wiring.nodes[index].name
+                nodes[name].input[place] = self._tensor(ref)
+
+    def _slots(self, op: int) -> Iterator[tuple[int, int]]:
+        """Yield the slots of an op: (index of a node, number of its input).
+
+        The return of a fetch has none; what is fetched has its old name.
+        """
         members = set(self._step.members[op])
-        slots = iter(zip(row, refs, strict=True))
         for index in self._step.members[op]:
-            node = self._step.wiring.nodes[index]
-            for place, (source, _) in enumerate(node.inputs):
-                if source in members:
-                    continue
-                tensor, ref = next(slots)
-                if tensor is not None and ref is not None and is_split[tensor]:
-                    nodes[node.name].input[place] = self._tensor(ref)
+            for place, (source, _) in enumerate(self._step.wiring.nodes[index].inputs):
+                if source not in members:
+                    yield index, place
+
+    @cached_property
+    def _old_names(self) -> Mapping[int, str]:
+        """The name of each tensor that has a consumer, in the graph that is not split."""
+        nodes, rows = self._step.wiring.nodes, self._step.graph.inputs
+        names = {}
+        for op, row in enumerate([] if rows is None else rows.rows()):
+            for (index, place), tensor in zip(self._slots(op), row, strict=False):
+                if tensor is not None:
+                    source, output = nodes[index].inputs[place]
+                    names[tensor] = _tensor_name(nodes[source].name, output)
+        return names
 
     def _replace_controls(self, node: Any) -> None:
         found = [
@@ -197,6 +218,10 @@ class _Writer:
                     del node.attr["_class"]
                     if left:
                         node.attr["_class"].list.s.extend(left)
+
+
+def _tensor_name(node: str, output: int) -> str:
+    return f"{node}:{output}" if output else node
 
 
 def _has_controls_only(inputs: Sequence[str]) -> bool:
