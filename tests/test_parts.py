@@ -28,7 +28,7 @@ PARTS = Parts(
     numbers=(2, 4, 8),
     times={
         (0, "axis 0"): PartTimes(16, np.array([[0.6, 0.4, 0.3], [NAN, NAN, NAN]])),
-        (0, "short"): PartTimes(3, np.array([[0.5, NAN, NAN], [NAN, NAN, NAN]])),
+        (0, "short"): PartTimes(3, np.array([[0.5, 0.5, 0.5], [NAN, NAN, NAN]])),
     },
     added={
         ("ConcatV2", "float32"): price(2, 0.5, 10),

@@ -11,7 +11,7 @@ import pytest
 from conftest import Pesto
 from training_graphs import convnet, exported
 
-from benchmarks.parts import interpolations
+from benchmarks.parts import interpolations, plan_error
 from pesto_cli import api
 from pesto_cli.data.machine import Device, Machine
 from pesto_cli.data.parts import Parts
@@ -148,6 +148,12 @@ def test_interpolated_times_are_those_of_parts_priced_directly() -> None:
     for found in interpolations(api.export("zoo:Transformer-tiny")):
         assert found.work_error <= 0.03
         assert found.close >= 0.9
+
+
+def test_a_plan_has_the_times_of_its_rewritten_graph() -> None:
+    found = plan_error(api.export("zoo:Transformer-tiny"))
+    assert found.work_error <= 0.03
+    assert found.close >= 0.9
 
 
 def cut(section: dict[str, Any]) -> None:

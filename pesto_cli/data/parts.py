@@ -37,12 +37,16 @@ class PartTimes:
     """The times of the parts of an op, split in one way.
 
     size: the extent of the factor that is split.
-    ratio: `[num_kinds, len(numbers)]`, the time of a part with `size // n` units of the factor,
-        divided by the time of the whole op; NaN where n exceeds `size` or the kind cannot run it.
+    ratio: `[num_kinds, len(numbers)]`, the time of a part with `units(n)` units of the factor,
+        divided by the time of the whole op; NaN where the kind cannot run it.
     """
 
     size: int
     ratio: FloatArray
+
+    def units(self, number: int) -> int:
+        """Return the units of the factor in the smallest of `number` equal parts; at least one."""
+        return max(1, self.size // number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,17 +143,16 @@ class Parts:
     def _interpolated(self, op: int, alternative: str, share: float) -> FloatArray:
         times = self.times[int(self.spec_of[op]), alternative]
         columns = {
-            times.size // n / times.size: times.ratio[:, place]
-            for place, n in enumerate(self.numbers)
-            if n <= times.size
+            times.units(number) / times.size: times.ratio[:, place]
+            for place, number in enumerate(self.numbers)
         }
         shares = sorted(columns)
-        if not shares or share < shares[0] - ROUNDING:
-            smallest = f"{shares[0]:.4g}" if shares else "1, the whole op"
+        if share < shares[0] - ROUNDING:
             raise BadInputError(
                 f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
-                f"{alternative!r}; the smallest share that the profile prices is {smallest}: use "
-                f"fewer parts, or profile the graph again with more than --parts {self._numbers}."
+                f"{alternative!r}; the smallest share that the profile prices is {shares[0]:.4g}: "
+                "use fewer parts, or profile the graph again with more than --parts "
+                f"{self._numbers}."
             )
         rows = np.column_stack([columns[each] for each in shares])
         return np.array([_between([*shares, 1.0], [*row, 1.0], share) for row in rows])

@@ -150,10 +150,7 @@ def _ratios(split: Split, times: _Times) -> FloatArray:
         return times.us(spec)
 
     whole = us(split.whole)
-    columns = [
-        sum(map(us, parts), np.zeros(len(whole))) if parts else np.full(len(whole), np.nan)
-        for parts in split.parts
-    ]
+    columns = [sum(map(us, parts), np.zeros(len(whole))) for parts in split.parts]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.column_stack(columns) / whole[:, None]
     ratio[whole == 0] = 1.0

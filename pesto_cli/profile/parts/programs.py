@@ -13,8 +13,7 @@ from pesto_cli.sharding.rules import HANDLES, alternatives
 class Split:
     """One way to split an op.
 
-    parts: number of parts -> the ops of a part that have the type of the whole op; none if this
-        number exceeds the size of the factor.
+    parts: for each number of parts, the ops of a part that have the type of the whole op.
     """
 
     whole: OpSpec
@@ -26,7 +25,7 @@ class Split:
 def splits(spec: OpSpec, numbers: Sequence[int]) -> Iterator[Split]:
     """Yield the ways to split an op whose parts have a price of their own."""
     for alternative in alternatives(spec):
-        if alternative.size is not None and alternative.size >= numbers[0]:
+        if alternative.size is not None and alternative.size > 1:
             parts = tuple(_main_ops(spec, alternative, number) for number in numbers)
             if any(parts):
                 yield Split(spec, alternative.name, alternative.size, parts)
@@ -51,11 +50,9 @@ def _has_data(operand: Operand) -> bool:
 
 
 def _main_ops(spec: OpSpec, alternative: Alternative, number: int) -> tuple[OpSpec, ...]:
-    """Return the ops of a part with `size // number` units that have the type of the whole op."""
+    """Return the ops of one of `number` equal parts that have the type of the whole op."""
     assert alternative.size is not None
-    units = alternative.size // number
-    if units == 0:
-        return ()
+    units = max(1, alternative.size // number)
     program = _program(spec, alternative, (units, alternative.size - units))
     return tuple(op.spec for op in program.ops if op.part == 0 and not op.name)
 
