@@ -155,8 +155,9 @@ def test_fish_keeps_commas_in_values_and_descriptions(tab: Tab, pesto: Pesto) ->
         return done.stdout.splitlines()
 
     assert complete("pesto compare x --strategies single,me") == ["single,metis"]
-    assert "--constraints\tConstraints (TOML): pin, forbid, together, headroom." in complete(
-        "pesto solve --"
+    assert (
+        "--constraints\tConstraints (TOML): pin, forbid, together, headroom, split, whole."
+        in complete("pesto solve --")
     )
 
 

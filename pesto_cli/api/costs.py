@@ -19,6 +19,7 @@ from pesto_cli.files import CommFit, PlacementFile, Profile, read_machine
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.profile import profile as profile_graph
 from pesto_cli.profile.source import Live
+from pesto_cli.strategies.chosen_plan import with_chosen
 
 
 @checked
@@ -60,8 +61,14 @@ def profile(
 
 @checked
 def constrain(profile: Profile, constraints: Constraints) -> Profile:
-    """Return the profile with the user's constraints, which all functions then respect."""
-    return replace(profile, problem=constraints.apply(profile.problem))
+    """Return the profile with the user's constraints, which all functions then respect.
+
+    Raises:
+        BadInputError: a pattern matches no op, a device is unknown, or ops cannot be split so.
+        InfeasibleError: no device remains for an op or a colocation group.
+    """
+    problem = with_chosen(constraints.apply(profile.problem), constraints.split)
+    return replace(profile, problem=problem)
 
 
 @checked

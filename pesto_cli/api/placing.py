@@ -18,7 +18,7 @@ from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation import sampling
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
-from pesto_cli.evaluation.sampling import check_varies, relative_deviation
+from pesto_cli.evaluation.sampling import check_varies, deviation_of_parts, relative_deviation
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.files import placement as named_placement
@@ -235,8 +235,8 @@ def sampled_makespans_us(
     check_varies(profile.problem, deviation)
     solution = solution_of(profile, placed)
     simulator, placement = Simulator(solution.problem), solution.schedule.placement
-    of_parts = solution.of_parts(deviation)
-    return sampling.sampled_makespans_us(simulator, placement, of_parts, count, seed)
+    deviation = deviation_of_parts(deviation, solution.origin)
+    return sampling.sampled_makespans_us(simulator, placement, deviation, count, seed)
 
 
 def solution_of(profile: Profile, placed: Placed) -> Solution:

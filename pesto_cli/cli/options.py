@@ -194,7 +194,9 @@ def search_options(command: Command) -> Command:
             "number that the profile prices]",
         ),
         click.option(
-            "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
+            "--constraints",
+            type=PATH,
+            help="Constraints (TOML): pin, forbid, together, headroom, split, whole.",
         ),
         click.option(
             "--keep-devices",

@@ -101,7 +101,9 @@ def _opened(name: str, comm: Path | None, quiet: bool) -> Iterator[_Target]:
 @click.option("--report", type=PATH, help="Also write a page that shows the placement (.html).")
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's links.")
 @click.option(
-    "--constraints", type=PATH, help="Constraints (TOML): pin, forbid, together, headroom."
+    "--constraints",
+    type=PATH,
+    help="Constraints (TOML): pin, forbid, together, headroom, split, whole.",
 )
 @step_options
 @seed_option

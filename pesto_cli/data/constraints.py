@@ -1,7 +1,7 @@
 """A user's constraints on a placement; they are applied to a problem before a strategy runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -20,6 +20,22 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class SplitRule:
+    """A shell pattern of op names, and how these ops are split.
+
+    by: the name of an alternative, such as `rows`, for the ops that have it; or `batch`: every op
+        as in a data-parallel step.
+    parts: the number of parts of equal size.
+    sizes: in place of `parts`, the units of each part along what is split; not for `batch`.
+    """
+
+    ops: str
+    by: str = "batch"
+    parts: int | None = None
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Constraints:
     """A user's rules for a placement.
 
@@ -27,15 +43,19 @@ class Constraints:
     forbid: the ops do not run on this device, or on devices of this kind.
     together: patterns of op names; all ops that match one pattern run on one device.
     headroom: the share of every device's memory that may be used; None leaves it unchanged.
+    split: how ops are split; `strategies.chosen_plan` adds these rules to a problem.
+    whole: patterns of op names; these ops are not split.
     """
 
     pin: Sequence[Rule] = ()
     forbid: Sequence[Rule] = ()
     together: Sequence[str] = ()
     headroom: float | None = None
+    split: Sequence[SplitRule] = ()
+    whole: Sequence[str] = ()
 
     def apply(self, problem: Problem) -> Problem:
-        """Return the problem with these constraints.
+        """Return the problem with these constraints, except those of `split`.
 
         Raises:
             BadInputError: a pattern matches no op, or a device is unknown.
@@ -44,18 +64,22 @@ class Constraints:
         permitted = np.ones_like(problem.permitted)
         for rule in self.pin:
             devices = _devices(problem, rule.device)
-            permitted[_matching(problem, rule.ops)] &= devices
+            permitted[matching_ops(problem, rule.ops)] &= devices
         for rule in self.forbid:
             devices = _devices(problem, rule.device)
-            permitted[_matching(problem, rule.ops)] &= ~devices
+            permitted[matching_ops(problem, rule.ops)] &= ~devices
         group = problem.graph.colocation_group.copy()
         for pattern in self.together:
-            members = np.unique(group[_matching(problem, pattern)])
+            members = np.unique(group[matching_ops(problem, pattern)])
             group[np.isin(group, members)] = members[0]
         _, dense = np.unique(group, return_inverse=True)
-        return problem.constrained(
+        whole = [op for pattern in self.whole for op in matching_ops(problem, pattern)]
+        constrained = problem.constrained(
             permitted=permitted, colocation_group=dense, headroom=self.headroom
         )
+        if constrained.parts is None:
+            return constrained
+        return replace(constrained, parts=constrained.parts.without(whole))
 
 
 def keep_devices(problem: Problem, program_device: Sequence[str]) -> Problem:
@@ -100,7 +124,12 @@ def _devices_like(problem: Problem, pattern: str, ops: Sequence[int]) -> BoolArr
     return np.array(fits, dtype=np.bool_)
 
 
-def _matching(problem: Problem, pattern: str) -> list[int]:
+def matching_ops(problem: Problem, pattern: str) -> list[int]:
+    """Return the ops whose names match a shell pattern.
+
+    Raises:
+        BadInputError: there is none.
+    """
     ops = [op for op, name in enumerate(problem.graph.names) if fnmatchcase(name, pattern)]
     if not ops:
         raise BadInputError(

@@ -105,6 +105,12 @@ class Parts:
         }
         return replace(self, numbers=numbers, times=times) if numbers else None
 
+    def without(self, ops: Sequence[int]) -> Self:
+        """Return the prices without those of some ops, which stay whole."""
+        spec_of = self.spec_of.copy()
+        spec_of[list(ops)] = -1
+        return replace(self, spec_of=spec_of)
+
     def part_ratio(self, op: int, alternative: str, share: float) -> FloatArray:
         """Return the time of a part divided by that of the whole op, `[num_kinds]`.
 

@@ -11,6 +11,7 @@ from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
 from pesto_cli.data.parts import Parts
+from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.totals import check_totals
 from pesto_cli.errors import BadInputError, InfeasibleError
 
@@ -24,6 +25,7 @@ class Problem:
     permitted: `[num_ops, num_devices]`, whether the user's constraints allow the op on the device.
     headroom: the share of every device's memory that a placement may use, in (0, 1].
     parts: the prices of parts of ops; None if they are unknown, so that ops stay whole.
+    chosen: how some ops are split by the user's constraints; a strategy decides on all others.
     """
 
     graph: OpGraph
@@ -33,6 +35,7 @@ class Problem:
     permitted: BoolArray
     headroom: float = 1.0
     parts: Parts | None = None
+    chosen: Plan = WHOLE_OPS
 
     def __post_init__(self) -> None:
         """Check the op times, and that every op and colocation group has a device.

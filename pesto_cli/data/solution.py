@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.graph import IntArray
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
@@ -82,15 +82,6 @@ class Solution:
         """Return a schedule of the requested graph, with a bound on the schedules of that graph."""
         origin = np.arange(problem.num_ops)
         return cls(problem, problem, origin, schedule, lower_bound_us, PlanSet.ASKED_GRAPH, notes)
-
-    def of_parts(self, column: FloatArray) -> FloatArray:
-        """Return a column of the ops of `asked` for those of `problem`.
-
-        Copies and parts have the value of their op, added ops have 0.
-        """
-        found = column[self.origin]
-        found[self.origin < 0] = 0.0
-        return found
 
     @property
     def is_rewritten(self) -> bool:

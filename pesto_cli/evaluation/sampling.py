@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
@@ -31,6 +31,16 @@ def relative_deviation(problem: Problem, spread: Spread | None) -> FloatArray:
             measured = mean_us > 0  # not NaN
             deviation[measured, index] = std_us[measured] / mean_us[measured]
     return deviation
+
+
+def deviation_of_parts(deviation: FloatArray, origin: IntArray) -> FloatArray:
+    """Return the deviations in a rewritten graph: those of each op's origin; 0 for added ops.
+
+    origin: as in `Solution`.
+    """
+    found = deviation[origin]
+    found[origin < 0] = 0.0
+    return found
 
 
 def check_varies(problem: Problem, deviation: FloatArray) -> None:

@@ -1,10 +1,11 @@
 """The file format of a user's constraints, in TOML."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
-from pesto_cli.data.constraints import Constraints, Rule
+from pesto_cli.data.constraints import Constraints, Rule, SplitRule
 from pesto_cli.files.storage import Schema, read_toml, validate
 
 
@@ -17,6 +18,17 @@ class _TogetherSchema(Schema):
     ops: str
 
 
+class _SplitSchema(Schema):
+    ops: str
+    by: str = "batch"
+    parts: Annotated[int, Field(ge=2)] | None = None
+    sizes: list[Annotated[int, Field(ge=1)]] = []
+
+
+class _WholeSchema(Schema):
+    ops: str
+
+
 class ConstraintsSchema(Schema):
     """A user's constraints on a placement; a TOML file."""
 
@@ -26,6 +38,8 @@ class ConstraintsSchema(Schema):
     forbid: list[_RuleSchema] = []
     together: list[_TogetherSchema] = []
     headroom: float | None = None
+    split: list[_SplitSchema] = []
+    whole: list[_WholeSchema] = []
 
 
 def read_constraints(path: Path | str) -> Constraints:
@@ -40,6 +54,12 @@ def read_constraints(path: Path | str) -> Constraints:
         device = "GPU:1"
         [[together]]
         ops = "layer_0/*"
+        [[split]]
+        ops = "layer_1/*"
+        by = "batch"
+        parts = 2
+        [[whole]]
+        ops = "softmax/*"
 
     Raises:
         BadInputError: the file is missing or malformed.
@@ -50,4 +70,6 @@ def read_constraints(path: Path | str) -> Constraints:
         forbid=[Rule(rule.ops, rule.device) for rule in parsed.forbid],
         together=[rule.ops for rule in parsed.together],
         headroom=parsed.headroom,
+        split=[SplitRule(r.ops, r.by, r.parts, tuple(r.sizes)) for r in parsed.split],
+        whole=[rule.ops for rule in parsed.whole],
     )

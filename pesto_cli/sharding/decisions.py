@@ -66,7 +66,10 @@ def _expected(op_type: str, spec: OpSpec | None, known: Mapping[str, Alternative
     if not has_rule(op_type):
         return f"no rule says how to split a {op_type}: leave it out of the plan"
     if spec is None or not spec.is_static:
-        return "its shapes are not static, so it cannot be split: leave it out of the plan"
+        return (
+            "it cannot be split, because its shapes are not static or the constraints keep it "
+            "whole: leave it out of the plan"
+        )
     return "it cannot be split: leave it out of the plan"
 
 

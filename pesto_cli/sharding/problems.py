@@ -11,7 +11,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import Compound, Labels, Role
 from pesto_cli.data.parts import Parts
-from pesto_cli.data.plan import Plan
+from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import UnfitError
@@ -100,6 +100,7 @@ class _Rewriter:
             time_us=self._time_us(origin, serves),
             permitted=self._permitted(origin, serves),
             parts=None,
+            chosen=WHOLE_OPS,
         )
         return Rewritten(new, self._plan, origin, part, host, serves)
 

@@ -11,6 +11,7 @@ The idea is that of GSPMD (Section 3.5), which propagates the layouts that a use
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,13 +20,14 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, scaled
+from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import WHOLE, Layout, Partial, Replicated, Split, Whole
 from pesto_cli.sharding.rules import alternatives
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """The layout of a tensor, and the extents of its parts on the axis if it is split."""
+    """The layout of a tensor, and the extents of its parts on the axis; 1 each without an axis."""
 
     layout: Layout
     extents: tuple[int, ...] = ()
@@ -67,6 +69,7 @@ def propagate(
     seeds: Mapping[int, int],
     weights: Sequence[float],
     prices: Prices,
+    fixed: Mapping[int, Decision] = MappingProxyType({}),
 ) -> Propagated:
     """Return the plan that follows from splitting some tensors.
 
@@ -76,8 +79,9 @@ def propagate(
         seeds: tensor -> axis along which it is split.
         weights: `[num_parts]`, the relative sizes of the parts.
         prices: see `Prices`.
+        fixed: decisions that are kept, by op.
     """
-    walk = _Propagation(graph, specs, seeds, weights, prices)
+    walk = _Propagation(graph, specs, seeds, weights, prices, fixed)
     walk.forward()
     walk.backward()
     return walk.result()
@@ -91,8 +95,9 @@ class _Propagation:
         seeds: Mapping[int, int],
         weights: Sequence[float],
         prices: Prices,
+        fixed: Mapping[int, Decision],
     ) -> None:
-        self._graph, self._specs, self._prices = graph, specs, prices
+        self._graph, self._specs, self._prices, self._fixed = graph, specs, prices, fixed
         self._weights, self._num_parts = weights, len(weights)
         self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
         self._bytes = graph.tensor_bytes.tolist()
@@ -107,6 +112,10 @@ class _Propagation:
     def forward(self) -> None:
         """Choose the cheapest alternative of each op whose inputs are not all whole."""
         for op in self._graph.topological_order.tolist():
+            decision = self._fixed.get(op)
+            if decision is not None:
+                self._take(op, decision.spec, (decision.alternative, decision.sizes))
+                continue
             arrivals = self._arrivals(op)
             if any(arrival is not ARRIVES_WHOLE for arrival in arrivals):
                 self._choose(op, arrivals)
@@ -284,7 +293,7 @@ def _stored(
     if isinstance(layout, Split):
         extent = operand.sizes[layout.axis]
         return Arrival(layout, _extents(extent, sizes, alternative.size))
-    return Arrival(layout)
+    return Arrival(layout, (1,) * len(sizes))
 
 
 def _extent(graph: OpGraph, tensor: int, axis: int) -> int:

@@ -18,6 +18,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.context import Context
@@ -85,7 +86,8 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     """Return the plan that splits as much work as possible along the batch, in equal parts.
 
     The batch is the extent of an axis of the step's inputs: the one along which the step costs
-    least if all inputs that have it are split there.
+    least if all inputs that have it are split there. Ops that the user's constraints split are
+    split as these say.
 
     Raises:
         UnfitError: the profile has no prices of parts, or no input can be split.
@@ -93,9 +95,9 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     parts, graph = prices_of(problem), problem.graph
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = [1.0] * len(device_of_part)
-    prices = _prices(problem)
+    prices, fixed = _prices(problem), decisions(problem.chosen, graph, specs)
     found = [
-        propagate(graph, specs, seeds, weights, prices)
+        propagate(graph, specs, seeds, weights, prices, fixed)
         for seeds in _seeds(problem, len(device_of_part))
     ]
     found = [each for each in found if each.plan]

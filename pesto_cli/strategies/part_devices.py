@@ -19,7 +19,7 @@ from pesto_cli.sharding.problems import Rewritten
 def devices_of_parts(split: Rewritten, device_of_part: Sequence[int]) -> IntArray:
     """Return the device of each op, `[num_ops]`.
 
-    device_of_part: the device of each part, by its index.
+    device_of_part: the device of each part, by its index; further parts begin again.
     """
     return _Dealer(split, device_of_part).dealt()
 
@@ -36,9 +36,8 @@ class _Dealer:
         self._deal_variables()
         for op in np.flatnonzero(self._split.part >= 0).tolist():
             if self._device[self._group[op]] < 0:
-                self._device[self._group[op]] = self._near(
-                    op, self._device_of_part[self._split.part[op]]
-                )
+                part = self._split.part[op] % len(self._device_of_part)
+                self._device[self._group[op]] = self._near(op, self._device_of_part[part])
         self._place_near_data()
         return self._device[self._group]
 

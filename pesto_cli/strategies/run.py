@@ -27,6 +27,7 @@ from pesto_cli.strategies.context import (
     is_search,
     name_of,
     needs_parts,
+    rewrites,
     with_parameters,
 )
 from pesto_cli.strategies.warm_up import warm_up
@@ -83,6 +84,11 @@ def leaving_out(name: str, unfit: list[str]) -> Iterator[None]:
 def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> Result:
     if needs_parts(strategy):
         prices_of(problem)
+    if problem.chosen and not rewrites(strategy):
+        raise UnfitError(
+            f"the constraints split {len(problem.chosen.choices):,} ops, and strategy {name!r} "
+            "places whole ops only; a strategy that splits was expected, such as data-parallel."
+        )
     if is_search(strategy) or not kernels.are_cached():
         warm_up()  # otherwise the strategy loads the few kernels that it needs from the cache
     began = time.perf_counter()
@@ -143,8 +149,17 @@ def _check(name: str, solution: Solution) -> None:
     broken = [f"{each.rule}: {each.message}" for each in found if each.rule != "memory"]
     if solution.is_rewritten:
         broken += _changed_terms(solution)
+    broken += _other_choices(solution)
     if broken:
         raise RuntimeError(f"{name} broke {len(broken)} rules: {broken[0]}")
+
+
+def _other_choices(solution: Solution) -> Iterator[str]:
+    """Yield the ops that are not split as the user's constraints say."""
+    found = {} if solution.plan is None else solution.plan.choices
+    for name, choice in solution.asked.chosen.choices.items():
+        if found.get(name) != choice:
+            yield f"chosen: op {name!r} is not split by {choice.alternative!r} as it was chosen"
 
 
 def _changed_terms(solution: Solution) -> list[str]:

@@ -18,8 +18,10 @@ from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import refine
+from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.devices import accelerators
@@ -78,11 +80,12 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     if not context.limits.stop.is_set():
         found.append(best.continued(share(1 - WHOLE_SHARE - SPLIT_SHARE, 1.0)))
     solution = min(found, key=_quality)
+    whole = [each for each in found if not each.is_rewritten]
     return replace(
         solution,
         lower_bound_us=bound_us,
         bound_holds_for=PlanSet.ALL_PLANS,
-        whole=min((each for each in found if not each.is_rewritten), key=_quality).schedule,
+        whole=min(whole, key=_quality).schedule if whole else None,
         notes=(*solution.notes, *notes),
     )
 
@@ -92,11 +95,24 @@ def _quality(solution: Solution) -> tuple[int, float]:
 
 
 def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -> _Trial:
-    """Place whole ops for a short time."""
-    whole = replace(problem, parts=None)
+    """Place whole ops for a short time, and the parts of those that the constraints split."""
+    split = rewritten(problem, problem.chosen) if problem.chosen else None
+    whole = replace(problem, parts=None) if split is None else split.problem
+    if split is not None:
+        deviation = _deviation_of_parts(whole, split.origin, context)
+        context = replace(context, warm_start=None, deviation=deviation)
 
     def asked(solution: Solution) -> Solution:
-        return replace(solution, asked=problem, problem=problem)
+        if split is None:
+            return replace(solution, asked=problem, problem=problem)
+        return replace(
+            solution,
+            asked=problem,
+            problem=split.problem,
+            origin=split.origin,
+            plan=split.plan,
+            part=split.part,
+        )
 
     first = placer.place(whole, replace(context, limits=limits))
 
@@ -157,7 +173,7 @@ def _split(
             return _refined(simulator, first, context, rest)
         share = shares(rest)
         plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE))
-        deviation = _deviation_of_parts(solution, context)
+        deviation = _deviation_of_parts(solution.problem, solution.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
         return replace(plain, schedule=schedule, sampled=sampled)
@@ -182,14 +198,11 @@ def _refined(
     return replace(solution, schedule=incumbent.schedule)
 
 
-def _deviation_of_parts(solution: Solution, context: Context) -> FloatArray:
-    """Return the deviation of each op's time: parts have that of their op, added ops have none."""
-    problem, origin = solution.problem, solution.origin
-    found = np.zeros((problem.num_ops, problem.num_devices))
-    if context.deviation is not None:
-        parts: IntArray = np.flatnonzero(origin >= 0)
-        found[parts] = context.deviation[origin[parts]]
-    return found
+def _deviation_of_parts(problem: Problem, origin: IntArray, context: Context) -> FloatArray:
+    """Return the deviation of each op's time, `[num_ops, num_devices]`; problem: a split one."""
+    if context.deviation is None:
+        return np.zeros((problem.num_ops, problem.num_devices))
+    return deviation_of_parts(context.deviation, origin)
 
 
 def _best_of(

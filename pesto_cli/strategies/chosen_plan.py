@@ -1,0 +1,120 @@
+"""The plan that a user's constraints choose for some ops; strategies decide on all others.
+
+A rule `by = "batch"` splits ops as in a data-parallel step. If only some ops are split, an op that
+would take open sums of an op that is not among them stays whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pesto_cli.data.constraints import SplitRule, matching_ops
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.problem import Problem
+from pesto_cli.errors import BadInputError
+from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.decisions import decisions
+from pesto_cli.sharding.layouts import Partial
+from pesto_cli.sharding.problems import prices_of, rewritten
+from pesto_cli.sharding.propagation import shares_of
+from pesto_cli.sharding.rules import alternatives
+from pesto_cli.strategies.data_parallel import batch_plan
+
+BATCH = "batch"
+
+
+def with_chosen(problem: Problem, rules: Sequence[SplitRule]) -> Problem:
+    """Return the problem with a choice for each op that the rules split.
+
+    Raises:
+        BadInputError: a rule matches no op that can be split in this way, two rules differ about an
+            op, sizes do not fit, or the profile does not price the parts.
+    """
+    if not rules:
+        return problem
+    choices: dict[str, Choice] = {}
+    for rule in rules:
+        for name, choice in _choices(problem, rule).items():
+            if choices.setdefault(name, choice) != choice:
+                raise BadInputError(
+                    f"two constraints split op {name!r}: by {_shown(choices[name])}, and by "
+                    f"{_shown(choice)}; one way was expected: change a pattern."
+                )
+    plan = Plan(choices)
+    rewritten(problem, plan)  # checks that it fits, and is priced
+    return replace(problem, chosen=plan)
+
+
+def _choices(problem: Problem, rule: SplitRule) -> Mapping[str, Choice]:
+    if (rule.parts is None) == (not rule.sizes):
+        found = "neither" if rule.parts is None else "both"
+        raise BadInputError(
+            f"a constraint splits ops {rule.ops!r} and has {found} of parts and sizes; one of the "
+            "two was expected."
+        )
+    ops = matching_ops(problem, rule.ops)
+    is_batch = rule.by == BATCH and rule.parts is not None
+    named = _by_batch(problem, ops, rule.parts or 0) if is_batch else _by_name(problem, ops, rule)
+    if not named:
+        raise BadInputError(
+            f"a constraint splits ops {rule.ops!r} by {rule.by!r}; of the {len(ops)} ops, none can "
+            f"be split so: {_ways(problem, ops)}."
+        )
+    return named
+
+
+def _by_name(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str, Choice]:
+    found = {}
+    for op in ops:
+        spec, name = prices_of(problem).spec(op), problem.graph.names[op]
+        for way in () if spec is None else alternatives(spec):
+            if way.name == rule.by:
+                found[name] = Choice(way.name, rule.sizes or _equal(name, way, rule.parts or 0))
+    return found
+
+
+def _equal(name: str, way: Alternative, num_parts: int) -> tuple[int, ...]:
+    """Return sizes of parts that differ by at most one unit."""
+    if way.size is None:
+        return (1,) * num_parts
+    if num_parts > way.size:
+        raise BadInputError(
+            f"a constraint splits op {name!r} by {way.name!r} into {num_parts} parts; at most "
+            f"{way.size} were expected."
+        )
+    return shares_of(way.size, [1.0] * num_parts)
+
+
+def _by_batch(problem: Problem, ops: Sequence[int], num_parts: int) -> dict[str, Choice]:
+    """Return the choices of these ops in a data-parallel plan, if they can be split alone."""
+    parts, graph = prices_of(problem), problem.graph
+    choices, names = batch_plan(problem, range(num_parts)).choices, {graph.names[op] for op in ops}
+    plan = Plan({name: choice for name, choice in choices.items() if name in names})
+    decided = decisions(plan, graph, [parts.spec(op) for op in range(problem.num_ops)])
+    kept: dict[str, Choice] = {}
+    for op in graph.topological_order.tolist():
+        if op in decided and _open_sums(graph, op, decided[op].alternative) <= kept.keys():
+            kept[graph.names[op]] = plan.choices[graph.names[op]]
+    return kept
+
+
+def _open_sums(graph: OpGraph, op: int, way: Alternative) -> set[str]:
+    """Return the ops whose open sums an op takes if it is split in this way."""
+    row = () if graph.inputs is None else graph.inputs[op].tolist()
+    return {
+        graph.names[graph.tensor_producer[tensor]]
+        for tensor, layout in zip(row, way.inputs, strict=True)
+        if tensor >= 0 and isinstance(layout, Partial)
+    }
+
+
+def _ways(problem: Problem, ops: Sequence[int]) -> str:
+    specs = {prices_of(problem).spec(op) for op in ops}
+    names = dict.fromkeys(
+        way.name for spec in specs if spec is not None for way in alternatives(spec)
+    )
+    return f"one of {', '.join(map(repr, names))} was expected" if names else "leave it out"
+
+
+def _shown(choice: Choice) -> str:
+    return f"{choice.alternative!r} into {choice.num_parts} parts"
