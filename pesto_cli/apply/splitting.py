@@ -83,6 +83,8 @@ class _Writer:
             for slot, ref in enumerate(self._ops.inputs[op])
         ]
         controls = dict.fromkeys(self._waits_for.get(op, ()))
+        if spec.type == "Const" and origin < 0:
+            return constant_def(name, spec.outputs[0])
         decision = self._decided.get(origin)
         if decision is None or spec.type != decision.spec.type:
             return node_def(name, spec, inputs, list(controls))

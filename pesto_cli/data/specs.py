@@ -53,7 +53,7 @@ class Operand:
         """Whether all dimensions are known."""
         return self.shape is not None and None not in self.shape
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the dimensions of a static shape.
 

@@ -76,6 +76,11 @@ def bundled(tensors: Sequence[Operand]) -> OpSpec:
     return OpSpec("IdentityN", _attributes(T=tuple(str(each.dtype) for each in data)), data, data)
 
 
+def constant(operand: Operand) -> OpSpec:
+    """Return the op that has the value of an operand as its output."""
+    return OpSpec("Const", _attributes(dtype=operand.dtype), (), (operand,))
+
+
 JOIN = OpSpec("NoOp", (), (), ())
 """The op that ends when all its control inputs have ended."""
 

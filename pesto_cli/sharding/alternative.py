@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.layouts import Layout, Partial, Replicated, Split
@@ -138,6 +139,12 @@ def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> 
     if isinstance(layout, Partial | Replicated):
         return replace(operand, value=None)
     return operand
+
+
+@lru_cache(maxsize=2**14)
+def scaled_extents(extent: int, sizes: tuple[int, ...], whole: int | None) -> tuple[int, ...]:
+    """Return the extents of all parts on an axis; see `scaled`."""
+    return tuple(scaled(extent, size, whole) for size in sizes)
 
 
 def scaled(extent: int, size: int, whole: int | None) -> int:

@@ -15,6 +15,7 @@ so whatever takes or fetches X outside the step still works:
     X.wait                   waits for all parts of the ops that must end before X starts
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,10 +23,10 @@ import numpy as np
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Plan
-from pesto_cli.data.specs import OpSpec
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.added_ops import JOIN
-from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, scaled
+from pesto_cli.sharding import added_ops
+from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, scaled_extents
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -101,10 +102,13 @@ class _Expander:
         program = self._program(decision)
         new_ops: list[int] = []
         for each in program.ops:
-            inputs = [
-                self._input(op, source, each, row, decision, new_ops) for source in each.inputs
-            ]
             name = self._name(op, each)
+            inputs = [
+                self._constant(op, f"{name}.const_{slot}", each.spec.inputs[slot])
+                if source is None
+                else self._input(op, source, each, row, decision, new_ops)
+                for slot, source in enumerate(each.inputs)
+            ]
             new_ops.append(
                 self._ops.add(name, inputs, origin=op, serves=op, part=each.part, spec=each.spec)
             )
@@ -119,14 +123,12 @@ class _Expander:
     def _input(
         self,
         op: int,
-        source: FromSlot | FromOp | None,
+        source: FromSlot | FromOp,
         each: PartOp,
         row: Sequence[int | None],
         decision: Decision,
         new_ops: Sequence[int],
-    ) -> Ref | None:
-        if source is None:
-            return None
+    ) -> Ref:
         if isinstance(source, FromOp):
             return new_ops[source.op], source.output
         slot, tensor = source.slot, row[source.slot]
@@ -149,6 +151,12 @@ class _Expander:
                 "expected: choose another alternative for one of the ops."
             )
         return pieces[each.part]
+
+    def _constant(self, op: int, name: str, operand: Operand) -> Ref | None:
+        """Return a constant of a program; None if it is small, so that it is no op of a graph."""
+        if math.prod(operand.sizes) <= SMALL_CONSTANT_ELEMENTS:
+            return None
+        return self._ops.add(name, (), serves=op, spec=added_ops.constant(operand)), 0
 
     def _name(self, op: int, each: PartOp) -> str:
         name = self._graph.names[op] + ("" if each.part is None else f".part_{each.part}")
@@ -178,7 +186,7 @@ class _Expander:
             if len(tails) > 1 and len(heads) > 1:
                 if tails not in joins:
                     name = f"{self._graph.names[before]}.wait"
-                    joins[tails] = self._ops.add(name, (), serves=before, spec=JOIN)
+                    joins[tails] = self._ops.add(name, (), serves=before, spec=added_ops.JOIN)
                     self._ops.controls += [(tail, joins[tails]) for tail in tails]
                 tails = (joins[tails],)
             self._ops.controls += [(tail, head) for tail in tails for head in heads]
@@ -218,5 +226,4 @@ def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[
     """Return the extents of all parts on the axis of a layout; empty if it has no axis."""
     if not isinstance(layout, Split):
         return ()
-    extent = sizes[layout.axis]
-    return tuple(scaled(extent, size, decision.alternative.size) for size in decision.sizes)
+    return scaled_extents(sizes[layout.axis], decision.sizes, decision.alternative.size)

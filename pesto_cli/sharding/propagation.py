@@ -10,7 +10,6 @@ The idea is that of GSPMD (Section 3.5), which propagates the layouts that a use
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -19,7 +18,7 @@ from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.specs import Operand, OpSpec
-from pesto_cli.sharding.alternative import Alternative, scaled
+from pesto_cli.sharding.alternative import Alternative, scaled_extents
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import WHOLE, Layout, Partial, Replicated, Split, Whole
 from pesto_cli.sharding.rules import alternatives
@@ -292,7 +291,7 @@ def _stored(
         return ARRIVES_WHOLE
     if isinstance(layout, Split):
         extent = operand.sizes[layout.axis]
-        return Arrival(layout, _extents(extent, sizes, alternative.size))
+        return Arrival(layout, scaled_extents(extent, sizes, alternative.size))
     return Arrival(layout, (1,) * len(sizes))
 
 
@@ -302,11 +301,6 @@ def _extent(graph: OpGraph, tensor: int, axis: int) -> int:
     if size is None:
         raise ValueError(f"tensor {tensor} has no known extent on axis {axis}")
     return size
-
-
-@lru_cache(maxsize=2**14)
-def _extents(extent: int, sizes: tuple[int, ...], whole: int | None) -> tuple[int, ...]:
-    return tuple(scaled(extent, size, whole) for size in sizes)
 
 
 def _units(extents: tuple[int, ...], extent: int, whole: int) -> tuple[int, ...] | None:
