@@ -53,8 +53,12 @@ def _choices(problem: Problem, rule: SplitRule) -> Mapping[str, Choice]:
             "two was expected."
         )
     ops = matching_ops(problem, rule.ops)
-    is_batch = rule.by == BATCH and rule.parts is not None
-    named = _by_batch(problem, ops, rule.parts or 0) if is_batch else _by_name(problem, ops, rule)
+    if rule.by == BATCH and rule.sizes:
+        raise BadInputError(
+            f"a constraint splits ops {rule.ops!r} by 'batch' and has sizes; parts was expected: "
+            "give it, or name another way."
+        )
+    named = (_by_batch if rule.by == BATCH else _by_name)(problem, ops, rule)
     if not named:
         raise BadInputError(
             f"a constraint splits ops {rule.ops!r} by {rule.by!r}; of the {len(ops)} ops, none can "
@@ -85,10 +89,11 @@ def _equal(name: str, way: Alternative, num_parts: int) -> tuple[int, ...]:
     return shares_of(way.size, [1.0] * num_parts)
 
 
-def _by_batch(problem: Problem, ops: Sequence[int], num_parts: int) -> dict[str, Choice]:
+def _by_batch(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str, Choice]:
     """Return the choices of these ops in a data-parallel plan, if they can be split alone."""
     parts, graph = prices_of(problem), problem.graph
-    choices, names = batch_plan(problem, range(num_parts)).choices, {graph.names[op] for op in ops}
+    names = {graph.names[op] for op in ops}
+    choices = batch_plan(problem, range(rule.parts or 0)).choices
     plan = Plan({name: choice for name, choice in choices.items() if name in names})
     decided = decisions(plan, graph, [parts.spec(op) for op in range(problem.num_ops)])
     kept: dict[str, Choice] = {}
