@@ -17,6 +17,9 @@ COMBINING = {
 ADDED_TYPES = ("Split", "SplitV", "Slice", "ConcatV2", "Identity", *COMBINING.values())
 """Types of the ops that convert tensors."""
 
+FORWARDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze"})
+"""Types of added ops whose output is in the memory of their first input."""
+
 
 def number(value: Value, *, dtype: str = "int32") -> Operand:
     """Return the operand of a constant in host memory."""

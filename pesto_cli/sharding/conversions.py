@@ -20,6 +20,7 @@ from pesto_cli.data.specs import Operand
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.layouts import Layout, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
+from pesto_cli.sharding.rules import HANDLES
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Conversions:
         self._whole: dict[int, Ref] = {}
         self._split: dict[tuple[int, int, tuple[int, ...]], list[Ref]] = {}
         self._copies: dict[tuple[int, int], Ref] = {}
+        self._old_names: dict[int, int] = {}
 
     def produce(
         self, tensor: int, layout: Layout, extents: tuple[int, ...], refs: Sequence[Ref]
@@ -76,17 +78,20 @@ class Conversions:
             self._whole[tensor] = self._merged(tensor)
         return self._whole[tensor]
 
-    def merge_under_old_name(self, op: int) -> None:
-        """Add an op with the name and the outputs of an op that was split, unless it exists."""
-        graph = self._graph
-        first, last = graph.op_tensors[op : op + 2].tolist()
-        merged = [self.whole(tensor) for tensor in range(first, last)]
-        if [self._ops.names[new] for new, _ in merged] == [graph.names[op]]:
-            return
-        operands = tuple(self._operand(tensor) for tensor in range(first, last))
-        one = len(operands) == 1
-        spec = added_ops.copied(operands[0]) if one else added_ops.bundled(operands)
-        self._ops.add(graph.names[op], merged, serves=op, spec=spec)
+    def merged_under_old_name(self, op: int) -> int:
+        """Return an op with the name and the outputs of an op that was split."""
+        if op not in self._old_names:
+            tensors = self._outputs(op)
+            merged = [self.whole(tensor) for tensor in tensors]
+            name = self._graph.names[op]
+            if [self._ops.names[new] for new, _ in merged] == [name]:
+                self._old_names[op] = merged[0][0]
+            else:
+                operands = tuple(map(self._operand, tensors))
+                one = len(operands) == 1
+                spec = added_ops.copied(operands[0]) if one else added_ops.bundled(operands)
+                self._old_names[op] = self._ops.add(name, merged, serves=op, spec=spec)
+        return self._old_names[op]
 
     def _merged(self, tensor: int) -> Ref:
         found = self._produced[tensor]
@@ -167,10 +172,14 @@ class Conversions:
         return found
 
     def _passed_on(self, tensor: int, num_parts: int) -> list[Ref]:
-        """Return the whole tensor for each part, passed on once for each host with several."""
+        """Return the whole tensor for each part, passed on once for each host with several.
+
+        A handle stays where its data is, and an empty tensor has nothing to pass on.
+        """
         whole = self.whole(tensor)
         hosts = [self._host(part) for part in range(num_parts)]
-        if len(set(hosts)) < 2:
+        operand = self._operand(tensor)
+        if len(set(hosts)) < 2 or operand.dtype in HANDLES or 0 in operand.sizes:
             return [whole] * num_parts
         return [self._copy(tensor, host) if hosts.count(host) > 1 else whole for host in hosts]
 

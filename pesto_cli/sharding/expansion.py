@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
@@ -86,17 +87,26 @@ class _Expander:
         roots = self._roots()
         if with_merges:
             for op in self._decided:
-                self._tensors.merge_under_old_name(op)
+                self._tensors.merged_under_old_name(op)
         self._check_names()
         return Expansion(self._ops, self._images, self._ops.ancestors(roots))
 
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
-        inputs = [None if tensor is None else self._tensors.whole(tensor) for tensor in row]
+        taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole
+        inputs = [None if tensor is None else taken(tensor) for tensor in row]
         new = self._ops.add(self._graph.names[op], inputs, origin=op, serves=op)
         first, last = self._graph.op_tensors[op : op + 2].tolist()
         for output, tensor in enumerate(range(first, last)):
             self._tensors.produce(tensor, Whole(), (), [(new, output)])
         self._images[op] = (new,)
+
+    def _fetched(self, tensor: int) -> Ref:
+        """Return a tensor under its old name, since this is how it is fetched."""
+        producer = int(self._graph.tensor_producer[tensor])
+        if producer not in self._decided:
+            return self._tensors.whole(tensor)
+        output = tensor - int(self._graph.op_tensors[producer])
+        return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
         program = self._program(decision)
@@ -202,12 +212,11 @@ class _Expander:
 
     def _roots(self) -> list[int]:
         """Return the ops that the step runs for: images of ops without successors, merged."""
-        graph, roots = self._graph, list[int]()
-        for op in np.flatnonzero(graph.successors.degree == 0).tolist():
+        roots = list[int]()
+        for op in np.flatnonzero(self._graph.successors.degree == 0).tolist():
             roots += self._images[op]
             if op in self._decided:
-                first, last = graph.op_tensors[op : op + 2].tolist()
-                roots += [self._tensors.whole(tensor)[0] for tensor in range(first, last)]
+                roots.append(self._tensors.merged_under_old_name(op))
         return roots
 
     def _check_names(self) -> None:

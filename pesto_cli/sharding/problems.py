@@ -15,8 +15,11 @@ from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import UnfitError
+from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.expansion import Expansion, expand
+from pesto_cli.sharding.groups import groups
+from pesto_cli.sharding.new_ops import Ref
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +123,7 @@ class _Rewriter:
                 for before, after in ops.controls
                 if before in number and after in number
             ],
-            colocation_group=self._groups(origin, part),
+            colocation_group=groups(old, self._decided, ops, kept),
             resident_bytes=np.where(is_copy, old.resident_bytes[origin], 0),
             alias_of=self._aliases(number),
             num_members=np.where(is_copy, old.num_members[origin], 1),
@@ -142,8 +145,7 @@ class _Rewriter:
         for op in self._kept:
             for slot, ref in enumerate(ops.inputs[op]):
                 if ref is not None and ref[0] in number:
-                    on_host = self._input_on_host(op, slot) and self._output_on_host(*ref)
-                    consumers.setdefault(ref, []).append((number[op], on_host))
+                    consumers.setdefault(ref, []).append((number[op], self._on_host(op, slot, ref)))
         tensors, tensor_of = list[Tensor](), dict[tuple[int, int], int]()
         for op in self._kept:
             spec = ops.specs[op]
@@ -169,16 +171,22 @@ class _Rewriter:
                 )
         return tensors, tensor_of
 
+    def _on_host(self, op: int, slot: int, ref: Ref) -> bool:
+        """Return whether a tensor is in host memory both at its producer and at a consumer."""
+        specs = self._ops.specs
+        if specs[op] is None and specs[ref[0]] is None:
+            return self._was_on_host(self._ops.origin[op], slot)
+        return self._input_on_host(op, slot) and self._output_on_host(*ref)
+
     def _input_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op takes an input in host memory."""
-        ops, spec = self._ops, self._ops.specs[op]
+        spec = self._ops.specs[op]
         if spec is not None:
             return self._operand_on_host(op, spec, spec.inputs[slot])
-        origin = ops.origin[op]
-        own = self._specs[origin]
+        own = self._specs[self._ops.origin[op]]
         if own is not None:
             return own.inputs[slot].on_host
-        return self._was_on_host(origin, slot)
+        return self._was_on_host(self._ops.origin[op], slot)
 
     def _output_on_host(self, op: int, output: int) -> bool:
         spec = self._ops.specs[op]
@@ -208,25 +216,6 @@ class _Rewriter:
     def _main_type(self, origin: int) -> str:
         return self._problem.graph.types[origin]
 
-    def _groups(self, origin: IntArray, part: IntArray) -> list[str | None]:
-        """Return the colocation group of each op as a text; None for a group of one.
-
-        Parts of ops of one group are together if they have equal indices. If an op of the group is
-        whole, all parts of the group's other ops are with it.
-        """
-        group = self._problem.graph.colocation_group
-        sizes = np.bincount(group)
-        with_whole = set(group[np.setdiff1d(np.arange(len(group)), list(self._decided))].tolist())
-        found: list[str | None] = []
-        for op, index in zip(origin.tolist(), part.tolist(), strict=True):
-            if op < 0 or sizes[group[op]] == 1:
-                found.append(None)
-            elif group[op] in with_whole:
-                found.append(str(group[op]))
-            else:
-                found.append(f"{group[op]} part {index}")
-        return found
-
     def _aliases(self, number: Mapping[int, int]) -> list[int]:
         """Return `alias_of`: a copy or part of an alias is an alias of the op in its first slot."""
         graph, ops = self._problem.graph, self._ops
@@ -235,7 +224,7 @@ class _Rewriter:
             spec, origin = ops.specs[op], ops.origin[op]
             source = int(graph.alias_of[origin]) if origin >= 0 else -1
             if spec is not None and not self._is_main(op, spec):
-                refs = ops.inputs[op] if spec.type == "Identity" else ()
+                refs = ops.inputs[op] if spec.type in FORWARDING else ()
                 found.append(next((number[ref[0]] for ref in refs if ref is not None), -1))
             elif source == origin:
                 found.append(number[op] if source >= 0 else -1)

@@ -1,0 +1,66 @@
+"""Colocation groups of a split graph."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.new_ops import NewOps
+
+FOLLOWS_ITS_INPUT = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+"""Types of ops that share a device with the producer of their first input."""
+
+
+def groups(
+    graph: OpGraph, decided: Mapping[int, Decision], ops: NewOps, kept: Sequence[int]
+) -> list[str | None]:
+    """Return the colocation group of each op in `kept` as a text; None for a group of one.
+
+    Parts of ops of one group are together if they have equal indices. If an op of the group is
+    whole, all parts of the group's other ops are with it. A Switch that takes the merged parts of
+    an op is no longer with this op, but with the op that merges them.
+    """
+    movers = dict(_movers(graph, ops, kept))
+    moved = {ops.origin[op] for op in movers}
+    found = _inherited(graph, decided, ops, kept, moved)
+    for op, source in movers.items():
+        found[op] = found[source] = found[source] or f"with {source}"
+    return [found[op] for op in kept]
+
+
+def _movers(graph: OpGraph, ops: NewOps, kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield each Switch whose data does not come from a whole op any more, and the producer."""
+    moved = set[int]()
+    for op in kept:
+        if ops.specs[op] is None and graph.types[ops.origin[op]] in FOLLOWS_ITS_INPUT:
+            ref = ops.inputs[op][0]
+            if ref is not None and (ops.specs[ref[0]] is not None or ref[0] in moved):
+                moved.add(op)
+                yield op, ref[0]
+
+
+def _inherited(
+    graph: OpGraph,
+    decided: Mapping[int, Decision],
+    ops: NewOps,
+    kept: Sequence[int],
+    moved: set[int],
+) -> dict[int, str | None]:
+    """Return the groups that follow from those of the original graph without the moved ops."""
+    group = graph.colocation_group
+    stays = np.ones(graph.num_ops, dtype=np.bool_)
+    stays[list(moved)] = False
+    sizes = np.bincount(group[stays], minlength=graph.num_groups)
+    stays[list(decided)] = False
+    with_whole = set(group[stays].tolist())
+    found: dict[int, str | None] = {}
+    for op in kept:
+        origin, part = ops.origin[op], ops.part[op]
+        if origin < 0 or origin in moved or sizes[group[origin]] == 1:
+            found[op] = None
+        elif group[origin] in with_whole:
+            found[op] = str(group[origin])
+        else:
+            found[op] = f"{group[origin]} part {part}"
+    return found
