@@ -7,6 +7,7 @@ a merged node of its name. The step does not run this node unless an op of the s
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -82,21 +83,18 @@ class _Writer:
             self._constant(spec.inputs[slot]) if ref is None else self._tensor(ref)
             for slot, ref in enumerate(self._ops.inputs[op])
         ]
-        controls = dict.fromkeys(self._waits_for.get(op, ()))
+        controls = list(dict.fromkeys(self._waits_for.get(op, ())))
         if spec.type == "Const" and origin < 0:
             return constant_def(name, spec.outputs[0])
         decision = self._decided.get(origin)
         if decision is None or spec.type != decision.spec.type:
-            return node_def(name, spec, inputs, list(controls))
-        renewed = node_def(name, spec, inputs, list(controls))
+            return node_def(name, spec, inputs, controls)
         node = type(self._proto(origin))()
         node.CopyFrom(self._proto(origin))
         node.name = name
         node.ClearField("input")
-        node.input.extend(renewed.input)
-        for attribute, value in spec.attributes:
-            if decision.spec.attribute.get(attribute) != value:
-                node.attr[attribute].CopyFrom(renewed.attr[attribute])
+        node.input.extend([*inputs, *(f"^{control}" for control in controls)])
+        _set_changed_attributes(node, decision.spec, spec)
         node.attr.pop("_output_shapes", None)
         if spec.type == "Const":
             self._cut_constant(node, decision, self._ops.part[op])
@@ -224,6 +222,14 @@ class _Writer:
 
 def _tensor_name(node: str, output: int) -> str:
     return f"{node}:{output}" if output else node
+
+
+def _set_changed_attributes(node: Any, before: OpSpec, after: OpSpec) -> None:
+    if before.attributes != after.attributes:
+        changed = [pair for pair in after.attributes if pair not in before.attributes]
+        renewed = node_def(node.name, replace(after, attributes=tuple(changed)), ())
+        for name, _ in changed:
+            node.attr[name].CopyFrom(renewed.attr[name])
 
 
 def _has_controls_only(inputs: Sequence[str]) -> bool:
