@@ -115,7 +115,9 @@ def test_every_command_has_a_page_with_its_options() -> None:
         assert f"[`{name}`]({name}.md)" in (DOCS / "commands" / "index.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["comm", "constraints", "machine", "placement", "profile_schema"])
+@pytest.mark.parametrize(
+    "name", ["comm", "constraints", "machine", "placement", "plan", "profile_schema"]
+)
 def test_every_field_of_a_file_is_described(name: str) -> None:
     text = (DOCS / "files.md").read_text()
     module = importlib.import_module(f"pesto_cli.files.{name}")

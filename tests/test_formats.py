@@ -281,7 +281,10 @@ def test_a_placement_keeps_its_plan_and_parts_and_reads_version_1(tmp_path: Path
     profile = Profile(on_gpus(everything(), [1.0] * 5))
     path = tmp_path / "placement.json"
     placed = api.placement(profile, api.solve(profile, "single"))
-    plan, row = Plan({"mm": Choice("rows", (3, 5))}, hosts=(0, 1)), range(len(placed.names))
+    plan, row = (
+        Plan({placed.names[0]: Choice("rows", (3, 5))}, hosts=(0, 1)),
+        range(len(placed.names)),
+    )
     parts = PlacedParts(placed.names, [*row], [-1 for _ in row])
     write_placement(path, replace(placed, plan=plan, parts=parts))
     back = read_placement(path)

@@ -7,13 +7,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pesto_cli.api.arguments import checked, expect
-from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
-from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.data.solution import Solution
 from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation import sampling
@@ -27,7 +26,7 @@ from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
-from pesto_cli.strategies.context import is_search, parameters, rewrites
+from pesto_cli.strategies.context import is_search, may_rewrite, parameters
 from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.run import chosen, judged, leaving_out, run
 
@@ -73,7 +72,7 @@ def solve(
     problem = profile.problem
     context, values = _settings([strategy], context or Context(), options)
     context = with_deviation(profile, context)
-    reason = None if rewrites(chosen(strategy)) else unavoidable_shortfall(problem)
+    reason = None if may_rewrite(chosen(strategy), problem) else unavoidable_shortfall(problem)
     if reason is not None:
         raise InfeasibleError(f"no placement can fit into memory: {reason}; {LESS_MEMORY}.")
     result = run(problem, strategy, context, **values)
@@ -276,14 +275,7 @@ def _replayed(profile: Profile, placed: PlacementFile) -> Solution:
     split = _split(profile, placed)
     schedule = replay(split.problem, placed.match(split.problem))
     return Solution(
-        asked=problem,
-        problem=split.problem,
-        origin=split.origin,
-        schedule=schedule,
-        lower_bound_us=all_plans_bound_us(problem),
-        bound_holds_for=PlanSet.ALL_PLANS,
-        plan=split.plan,
-        part=split.part,
+        problem, split.problem, split.origin, schedule, plan=split.plan, part=split.part
     )
 
 

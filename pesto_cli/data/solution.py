@@ -13,11 +13,7 @@ from pesto_cli.data.schedule import Schedule
 
 
 class PlanSet(StrEnum):
-    """Sets of plans for which a lower bound may hold; each set is a subset of the next.
-
-    A plan is a graph that computes the same as the requested graph, with a placement and an order
-    of its ops.
-    """
+    """Sets of schedules for which a lower bound may hold; each set is a subset of the next."""
 
     THIS_GRAPH = "this graph"  # placements and orders of the graph that was solved
     ASKED_GRAPH = "the graph as it is"  # placements and orders of the requested graph

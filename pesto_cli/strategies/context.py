@@ -32,12 +32,16 @@ class Strategy(Protocol):
     """A strategy returns a solution, which fits in memory if it finds any that does.
 
     Any callable of this form is a strategy. Those of pesto are frozen dataclasses whose fields are
-    their parameters. Three attributes describe a strategy. If `is_search` is true, it improves its
-    solution until the limits end the search, and uses a warm start. Other strategies build one
-    solution, and ignore the warm start and the number of workers. If `rewrites` is true, it may
-    return a solution of another graph. So it is called even if no placement of the given graph can
-    fit in memory. If `needs_parts` is true, it splits ops, and is called only if the problem has
-    prices of parts.
+    their parameters. Some attributes describe a strategy:
+
+    is_search: it improves its solution until the limits end the search, and uses a warm start.
+        Other strategies build one solution, and ignore the warm start and the number of workers.
+    splits: it may split ops, if the problem has prices of parts.
+    needs_parts: it splits ops, and is called only if the problem has prices of parts.
+    rewrites: it may return a solution of another graph in any case.
+
+    A strategy that may rewrite the graph is called even if no placement of the given graph can fit
+    in memory.
     """
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
@@ -49,9 +53,16 @@ def is_search(strategy: Strategy) -> bool:
     return bool(getattr(strategy, "is_search", False))
 
 
-def rewrites(strategy: Strategy) -> bool:
+def may_rewrite(strategy: Strategy, problem: Problem) -> bool:
     """Return whether a strategy may return a solution of another graph than the given one."""
-    return bool(getattr(strategy, "rewrites", False))
+    return bool(getattr(strategy, "rewrites", False)) or (
+        splits(strategy) and problem.parts is not None
+    )
+
+
+def splits(strategy: Strategy) -> bool:
+    """Return whether a strategy may split ops, if the problem has prices of parts."""
+    return bool(getattr(strategy, "splits", False))
 
 
 def needs_parts(strategy: Strategy) -> bool:

@@ -38,7 +38,7 @@ class DataParallel:
     """
 
     name: ClassVar[str] = "data-parallel"
-    rewrites: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
     needs_parts: ClassVar[bool] = True
     proportional: bool = False
     by_host: bool = False

@@ -88,7 +88,7 @@ class Pesto:
 
     name: ClassVar[str] = "pesto"
     is_search: ClassVar[bool] = True
-    rewrites: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
     solver: str = "cpsat"
     num_nodes: int = 200
     congestion: bool = True

@@ -27,7 +27,7 @@ from pesto_cli.strategies.context import (
     is_search,
     name_of,
     needs_parts,
-    rewrites,
+    splits,
     with_parameters,
 )
 from pesto_cli.strategies.warm_up import warm_up
@@ -84,7 +84,7 @@ def leaving_out(name: str, unfit: list[str]) -> Iterator[None]:
 def _run(name: str, strategy: Strategy, problem: Problem, context: Context) -> Result:
     if needs_parts(strategy):
         prices_of(problem)
-    if problem.chosen and not rewrites(strategy):
+    if problem.chosen and not splits(strategy):
         raise UnfitError(
             f"the constraints split {len(problem.chosen.choices):,} ops, and strategy {name!r} "
             "places whole ops only; a strategy that splits was expected, such as data-parallel."
