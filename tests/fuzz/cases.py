@@ -198,6 +198,30 @@ TARGETS = (
         6,
     ),
     Target(
+        "split.json",
+        trees.json_bytes,
+        (
+            ("simulate", "parts.json", "--placement", "split.json", "--trace", "out.json"),
+            ("apply", "graph.meta", "split.json", "-o", "out.meta"),
+            ("explain", "parts.json", "split.json", "--json"),
+            ("solve", "parts.json", "--warm-start", "split.json", "-o", "out.json", *QUICK),
+            ("diff", "split.json", "split.json", "--profile", "parts.json"),
+            ("check", "graph.meta", "split.json", "--profile", "parts.json"),
+        ),
+        (*GRAPH, "parts.json"),
+        4,
+    ),
+    Target(
+        "parts.json",
+        trees.json_bytes,
+        (
+            ("simulate", "parts.json", "--placement", "split.json"),
+            ("solve", "parts.json", "-o", "out.json", "--strategy", "data-parallel", *QUICK),
+        ),
+        ("split.json",),
+        4,
+    ),
+    Target(
         "machine.toml",
         trees.toml_bytes,
         (

@@ -70,6 +70,10 @@ def write_seeds(folder: Path) -> None:
     context = api.Context(limits=api.Limits(time_limit_s=0.2, deterministic=True))
     solved = api.solve(profile, "expert", context)
     api.write_placement(folder / "placement.json", api.placement(profile, solved))
+    priced = api.profile(meta, machine, parts=(2, 4))
+    api.write_profile(folder / "parts.json", priced)
+    split = api.solve(api.read_profile(folder / "parts.json"), "data-parallel", context)
+    api.write_placement(folder / "split.json", api.placement(priced, split))
     api.write_comm(
         folder / "comm.json",
         [
