@@ -130,6 +130,8 @@ def _profiled_by_run(
         source_file(live["feeds"])
     steps = {name: value for name, value in live.items() if name != "open_ports"}
     running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
+    if settings["parts"]:
+        running += ", then parts of its ops alone"
     with (
         connected(machine, live["open_ports"], quiet) as cluster,
         activity(running, quiet),

@@ -129,14 +129,21 @@ def _with_parts(
     source: str,
 ) -> tuple[Problem, dict[str, Any]]:
     """Return the problem with prices of parts, and what the provenance says of them."""
-    priced = priced_parts(step, problem, numbers, cpu_offload=request.cpu_offload)
-    origin = {
+    cluster = None if request.live is None else request.live.cluster
+    priced = priced_parts(step, problem, numbers, cpu_offload=request.cpu_offload, cluster=cluster)
+    notes = [account.text for account in priced.accounts] or [
+        *_ratio_note(source),
+        *stand_in_notes(problem.machine),
+    ]
+    origin: dict[str, Any] = {
         "numbers": list(numbers),
-        "source": "analytic",
-        "whole_ops": [asdict(row) for row in whole_ops(problem, priced)],
-        "notes": [*_ratio_note(source), *stand_in_notes(problem.machine)],
+        "source": "run" if priced.accounts else "analytic",
+        "whole_ops": [asdict(row) for row in whole_ops(problem, priced.parts)],
+        "notes": notes,
     }
-    return replace(problem, parts=priced), origin
+    if priced.accounts:
+        origin["measured"] = [asdict(account) for account in priced.accounts]
+    return replace(problem, parts=priced.parts), origin
 
 
 def _ratio_note(source: str) -> Iterator[str]:

@@ -9,7 +9,11 @@ from pesto_cli.sharding.rules import elementwise
 
 # Elements of the samples: one for the least time, two for the time by bytes. The large ones take
 # far longer than a kernel launch. All are even, as a Split needs.
-ELEMENTS = (4, 2**24, 2**26)
+Elements = tuple[int, int, int]
+ELEMENTS: Elements = (4, 2**24, 2**26)
+MEASURED_ELEMENTS: Elements = (4, 2**18, 2**21)
+"""Of samples that run on real devices: 1 and 8 MiB of float32, as large as many tensors of a step.
+On a CPU, the time for a byte depends on whether the tensor fits into its caches."""
 BOOLEAN = frozenset({"LogicalAnd", "LogicalOr"})
 """Types that exist for bool only."""
 ORDERED = frozenset({"Minimum", "Maximum"})
@@ -29,7 +33,8 @@ def _combined(reduction: Reduction) -> Sample:
 _CONVERSIONS: Mapping[str, Sample] = {
     "Split": lambda tensor, half: added_ops.split(tensor, 0, (half, half)),
     "SplitV": lambda tensor, half: added_ops.split(tensor, 0, (half - 1, half + 1)),
-    "Slice": lambda tensor, half: added_ops.sliced(tensor, 0, 0, half),
+    # From element 1: TensorFlow copies it, while a slice from element 0 shares its input's memory.
+    "Slice": lambda tensor, half: added_ops.sliced(tensor, 0, 1, half),
     "ConcatV2": lambda tensor, half: added_ops.concat(tensor, 0, (half, half)),
     "Identity": lambda tensor, half: added_ops.copied(tensor),
     "IdentityN": lambda tensor, half: added_ops.bundled((tensor, tensor)),
@@ -39,20 +44,23 @@ CONVERSIONS = (*_CONVERSIONS, "NoOp")
 """The types of the ops that convert tensors between layouts, and of joins of control edges."""
 
 
-def samples(op_type: str, dtype: str, example: OpSpec | None = None) -> tuple[OpSpec, ...]:
+def samples(
+    op_type: str, dtype: str, example: OpSpec | None = None, elements: Elements = ELEMENTS
+) -> tuple[OpSpec, ...]:
     """Return three samples of an op type by ascending size, or one; empty if it has none.
 
-    example: an op of this type as a program has it, for types that are no conversions.
+    example: an op of this type as a program has it, for types that are no conversions. elements:
+        of the tensors of the three samples.
     """
     if op_type == "NoOp":
         return (added_ops.JOIN,)
     if op_type in _CONVERSIONS:
         sample = _CONVERSIONS[op_type]
-        return tuple(sample(Operand((number,), dtype), number // 2) for number in ELEMENTS)
+        return tuple(sample(Operand((number,), dtype), number // 2) for number in elements)
     if example is None:
         return ()
     if op_type in _ELEMENTWISE:
-        return tuple(stretched(example, number) for number in ELEMENTS)
+        return tuple(stretched(example, number) for number in elements)
     return (example,)
 
 
@@ -70,8 +78,8 @@ def stretched(example: OpSpec, number: int) -> OpSpec:
     )
 
 
-def fallback_samples() -> tuple[OpSpec, ...]:
+def fallback_samples(elements: Elements = ELEMENTS) -> tuple[OpSpec, ...]:
     """Return samples of an op that reads two tensors and writes one."""
     tensor = Operand((1,), "float32")
     addition = OpSpec("AddV2", (("T", "float32"),), (tensor, tensor), (tensor,))
-    return tuple(stretched(addition, number) for number in ELEMENTS)
+    return tuple(stretched(addition, number) for number in elements)
