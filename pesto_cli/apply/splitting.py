@@ -19,8 +19,8 @@ from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.sharding.alternative import scaled
-from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.expansion import Expansion, expand
+from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.layouts import Split
 from pesto_cli.sharding.new_ops import Ref
 
@@ -48,8 +48,8 @@ class _Writer:
         self, meta: Any, step: StepGraph, spec: Sequence[OpSpec | None], plan: Plan
     ) -> None:
         self._meta, self._step, self._spec = meta, step, spec
-        self._decided: Mapping[int, Decision] = decisions(plan, step.graph, spec)
-        self._expansion: Expansion = expand(step.graph, spec, plan, with_merges=True)
+        self._expansion = expand(step.graph, spec, plan, with_merges=True)
+        self._decided = self._expansion.decided
         self._ops = self._expansion.ops
         self._constants: dict[tuple[str | None, str], Any] = {}
         self._waits_for: dict[int, list[str]] = defaultdict(list)

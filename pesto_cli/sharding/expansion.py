@@ -39,13 +39,17 @@ from pesto_cli.sharding.new_ops import NewOps, Ref
 class Expansion:
     """The ops of a split graph, inputs before the ops that take them.
 
-    ops: their columns. images: for each op of the graph, the ops that it became: the op itself, or
-        its program. needed: whether the step needs each op; all ops unless `with_merges`.
+    ops: their columns.
+    images: for each op of the graph, the ops that it became: the op itself, or its program.
+    kept: the ops that are ops of the split step, ascending: those that it needs, without constants
+        that are so small that each device has a copy.
+    decided: the decision for each op of the graph that was split.
     """
 
     ops: NewOps
     images: Sequence[tuple[int, ...]]
-    needed: Sequence[bool]
+    kept: Sequence[int]
+    decided: Mapping[int, Decision]
 
 
 def expand(
@@ -89,7 +93,12 @@ class _Expander:
             for op in self._decided:
                 self._tensors.merged_under_old_name(op)
         self._check_names()
-        return Expansion(self._ops, self._images, self._ops.ancestors(roots))
+        kept = [
+            op
+            for op, is_needed in enumerate(self._ops.ancestors(roots))
+            if is_needed and not _is_small_constant(self._ops.specs[op])
+        ]
+        return Expansion(self._ops, self._images, kept, self._decided)
 
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
         taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole
@@ -120,7 +129,15 @@ class _Expander:
                 for slot, source in enumerate(each.inputs)
             ]
             new_ops.append(
-                self._ops.add(name, inputs, origin=op, serves=op, part=each.part, spec=each.spec)
+                self._ops.add(
+                    name,
+                    inputs,
+                    origin=op,
+                    serves=op,
+                    part=each.part,
+                    spec=each.spec,
+                    is_priced=each.part is not None and not each.name,
+                )
             )
         self._images[op] = tuple(new_ops)
         first = int(self._graph.op_tensors[op])
@@ -236,3 +253,10 @@ def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[
     if not isinstance(layout, Split):
         return ()
     return scaled_extents(sizes[layout.axis], decision.sizes, decision.alternative.size)
+
+
+def _is_small_constant(spec: OpSpec | None) -> bool:
+    """Return whether a part of a constant is so small that each device has a copy of it."""
+    if spec is None or spec.type != "Const":
+        return False
+    return math.prod(spec.outputs[0].sizes) <= SMALL_CONSTANT_ELEMENTS

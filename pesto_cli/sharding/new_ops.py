@@ -17,6 +17,8 @@ class NewOps:
     part: index of the part, or -1.
     host: the host for which an added op adds parts or passes a tensor on, or -1.
     specs: None for an op that is a copy.
+    is_priced: whether the op is the part whose time the profile gives: the op of its program that
+        has no name of its own. False for copies and all other ops.
     inputs: by slot; None for a small constant.
     controls: pairs (before, after).
     """
@@ -28,6 +30,7 @@ class NewOps:
         self.part: list[int] = []
         self.host: list[int] = []
         self.specs: list[OpSpec | None] = []
+        self.is_priced: list[bool] = []
         self.inputs: list[tuple[Ref | None, ...]] = []
         self.controls: list[tuple[int, int]] = []
 
@@ -44,6 +47,7 @@ class NewOps:
         part: int | None = None,
         host: int | None = None,
         spec: OpSpec | None = None,
+        is_priced: bool = False,
     ) -> int:
         """Add an op, and return its index."""
         self.names.append(name)
@@ -52,6 +56,7 @@ class NewOps:
         self.part.append(-1 if part is None else part)
         self.host.append(-1 if host is None else host)
         self.specs.append(spec)
+        self.is_priced.append(is_priced)
         self.inputs.append(tuple(inputs))
         return len(self.names) - 1
 

@@ -1,0 +1,163 @@
+"""The op graph of a split graph: its tensors, where they are in memory, aliases and labels."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pesto_cli.data.columns import IntArray
+from pesto_cli.data.graph import OpGraph, Shape, Tensor
+from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.labels import Compound, Labels, Role
+from pesto_cli.data.parts import Parts
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding.added_ops import FORWARDING
+from pesto_cli.sharding.expansion import Expansion
+from pesto_cli.sharding.groups import groups
+from pesto_cli.sharding.new_ops import Ref
+
+
+def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
+    """Return the op graph of the ops of an expansion that the step needs.
+
+    graph: the original graph. parts: where tensors are in memory.
+    """
+    return _Builder(graph, parts, expansion).built()
+
+
+class _Builder:
+    def __init__(self, graph: OpGraph, parts: Parts, expansion: Expansion) -> None:
+        self._graph, self._parts, self._expansion = graph, parts, expansion
+        self._ops, self._kept = expansion.ops, expansion.kept
+        self._number = {op: index for index, op in enumerate(self._kept)}
+
+    def built(self) -> OpGraph:
+        """Return the op graph."""
+        old, ops, kept, number = self._graph, self._ops, self._kept, self._number
+        origin, serves = (
+            np.array([column[op] for op in kept], dtype=np.int64)
+            for column in (ops.origin, ops.serves)
+        )
+        is_copy = np.array([ops.specs[op] is None for op in kept])
+        tensors, tensor_of = self._tensors()
+        return OpGraph.build(
+            [ops.names[op] for op in kept],
+            tensors,
+            types=[
+                spec.type if (spec := ops.specs[op]) else old.types[ops.origin[op]] for op in kept
+            ],
+            control_edges=[
+                (number[before], number[after])
+                for before, after in ops.controls
+                if before in number and after in number
+            ],
+            colocation_group=groups(old, self._expansion.decided, ops, kept),
+            resident_bytes=np.where(is_copy, old.resident_bytes[origin], 0),
+            alias_of=[self._alias(op) for op in kept],
+            num_members=np.where(is_copy, old.num_members[origin], 1),
+            labels=_labels(old.labels, origin, serves),
+            inputs=Inputs.build(
+                [
+                    [None if ref is None else tensor_of.get(ref) for ref in ops.inputs[op]]
+                    for op in kept
+                ]
+            ),
+        )
+
+    def _tensors(self) -> tuple[list[Tensor], Mapping[Ref, int]]:
+        """Return the tensors, and the index in this list of each output."""
+        consumers: dict[Ref, list[tuple[int, bool]]] = {}
+        for op in self._kept:
+            for slot, ref in enumerate(self._ops.inputs[op]):
+                if ref is not None and ref[0] in self._number:
+                    taken = self._number[op], self._on_host(op, slot, ref)
+                    consumers.setdefault(ref, []).append(taken)
+        tensors, tensor_of = list[Tensor](), dict[Ref, int]()
+        for op in self._kept:
+            for output, (num_bytes, shape, dtype) in enumerate(self._outputs(op)):
+                found = consumers.get((op, output), [])
+                tensor_of[op, output] = len(tensors)
+                on_host = [is_on_host for _, is_on_host in found]
+                ops = [consumer for consumer, _ in found]
+                tensors.append(Tensor(self._number[op], num_bytes, ops, on_host, shape, dtype))
+        return tensors, tensor_of
+
+    def _outputs(self, op: int) -> list[tuple[int, Shape | None, str | None]]:
+        """Return the bytes, shape and data type of each output."""
+        graph, spec = self._graph, self._ops.specs[op]
+        if spec is not None:
+            return [(each.num_bytes, each.shape, each.dtype) for each in spec.outputs]
+        first, last = graph.op_tensors[self._ops.origin[op] : self._ops.origin[op] + 2].tolist()
+        return [
+            (
+                int(graph.tensor_bytes[tensor]),
+                graph.tensor_shape[tensor] if graph.tensor_shape else None,
+                graph.tensor_dtype[tensor] if graph.tensor_dtype else None,
+            )
+            for tensor in range(first, last)
+        ]
+
+    def _on_host(self, op: int, slot: int, ref: Ref) -> bool:
+        """Return whether a tensor is in host memory both at its producer and at a consumer."""
+        specs = self._ops.specs
+        if specs[op] is None and specs[ref[0]] is None:
+            return self._was_on_host(self._ops.origin[op], slot)
+        return self._input_on_host(op, slot) and self._output_on_host(*ref)
+
+    def _input_on_host(self, op: int, slot: int) -> bool:
+        """Return whether an op takes an input in host memory."""
+        spec = self._ops.specs[op]
+        if spec is not None:
+            return self._operand_on_host(spec, spec.inputs[slot])
+        own = self._parts.spec(self._ops.origin[op])
+        if own is not None:
+            return own.inputs[slot].on_host
+        return self._was_on_host(self._ops.origin[op], slot)
+
+    def _output_on_host(self, op: int, output: int) -> bool:
+        spec = self._ops.specs[op]
+        if spec is not None:
+            return self._operand_on_host(spec, spec.outputs[output])
+        own = self._parts.spec(self._ops.origin[op])
+        return own is None or own.outputs[output].on_host
+
+    def _operand_on_host(self, spec: OpSpec, operand: Operand) -> bool:
+        return operand.on_host or self._parts.added_on_host(spec.type, str(operand.dtype))
+
+    def _was_on_host(self, op: int, slot: int) -> bool:
+        """Return whether an op took the tensor in a slot in host memory before the rewriting."""
+        graph = self._graph
+        tensor = -1 if graph.inputs is None else int(graph.inputs[op][slot])
+        first, last = graph.consumer_offsets[tensor : tensor + 2].tolist()
+        place = first + int(np.searchsorted(graph.consumers[first:last], op))
+        return bool(graph.consumer_on_host[place])
+
+    def _alias(self, op: int) -> int:
+        """Return the op in whose memory the outputs of an op are, or -1.
+
+        A copy or part of an alias is an alias of the op in the same slot.
+        """
+        graph, spec, origin = self._graph, self._ops.specs[op], self._ops.origin[op]
+        refs = self._ops.inputs[op]
+        if spec is not None and not self._ops.is_priced[op]:
+            taken = (ref for ref in refs if ref is not None and spec.type in FORWARDING)
+            return next((self._number[ref[0]] for ref in taken), -1)
+        source = int(graph.alias_of[origin])
+        if source == origin:
+            return self._number[op]
+        if source < 0 or graph.inputs is None:
+            return -1
+        for tensor, ref in zip(graph.inputs[origin].tolist(), refs, strict=True):
+            if ref is not None and tensor >= 0 and graph.tensor_producer[tensor] == source:
+                return self._number[ref[0]]
+        return -1
+
+
+def _labels(labels: Labels, origin: IntArray, serves: IntArray) -> Labels:
+    """Return the labels of each op's origin; an added op computes in the phase of its producer."""
+    taken, is_added = labels.of(serves.tolist()), origin < 0
+    return replace(
+        taken,
+        role=np.where(is_added, int(Role.COMPUTE), taken.role),
+        compound=np.where(is_added, int(Compound.NONE), taken.compound),
+    )
