@@ -1,8 +1,10 @@
 """The tables of sharding rules contain every op type, and the layouts of its alternatives."""
 
+from shell_blocks import DOCS
+
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.rules import RULES
-from pesto_cli.sharding.rules.table import families, layouts
+from pesto_cli.sharding.rules.table import FIRST_LINE, families, layouts, with_families
 
 
 def test_every_op_type_is_in_one_row_that_states_its_factors() -> None:
@@ -10,6 +12,13 @@ def test_every_op_type_is_in_one_row_that_states_its_factors() -> None:
     types = [op_type for _, listed, _ in rows for op_type in listed.split(", ")]
     assert sorted(types) == sorted(f"`{op_type}`" for op_type in RULES.builtin)
     assert all(factors for *_, factors in rows)
+
+
+def test_the_page_on_splitting_has_the_table_of_the_rules() -> None:
+    page = (DOCS / "splitting.md").read_text()
+    remedy = "python -m pesto_cli.sharding.rules.table docs/splitting.md"
+    assert FIRST_LINE in page
+    assert page == with_families(page), f"make the table again: {remedy}"
 
 
 def test_the_layouts_of_an_op_are_listed_by_factor() -> None:

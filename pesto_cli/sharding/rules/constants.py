@@ -19,7 +19,7 @@ def const(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def stays_whole(spec: OpSpec) -> Iterator[Alternative]:
-    """Yield nothing: the op has no factor. Without a state, it can be computed several times."""
+    """Factors: none. Replicated if the op has no state."""
     return iter(())
 
 

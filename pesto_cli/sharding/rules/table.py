@@ -1,11 +1,17 @@
-"""Tables of the sharding rules in Markdown, made from the rules themselves."""
+"""Tables of the sharding rules in Markdown, made from the rules themselves.
+
+`python -m pesto_cli.sharding.rules.table docs/splitting.md` writes one into that page.
+"""
 
 import inspect
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -14,6 +20,15 @@ from pesto_cli.sharding import rules
 from pesto_cli.sharding.alternative import Rule
 from pesto_cli.sharding.layouts import Layout
 from pesto_cli.sharding.rules import alternatives
+
+# The lines of a page between which the table of families stands.
+FIRST_LINE, LAST_LINE = "<!-- rules -->\n", "<!-- end of rules -->\n"
+
+
+def with_families(page: str) -> str:
+    """Return the text of a page with the table of families between its two lines."""
+    section = f"{FIRST_LINE}\n{families()}\n\n{LAST_LINE}"
+    return re.sub(f"{FIRST_LINE}.*?{LAST_LINE}", lambda _: section, page, flags=re.DOTALL)
 
 
 def families() -> str:
@@ -58,3 +73,8 @@ def _listed(operands: Iterable[Layout]) -> str:
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = (header, tuple("---" for _ in header), *rows)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+if __name__ == "__main__":
+    shown = Path(sys.argv[1])
+    shown.write_text(with_families(shown.read_text()))
