@@ -91,7 +91,7 @@ def drawn(rows: list[Row]) -> alt.FacetChart:
             "kind:N",
             title=None,
             scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())),
-            legend=alt.Legend(orient="top"),
+            legend=alt.Legend(orient="top", columnPadding=30),
         ),
     )
     numbers = base.mark_text(color="white", fontSize=11).encode(

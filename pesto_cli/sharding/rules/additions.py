@@ -28,13 +28,13 @@ MAX_TERMS = 4
 
 
 def addition(spec: OpSpec) -> Iterator[Alternative]:
-    """AddV2, AddN and Sub, with broadcasting."""
+    """Factors: all axes, with broadcasting. Linear in all terms together; one may be whole."""
     yield from elementwise(spec)
     yield from open_additions(spec)
 
 
 def bias_add(spec: OpSpec) -> Iterator[Alternative]:
-    """BiasAdd. The bias is split with the channels."""
+    """Factors: all axes; the bias is split with the channels. Linear; one term may be whole."""
     channels = channel_axis(spec)
     for axis in range(len(spec.outputs[0].sizes)):
         yield along(spec, axis, {0: axis, 1: 0} if axis == channels else {0: axis})

@@ -13,7 +13,10 @@ from pesto_cli.sharding.rules.open_sums import open_sum
 
 
 def gather(spec: OpSpec) -> Iterator[Alternative]:
-    """GatherV2 (table, indices, axis); Gather (table, indices) takes axis 0."""
+    """Factors: the axes of the indices and the other axes of the table. Linear in the table.
+
+    Inputs: table, indices, axis; Gather has no axis, and takes 0.
+    """
     table, indices = (len(operand.sizes) for operand in spec.inputs[:2])
     looked_up = constant_axis(spec, 2, table) if spec.type == "GatherV2" else 0
     if looked_up is not None:
@@ -30,13 +33,16 @@ def gather(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
-    """ResourceGather. Factors: the axes of the indices; the table is a handle, so it is whole."""
+    """Factors: the axes of the indices; the table is a handle, so it is whole."""
     for axis in range(_batch_dims(spec), len(spec.inputs[1].sizes)):
         yield along(spec, axis, {1: axis})
 
 
 def gather_nd(spec: OpSpec) -> Iterator[Alternative]:
-    """GatherNd: the last axis of the indices refers to the first axes of the table."""
+    """Factors: the axes of the indices and the other axes of the table. Linear in the table.
+
+    The last axis of the indices refers to the first axes of the table.
+    """
     table, indices = (len(operand.sizes) for operand in spec.inputs)
     looked_up = spec.inputs[1].sizes[-1]
     for axis in range(indices - 1):
@@ -47,7 +53,7 @@ def gather_nd(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def one_hot(spec: OpSpec) -> Iterator[Alternative]:
-    """OneHot. Factors: the axes of the indices, not the new axis."""
+    """Factors: the axes of the indices, not the new axis."""
     rank = len(spec.outputs[0].sizes)
     new = spec.attribute["axis"]
     new = new % rank if isinstance(new, int) else rank - 1

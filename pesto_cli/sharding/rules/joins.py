@@ -12,7 +12,10 @@ from pesto_cli.sharding.rules.open_sums import open_sum
 
 
 def concat(spec: OpSpec) -> Iterator[Alternative]:
-    """ConcatV2, with the axis as its last input; Concat, with the axis as its first input."""
+    """Factors: all axes but the joined one. Linear in all tensors together.
+
+    ConcatV2 has the axis as its last input, Concat as its first.
+    """
     tensors = list(range(len(spec.inputs)))
     axis_slot = tensors.pop(0 if spec.type == "Concat" else -1)
     rank = len(spec.outputs[0].sizes)
@@ -24,7 +27,10 @@ def concat(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def split(spec: OpSpec) -> Iterator[Alternative]:
-    """Split (axis, tensor) and SplitV (tensor, sizes, axis)."""
+    """Factors: all axes but the one that is cut. Linear.
+
+    Inputs: axis, tensor; those of SplitV: tensor, sizes, axis.
+    """
     tensor, axis_slot = (1, 0) if spec.type == "Split" else (0, 2)
     rank = len(spec.inputs[tensor].sizes)
     divided = constant_axis(spec, axis_slot, rank)
@@ -35,7 +41,7 @@ def split(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def pack(spec: OpSpec) -> Iterator[Alternative]:
-    """Pack: joins tensors along a new axis."""
+    """Factors: all axes but the new one. Linear in all tensors together."""
     rank = len(spec.outputs[0].sizes)
     new = _axis(spec, rank)
     for own in range(rank - 1):
@@ -45,7 +51,7 @@ def pack(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def unpack(spec: OpSpec) -> Iterator[Alternative]:
-    """Unpack: the inverse of Pack."""
+    """Factors: all axes but the one that is removed. Linear."""
     rank = len(spec.inputs[0].sizes)
     gone = _axis(spec, rank)
     for axis in range(rank - 1 if spec.outputs else 0):

@@ -4,6 +4,7 @@ An axis that is kept is split in input and output. An axis that is reduced leave
 which the same reduction combines; parts of a mean are multiplied by their share of the axis first.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -25,13 +26,16 @@ from pesto_cli.sharding.rules.open_sums import FLOATS, open_sum
 
 
 def sum_(spec: OpSpec) -> Iterator[Alternative]:
-    """Sum: linear."""
+    """Factors: all axes; partial along those that are reduced. Linear."""
     yield from reduction(spec, SUM)
     yield from open_sum(spec, 0)
 
 
 def mean(spec: OpSpec) -> Iterator[Alternative]:
-    """Mean: linear, if means are not rounded to integers."""
+    """Factors: all axes; partial along those that are reduced, times the share of the part. Linear.
+
+    Means that are rounded to integers are split along the axes that are kept only.
+    """
     if spec.outputs[0].dtype in FLOATS:
         yield from reduction(spec, SUM, _means_times_shares)
         yield from open_sum(spec, 0)
@@ -44,14 +48,17 @@ def reduction(
     partial: Partial,
     program: Callable[[OpSpec, Alternative, tuple[int, ...]], Program] = one_op_each,
 ) -> Iterator[Alternative]:
-    """Split along the axes that are kept, and along the reduced ones with `program`."""
+    """Factors: all axes; partial along those that are reduced, by the same reduction.
+
+    program: computes the parts of an axis that is reduced.
+    """
     yield from kept_axes(spec)
     for axis in sorted(reduced_axes(spec) or ()):
         yield replace(_reduced(spec, axis, partial), program=program)
 
 
 def kept_axes(spec: OpSpec) -> Iterator[Alternative]:
-    """Split along the axes that are kept."""
+    """Factors: the axes that are kept."""
     reduced = reduced_axes(spec)
     if reduced is None:
         return
@@ -71,13 +78,13 @@ def reduced_axes(spec: OpSpec) -> frozenset[int] | None:
 
 
 def l2_loss(spec: OpSpec) -> Iterator[Alternative]:
-    """L2Loss: the sum of the squares of all elements, so partial along each axis."""
+    """Factors: all axes, with partial outputs: the sum of the squares of all elements."""
     for axis in range(len(spec.inputs[0].sizes)):
         yield _reduced(spec, axis, SUM)
 
 
 def bias_add_grad(spec: OpSpec) -> Iterator[Alternative]:
-    """BiasAddGrad: the sum over all axes but the channels. Linear."""
+    """Factors: all axes; partial along all but the channels. Linear."""
     channels = channel_axis(spec)
     for axis in range(len(spec.inputs[0].sizes)):
         yield along(spec, 0, {0: axis}) if axis == channels else _reduced(spec, axis, SUM)
@@ -106,17 +113,13 @@ def _share(mean: Operand, share: float) -> OpSpec:
     return OpSpec("Mul", (("T", str(mean.dtype)),), (replace(mean, value=None), factor), (mean,))
 
 
-def _rule(kind: Reduction) -> Rule:
-    return lambda spec: reduction(spec, Partial(kind))
-
-
 RULES: dict[str, Rule] = {
     "Sum": sum_,
     "Mean": mean,
-    "Max": _rule(Reduction.MAX),
-    "Min": _rule(Reduction.MIN),
-    "All": _rule(Reduction.ALL),
-    "Any": _rule(Reduction.ANY),
+    "Max": functools.partial(reduction, partial=Partial(Reduction.MAX)),
+    "Min": functools.partial(reduction, partial=Partial(Reduction.MIN)),
+    "All": functools.partial(reduction, partial=Partial(Reduction.ALL)),
+    "Any": functools.partial(reduction, partial=Partial(Reduction.ANY)),
     **dict.fromkeys(("Prod", "EuclideanNorm", "ArgMax", "ArgMin"), kept_axes),
     "L2Loss": l2_loss,
     "BiasAddGrad": bias_add_grad,

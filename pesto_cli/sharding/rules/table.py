@@ -13,6 +13,7 @@ from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import wrap
 from types import ModuleType
 
 from pesto_cli.data.specs import OpSpec
@@ -23,6 +24,8 @@ from pesto_cli.sharding.rules import alternatives
 
 # The lines of a page between which the table of families stands.
 FIRST_LINE, LAST_LINE = "<!-- rules -->\n", "<!-- end of rules -->\n"
+# Characters of a line of op types: long lines would make the other columns narrow.
+WIDTH = 46
 
 
 def with_families(page: str) -> str:
@@ -38,8 +41,11 @@ def families() -> str:
         family = module.__name__.rpartition(".")[2].replace("_", " ")
         for op_type, rule in module.RULES.items():
             types[family, _factors(rule, module)].append(f"`{op_type}`")
-    rows = [(family, ", ".join(listed), rule) for (family, rule), listed in types.items()]
-    return _table(("family", "op types", "factors"), rows)
+    rows = [
+        (family, rule, "<br>".join(wrap(", ".join(listed), WIDTH)))
+        for (family, rule), listed in types.items()
+    ]
+    return _table(("family", "factors", "op types"), rows)
 
 
 def layouts(spec: OpSpec) -> str:
@@ -63,7 +69,10 @@ def _factors(rule: Rule, family: ModuleType) -> str:
     """Return the first paragraph about a rule, or about its family if it has no docstring."""
     of_family = (inspect.getdoc(family) or "").partition("\n\n")[2]
     text = inspect.getdoc(rule.func if isinstance(rule, partial) else rule) or of_family
-    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+    line = " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+    # Other columns have the op type, and the title "factors".
+    line = re.sub(r"^(\w+\. )?Factors?: ", "", line)
+    return line[:1].upper() + line[1:]
 
 
 def _listed(operands: Iterable[Layout]) -> str:
