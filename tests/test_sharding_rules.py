@@ -12,6 +12,7 @@ from sharding_ops import Case, case, known
 from sharding_programs import prove
 from sharding_tensors import part_sizes
 
+from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative, one_op_each
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
 from pesto_cli.sharding.rules import RULES, alternatives, random, variables, whole
@@ -47,6 +48,13 @@ def test_parts_compute_what_the_op_computes(op_type: str) -> None:
 
     proved()
     assert seen - {"replicated"} or op_type in NEVER_SPLIT, "no case can be split"
+
+
+def test_operands_of_another_op_are_refused() -> None:
+    product = case("MatMul", np.ones((4, 3)), np.ones((3, 2))).spec
+    vector = replace(product, inputs=product.inputs[:1])
+    with pytest.raises(BadInputError, match="an op of type MatMul has 1 inputs and 1 outputs"):
+        alternatives(vector)
 
 
 def test_wrong_alternatives_are_found() -> None:

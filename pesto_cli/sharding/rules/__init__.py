@@ -8,6 +8,7 @@ which are the dimensions of its loop nest, and the layout of each operand when a
 from functools import lru_cache
 
 from pesto_cli.data.specs import OpSpec
+from pesto_cli.errors import BadInputError
 from pesto_cli.plugins import Registry, answered, called_with
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE
@@ -82,13 +83,21 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     Every op without a state can also be computed several times (`replicated`).
 
     Raises:
+        BadInputError: the operands or attributes are not those of an op of this type.
         EnvironmentFailedError: the rule is from a plug-in, and cannot be used or failed.
     """
     if spec.type not in RULES or not (spec.is_static or spec.type in WITH_SCRATCH):
         return ()
-    with RULES.at_work(spec.type) as rule:
-        ways = [answered(Alternative, way) for way in rule(spec)]
-    found = tuple(way for way in ways if _is_possible(spec, way))
+    try:
+        with RULES.at_work(spec.type) as rule:
+            ways = [answered(Alternative, way) for way in rule(spec)]
+        found = tuple(way for way in ways if _is_possible(spec, way))
+    except (LookupError, TypeError, ValueError) as error:
+        raise BadInputError(
+            f"an op of type {spec.type} has {len(spec.inputs)} inputs and {len(spec.outputs)} "
+            f"outputs that do not fit its rule ({error}); the operands of a {spec.type} were "
+            "expected: profile the graph again."
+        ) from error
     return (*found, _replicated(spec)) if _is_pure(spec) else found
 
 
