@@ -30,7 +30,7 @@ from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.context import with_parameters
 
 CONTEXT = api.Context(limits=api.Limits(time_limit_s=0.02, deterministic=True))
-QUICK = {name: with_parameters(each, num_nodes=6) for name, each in STRATEGIES.items()}
+QUICK = {name: with_parameters(STRATEGIES[name], num_nodes=6) for name in PLACERS}
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fidelity import PLAIN, ROBUST, Row, regret_table, regrets
+from benchmarks.fidelity import PLAIN, ROBUST, SPLIT, Row, regret_table, regrets
 
 
 def row(model: str, placement: str, measured_ms: float) -> Row:
@@ -16,6 +16,7 @@ def row(model: str, placement: str, measured_ms: float) -> Row:
 ROWS = [
     *(row("chain", "expert", 10.0), row("chain", PLAIN, 12.0), row("chain", ROBUST, 11.0)),
     *(row("towers", "expert", 30.0), row("towers", PLAIN, 20.0), row("towers", ROBUST, 21.0)),
+    *(row("chain", SPLIT, 10.0), row("towers", SPLIT, 24.0)),
 ]
 
 
@@ -26,4 +27,4 @@ def test_the_regret_is_relative_to_the_best_placement_of_the_same_model() -> Non
 
 def test_the_table_ends_with_the_means() -> None:
     *_, last = regret_table(ROWS)
-    assert last == "| mean | 10.0% | 7.5% |"
+    assert last == "| mean | 10.0% | 7.5% | 10.0% |"
