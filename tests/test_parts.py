@@ -63,6 +63,28 @@ def test_numbers_that_give_equal_parts_count_once() -> None:
     assert parts.part_ratio(0, "axis 0", 1 / 3)[0] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("size", "numbers", "priced"),
+    [
+        (16, (2, 4), (0.45, 0.3)),  # half of an op takes less than half of its time
+        (16, (2, 4, 8), (0.6, 0.4, 0.3)),
+        (16, (2, 4, 8), (0.5, 0.3, 0.3)),
+        (16, (2, 4, 8), (0.4, 0.5, 0.2)),  # measured times vary
+        (3, (4, 8), (0.4, 0.4)),  # more parts than units
+    ],
+)
+def test_the_points_of_a_curve_have_the_least_time_for_each_unit(
+    size: int, numbers: tuple[int, ...], priced: tuple[float, ...]
+) -> None:
+    times = PartTimes(size, np.array([[*priced], [NAN] * len(priced)]))
+    parts = replace(PARTS, numbers=numbers, times={(0, "axis 0"): times})
+    shares, ratios = map(np.array, times.curve(numbers, 0))
+    for share in np.linspace(shares[0], 1, 500):
+        ratio = parts.part_ratio(0, "axis 0", share)[0]
+        assert ratio / share >= (ratios / shares).min() - 1e-12
+        assert ratio >= ratios.min()
+
+
 def test_a_kind_that_cannot_run_the_op_has_no_ratio() -> None:
     assert np.isnan(PARTS.part_ratio(0, "axis 0", 0.5)[1])
 

@@ -1,10 +1,10 @@
 """A lower bound on the makespan over all plans: over all ways to split ops, and all schedules.
 
 The time of a part with a share s of an op is f(s) times that of the op, where f is linear between
-the shares that the profile prices, and no share is smaller than the smallest of these. So
+the points of `PartTimes.curve`, and no share is smaller than the smallest of these. So
 
 - all parts of an op together take at least min_s f(s) / s of its time, because the shares add up to
-  1; the minimum is at a priced share, or at s = 1;
+  1; the minimum is at one of the points;
 - each part takes at least min_s f(s) of its time, and waits for a part of each predecessor.
 
 Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
@@ -17,7 +17,6 @@ import numpy as np
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import head_tail_load_us, load_us
 from pesto_cli.data.columns import BoolArray, FloatArray
-from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
@@ -52,17 +51,8 @@ def _least_ratios(problem: Problem) -> tuple[FloatArray, FloatArray]:
         return work, part
     of_specs = np.ones((2, len(parts.specs) + 1, len(problem.kinds)))  # the last is for no spec
     for (spec, _), times in parts.times.items():
-        shares = _shares(parts, times.size)
-        for kind, row in enumerate(times.ratio):
-            priced = np.isfinite(row) & (shares > 0)
-            if priced.any():
-                of_specs[0, spec, kind] = min(
-                    of_specs[0, spec, kind], (row[priced] / shares[priced]).min()
-                )
-                of_specs[1, spec, kind] = min(of_specs[1, spec, kind], row[priced].min())
+        for kind in range(len(problem.kinds)):
+            shares, ratios = map(np.array, times.curve(parts.numbers, kind))
+            least = np.nanmin(ratios / shares), np.nanmin(ratios)
+            of_specs[:, spec, kind] = np.minimum(of_specs[:, spec, kind], least)
     return of_specs[0][parts.spec_of], of_specs[1][parts.spec_of]
-
-
-def _shares(parts: Parts, size: int) -> FloatArray:
-    """Return the share of a part at each priced number of parts."""
-    return np.array([size // number / size for number in parts.numbers])

@@ -5,7 +5,6 @@ whole op, at a few numbers of parts, and ratios between them are interpolated. O
 combine data, such as Split and ConcatV2, are priced by their bytes.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,6 +46,22 @@ class PartTimes:
     def units(self, number: int) -> int:
         """Return the units of the factor in the smallest of `number` equal parts; at least one."""
         return max(1, self.size // number)
+
+    def curve(self, numbers: Sequence[int], kind: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return ascending shares up to 1, and their ratios; between them the ratio is linear.
+
+        The time of a part is about max(a, b + c * share), where a is the time of a kernel launch.
+        So between two priced shares, the ratio is the larger of the ratio of the smaller share and
+        the line through the two next larger ones, but at most the chord between the neighbours.
+
+        numbers: the numbers of parts of the columns of `ratio`. kind: index of a device kind.
+        """
+        columns = zip(map(self.units, numbers), self.ratio[kind].tolist(), strict=True)
+        priced = sorted({units / self.size: ratio for units, ratio in columns}.items())
+        points = [*priced, (1.0, 1.0)]
+        kinks = [_kink(*points[place - 1 : place + 2]) for place in range(1, len(points) - 1)]
+        shares, ratios = zip(*sorted([*points, *filter(None, kinks)]), strict=True)
+        return shares, ratios
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,20 +163,16 @@ class Parts:
 
     def _interpolated(self, op: int, alternative: str, share: float) -> FloatArray:
         times = self.times[int(self.spec_of[op]), alternative]
-        columns = {
-            times.units(number) / times.size: times.ratio[:, place]
-            for place, number in enumerate(self.numbers)
-        }
-        shares = sorted(columns)
-        if share < shares[0] - ROUNDING:
+        curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
+        least = curves[0][0][0]
+        if share < least - ROUNDING:
             raise BadInputError(
                 f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
-                f"{alternative!r}; the smallest share that the profile prices is {shares[0]:.4g}: "
+                f"{alternative!r}; the smallest share that the profile prices is {least:.4g}: "
                 "use fewer parts, or profile the graph again with more than --parts "
                 f"{self._numbers}."
             )
-        rows = np.column_stack([columns[each] for each in shares])
-        return np.array([_between([*shares, 1.0], [*row, 1.0], share) for row in rows])
+        return np.array([np.interp(share, shares, ratios) for shares, ratios in curves])
 
     def _shown(self, op: int) -> str:
         spec = self.spec(op)
@@ -177,20 +188,20 @@ class Parts:
         return {}
 
 
-def _between(shares: Sequence[float], ratios: Sequence[float], share: float) -> float:
-    """Interpolate the ratio of a share; shares: ascending.
+Point = tuple[float, float]
+"""A share and its ratio."""
 
-    The time of a part is about max(a, b + c * share), where a is the time of a kernel launch. So
-    the result is the larger of the ratio of the next smaller share and the line through the two
-    next larger ones, but at most the chord between the neighbours.
+
+def _kink(left: Point, right: Point, beyond: Point) -> Point | None:
+    """Return where the line through the two right points falls to the ratio of the left one.
+
+    None if that is not between the left and the middle point.
     """
-    chord = float(np.interp(share, shares, ratios))
-    above = int(np.searchsorted(shares, share))
-    if above == 0 or above + 1 == len(shares):
-        return chord
-    slope = (ratios[above + 1] - ratios[above]) / (shares[above + 1] - shares[above])
-    line = ratios[above] - slope * (shares[above] - share)
-    return chord if math.isnan(chord) else min(chord, max(ratios[above - 1], line))
+    slope = (beyond[1] - right[1]) / (beyond[0] - right[0])
+    at_left = right[1] - slope * (right[0] - left[0])
+    if at_left < left[1] < right[1]:
+        return right[0] - (right[1] - left[1]) / slope, left[1]
+    return None
 
 
 def added_dtype(spec: OpSpec) -> str:

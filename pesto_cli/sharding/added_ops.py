@@ -14,9 +14,6 @@ COMBINING = {
     Reduction.ANY: "LogicalOr",
 }
 """Op type that combines partial tensors: AddN takes any number of tensors, the others two."""
-ADDED_TYPES = ("Split", "SplitV", "Slice", "ConcatV2", "Identity", *COMBINING.values())
-"""Types of the ops that convert tensors."""
-
 FORWARDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze"})
 """Types of added ops whose output is in the memory of their first input."""
 
