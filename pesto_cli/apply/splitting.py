@@ -127,7 +127,7 @@ class _Writer:
     def _tensor(self, ref: Ref) -> str:
         op, output = ref
         if self._ops.specs[op] is None:
-            tensor = int(self._step.graph.op_tensors[self._ops.origin[op]]) + output
+            tensor = self._step.graph.tensors_of(self._ops.origin[op])[output]
             return self._old_names[tensor]
         return _tensor_name(self._ops.names[op], output)
 
@@ -136,8 +136,8 @@ class _Writer:
         rows = [] if self._step.graph.inputs is None else list(self._step.graph.inputs.rows())
         is_split = [False] * self._step.graph.num_tensors
         for op in self._decided:
-            first, last = self._step.graph.op_tensors[op : op + 2].tolist()
-            is_split[first:last] = [True] * (last - first)
+            for tensor in self._step.graph.tensors_of(op):
+                is_split[tensor] = True
         for new, spec in enumerate(self._ops.specs):
             op = self._ops.origin[new]
             if spec is None and any(is_split[t] for t in rows[op] if t is not None):
@@ -172,7 +172,7 @@ class _Writer:
 
     @cached_property
     def _old_names(self) -> Mapping[int, str]:
-        """The name of each tensor that has a consumer, in the graph that is not split."""
+        """The name that each tensor with a consumer has in the original graph."""
         nodes, rows = self._step.wiring.nodes, self._step.graph.inputs
         names = {}
         for op, row in enumerate([] if rows is None else rows.rows()):

@@ -274,6 +274,10 @@ class OpGraph:
         object.__setattr__(other, "labels", labels)
         return other
 
+    def tensors_of(self, op: int) -> range:
+        """Return the tensors that an op produces, by output number."""
+        return range(int(self.op_tensors[op]), int(self.op_tensors[op + 1]))
+
     def consumers_of(self, tensor: int) -> IntArray:
         """Return the ops that consume a tensor, ascending."""
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]

@@ -41,7 +41,7 @@ class PartsSchema(Schema):
     """For each placed op, the index in `ops` of the op that it is or is a part of; -1 for an op
     that the plan adds."""
     part: list[Annotated[int, Field(ge=-1, lt=2**31)]] = []
-    """For each placed op, the index of the part; -1 for a whole op."""
+    """For each placed op, the index of its part; -1 if the op is no part."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Facts:
 
     @cached_property
     def consumers(self) -> Mapping[Output, Sequence[tuple[int, bool]]]:
-        """Output -> (op, on_host) for each consumer in another op.
+        """The consumers of each output that are other ops: output -> (op, on_host) pairs.
 
         on_host: whether the tensor is in host memory at both its producer and the consumer.
         """

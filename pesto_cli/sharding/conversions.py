@@ -81,7 +81,7 @@ class Conversions:
     def merged_under_old_name(self, op: int) -> int:
         """Return an op with the name and the outputs of an op that was split."""
         if op not in self._old_names:
-            tensors = self._outputs(op)
+            tensors = self._graph.tensors_of(op)
             merged = [self.whole(tensor) for tensor in tensors]
             name = self._graph.names[op]
             if [self._ops.names[new] for new, _ in merged] == [name]:
@@ -99,7 +99,7 @@ class Conversions:
             return found.refs[0]
         producer = int(self._graph.tensor_producer[tensor])
         operand, name = self._operand(tensor), self._graph.names[producer]
-        if len(self._outputs(producer)) > 1:
+        if len(self._graph.tensors_of(producer)) > 1:
             name = f"{name}.merged_{self._output(tensor)}"
         if isinstance(found.layout, Split):
             spec = added_ops.concat(operand, found.layout.axis, found.extents)
@@ -201,11 +201,8 @@ class Conversions:
     def _operand(self, tensor: int) -> Operand:
         return Operand(self._graph.tensor_shape[tensor], self._graph.tensor_dtype[tensor])
 
-    def _outputs(self, op: int) -> range:
-        return range(*self._graph.op_tensors[op : op + 2].tolist())
-
     def _output(self, tensor: int) -> int:
-        return tensor - int(self._graph.op_tensors[self._graph.tensor_producer[tensor]])
+        return self._graph.tensors_of(self._graph.tensor_producer[tensor]).index(tensor)
 
     def _tensor_name(self, tensor: int) -> str:
         """Return the name of a tensor: that of its producer, with the output number if not 0."""

@@ -1,7 +1,8 @@
 """Expansion: the ops of a graph after it was split by a plan.
 
-It has the names, inputs and specs of the ops, but neither times nor NodeDefs. So the rewriting of
-a `Problem` and that of a GraphDef both start from it, and give the same ops.
+An expansion contains the names, inputs and specs of the ops. It contains no times and no NodeDefs.
+The rewriting of a `Problem` and the rewriting of a GraphDef both start from an expansion, so both
+give the same ops.
 
 Names of the ops that a split op X becomes; X itself is the name of the op that merges the parts,
 so whatever takes or fetches X outside the step still works:
@@ -104,8 +105,7 @@ class _Expander:
         taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole
         inputs = [None if tensor is None else taken(tensor) for tensor in row]
         new = self._ops.add(self._graph.names[op], inputs, origin=op, serves=op)
-        first, last = self._graph.op_tensors[op : op + 2].tolist()
-        for output, tensor in enumerate(range(first, last)):
+        for output, tensor in enumerate(self._graph.tensors_of(op)):
             self._tensors.produce(tensor, Whole(), (), [(new, output)])
         self._images[op] = (new,)
 
@@ -114,7 +114,7 @@ class _Expander:
         producer = int(self._graph.tensor_producer[tensor])
         if producer not in self._decided:
             return self._tensors.whole(tensor)
-        output = tensor - int(self._graph.op_tensors[producer])
+        output = self._graph.tensors_of(producer).index(tensor)
         return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
@@ -140,12 +140,12 @@ class _Expander:
                 )
             )
         self._images[op] = tuple(new_ops)
-        first = int(self._graph.op_tensors[op])
-        for output, pieces in enumerate(program.outputs):
+        tensors = self._graph.tensors_of(op)
+        for output, (tensor, pieces) in enumerate(zip(tensors, program.outputs, strict=True)):
             layout = decision.alternative.outputs[output]
             refs = [(new_ops[piece.op], piece.output) for piece in pieces]
             extents = _extents(layout, decision.spec.outputs[output].sizes, decision)
-            self._tensors.produce(first + output, layout, extents, refs)
+            self._tensors.produce(tensor, layout, extents, refs)
 
     def _input(
         self,

@@ -87,14 +87,13 @@ class _Builder:
         graph, spec = self._graph, self._ops.specs[op]
         if spec is not None:
             return [(each.num_bytes, each.shape, each.dtype) for each in spec.outputs]
-        first, last = graph.op_tensors[self._ops.origin[op] : self._ops.origin[op] + 2].tolist()
         return [
             (
                 int(graph.tensor_bytes[tensor]),
                 graph.tensor_shape[tensor] if graph.tensor_shape else None,
                 graph.tensor_dtype[tensor] if graph.tensor_dtype else None,
             )
-            for tensor in range(first, last)
+            for tensor in graph.tensors_of(self._ops.origin[op])
         ]
 
     def _on_host(self, op: int, slot: int, ref: Ref) -> bool:
@@ -154,7 +153,11 @@ class _Builder:
 
 
 def _labels(labels: Labels, origin: IntArray, serves: IntArray) -> Labels:
-    """Return the labels of each op's origin; an added op computes in the phase of its producer."""
+    """Return the labels of each op.
+
+    A copy or part has the labels of its origin. An added op has the role and the compound of an
+    ordinary op, and all other labels of the op that it serves.
+    """
     taken, is_added = labels.of(serves.tolist()), origin < 0
     return replace(
         taken,

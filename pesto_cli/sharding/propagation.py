@@ -26,7 +26,11 @@ from pesto_cli.sharding.rules import alternatives
 
 @dataclass(frozen=True)
 class Arrival:
-    """The layout of a tensor, and the extents of its parts on the axis; 1 each without an axis."""
+    """The layout of a tensor.
+
+    extents: of its parts on the axis that is split; 1 for each part if no axis is split; empty if
+        the tensor is whole.
+    """
 
     layout: Layout
     extents: tuple[int, ...] = ()

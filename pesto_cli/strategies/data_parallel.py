@@ -121,7 +121,7 @@ def _seeds(problem: Problem, num_parts: int) -> Iterator[dict[int, int]]:
     shape_of = {
         tensor: graph.tensor_shape[tensor] or ()
         for op in inputs.tolist()
-        for tensor in range(*graph.op_tensors[op : op + 2].tolist())
+        for tensor in graph.tensors_of(op)
         if graph.tensor_shape
     }
     extents = {size for shape in shape_of.values() for size in shape if size and size >= num_parts}

@@ -91,7 +91,7 @@ class _Dealer:
     def _pull_of_consumers(self, op: int) -> FloatArray:
         """Return the bytes that placed ops take from an op on each device."""
         pull = np.zeros(self._problem.num_devices)
-        for tensor in range(*self._graph.op_tensors[op : op + 2].tolist()):
+        for tensor in self._graph.tensors_of(op):
             for consumer in self._graph.consumers_of(tensor).tolist():
                 device = self._device[self._group[consumer]]
                 if device >= 0:

@@ -203,7 +203,11 @@ class Pesto:
 
 
 def deviation_of(problem: Problem, context: Context) -> FloatArray:
-    """Return the deviations of op times, zeros if unknown; check that samples differ."""
+    """Return the deviations of op times, or zeros if they are unknown.
+
+    Raises:
+        BadInputError: no op time and no delay varies, so all samples would be equal.
+    """
     deviation = context.deviation
     if deviation is None:
         deviation = np.zeros((problem.num_ops, problem.num_devices))

@@ -49,7 +49,7 @@ def _sizes(output_bytes: OutputBytes, request: CostRequest) -> Iterator[tuple[in
     for name, sizes in output_bytes.items():
         op = graph.index_of.get(name)
         if op is not None and nodes[op] == (name,):
-            outputs = range(graph.op_tensors[op], graph.op_tensors[op + 1])
+            outputs = graph.tensors_of(op)
             yield from (
                 (outputs[slot], size) for slot, size in sizes.items() if slot < len(outputs)
             )

@@ -33,7 +33,8 @@ def _combined(reduction: Reduction) -> Sample:
 _CONVERSIONS: Mapping[str, Sample] = {
     "Split": lambda tensor, half: added_ops.split(tensor, 0, (half, half)),
     "SplitV": lambda tensor, half: added_ops.split(tensor, 0, (half - 1, half + 1)),
-    # From element 1: TensorFlow copies it, while a slice from element 0 shares its input's memory.
+    # The slice begins at element 1, so TensorFlow copies it. A slice that begins at element 0
+    # shares the memory of its input.
     "Slice": lambda tensor, half: added_ops.sliced(tensor, 0, 1, half),
     "ConcatV2": lambda tensor, half: added_ops.concat(tensor, 0, (half, half)),
     "Identity": lambda tensor, half: added_ops.copied(tensor),

@@ -163,7 +163,7 @@ def _outputs(causes: CauseFinder, op: int) -> tuple[Output, ...]:
     problem, schedule = causes.problem, causes.schedule
     graph, machine = problem.graph, problem.machine
     outputs = []
-    for tensor in range(int(graph.op_tensors[op]), int(graph.op_tensors[op + 1])):
+    for tensor in graph.tensors_of(op):
         sent = []
         for dst in range(machine.num_devices):
             row = causes.row_of.get((tensor, dst))

@@ -62,7 +62,7 @@ def open_additions(spec: OpSpec) -> Iterator[Alternative]:
 def _first_part_adds_whole(
     spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]
 ) -> Program:
-    """Return a program in which the first part has all terms, and the others lack the whole one."""
+    """Return the program of a sum with one whole term, which only part 0 adds."""
     own = part_spec(spec, alternative, sizes[0])
     whole = alternative.inputs.index(WHOLE)
     rest, slots = _without(own, whole)
