@@ -3,7 +3,16 @@
 import importlib
 import sys
 
-BENCHMARKS = ("simulate", "coarsen", "start_up", "models", "contraction", "devices", "large")
+BENCHMARKS = (
+    "simulate",
+    "coarsen",
+    "start_up",
+    "models",
+    "contraction",
+    "devices",
+    "large",
+    "rewriting",
+)
 
 
 def main(names: list[str]) -> None:

@@ -13,7 +13,7 @@ from pesto_cli import api
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 
-MODELS = ("RNNLM-2-2048", "NMT-4-1024", "Transformer-10-8-1024")
+MODELS = ("RNNLM-2-2048", "NMT-4-1024", "Transformer-10-8-1024", "NASNet-4-212")
 MACHINE = "v100x2-nvlink"
 PRICED, TRIED = (2, 4, 8), (3, 5, 6)
 # Four parts on four GPUs, whose times are interpolated between those of two and of eight parts.

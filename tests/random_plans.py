@@ -1,6 +1,6 @@
 """Random plans that fit a step: random alternatives with random sizes, and propagated ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,11 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.graphdef.op_specs import op_specs
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.sharding.alternative import Alternative, scaled
+from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import WHOLE, Layout, Partial, Split
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.variables import variable_decisions
 
 NUMBERS = (2, 3, 4)
 FINEST = 8
@@ -47,9 +49,15 @@ def random_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
     rng = np.random.default_rng(seed)
     share, kept = rng.uniform(0.3, 1.0), rng.uniform(0.2, 1.0)
     parts = [Parts()] * graph.num_tensors
+    decided = random_variables(graph, specs, rng)
     choices = {}
     for op in graph.topological_order.tolist():
         spec = specs[op]
+        if op in decided:
+            way = decided[op].alternative, decided[op].sizes
+            choices[graph.names[op]] = Choice(way[0].name, way[1])
+            _record(parts, graph, op, *way)
+            continue
         if spec is None or graph.inputs is None or rng.random() > share:
             continue
         row = [Parts() if t < 0 else parts[t] for t in graph.inputs[op].tolist()]
@@ -61,11 +69,37 @@ def random_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
         if ways:
             alternative, sizes = ways[rng.integers(len(ways))]
             choices[graph.names[op]] = Choice(alternative.name, sizes)
-            first = int(graph.op_tensors[op])
-            for output, operand in enumerate(spec.outputs):
-                layout = alternative.outputs[output]
-                parts[first + output] = _parts(operand.shape, layout, alternative, sizes)
+            _record(parts, graph, op, alternative, sizes)
     return Plan(choices, _hosts(rng))
+
+
+def random_variables(
+    graph: OpGraph, specs: Specs, rng: np.random.Generator
+) -> Mapping[int, Decision]:
+    """Return decisions that split or mirror a random share of the variables."""
+    share = rng.choice([0.0, rng.uniform()])
+    decided: dict[int, Decision] = {}
+    for op in np.flatnonzero(np.array(graph.types) == "VarHandleOp").tolist():
+        spec = specs[op]
+        ways = [] if spec is None else alternatives(spec)
+        if op in decided or not ways or rng.random() > share:
+            continue
+        way, number = ways[rng.integers(len(ways))], int(rng.choice(NUMBERS))
+        if way.size is not None and way.size < number:
+            continue
+        sizes = (1,) * number if way.size is None else _random_sizes(way.size, number, rng)
+        found = variable_decisions(graph, specs, op, way.name, sizes)
+        if found is not None and not found.keys() & decided.keys():
+            decided.update(found)
+    return decided
+
+
+def _record(
+    parts: list[Parts], graph: OpGraph, op: int, alternative: Alternative, sizes: tuple[int, ...]
+) -> None:
+    """Record how the outputs of an op are computed."""
+    for tensor, layout in zip(graph.tensors_of(op), alternative.outputs, strict=True):
+        parts[tensor] = _parts(graph.tensor_shape[tensor], layout, alternative, sizes)
 
 
 def propagated_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
@@ -82,7 +116,8 @@ def propagated_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
     prices = Prices(rng.uniform(1, 100, graph.num_ops), 1e-4, float(rng.choice([0.0, 10.0])))
     chosen = seeds[rng.integers(len(seeds))]
     chosen = {tensor: axis for tensor, axis in chosen.items() if _extent(graph, tensor, axis) >= 6}
-    plan = propagate(graph, specs, chosen or seeds[0], weights, prices).plan
+    fixed = random_variables(graph, specs, rng)
+    plan = propagate(graph, specs, chosen or seeds[0], weights, prices, fixed).plan
     return Plan(plan.choices, _hosts(rng))
 
 
@@ -90,7 +125,14 @@ def _ways(
     spec: OpSpec, row: Sequence[Parts], is_known: Sequence[bool], rng: np.random.Generator
 ) -> Iterator[tuple[Alternative, tuple[int, ...]]]:
     """Yield the alternatives that are possible with these inputs, each with sizes of parts."""
+    if any(operand.is_handle for operand in spec.outputs):
+        return
     for alternative in alternatives(spec):
+        if any(
+            operand.is_handle and (parts.layout != WHOLE or layout != WHOLE)
+            for operand, layout, parts in zip(spec.inputs, alternative.inputs, row, strict=True)
+        ):
+            continue
         summed = [
             (parts.layout == layout and not known, parts.number)
             for parts, layout, known in zip(row, alternative.inputs, is_known, strict=True)
@@ -148,7 +190,7 @@ def _parts(
     alternative: Alternative,
     sizes: tuple[int, ...],
 ) -> Parts:
-    if isinstance(layout, Split) and shape is not None:
+    if isinstance(layout, Split) and shape:
         extent = shape[layout.axis] or 0
         extents = tuple(scaled(extent, size, alternative.size) for size in sizes)
         return Parts(layout, len(sizes), extents)

@@ -113,6 +113,11 @@ def computed(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
 
 
 def _computed_by_kernel(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
+    return updated(spec, inputs)[0]
+
+
+def updated(spec: OpSpec, inputs: Sequence[Input]) -> tuple[list[Array], list[Array]]:
+    """Return the outputs of an op, and the values of its variables after it ran, by slot."""
     from tensorflow.python.eager import context, execute
 
     definition = {attribute.name: attribute.type for attribute in _definition(spec.type).attr}
@@ -128,7 +133,7 @@ def _computed_by_kernel(spec: OpSpec, inputs: Sequence[Input]) -> list[Array]:
     outputs = execute.execute(
         spec.type.encode(), len(spec.outputs), tensors, tuple(attributes), context.context()
     )
-    return [output.numpy() for output in outputs]
+    return [output.numpy() for output in outputs], [each.numpy() for each in variables]
 
 
 def attribute_names(op_type: str) -> set[str]:
@@ -173,7 +178,7 @@ def _placed(given: Input) -> Any:
     """Return an input as a tensor of the default graph."""
     if isinstance(given, Variable):
         shape, dtype = given.array.shape, given.array.dtype
-        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name="variable")
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape)
     if isinstance(given, Known):
         return tf.constant(given.array)
     return tf.compat.v1.placeholder(tf.as_dtype(given.dtype), given.shape)
@@ -181,6 +186,8 @@ def _placed(given: Input) -> Any:
 
 def _operand(tensor: Any, given: Input | None = None) -> Operand:
     shape = None if tensor.shape.rank is None else tuple(tensor.shape)
+    if isinstance(given, Variable):
+        shape = given.array.shape
     value = plain(given.array) if isinstance(given, Known) else None
     return Operand(shape, tensor.dtype.name, value)
 

@@ -4,7 +4,16 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from sharding_ops import Array, Case, Input, Known, Variable, attribute_names, computed
+from sharding_ops import (
+    Array,
+    Case,
+    Input,
+    Known,
+    Variable,
+    attribute_names,
+    computed,
+    updated,
+)
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, FromOp, FromSlot, PartOp, Program, scaled
@@ -49,6 +58,52 @@ def prove(case: Case, alternative: Alternative, sizes: Sequence[int]) -> None:
         _check_equal(merged, whole[number], _tolerance(spec), f"output {number}, {layout}")
 
 
+def run_parts(case: Case, alternative: Alternative, sizes: Sequence[int]) -> list[list[Array]]:
+    """Return the pieces of each output of an op that is split."""
+    generator = np.random.default_rng(0)
+    pieces = [
+        _pieces(given, layout, alternative.size, sizes, generator)
+        for given, layout in zip(case.inputs, alternative.inputs, strict=True)
+    ]
+    program = alternative.program(case.spec, alternative, tuple(sizes))
+    produced = _run(program, pieces)
+    return [[produced[piece.op][piece.output] for piece in each] for each in program.outputs]
+
+
+def prove_update(case: Case, alternative: Alternative, sizes: Sequence[int]) -> None:
+    """Compare the variables that the parts of an op leave with those that the op leaves.
+
+    Arguments and errors are those of `prove`. Outputs are compared too.
+    """
+    outputs, expected = updated(case.spec, case.inputs)
+    generator = np.random.default_rng(0)
+    pieces = [
+        _pieces(given, layout, alternative.size, sizes, generator)
+        for given, layout in zip(case.inputs, alternative.inputs, strict=True)
+    ]
+    program = alternative.program(case.spec, alternative, tuple(sizes))
+    _check_names(program)
+    produced: list[list[Array]] = []
+    ran = []
+    for op in program.ops:
+        inputs = [_input(op, slot, pieces, produced) for slot in range(len(op.inputs))]
+        found, state = updated(op.spec, inputs)
+        produced.append(found)
+        if not op.name:
+            ran.append((found, state))
+    handles = [
+        layout
+        for given, layout in zip(case.inputs, alternative.inputs, strict=True)
+        if isinstance(given, Variable)
+    ]
+    for number, (layout, value) in enumerate(zip(handles, expected, strict=True)):
+        merged = _merged([state[number] for _, state in ran], layout)
+        _check_equal(merged, value, _tolerance(case.spec), f"variable {number}, {layout}")
+    for number, layout in enumerate(alternative.outputs):
+        merged = _merged([found[number] for found, _ in ran], layout)
+        _check_equal(merged, outputs[number], _tolerance(case.spec), f"output {number}")
+
+
 def _pieces(
     given: Input,
     layout: Layout,
@@ -57,9 +112,11 @@ def _pieces(
     generator: np.random.Generator,
 ) -> list[Input]:
     """Return an input as each part takes it."""
+    if isinstance(given, Variable) and isinstance(layout, Split):
+        return [Variable(each) for each in _slices(given.array, layout.axis, whole, sizes)]
     array = given.array if isinstance(given, Known) else given
     if isinstance(layout, Split):
-        assert not isinstance(array, Variable), "a handle cannot be split"
+        assert not isinstance(array, Variable)
         return list(_slices(array, layout.axis, whole, sizes))
     if isinstance(layout, Partial):
         assert not isinstance(array, Variable), "a handle has no parts"

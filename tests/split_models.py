@@ -94,6 +94,28 @@ def gpt(tf: Any) -> Sequence[Any]:
     return [train, norm, loss]
 
 
+def bert(tf: Any) -> Sequence[Any]:
+    """A block with attention over all words; three embeddings with sparse gradients."""
+    tf1, length, width = tf.compat.v1, 5, 8
+    words = tf1.placeholder(tf.int32, [BATCH, length], name="words")
+    segments = tf1.placeholder(tf.int32, [BATCH, length], name="segments")
+    labels = tf1.placeholder(tf.int32, [BATCH], name="labels")
+    embedded = [
+        tf.nn.embedding_lookup(weights(tf, "word_table", [12, width]), words),
+        tf.nn.embedding_lookup(weights(tf, "segment_table", [5, width]), segments),
+        tf.nn.embedding_lookup(weights(tf, "place_table", [6, width]), tf.range(length)),
+    ]
+    x = normed(tf, "first", tf.add_n([embedded[0], embedded[1], embedded[1] + embedded[2]]))
+    x = tf1.nn.dropout(x + attention(tf, x, heads=2, is_causal=False), rate=0.2, seed=3)
+    x = normed(tf, "last", x + dense(tf, "outer", tf.nn.gelu(dense(tf, "inner", x, 16)), width))
+    pooled = tf.tanh(dense(tf, "pooled", x[:, 0], width))
+    logits = dense(tf, "classes", pooled, 5)
+    loss = tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), name="loss"
+    )
+    return [tf1.train.AdamOptimizer(0.01).minimize(loss, name="train"), loss]
+
+
 def weights(tf: Any, name: str, shape: Sequence[int]) -> Any:
     """Return a resource variable with normal values."""
     tf1 = tf.compat.v1
@@ -117,8 +139,8 @@ def normed(tf: Any, name: str, x: Any) -> Any:
     return (x - mean) * tf.math.rsqrt(variance + 1e-3) * (1.0 + scale)
 
 
-def attention(tf: Any, x: Any, heads: int) -> Any:
-    """Causal attention; the bias of the keys has no effect."""
+def attention(tf: Any, x: Any, heads: int, is_causal: bool = True) -> Any:
+    """Attention; the bias of the keys has no effect."""
     batch, length, width = x.shape
 
     def projected(name: str) -> Any:
@@ -126,8 +148,10 @@ def attention(tf: Any, x: Any, heads: int) -> Any:
         return tf.transpose(split, [0, 2, 1, 3])
 
     scores = tf.matmul(projected("query"), projected("key"), transpose_b=True)
-    mask = tf.linalg.band_part(tf.ones([length, length]), -1, 0)
-    attended = tf.matmul(tf.nn.softmax(scores - 1e9 * (1.0 - mask)), projected("value"))
+    if is_causal:
+        mask = tf.linalg.band_part(tf.ones([length, length]), -1, 0)
+        scores -= 1e9 * (1.0 - mask)
+    attended = tf.matmul(tf.nn.softmax(scores), projected("value"))
     return dense(tf, "join", tf.reshape(tf.transpose(attended, [0, 2, 1, 3]), x.shape), width)
 
 
@@ -291,6 +315,7 @@ MODELS = {
     "NASNet": Model(lambda: api.export("zoo:NASNet-tiny"), has_float64=False),
     "keras_cnn": Model(lambda: api.export(f"{__file__}:keras_cnn")),
     "gpt": Model(of_graph(gpt), noise="key_bias"),
+    "bert": Model(of_graph(bert), noise="key_bias"),
     "accumulation": Model(of_graph(accumulation)),
     "scaled_loss": Model(of_graph(scaled_loss), has_float64=False, tolerance=1e-2),
     "batch_norm": Model(of_graph(batch_norm), has_float64=False),

@@ -11,6 +11,7 @@ from pesto_cli.graphdef.fetches import fetch_names, init_names
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 STEPS = 5
+MAX_PARTS = 16
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 Values = Mapping[str, np.ndarray]
 
@@ -89,13 +90,36 @@ def check_equal(first: Training, second: Training, tolerance: float, skip: str =
     Raises:
         AssertionError: a tensor differs; the message names it.
     """
-    assert first.state.keys() == second.state.keys()
+    state = with_whole_variables(second.state, first.state)
+    assert first.state.keys() == state.keys()
     for number, (ours, others) in enumerate(zip(first.fetched, second.fetched, strict=True)):
         for place, pair in enumerate(zip(ours, others, strict=True)):
             _check_tensor(*pair, tolerance, f"fetch {place} of step {number}")
     for name, value in first.state.items():
         if skip not in name:
-            _check_tensor(value, second.state[name], tolerance, name)
+            _check_tensor(value, state[name], tolerance, name)
+
+
+def with_whole_variables(state: Values, like: Values) -> Values:
+    """Join the pieces of variables, and drop the copies of others.
+
+    like: the variables of the graph before it was split.
+
+    Raises:
+        AssertionError: a copy differs from the first one, or pieces do not fit.
+    """
+    whole = {name: value for name, value in state.items() if name in like}
+    for name, value in like.items():
+        found = (state.get(f"{name}.part_{part}") for part in range(MAX_PARTS))
+        pieces = [piece for piece in found if piece is not None]
+        if name in state:
+            for piece in pieces:
+                np.testing.assert_array_equal(piece, state[name], name)
+        elif pieces:
+            total = np.sum([piece.shape for piece in pieces], axis=0)
+            (axis,) = np.flatnonzero(total == value.shape)
+            whole[name] = np.concatenate(pieces, axis)
+    return whole
 
 
 def _check_tensor(first: np.ndarray, second: np.ndarray, tolerance: float, what: str) -> None:

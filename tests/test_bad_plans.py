@@ -17,6 +17,7 @@ from pesto_cli.runtime.feeds import batches
 
 Edit = Callable[[dict[str, Any]], Any]
 SUM = "gradients/logits_grad/tuple/control_dependency_1"
+UPDATE = "train/update_first/ResourceApplyMomentum"
 PRODUCT = "gradients/logits_grad/MatMul_1"
 
 
@@ -38,19 +39,48 @@ def chosen(op: str = "product", **values: Any) -> Edit:
 
     def edit(value: dict[str, Any]) -> None:
         plan = value["plan"]
-        choice = plan["choices"][plan["ops"][op]]
+        choice = plan["choices"][plan["ops"].get(op, 0)]
         plan["ops"][op] = len(plan["choices"])
         plan["choices"].append(choice | values)
 
     return edit
 
 
+def pieces_of_other_sizes(value: dict[str, Any]) -> None:
+    """Cut a variable in another way than its update and its slot."""
+    for op, sizes in [("first", [2, 4]), ("product/ReadVariableOp", [2, 4]), (UPDATE, [3, 3])]:
+        chosen(op, alternative="variable 0", sizes=sizes)(value)
+    chosen("first/Momentum", alternative="variable 0", sizes=[3, 3])(value)
+
+
+def copies_of_other_number(value: dict[str, Any]) -> None:
+    """Mirror a variable with fewer copies than its update and its slot."""
+    for op in ("first", "product/ReadVariableOp"):
+        chosen(op, alternative="mirrored", sizes=[1, 1])(value)
+    for op in (UPDATE, "first/Momentum"):
+        chosen(op, alternative="mirrored", sizes=[1, 1, 1])(value)
+
+
 WRONG_PLANS: list[tuple[Edit, list[str]]] = [
     (lambda value: value["plan"]["ops"].update(nowhere=0), ["'nowhere'", "parts.ops"]),
     (
         lambda value: value["plan"]["ops"].update(first=0),
-        ["splits op 'first' (VarHandleOp) by 'rows'", "cannot be split"],
+        ["splits op 'first' (VarHandleOp) by 'rows'", "one of 'variable 0', 'variable 1'"],
     ),
+    (
+        chosen("first", alternative="variable 0", sizes=[3, 3]),
+        ["variable 'first'", "not all ops that take it", "leave the variable whole"],
+    ),
+    (
+        chosen("first", alternative="mirrored", sizes=[1, 1]),
+        ["mirrors variable 'first'", "'train/update_first/ResourceApplyMomentum'", "is whole"],
+    ),
+    (
+        chosen("train/update_first/ResourceApplyMomentum", alternative="variable 0", sizes=[3, 3]),
+        ["'train/update_first/ResourceApplyMomentum' by 'variable 0'", "not variable 'first'"],
+    ),
+    (copies_of_other_number, [f"{UPDATE!r} by 'mirrored'", "'first'", "the same sizes"]),
+    (pieces_of_other_sizes, [f"{UPDATE!r} by 'variable 0'", "'first'", "the same sizes"]),
     (
         chosen(alternative="diagonal"),
         ["splits op 'product' (MatMul) by 'diagonal'", "one of 'rows', 'columns', 'contracted'"],
@@ -148,3 +178,14 @@ def test_a_batch_of_another_size_is_refused(files: Files, tmp_path: Path) -> Non
     split = api.apply(api.load(files.graph), api.load(files.placement))
     with pytest.raises(BadInputError, match=r"'rows' is float32 of shape \[4,6\]; .*\[8,6\] was"):
         next(batches(split, str(feeds)))
+
+
+def test_the_placement_of_several_that_is_damaged_is_named(
+    pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    path = edited(files, tmp_path, chosen(alternative="diagonal"))
+    diffed = pesto("diff", files.placement, path, "--profile", files.profile)
+    assert diffed.err.startswith("Error: the second placement: the plan splits op 'product'")
+    shown = pesto("report", files.profile, files.placement, path, "-o", tmp_path / "page.html")
+    assert shown.err.startswith("Error: placement 'edited': the plan splits op 'product'")
+    assert {diffed.code, shown.code} == {2}

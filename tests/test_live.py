@@ -139,6 +139,38 @@ def test_other_runs_of_the_graph_compute_the_same_and_run_no_part_of_the_step(
     assert {("b/train_b", "b/loss_b:0"), ("b/loss_b:0",)} <= set(report.unordered)
 
 
+STATES = """
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+with tf.Graph().as_default():
+    rows = tf1.placeholder(tf.float32, [5, 3], name="rows")
+    w = tf1.get_variable("w", [3, 3], initializer=tf1.random_normal_initializer(seed=1))
+    read = tf1.TensorArray(tf.float32, 5).unstack(rows)
+    def step(time, written):
+        return time + 1, written.write(time, tf.tanh(tf.linalg.matvec(w, read.read(time))))
+    start = tf.constant(0), tf1.TensorArray(tf.float32, 5)
+    _, written = tf1.while_loop(lambda time, _: time < 5, step, start)
+    loss = tf.reduce_mean(tf.square(written.stack() - 0.5), name="loss")
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        for number in range(3):
+            print(session.run([train, loss], {rows: [[number, 1, 2]] * 5})[1])
+"""
+
+
+def test_a_loop_over_arrays_of_tensors_with_feeds_of_static_sizes(
+    script: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script(STATES)
+    chosen = captured_placement(path)
+    run_program(path, [])
+    expected = capsys.readouterr().out
+    assert len(run_script(path, [], chosen).step_us) == 3
+    assert capsys.readouterr().out == expected
+
+
 # Trains according to its argument; without one, it is the program of the placement.
 PROGRAM = """
 import sys

@@ -11,6 +11,7 @@ from pesto_cli.graphdef.attributes import attr_value, plain_value
 from pesto_cli.graphdef.constant_values import plain
 from pesto_cli.graphdef.op_specs import op_specs
 from pesto_cli.graphdef.read import read_step
+from pesto_cli.sharding.rules import alternatives
 
 
 def specs_by_name(meta: Any) -> dict[str, OpSpec]:
@@ -40,6 +41,24 @@ def test_attributes_are_plain_and_include_defaults() -> None:
     assert spec.inputs == (Operand((2, 5, 5, 3), "float32"), Operand((3, 3, 3, 4), "float32"))
     assert spec.outputs == (Operand((2, 3, 3, 4), "float32"),)
     assert not spec.is_stateful
+
+
+def test_axes_that_a_broadcast_has_added_are_values() -> None:
+    """TensorFlow knows no static shape for them."""
+
+    def build(tf: Any) -> list[Any]:
+        words = tf.compat.v1.placeholder(tf.float32, [4, 6, 3])
+        weights = tf.compat.v1.placeholder(tf.float32, [3, 5])
+        product = tf.raw_ops.BatchMatMulV2(x=words, y=weights)
+        return list(tf.gradients(product, [words, weights]))
+
+    sums = [spec for spec in specs_by_name(exported(build)).values() if spec.type == "Sum"]
+    axes = {spec.outputs[0].sizes: spec.inputs[1] for spec in sums}
+    assert axes == {
+        (4, 6, 3): Operand((0,), "int32", (), on_host=True),
+        (3, 5): Operand((1,), "int32", (0,), on_host=True),
+    }
+    assert {each.name for spec in sums for each in alternatives(spec)} >= {"axis 0"}
 
 
 def test_small_constants_are_values_and_large_ones_are_not() -> None:

@@ -61,13 +61,14 @@ def contents(tmp_path: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in FILES}
 
 
+@pytest.mark.parametrize("parts", [(), ("--parts", "2,4")], ids=["whole", "parts"])
 def test_it_gives_what_the_single_commands_give(
-    pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
+    parts: tuple[str, ...], pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
 ) -> None:
-    assert place().code == 0
+    assert place(*parts).code == 0
     graph, profile, placement, placed = (tmp_path / f"single.{n}" for n in ("meta", "p", "q", "r"))
     assert pesto("export", f"{model}:build", "-o", graph).code == 0
-    assert pesto("profile", graph, "-m", "v100x2-nvlink", "-o", profile).code == 0
+    assert pesto("profile", graph, "-m", "v100x2-nvlink", "-o", profile, *parts).code == 0
     assert pesto("solve", profile, "-o", placement, *QUICK).code == 0
     assert pesto("apply", graph, placement, "-o", placed).code == 0
     found = contents(tmp_path)

@@ -20,6 +20,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, read_profile, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.profile import profile
+from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.rules import alternatives
 
 NUMBERS = (2, 4)
@@ -93,7 +94,8 @@ def test_added_ops_take_a_launch_or_their_bytes_over_the_bandwidth(priced: Profi
     assert not parts.added_on_host("Split", "float32")
     assert ("LogicalAnd", "bool") in parts.added
     assert ("Minimum", "bool") not in parts.added
-    assert on_gpu(priced, parts.added_us(OpSpec("NoOp", (), (), ()))) == kind.no_launch_us
+    for spec in (added_ops.JOIN, added_ops.constant(Operand((2**20,), "float32"))):
+        assert on_gpu(priced, parts.added_us(spec)) == kind.no_launch_us
 
 
 def test_added_ops_run_on_the_cpu_too_only_if_the_profile_says_so(priced: Profile) -> None:

@@ -96,8 +96,8 @@ def test_the_time_of_a_loop_includes_all_its_iterations(build: Any, functional: 
     assert loops
     for op in loops:
         assert spread.runs[op] == 3
-        # 6 to 15 iterations of several ops, or of one call, each op below 1 us.
-        assert found.problem.time_us[op, 0] > 5
+        # 6 to 15 iterations of several ops, or of one call; an iteration takes less than 1 us.
+        assert found.problem.time_us[op, 0] > 2
 
 
 def test_ops_that_never_ran_are_noted() -> None:

@@ -9,11 +9,13 @@ import pytest
 from conftest import on_gpus
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from report_pages import AWKWARD, awkward_profile, placed_on
+from split_model import Files, written
 
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.files import Profile
 from pesto_cli.printable import printable
+from pesto_cli.report.pictures import colours
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 
@@ -365,6 +367,93 @@ def wait_for_bar(page: Page, name: str, *, there: bool = True) -> None:
                .some((bar) => bar.__data__?.datum?.name === name)""",
         arg=[BAR, SCOPE + name, there],
     )
+
+
+@pytest.fixture(scope="module")
+def split_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return written(tmp_path_factory.mktemp("split"))
+
+
+@pytest.fixture
+def split(browser: Browser, split_files: Files, tmp_path: Path) -> Iterator[Page]:
+    """A report of a placement that splits ops, and of one with whole ops."""
+    profile = api.load(split_files.profile)
+    placed = {"split": api.load(split_files.placement), "whole": api.load(split_files.whole)}
+    (tmp_path / "report.html").write_text(api.report(profile, placed), encoding="utf-8")
+    found = opened(browser, tmp_path / "report.html", WIDE)
+    yield found.page
+    assert found.said == []
+    found.page.close()
+
+
+FOLD, NAMES = "#ops .fold", "#ops th button:not(.fold)"
+
+
+def test_the_ops_of_a_split_op_are_folded(split: Page) -> None:
+    split.fill("#query", "product")
+    assert split.locator(NAMES).first.inner_text() == "product"
+    assert "product.part_0" not in split.locator(NAMES).all_inner_texts()
+    assert "MatMul, 2 parts" in split.locator("#ops tbody tr").first.inner_text()
+    split.locator(FOLD).first.click()
+    assert split.locator(NAMES).all_inner_texts()[:3] == [
+        "product",
+        "product.part_0",
+        "product.part_1",
+    ]
+    assert split.locator(f"{FOLD}[aria-expanded=true]").count() == 1
+    assert split.evaluate("document.activeElement.ariaLabel") == "ops of product"
+    split.keyboard.press("Enter")
+    assert "product.part_0" not in split.locator(NAMES).all_inner_texts()
+
+
+def test_a_query_for_a_part_unfolds_its_op(split: Page) -> None:
+    split.fill("#query", "product.part_1")
+    assert split.locator(NAMES).all_inner_texts()[:3] == [
+        "product",
+        "product.part_0",
+        "product.part_1",
+    ]
+    split.locator(FOLD).first.click()
+    assert split.locator(NAMES).all_inner_texts()[0:1] == ["product"]
+    assert "product.part_1" not in split.locator(NAMES).all_inner_texts()
+
+
+def test_all_parts_of_an_op_are_marked_in_the_chart(split: Page) -> None:
+    name = "[data-chart=over_time]:visible .marked_name_marks text"
+    split.fill("#query", "product")
+    split.locator(NAMES).first.click()
+    split.locator(name).nth(1).wait_for(state="attached")
+    assert set(split.locator(name).all_text_contents()) == {"product.part_0", "product.part_1"}
+    assert split.locator("#ops tr[aria-current]").count() == 1
+    split.locator("#switch label", has_text="whole").click()
+    split.wait_for_selector("#placement-1 .marked_name_marks text", state="attached")
+    assert split.locator(name).all_text_contents() == ["product"]
+    assert split.locator("#ops tr[aria-current] button").all_inner_texts() == ["product"]
+
+
+def test_a_click_on_the_bar_of_a_part_finds_it_among_the_parts(split: Page) -> None:
+    bars = "[data-chart=over_time]:visible .mark-rect path"
+    place = split.eval_on_selector_all(
+        bars, "bars => bars.findIndex((bar) => bar.__data__?.datum?.name === 'product.part_1')"
+    )
+    split.locator(bars).nth(place).click()
+    assert split.locator("#ops tr[aria-current] button").all_inner_texts() == ["product.part_1"]
+
+
+def test_ops_that_a_plan_adds_have_their_own_colour(split: Page) -> None:
+    legend = split.locator("[data-chart=over_time]:visible .role-legend-label text")
+    texts = [text for text in legend.all_text_contents() if text.startswith("added")]
+    assert texts == ["added: cuts, joins, copies", "added: sums of parts"]
+    colour = split.eval_on_selector_all(
+        BAR,
+        """bars => Object.fromEntries(bars.map((bar) => [bar.__data__?.datum?.type, bar])
+            .filter(([type]) => ["Split", "AddN"].includes(type))
+            .map(([type, bar]) => [type, bar.getAttribute("fill")]))""",
+    )
+    assert colour == {"Split": colours.CONVERSION, "AddN": colours.SUM}
+    split.locator("#switch label", has_text="whole").click()
+    split.wait_for_selector("#placement-1 svg")
+    assert not [text for text in legend.all_text_contents() if text.startswith("added")]
 
 
 def test_a_print_has_charts_and_no_controls(wide: Opened) -> None:

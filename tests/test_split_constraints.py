@@ -64,6 +64,20 @@ def test_ops_are_split_by_the_name_of_an_alternative(priced: Profile) -> None:
     assert "hidden" not in of_pattern, "it has no rows"
 
 
+def test_a_variable_is_split_with_its_slots_and_updates(priced: Profile) -> None:
+    found = chosen(priced, SplitRule("first", "variable 1", sizes=(5, 7))).choices
+    assert set(found.values()) == {Choice("variable 1", (5, 7))}
+    types = priced.problem.graph.types
+    assert sorted(types[priced.problem.graph.index_of[name]] for name in found) == [
+        "ReadVariableOp",
+        "ResourceApplyMomentum",
+        "VarHandleOp",
+        "VarHandleOp",
+    ]
+    mirrored = chosen(priced, SplitRule("*", "mirrored", parts=2)).choices
+    assert {"first", "second", "first/Momentum"} <= mirrored.keys()
+
+
 def test_some_ops_are_split_along_the_batch(priced: Profile) -> None:
     assert chosen(priced, SplitRule("[ph]*", parts=2)).choices == {
         "product": ROWS_8,
@@ -138,7 +152,10 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
         ('[[split]]\nops = "product"\nparts = 2\nsizes = [4, 4]', ["has both of parts and"]),
         ('[[split]]\nops = "product"\nparts = 1', ["parts", "greater than or equal to 2"]),
         ('[[split]]\nops = "product"\nby = "heads"\nparts = 2', ["by 'heads'", "'rows'"]),
-        ('[[split]]\nops = "first"\nparts = 2', ["'first'", "none can be split so: leave it"]),
+        (
+            '[[split]]\nops = "first"\nparts = 2',
+            ["'first'", "none can be split so: one of 'variable 0'"],
+        ),
         ('[[split]]\nops = "product"\nby = "rows"\nparts = 9', ["into 9 parts; at most 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [4, 5]', ["add up to 9", "add up to 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [1, 7]', ["share of 0.125", "0.25"]),

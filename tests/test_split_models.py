@@ -5,12 +5,17 @@ More plans, and programs of other people, are tried where they are asked for (PE
 
 import os
 
+import numpy as np
 import pytest
 from random_plans import propagated_plan, random_plan
 from split_models import MODELS, PROGRAMS, trained_model
 from split_training import check_equal, trained
 
 from pesto_cli.apply.splitting import split_graph
+from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.propagation import Prices, propagate
+from pesto_cli.sharding.rules.variables import is_variable
+from pesto_cli.sharding.variables import variable_decisions
 
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 ALL = MODELS if EXAMPLES == 1 else {**MODELS, **PROGRAMS}
@@ -34,6 +39,29 @@ def test_a_split_model_trains_as_before_in_its_own_precision(name: str) -> None:
             chosen = make(model.step.graph, model.specs, seed)
             training = trained(split_graph(model.meta, chosen))
             check_equal(model.training, training, ALL[name].tolerance, ALL[name].noise)
+
+
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_tables_in_pieces_and_mirrored_norms_train_as_before(name: str) -> None:
+    model = trained_model(name, "float64")
+    graph, specs, decided = model.step.graph, model.specs, dict[int, Decision]()
+    for op, spec in enumerate(specs):
+        if spec is None or not is_variable(spec):
+            continue
+        size = (*spec.outputs[0].sizes, 1)[0]
+        ways = {"table": ("variable 0", (2, size - 2)), "scale": ("mirrored", (1, 1))}
+        for part_of_name, (way, sizes) in ways.items():
+            if graph.names[op].endswith(part_of_name):
+                found = variable_decisions(graph, specs, op, way, sizes)
+                assert found
+                decided.update(found)
+    feeds = [op for op, kind in enumerate(graph.types) if kind == "Placeholder"]
+    seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
+    prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
+    plan = propagate(graph, specs, seeds, (1.0, 1.0), prices, decided).plan
+    ways_of = {choice.alternative for choice in plan.choices.values()}
+    assert {"variable 0", "mirrored", "rows"} <= ways_of
+    check_equal(model.training, trained(split_graph(model.meta, plan)), 1e-9)
 
 
 def test_random_plans_have_all_kinds_of_choices() -> None:

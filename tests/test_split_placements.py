@@ -1,23 +1,36 @@
 """Placements with a plan, in every command that takes a placement."""
 
 import json
+import re
 import tempfile
+import threading
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Pesto, Write
+from conftest import Pesto
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from split_model import Files, written
+from report_pages import Read
+from split_model import Files, dense_with, written
+from training_graphs import exported
 
 from pesto_cli import api
-from pesto_cli.apply import place_function, placed_program
+from pesto_cli.data.constraints import Constraints
+from pesto_cli.data.load import Load
+from pesto_cli.data.machine import Machine
 from pesto_cli.data.plan import Choice, Plan
-from pesto_cli.errors import BadInputError
-from pesto_cli.files import PlacementFile, read_placement, write_placement
+from pesto_cli.data.split_start import SplitStart
+from pesto_cli.evaluation.simulator import replay
+from pesto_cli.evaluation.violations import violations
+from pesto_cli.files import PlacementFile, Profile, read_placement, write_placement
+from pesto_cli.files.placement import fingerprints
 from pesto_cli.files.plan import PlacedParts
 from pesto_cli.files.split_placement import split_by
+from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.sharding.problems import rewritten
 
 
 @pytest.fixture(scope="module")
@@ -68,36 +81,331 @@ def test_a_difference_counts_the_ops_that_are_split(pesto: Pesto, files: Files) 
     pair = (files.whole, files.placement, "--profile", files.profile)
     found = json.loads(pesto("diff", *pair, "--json").out)
     assert len(found["split"]) == 17
-    assert "product" in found["split"]
-    assert "product.part_0" in found["only_in_second"]
-    assert "product" in found["only_in_first"]
+    after = {"alternative": "rows", "sizes": [4, 4]}
+    assert {"op": "product", "before": None, "after": after} in found["split"]
+    # Parts and added ops are no other ops of the graph.
+    assert (found["only_in_first"], found["only_in_second"]) == ([], [])
     assert found["after"]["step_us"] == read_placement(files.placement).predicted["step_us"]
     shown = pesto("diff", *pair).out
     assert "17 ops are split in only one of them, or in different ways" in shown
+    assert re.search(r"whole +2 parts +\d+", shown)
     same = json.loads(pesto("diff", files.placement, files.placement, "--json").out)
     assert (same["split"], same["moved"], same["only_in_first"]) == ([], [], [])
 
 
-def test_parts_are_explained(pesto: Pesto, files: Files) -> None:
+@pytest.mark.parametrize(
+    ("choice", "texts"),
+    [
+        (Choice("rows", (2, 2, 2, 2)), ("2 parts", "4 parts")),
+        (Choice("columns", (6, 6)), ("2 parts by rows", "2 parts by columns")),
+        (Choice("rows", (2, 6)), ("2 parts of 4, 4", "2 parts of 2, 6")),
+    ],
+)
+def test_a_difference_says_how_an_op_is_split_in_another_way(
+    choice: Choice, texts: tuple[str, str], pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    placed = read_placement(files.placement)
+    plan = Plan({**placed.plan.choices, "product": choice})
+    write_placement(tmp_path / "other.json", replace(placed, plan=plan))
+    shown = pesto("diff", files.placement, tmp_path / "other.json").out
+    assert re.search(r"\* +" + f"{texts[0]} +{texts[1]} +1", shown), shown
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The same model with another activation: two of its ops that were split have changed."""
+    folder = tmp_path_factory.mktemp("changed")
+    meta = exported(lambda tf: dense_with(tf, tf.nn.elu))
+    write_meta_graph(folder / "g.meta", meta)
+    api.save(folder / "g.profile.json", api.profile(meta, "v100x2-nvlink", parts=(2, 4)))
+    return Files(folder / "g.meta", folder / "g.profile.json", *[folder] * 4)
+
+
+def lost(files: Files, changed: Files) -> set[str]:
+    """The ops that were split and have another name, type or inputs in the changed graph."""
+    placed, graph = read_placement(files.placement), api.load(changed.profile).problem.graph
+    before = dict(zip(placed.graph_ops, placed.fingerprint, strict=True))
+    now = dict(zip(graph.names, fingerprints(graph), strict=True))
+    return {name for name in placed.plan.choices if now.get(name) != before[name]}
+
+
+def test_a_check_counts_the_splits_that_a_warm_start_can_keep(
+    pesto: Pesto, files: Files, changed: Files
+) -> None:
+    options = (changed.graph, files.placement, "--profile", changed.profile)
+    done = pesto("check", *options, "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["status"]) == (1, "stale")
+    names = lost(files, changed)
+    assert 0 < len(names) < 17
+    assert found["split"]["num_ops"] == 17
+    assert set(found["split"]["lost"]) == names
+    # The prediction is that of the split step, as far as its ops are unchanged.
+    whole_us = api.solve(api.load(files.plain), "single").makespan_us
+    assert found["now"]["step_us"] not in (None, whole_us)
+    shown = pesto("check", *options).out
+    assert f"of the 17 ops that the placement splits, {17 - len(names)} are unchanged" in shown
+    assert "Split ops that start whole" in shown
+    fresh = json.loads(pesto("check", files.graph, files.placement, "--json").out)
+    assert fresh["split"] == {"num_ops": 17, "lost": []}
+
+
+def explained(pesto: Pesto, files: Files, op: str) -> Any:
+    done = pesto("explain", files.profile, files.placement, op, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_an_op_that_is_split_is_explained_by_its_parts(pesto: Pesto, files: Files) -> None:
     assert pesto("explain", files.profile, files.placement).code == 0
-    listed = pesto("explain", files.profile, files.placement, "product")
-    assert "product.part_0" in listed.out
-    one = pesto("explain", files.profile, files.placement, "product.part_1")
-    assert (one.code, "GPU:1 (now)" in one.out) == (0, True)
+    found = explained(pesto, files, "product")
+    assert (found["alternative"], found["sizes"]) == ("rows", [4, 4])
+    parts = {part["op"]: part["device"] for part in found["parts"]}
+    assert parts == {"product.part_0": "GPU:0", "product.part_1": "GPU:1"}
+    assert [each["op"] for each in found["for_inputs"]] == ["rows.split_0_2"]
+    shown = pesto("explain", files.profile, files.placement, "product").out
+    assert "is split into 2 parts by 'rows', of sizes 4, 4" in shown
+    assert "Added for its inputs" in shown
 
 
-def test_a_report_shows_parts(pesto: Pesto, files: Files, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    done = pesto("report", files.profile, files.placement, files.whole, "-o", page)
-    assert (done.code, page.exists(), "Warning" in done.err) == (0, True, False)
+def test_an_explanation_has_the_prices_of_other_numbers_of_parts(
+    pesto: Pesto, files: Files
+) -> None:
+    found, problem = explained(pesto, files, "product"), api.load(files.profile).problem
+    op = problem.graph.index_of["product"]
+    whole, now, more = found["prices"]
+    assert [price["num_parts"] for price in found["prices"]] == [1, 2, 4]
+    assert [price["is_now"] for price in found["prices"]] == [False, True, False]
+    assert whole["part_us"] == whole["work_us"] == problem.duration_us[op, 1]
+    kind = problem.kinds.index(problem.machine.devices[1].kind)
+    ratio = problem.parts.part_ratio(op, "rows", 1 / 4)[kind]
+    assert more["part_us"] == pytest.approx(problem.duration_us[op, 1] * ratio)
+    assert more["work_us"] == pytest.approx(4 * more["part_us"])
+    took_us = found["parts"][0]["end_us"] - found["parts"][0]["start_us"]
+    assert now["part_us"] == pytest.approx(took_us)
 
 
-def test_a_search_starts_with_the_whole_ops(pesto: Pesto, files: Files, tmp_path: Path) -> None:
-    options = ("--warm-start", files.placement, "--time-limit", 1, "-o", tmp_path / "p.json")
-    done = pesto("solve", files.profile, *options)
-    assert done.code == 0
-    assert "the placement splits 17 ops, but a search starts with whole ops" in done.err
-    assert "of 33 ops, 28 keep their device" in done.err
+def test_partial_gradients_are_added_in_the_explanation_of_their_op(
+    pesto: Pesto, files: Files
+) -> None:
+    plan, names = api.load(files.placement).plan, api.load(files.placement).names
+    (sum_of,) = {name for name in plan.choices if name in names and "product_grad" in name}
+    found = explained(pesto, files, sum_of)
+    assert [(each["op"], each["type"]) for each in found["sums"]] == [(sum_of, "AddN")]
+    assert found["conversions"] == []
+    # The op before it gives the partial gradients, and this one passes them on.
+    product = explained(pesto, files, sum_of.replace("tuple/control_dependency_1", "MatMul_1"))
+    assert product["name"] != sum_of
+    assert product["sums"] == found["sums"]
+
+
+def test_parts_and_added_ops_name_the_op_to_which_they_belong(pesto: Pesto, files: Files) -> None:
+    one = explained(pesto, files, "product.part_1")
+    assert one["split"] == {"op": "product", "made": "part", "part": 1, "num_parts": 2}
+    shown = pesto("explain", files.profile, files.placement, "product.part_1").out
+    assert "is part 1 of product, which is split into 2 parts" in shown
+    assert "GPU:1 (now)" in shown
+    added = explained(pesto, files, "rows.split_0_2")
+    assert added["split"] == {"op": "rows", "made": "conversion", "part": None, "num_parts": 1}
+    assert explained(pesto, files, "first")["split"] is None
+    # A pattern that matches the op matches what it became.
+    listed = {each["op"] for each in explained(pesto, files, "*uct")}
+    assert listed == {"product.part_0", "product.part_1"}
+
+
+def test_a_report_shows_parts_as_ops_of_one_family(
+    pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    done = pesto("report", files.profile, files.placement, files.whole, "-o", path)
+    assert (done.code, "Warning" in done.err) == (0, False)
+    page = Read(path.read_text())
+    assert "<dd>17 of 33</dd><dd>into at most 2 parts</dd>" in page.page
+    assert "Split: 17 of 33 ops into at most 2 parts" in page.tables
+    split, whole = page.packed()["graphs"]
+    words, names = page.packed()["made"], split["names"]
+    made = dict(zip(names, (words[each] for each in split["made"]), strict=True))
+    family = dict(zip(names, (whole["names"][each] for each in split["family"]), strict=True))
+    assert split["whole"]["names"] == whole["names"]
+    assert (made["product.part_1"], family["product.part_1"]) == ("part", "product")
+    assert (made["rows.split_0_2"], family["rows.split_0_2"]) == ("conversion", "rows")
+    assert made["first"] == "whole"
+    sums = [name for name, word in made.items() if word == "sum"]
+    assert sums
+    assert {split["types"][names.index(name)] for name in sums} == {"AddN"}
+    rows = {row[0]: row[1] for row in page.tables["Ops of the split step"][1:]}
+    assert rows["added: sums of parts"] == str(len(sums))
+    assert sum(map(int, rows.values())) == len(names)
+    legend = json.dumps(page.packed()["placements"][0]["over_time"])
+    assert "added: sums of parts" in legend
+    assert "added: cuts, joins, copies" in legend
+    assert "added: " not in json.dumps(page.packed()["placements"][1])
+
+
+def test_a_placement_knows_the_best_step_with_whole_ops(
+    pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    profile = api.load(files.profile)
+    result = api.solve(profile, "data-parallel")
+    assert api.placement(profile, result).whole_load is None
+    whole = api.solve(api.limit_parts(profile, 1), "single").schedule
+    searched = replace(result, solution=replace(result.solution, whole=whole))
+    api.save(tmp_path / "p.json", api.placement(profile, searched))
+    placed = api.load(tmp_path / "p.json")
+    assert placed.whole_load == Load.of(profile.problem, whole)
+    page = Read(api.report(profile, {"split": placed}))
+    (table,) = (rows for title, rows in page.tables.items() if title.startswith("Split: "))
+    assert [row[0] for row in table[1:]] == ["split", "whole ops"]
+    done = pesto("simulate", files.profile, "--placement", tmp_path / "p.json", "--json")
+    assert json.loads(done.out)["split"]["whole"] == asdict(placed.whole_load)
+    ratio = whole.makespan_us / result.makespan_us
+    assert f"<dt>compared with whole ops</dt><dd>{ratio:.2f} ×</dd>" in page.page
+
+
+def warm_started(pesto: Pesto, profile: Path, start: Path, out: Path, *options: object) -> str:
+    quick = ("--time-limit", 1, "--deterministic", "-o", out)
+    done = pesto("solve", profile, "--warm-start", start, *quick, *options)
+    assert done.code == 0, done.err
+    return done.err
+
+
+def test_a_search_starts_from_the_earlier_split_step(
+    pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    said = warm_started(pesto, files.profile, files.placement, tmp_path / "p.json")
+    assert "all 17 ops that the placement splits start in the same parts" in said
+    num_ops = len(read_placement(files.placement).names)
+    assert f"all {num_ops} ops keep their device" in said
+    carried = api.carry_over(api.load(files.profile), api.load(files.placement))
+    assert carried.split is not None
+    before = api.load(files.placement).predicted["makespan_us"]
+    assert replay(carried.split.problem, carried.split.start.placement).makespan_us <= before
+
+
+def test_a_search_keeps_the_parts_of_unchanged_ops(
+    pesto: Pesto, files: Files, changed: Files, tmp_path: Path
+) -> None:
+    said = warm_started(pesto, changed.profile, files.placement, tmp_path / "p.json")
+    profile, placed = api.load(changed.profile), api.load(files.placement)
+    found = api.carry_over(profile, placed).split
+    assert found is not None
+    assert found.start.plan.choices.items() <= placed.plan.choices.items()
+    assert not found.start.plan.choices.keys() & lost(files, changed)
+    assert found.num_kept >= 10
+    assert f"of the 17 ops that the placement splits, {found.num_kept} start in the same" in said
+    split = rewritten(profile.problem, found.start.plan).problem
+    assert violations(split, replay(split, found.start.placement)) == []
+
+
+def test_a_split_start_is_at_least_as_good_as_where_it_started(files: Files) -> None:
+    profile, placed = api.load(files.profile), api.load(files.placement)
+    slow = replace(  # transfers take so long that no other start splits
+        profile, problem=replace(profile.problem, machine=slow_links(profile.problem.machine))
+    )
+    found = api.carry_over(slow, placed)
+    result = api.solve(
+        slow,
+        warm_start=found.placement,
+        split_start=found.split_start,
+        time_limit_s=0.5,
+        deterministic=True,
+    )
+    assert result.makespan_us <= api.simulate(slow, placed).makespan_us
+
+
+def test_a_search_that_is_stopped_at_once_keeps_the_earlier_split_step(files: Files) -> None:
+    profile = with_ideal_parts(api.load(files.profile))
+    result = api.solve(profile, "data-parallel")
+    stop = threading.Event()
+    stop.set()
+    start = SplitStart(result.solution.plan, result.schedule.placement)
+    context = api.Context(api.Limits(stop=stop), split_start=start)
+    stopped = api.solve(profile, "pesto", context)
+    assert stopped.makespan_us <= result.makespan_us
+    assert stopped.solution.plan == result.solution.plan
+
+
+@pytest.fixture(scope="module")
+def mirrored(files: Files) -> PlacementFile:
+    """A placement in which each device has a copy of the variables."""
+    profile = api.load(files.profile)
+    return api.placement(profile, api.solve(profile, "ev-ar"))
+
+
+def test_copies_of_variables_are_shown_as_parts(files: Files, mirrored: PlacementFile) -> None:
+    profile = api.load(files.profile)
+    found = api.explain(profile, mirrored, "first")
+    assert [part.op for part in found.parts] == ["first", "first.part_1"]
+    assert found.alternative == "mirrored"
+    page = Read(api.report(profile, {"mirrored": mirrored}))
+    (graph,) = page.packed()["graphs"]
+    words = page.packed()["made"]
+    assert words[graph["made"][graph["names"].index("first")]] == "part"
+
+
+def test_copies_of_variables_are_kept_if_all_ops_on_the_variable_are(
+    files: Files, mirrored: PlacementFile
+) -> None:
+    profile = api.load(files.profile)
+    everything = api.carry_over(profile, mirrored).split
+    assert everything is not None
+    assert everything.num_kept == len(mirrored.plan.choices)
+    rules = Constraints(whole=["train/update_first/*"])
+    some = api.carry_over(api.constrain(profile, rules), mirrored).split
+    assert some is not None
+    assert "second" in some.start.plan.choices
+    assert not {"first", "first/Momentum"} & some.start.plan.choices.keys()
+    assert violations(some.problem, replay(some.problem, some.start.placement)) == []
+
+
+def with_ideal_parts(profile: Profile) -> Profile:
+    """Return the profile with ops that take 1000 times as long, and a half takes half the time."""
+    problem, parts = profile.problem, profile.problem.parts
+    assert parts is not None
+    shares = 1 / np.array(parts.numbers, dtype=np.float64)
+    times = {
+        key: replace(each, ratio=np.broadcast_to(shares, each.ratio.shape))
+        for key, each in parts.times.items()
+    }
+    parts, time_us = replace(parts, times=times), 1000 * problem.time_us
+    return replace(profile, problem=replace(problem, parts=parts, time_us=time_us))
+
+
+def slow_links(machine: Machine) -> Machine:
+    links = [replace(each, comm=replace(each.comm, latency_us=1e3)) for each in machine.links]
+    return replace(machine, links=tuple(links))
+
+
+@pytest.mark.parametrize(
+    ("profile", "options", "reason"),
+    [
+        ("plain", (), "the profile has no prices of parts"),
+        ("profile", ("--max-parts", 1), "or ops are to stay whole"),
+    ],
+)
+def test_a_search_without_prices_starts_with_whole_ops(
+    profile: str,
+    options: tuple[object, ...],
+    reason: str,
+    pesto: Pesto,
+    files: Files,
+    tmp_path: Path,
+) -> None:
+    path = getattr(files, profile)
+    said = warm_started(pesto, path, files.placement, tmp_path / "p.json", *options)
+    assert "the 17 ops that the placement splits start whole" in said
+    assert reason in said
+    assert "of 33 ops, 28 keep their device" in said
+
+
+def test_parts_that_the_constraints_do_not_allow_are_whole_in_the_start(
+    pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    rules, out = tmp_path / "rules.toml", tmp_path / "p.json"
+    rules.write_text('[[whole]]\nops = "product"\n')
+    said = warm_started(pesto, files.profile, files.placement, out, "--constraints", rules)
+    assert "of the 17 ops that the placement splits, 16 start in the same parts" in said
+    assert "product" not in read_placement(out).plan.choices
 
 
 def test_real_steps_follow_it(pesto: Pesto, files: Files, tmp_path: Path) -> None:
@@ -110,19 +418,6 @@ def test_real_steps_follow_it(pesto: Pesto, files: Files, tmp_path: Path) -> Non
     done = pesto("run", files.graph, *machine, "--placement", placement, "--verify")
     assert done.code == 0, done.err
     assert "ops in their order" in done.err
-
-
-def test_running_programs_take_whole_ops_only(pesto: Pesto, files: Files, script: Write) -> None:
-    words = "splits 17 ops into parts, which a running program does not support"
-    placed = api.load(files.placement)
-    with pytest.raises(BadInputError, match=words), placed_program(placed, what="the program"):
-        pass
-    concrete = type("Concrete", (), {"graph": type("Graph", (), {"name": "train"})})
-    with pytest.raises(BadInputError, match=words):
-        place_function(concrete, placed)
-    program = script("print('started')")
-    refused = pesto("run", program, "-m", "local-workers:2", "--placement", files.placement)
-    assert (refused.code, words in refused.err, refused.out) == (2, True, "")
 
 
 def test_profiles_that_cannot_price_it_are_refused(

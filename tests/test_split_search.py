@@ -206,6 +206,16 @@ def test_no_plan_is_below_the_bound_of_all_plans(priced: Profile) -> None:
         assert ordered(Simulator(split), device).makespan_us >= bound_us * (1 - 1e-9)
 
 
+def test_the_bound_does_not_count_ops_that_a_split_step_lacks(priced: Profile) -> None:
+    solution = split_of(priced.problem, DataParallel())
+    is_left = np.isin(np.arange(priced.problem.num_ops), solution.origin)
+    assert not is_left.all()
+    time_us = np.where(is_left[:, None], priced.problem.time_us, 1e6)
+    slow = split_of(replace(priced.problem, time_us=time_us), DataParallel())
+    assert slow.schedule.makespan_us < 1e6
+    assert all_plans_bound_us(slow.asked) <= slow.schedule.makespan_us
+
+
 def test_commands_split_and_show_it(
     graph: object, priced: Profile, tmp_path: Path, pesto: Pesto
 ) -> None:

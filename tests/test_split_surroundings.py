@@ -1,6 +1,7 @@
 """What is not part of the step works in a split graph as before: each name, saver, summary."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 from float64_graphs import in_float64
-from random_plans import random_plan
+from random_plans import random_plan, specs_of
 from split_models import BATCH, trained_model, weights
-from split_training import check_equal, random_feeds, session_of, state, trained
+from split_training import (
+    check_equal,
+    random_feeds,
+    session_of,
+    state,
+    trained,
+    with_whole_variables,
+)
 from training_graphs import exported
 
 from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.sharding.variables import choices_of, variable_decisions
 
 PLAN = Plan(
     {
@@ -24,6 +35,14 @@ PLAN = Plan(
         "halves": Choice("axis 0", (3, 3)),
     }
 )
+
+
+VARIABLES = {
+    "whole variables": ("", ()),
+    "columns": ("variable 1", (1, 5)),
+    "rows": ("variable 0", (1, 1, 2)),
+    "mirrored": ("mirrored", (1, 1)),
+}
 
 
 def with_evaluation(tf: Any) -> Sequence[Any]:
@@ -37,6 +56,7 @@ def with_evaluation(tf: Any) -> Sequence[Any]:
     tf1.summary.scalar("loss", loss)
     tf1.summary.merge_all(name="summaries")
     tf.tanh(tf.matmul(tf1.placeholder(tf.float32, [2, 4], name="held_out"), kernel), "evaluation")
+    tf.nn.embedding_lookup(kernel, [2, 0], name="rows")
     tf.add(right, 1.0, name="looked_at")
     with tf.control_dependencies([hidden]):
         tf.no_op(name="after_hidden")
@@ -46,10 +66,16 @@ def with_evaluation(tf: Any) -> Sequence[Any]:
 
 
 @cache
-def graphs() -> tuple[Any, Any]:
-    """Return the graph and the split graph."""
+def graphs(variables: str) -> tuple[Any, Any]:
+    """Return the graph and the split graph. variables: a way to split them in `VARIABLES`."""
     meta = in_float64(exported(with_evaluation))
-    return meta, split_graph(meta, PLAN)
+    step = read_step(meta, "the graph")
+    alternative, sizes = VARIABLES[variables]
+    kernel = step.graph.index_of["kernel"]
+    found = variable_decisions(step.graph, specs_of(step), kernel, alternative, sizes)
+    choices = {} if not alternative else choices_of(step.graph, found or {})
+    assert choices or not alternative
+    return meta, split_graph(meta, Plan({**PLAN.choices, **choices}))
 
 
 @pytest.mark.parametrize("name", ["gpt", "Transformer", "accumulation"])
@@ -63,6 +89,7 @@ def test_tensors_have_their_old_names_and_values(name: str) -> None:
             tensors = [
                 f"{op}:{output}"
                 for op in plan.choices
+                if model.step.graph.types[model.step.graph.index_of[op]] != "VarHandleOp"
                 for output in range(len(session.graph.get_operation_by_name(op).outputs))
             ]
             values.append(session.run(tensors, random_feeds(session.graph)))
@@ -71,21 +98,23 @@ def test_tensors_have_their_old_names_and_values(name: str) -> None:
         np.testing.assert_allclose(whole, split, rtol=1e-9, atol=1e-9, err_msg=tensor)
 
 
-@pytest.mark.parametrize("fetch", ["evaluation:0", "looked_at:0", "halves:1", "hidden:0"])
-def test_an_evaluation_computes_the_same_after_training(fetch: str) -> None:
+@pytest.mark.parametrize("variables", VARIABLES)
+def test_an_evaluation_computes_the_same_after_training(variables: str) -> None:
+    fetch = ["evaluation:0", "looked_at:0", "halves:1", "hidden:0", "rows:0"]
     values = []
-    for meta in graphs():
+    for meta in graphs(variables):
         with session_of(meta) as session:
             session.run(list(meta.collection_def["init_op"].node_list.value))
             feeds = random_feeds(session.graph)
             session.run("train", feeds)
             values.append(session.run(fetch, feeds))
-    np.testing.assert_allclose(*values, rtol=1e-12)
+    for pair in zip(*values, strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-12)
 
 
 def test_summaries_and_nodes_that_wait_for_a_split_op_run() -> None:
     values = []
-    for meta in graphs():
+    for meta in graphs("whole variables"):
         with session_of(meta) as session:
             session.run(list(meta.collection_def["init_op"].node_list.value))
             feeds = random_feeds(session.graph)
@@ -94,9 +123,12 @@ def test_summaries_and_nodes_that_wait_for_a_split_op_run() -> None:
     assert values[0] == values[1]
 
 
+@pytest.mark.parametrize("variables", VARIABLES)
 @pytest.mark.parametrize("saved_by", [0, 1])
-def test_a_checkpoint_of_one_graph_is_restored_in_the_other(saved_by: int, tmp_path: Path) -> None:
-    saving, restoring = graphs()[saved_by], graphs()[1 - saved_by]
+def test_a_checkpoint_of_one_graph_is_restored_in_the_other(
+    saved_by: int, variables: str, tmp_path: Path
+) -> None:
+    saving, restoring = graphs(variables)[saved_by], graphs(variables)[1 - saved_by]
     feed = {"saver/Const:0": str(tmp_path / "checkpoint")}
     with session_of(saving) as session:
         session.run(list(saving.collection_def["init_op"].node_list.value))
@@ -106,9 +138,50 @@ def test_a_checkpoint_of_one_graph_is_restored_in_the_other(saved_by: int, tmp_p
     with session_of(restoring) as session:
         session.run("saver/restore_all", feed)
         restored = state(session)
-    assert saved.keys() == restored.keys()
-    assert all((saved[name] == restored[name]).all() for name in saved)
+    unsplit, split = (restored, saved) if saved_by else (saved, restored)
+    split = with_whole_variables(split, unsplit)
+    assert unsplit.keys() == split.keys()
+    assert all((unsplit[name] == split[name]).all() for name in unsplit)
 
 
-def test_the_split_step_trains_as_before() -> None:
-    check_equal(*map(trained, graphs()), tolerance=1e-12)
+@pytest.mark.parametrize("variables", VARIABLES)
+@pytest.mark.parametrize("saved_by", [0, 1])
+def test_a_new_saver_writes_the_same_checkpoint(
+    saved_by: int, variables: str, tmp_path: Path
+) -> None:
+    """A program that imports the graph makes a saver and initialisers of its own."""
+    tf1 = tensorflow().compat.v1
+    values, path = [], str(tmp_path / "model")
+    saving, restoring = graphs(variables)[saved_by], graphs(variables)[1 - saved_by]
+    for meta, is_saving in ((saving, True), (restoring, False)):
+        with imported_session(meta) as session:
+            saver = tf1.train.Saver(tf1.global_variables())
+            if is_saving:
+                session.run(tf1.global_variables_initializer())
+                session.run("train", random_feeds(session.graph))
+                saver.save(session, path, write_meta_graph=False)
+            else:
+                saver.restore(session, path)
+            session.run(tf1.local_variables_initializer())
+            assert not session.run(tf1.report_uninitialized_variables()).size
+            values.append(session.run("loss:0", random_feeds(session.graph)))
+            session.run("train", random_feeds(session.graph))
+            values.append(session.run("loss:0", random_feeds(session.graph)))
+    np.testing.assert_allclose(values[:2], values[2:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("variables", VARIABLES)
+def test_the_split_step_trains_as_before(variables: str) -> None:
+    check_equal(*map(trained, graphs(variables)), tolerance=1e-12)
+
+
+@contextmanager
+def imported_session(meta: Any) -> Iterator[Any]:
+    """Yield a session on a graph with the collections of a MetaGraphDef."""
+    tf1 = tensorflow().compat.v1
+    with tf1.Graph().as_default(), session_of(meta) as session:
+        pass
+    config = session._config
+    with tf1.Graph().as_default(), tf1.Session(config=config) as session:
+        tf1.train.import_meta_graph(meta)
+        yield session

@@ -16,6 +16,7 @@ from pesto_cli.api.charts import layers, memory, merges, report, timeline
 from pesto_cli.api.checking import check, check_same_machine, diff
 from pesto_cli.api.coarsening import coarsen, expand, merge_log
 from pesto_cli.api.costs import (
+    allow_local,
     constrain,
     keep_devices,
     limit_parts,
@@ -37,8 +38,10 @@ from pesto_cli.api.placing import (
 )
 from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_placement
 from pesto_cli.api.running import run_steps
+from pesto_cli.api.splitting import coverage, plan, rewritten, split
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
+from pesto_cli.data.constraints import SplitRule
 from pesto_cli.data.limits import Limits
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import (
@@ -65,6 +68,8 @@ __all__ = [
     "Context",
     "Limits",
     "Pesto",
+    "SplitRule",
+    "allow_local",
     "apply",
     "capture",
     "carry_over",
@@ -74,6 +79,7 @@ __all__ = [
     "compare",
     "connected",
     "constrain",
+    "coverage",
     "critical_path_us",
     "diff",
     "earlier_placement",
@@ -96,6 +102,7 @@ __all__ = [
     "merge_log",
     "merges",
     "placement",
+    "plan",
     "predicted_us",
     "profile",
     "profile_by_run",
@@ -108,11 +115,13 @@ __all__ = [
     "read_placement",
     "read_profile",
     "report",
+    "rewritten",
     "run_steps",
     "sampled_makespans_us",
     "save",
     "simulate",
     "solve",
+    "split",
     "timeline",
     "to_networkx",
     "violations",

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, get_
 from typing import runtime_checkable as at_run_time
 
 from pesto_cli.coarsen import Round
-from pesto_cli.data.constraints import Constraints
+from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import Machine
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
@@ -48,6 +49,8 @@ KINDS: Mapping[Any, Kind] = {
     OpGraph: Kind("an op graph", "profile.problem.graph is one"),
     Machine: Kind("a machine", "load(name) gives one"),
     Constraints: Kind("constraints", "load(path) reads them"),
+    Plan: Kind("a plan", "plan(placement) gives one, split(profile, SplitRule(...)) makes one"),
+    SplitRule: Kind("a rule", 'such as SplitRule("layer_1/*", by="columns", parts=2)'),
     Context: Kind("a context", "Context(limits=Limits(time_limit_s=...)) makes one"),
     Round: Kind("a round", "coarsen(profile, on_round=rounds.append) collects them"),
     Mapping: Kind("a mapping from names", "such as {'mine': placement}"),
@@ -81,7 +84,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             known = ", ".join(signature.parameters)
             raise TypeError(f"{function.__name__}() {error}; it takes {known}.") from None
         for name, value in arguments.items():
-            expect(f"{call}: {name}", value, signature.parameters[name].annotation)
+            parameter = signature.parameters[name]
+            is_several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+            for each in value if is_several else [value]:
+                expect(f"{call}: {name}", each, parameter.annotation)
         return function(*args, **kwargs)
 
     return checking

@@ -10,11 +10,13 @@ from pesto_cli.api.placing import Placed, compare, simulate, solution_of, strate
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
+from pesto_cli.data.load import Load, whole_load
 from pesto_cli.data.result import Result
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.evaluation.critical_path import schedule_critical_path
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.report.families import Families
 from pesto_cli.report.page.page import page_data, report_page, vega
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.layers import layers_chart
@@ -77,10 +79,11 @@ def _baselines(profile: Profile, names: Sequence[str]) -> dict[str, Result]:
 
 def _shown(profile: Profile, name: str, placed: PlacementFile | Result) -> Shown:
     """Return what a page shows of a placement."""
-    result = simulate(profile, placed)
+    with about(f"placement {name!r}"):
+        result = simulate(profile, placed)
     held = held_over_time(result.problem, result.schedule)
     path = schedule_critical_path(result.problem, result.schedule)
-    return Shown(name, result, held, path, *_origin(profile, placed))
+    return Shown(name, result, held, path, *_origin(profile, placed), _whole_load(placed))
 
 
 def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[str, Any], str]:
@@ -88,6 +91,13 @@ def _origin(profile: Profile, placed: PlacementFile | Result) -> tuple[Mapping[s
     if isinstance(placed, Result):
         return {"strategy": placed.strategy, "profile_hash": profile.file_hash}, ""
     return placed.provenance, placed.file_hash
+
+
+def _whole_load(placed: PlacementFile | Result) -> Load | None:
+    """Return the load of the best schedule with whole ops, if ops are split and it is known."""
+    if isinstance(placed, PlacementFile):
+        return placed.whole_load
+    return whole_load(placed.solution)
 
 
 @checked
@@ -108,9 +118,10 @@ def timeline(
     """
     found = solution_of(profile, placed)
     path = schedule_critical_path(found.problem, found.schedule)
-    return timeline_chart(
-        Drawn(found.problem, found.schedule, path, most_bars), title=title, width=width
-    )
+    families = Families.of_solution(found)
+    added = {} if families is None else families.added
+    drawn = Drawn(found.problem, found.schedule, path, most_bars, added)
+    return timeline_chart(drawn, title=title, width=width)
 
 
 @checked

@@ -9,15 +9,17 @@ from pesto_cli.diff import (
     PlacementComparison,
     Prediction,
     graph_diff,
+    lost_splits,
     placement_diff,
     predicted,
     stored_prediction,
 )
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.strategies.placement_mapping import map_placement
+from pesto_cli.strategies.plan_mapping import split_start
 
 
 def check(
@@ -49,6 +51,8 @@ def check(
         now = _prediction_now(placed, profile)
     return FreshnessCheck(
         graph=graph_diff(placed, graph, step.graph_hash),
+        num_split=len(placed.plan.choices),
+        lost_splits=lost_splits(placed, graph, step.graph_hash),
         has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
         before=stored_prediction(placed),
         now=now,
@@ -59,12 +63,15 @@ def check(
 def _prediction_now(placed: PlacementFile, profile: Profile) -> Prediction | None:
     """Return the prediction of a placement, mapped to the graph of a profile if it has changed.
 
-    None if no op of the placement is left, or if the plan of the placement does not fit any more.
+    None if no op of the placement is left, or if it splits ops and none of them can be split so.
     """
     problem = profile.problem
     if placed.plan:
         if graph_diff(placed, problem.graph, profile.graph_hash):
-            return None
+            split = split_start(placed, problem)
+            if split is None:
+                return None
+            return predicted(split.problem, replay(split.problem, split.start.placement))
         solution = solution_of(profile, placed)
         return predicted(solution.problem, solution.schedule)
     mapped = map_placement(placed, problem)
@@ -108,10 +115,11 @@ def diff(
             "the ops of the profile are not those of either placement; a profile of the graph of "
             "a placement was expected: profile that graph, or leave out --profile."
         )
-    solutions = [
-        solution_of(profile, placed) if is_its and devices.keys() >= set(placed.devices) else None
-        for placed, is_its in zip(both, is_of_ops, strict=True)
-    ]
+    solutions = []
+    for which, placed, is_its in zip(("first", "second"), both, is_of_ops, strict=True):
+        can_run = is_its and devices.keys() >= set(placed.devices)
+        with about(f"the {which} placement"):
+            solutions.append(solution_of(profile, placed) if can_run else None)
     before, after = (
         stored_prediction(placed) if found is None else predicted(found.problem, found.schedule)
         for placed, found in zip(both, solutions, strict=True)

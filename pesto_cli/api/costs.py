@@ -12,6 +12,7 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.constraints import Constraints
 from pesto_cli.data.constraints import keep_devices as kept
 from pesto_cli.data.machine import Machine
+from pesto_cli.data.plan import Local
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.errors import BadInputError
@@ -91,6 +92,23 @@ def limit_parts(profile: Profile, max_parts: int) -> Profile:
             f"of {max_parts} or fewer parts were expected: profile the graph with --parts 2,4,8."
         )
     return replace(profile, problem=replace(problem, parts=limited))
+
+
+@checked
+def allow_local(profile: Profile, *, batch_norm: bool = False, random: bool = False) -> Profile:
+    """Return the profile with a step whose parts may compute something else than whole ops.
+
+    Args:
+        profile: a profile with prices of parts.
+        batch_norm: parts of fused batch normalisation use the mean and variance of their own rows.
+        random: parts of random ops without a state draw with seeds of their own.
+
+    Example:
+        >>> solve(allow_local(profile, batch_norm=True))
+    """
+    allowed = ((Local.BATCH_NORM, batch_norm), (Local.RANDOM, random))
+    local = frozenset(each for each, is_allowed in allowed if is_allowed)
+    return replace(profile, problem=replace(profile.problem, local=local))
 
 
 @checked

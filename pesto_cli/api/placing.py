@@ -9,7 +9,6 @@ from typing import Any
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
@@ -28,6 +27,7 @@ from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
 from pesto_cli.strategies.context import is_search, may_rewrite, parameters
 from pesto_cli.strategies.placement_mapping import start_from
+from pesto_cli.strategies.plan_mapping import split_start
 from pesto_cli.strategies.run import chosen, judged, leaving_out, run
 
 Placed = Result | Schedule | PlacementFile
@@ -50,8 +50,8 @@ def solve(
             `Pesto(num_nodes=300)`.
         context: limits, warm start and the callback that receives progress.
         options: fields of the context (`time_limit_s`, `seed`, `workers`, `deterministic`,
-            `warm_start`) and parameters of the strategy (for `pesto`: `num_nodes`, `solver`,
-            `robust`, ...).
+            `warm_start`, `split_start`) and parameters of the strategy (for `pesto`:
+            `num_nodes`, `solver`, `robust`, ...).
 
     Returns:
         `makespan_us`, `lower_bound_us`, `gap` (between the two, as a share of the makespan),
@@ -196,12 +196,16 @@ def simulate(profile: Profile, placed: PlacementFile | Result) -> Result:
 def carry_over(profile: Profile, placed: PlacementFile) -> MappedPlacement:
     """Map a placement by op names to a graph that has changed, as a warm start of a search.
 
-    If no op has a known name (`num_by_name` is 0), the result is just some valid placement.
+    If no op has a known name (`num_by_name` is 0), the result is just some valid placement. If the
+    placement splits ops, and the profile has prices of parts, the result also has a start with the
+    ops split as before, as far as they are unchanged.
 
     Example:
-        >>> solve(profile, warm_start=carry_over(profile, old).placement)
+        >>> found = carry_over(profile, old)
+        >>> solve(profile, warm_start=found.placement, split_start=found.split_start)
     """
-    return start_from(placed, Simulator(profile.problem))
+    mapped = start_from(placed, Simulator(profile.problem))
+    return replace(mapped, split=split_start(placed, profile.problem))
 
 
 @checked
@@ -259,24 +263,13 @@ def solution_of(profile: Profile, placed: Placed) -> Solution:
     return found
 
 
-def problem_of(profile: Profile, placed: PlacementFile) -> Problem:
-    """Return the problem whose ops a placement places: its ops are split if it has a plan.
-
-    Raises:
-        BadInputError: it is of another graph, or its plan does not fit the profile.
-    """
-    return _split(profile, placed).problem if placed.plan else profile.problem
-
-
 def _replayed(profile: Profile, placed: PlacementFile) -> Solution:
     problem = profile.problem
     if not placed.plan:
         return Solution.of(problem, replay(problem, placed.match(problem)))
     split = _split(profile, placed)
     schedule = replay(split.problem, placed.match(split.problem))
-    return Solution(
-        problem, split.problem, split.origin, schedule, plan=split.plan, part=split.part
-    )
+    return split.solution(problem, schedule)
 
 
 def _split(profile: Profile, placed: PlacementFile) -> Rewritten:

@@ -1,6 +1,6 @@
 """Which results of an earlier run still hold for a graph: what `pesto place` does not do again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from pesto_cli.graphdef.hashing import graph_hash
 EFFORT = ("time_limit", "warm_start", "workers")
 
 
-def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profile | None:
-    """Return the profile in a file if it was made for this graph, machine and source; else None.
+def fresh_profile(
+    path: Path, meta: Any, machine: Machine, source: str, parts: Sequence[int] = ()
+) -> Profile | None:
+    """Return the profile in a file if it was made for these arguments; else None.
 
     None if it is of others, or if the file does not exist or is damaged.
 
@@ -27,14 +29,17 @@ def fresh_profile(path: Path, meta: Any, machine: Machine, source: str) -> Profi
         meta: a MetaGraphDef.
         machine: the machine, with fitted links if there are any.
         source: the source of op times, as in `profile`.
+        parts: the numbers of parts that are priced.
     """
     try:
         found = read_profile(path)
     except BadInputError:
         return None
+    priced = found.problem.parts
     is_fresh = (
         found.graph_hash == graph_hash(meta.graph_def)
         and found.provenance.get("source") == source
+        and ([] if priced is None else list(priced.numbers)) == sorted(set(parts))
         and _described(found.problem.machine, source) == _described(machine, source)
     )
     return found if is_fresh else None

@@ -18,6 +18,7 @@ from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.frames import ENTER
 from pesto_cli.graphdef.nodes import MERGE, Node
 from pesto_cli.graphdef.read import StepGraph
+from pesto_cli.graphdef.signature import OpDefs
 
 
 def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
@@ -89,12 +90,16 @@ def _free(step: StepGraph, meta: Any) -> BoolArray:
     # A placeholder with default is not executed either if it is fed.
     fed = FEED_TYPES | {"PlaceholderWithDefault"}
 
-    def is_handle(node: Node) -> bool:
-        outputs = op_defs.signature(node.proto).outputs
-        refers = any(output.is_ref or output.dtype == DT_RESOURCE for output in outputs)
-        return refers and not node.inputs
+    return _with_any(
+        step, lambda node: node.type in fed or node.name in alone or is_handle(node, op_defs)
+    )
 
-    return _with_any(step, lambda node: node.type in fed or node.name in alone or is_handle(node))
+
+def is_handle(node: Node, op_defs: OpDefs) -> bool:
+    """Return whether a node only refers to a state: a variable, an iterator, a queue, a table."""
+    outputs = op_defs.signature(node.proto).outputs
+    refers = any(output.is_ref or output.dtype == DT_RESOURCE for output in outputs)
+    return refers and not node.inputs
 
 
 def _branches(step: StepGraph) -> list[frozenset[Branch]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pesto_cli.apply.class_attributes import classes_to_drop
-from pesto_cli.apply.control_inputs import control_inputs
+from pesto_cli.apply.control_inputs import control_inputs, is_handle
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.apply.onednn import separated
 from pesto_cli.apply.splitting import split_step
@@ -66,12 +66,7 @@ def planned_changes(
     """
     step = read_step(meta, what)
     _check_same_graph(step, placement)
-    if not placement.plan:
-        return changes_of_step(meta, step, placement, order=order, devices=devices)
-    split = split_step(meta, step, placement.plan)
-    step = read_step(split, f"{what}, split")
-    changes = changes_of_step(split, step, placement, order=order, devices=devices)
-    return replace(changes, split=split)
+    return changes_of_step(meta, step, placement, order=order, devices=devices, what=what)
 
 
 def changes_of_step(
@@ -81,11 +76,29 @@ def changes_of_step(
     *,
     order: Order = "full",
     devices: Mapping[str, str] | None = None,
+    what: str = "the graph",
 ) -> Changes:
-    """Return the changes for a step that was read from `meta` and has the ops of the placement.
+    """Return the changes for a step that was read from `meta` and is that of the placement.
 
-    Arguments and errors are those of `planned_changes`.
+    Arguments and errors are those of `planned_changes`. If the placement splits ops, the sizes of
+    the data must be static.
     """
+    if not placement.plan:
+        return _changes_of_ops(meta, step, placement, order, devices)
+    _check_static(step, what)
+    split = split_step(meta, step, placement.plan)
+    step = read_step(split, f"{what}, split", open_shapes=True)
+    return replace(_changes_of_ops(split, step, placement, order, devices), split=split)
+
+
+def _changes_of_ops(
+    meta: Any,
+    step: StepGraph,
+    placement: PlacementFile,
+    order: Order,
+    devices: Mapping[str, str] | None,
+) -> Changes:
+    """Return the changes for a step that has the ops that are placed."""
     placed = placement.of_graph(step.graph)
     _check_groups(step.graph, placed, placement.devices)
     names = tensorflow_devices(placement.devices, set(placed.device.tolist()), devices or {})
@@ -121,6 +134,20 @@ def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
             f"{placement.graph_hash[:12]}, but this graph has {step.graph_hash[:12]}; apply it to "
             "the graph that was profiled, or profile and solve this graph."
         )
+
+
+def _check_static(step: StepGraph, what: str) -> None:
+    """Raise BadInputError if data comes into a step in tensors of open sizes."""
+    nodes, op_defs = step.wiring.nodes, step.wiring.op_defs
+    for node, sizes in zip(nodes, step.sizes, strict=True):
+        brings_data = all(is_handle(nodes[source], op_defs) for source, _ in node.inputs)
+        if brings_data and not all(size.is_exact or size.is_handle for size in sizes):
+            raise BadInputError(
+                f"{what}: the sizes of what {node.name!r} ({node.type}) outputs are open, but the "
+                "placement splits ops into parts of fixed sizes; static sizes were expected: batch "
+                "data sets with drop_remainder=True, and give arguments static shapes, or solve "
+                "with --max-parts 1."
+            )
 
 
 def _check_groups(graph: OpGraph, placed: Placement, planned: Sequence[str]) -> None:

@@ -11,6 +11,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from pesto_cli.apply.split_variables import (
+    Pieces,
+    change_collections,
+    nodes_of_copies,
+    outside_nodes,
+)
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
@@ -23,6 +29,7 @@ from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.layouts import Split
 from pesto_cli.sharding.new_ops import Ref
+from pesto_cli.sharding.rules.variables import is_variable
 
 
 def split_graph(meta: Any, plan: Plan, what: str = "the graph") -> Any:
@@ -55,6 +62,18 @@ class _Writer:
         self._waits_for: dict[int, list[str]] = defaultdict(list)
         for before, after in self._ops.controls:
             self._waits_for[after].append(self._ops.names[before])
+        self._variables = {
+            each.name: each
+            for each in (
+                Pieces.of(
+                    step.graph.names[op],
+                    [self._ops.names[new] for new in self._expansion.images[op]],
+                    decision,
+                )
+                for op, decision in self._decided.items()
+                if is_variable(decision.spec)
+            )
+        }
         self._images = {
             step.graph.names[op]: [self._ops.names[new] for new in self._expansion.images[op]]
             for op in self._decided
@@ -65,16 +84,34 @@ class _Writer:
         copy = type(self._meta)()
         copy.CopyFrom(self._meta)
         nodes = {node.name: node for node in copy.graph_def.node}
+        outside = self._outside(nodes)
         new = [self._node(op, spec) for op, spec in enumerate(self._ops.specs) if spec is not None]
         self._rewire(nodes)
         for name in self._images:
             del nodes[name]
-        added = [*self._constants.values(), *new]
+        added = [*self._constants.values(), *new, *outside]
         self._check_names(nodes, added)
         copy.graph_def.ClearField("node")
         copy.graph_def.node.extend([*nodes.values(), *added])
         self._drop_classes(copy.graph_def.node)
+        change_collections(copy, self._variables.values())
         return copy
+
+    def _outside(self, nodes: dict[str, Any]) -> list[Any]:
+        """Remove the nodes outside the step that take the handle of a variable that is split.
+
+        Return the nodes that replace them, and those of copies.
+        """
+        step = {node.name for node in self._step.wiring.nodes}
+        found = [node for each in self._variables.values() for node in nodes_of_copies(each)]
+        for node in [each for name, each in nodes.items() if name not in step]:
+            for place, source in enumerate(node.input):
+                pieces = self._variables.get(source.removesuffix(":0"))
+                if pieces is not None:
+                    found += outside_nodes(node, place, pieces)
+                    del nodes[node.name]
+                    break
+        return found
 
     def _node(self, op: int, spec: OpSpec) -> Any:
         """Return the NodeDef of a part or of an added op."""
@@ -96,6 +133,9 @@ class _Writer:
         node.input.extend([*inputs, *(f"^{control}" for control in controls)])
         _set_changed_attributes(node, decision.spec, spec)
         node.attr.pop("_output_shapes", None)
+        if is_variable(spec) and name != self._proto(origin).name:
+            shared = node.attr["shared_name"].s.decode() or self._proto(origin).name
+            node.attr["shared_name"].s = f"{shared}.part_{self._ops.part[op]}".encode()
         if spec.type == "Const":
             self._cut_constant(node, decision, self._ops.part[op])
         return node

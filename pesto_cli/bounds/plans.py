@@ -8,6 +8,8 @@ the points of `PartTimes.curve`, and no share is smaller than the smallest of th
 - each part takes at least min_s f(s) of its time, and waits for a part of each predecessor.
 
 Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
+
+Ops that a split step may lack (`sharding/needed.py`) take no time.
 """
 
 from dataclasses import replace
@@ -19,15 +21,21 @@ from pesto_cli.bounds.load import head_tail_load_us, load_us
 from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
+from pesto_cli.sharding.needed import needed_in_all_plans
 
 
 @cached_per_problem
 def all_plans_bound_us(problem: Problem) -> float:
     """Return the bound in us. Without prices of parts, it is the bound of path and load."""
     least_work, least_part = _least_ratios(problem)
-    can_split: BoolArray = np.any((least_work < 1) | (least_part < 1), axis=1)
-    work = _relaxed(problem, problem.time_us * least_work, can_split)
-    part_us = _relaxed(problem, problem.time_us * least_part, can_split)
+    is_alone: BoolArray = np.any((least_work < 1) | (least_part < 1), axis=1)
+    if problem.parts is not None:
+        graph, counts = needed_in_all_plans(problem.graph, problem.parts)
+        graph = replace(graph, num_members=np.where(counts, graph.num_members, 0))
+        time_us = problem.time_us * counts[:, None]
+        problem, is_alone = replace(problem, graph=graph, time_us=time_us), is_alone | ~counts
+    work = _relaxed(problem, problem.time_us * least_work, is_alone)
+    part_us = _relaxed(problem, problem.time_us * least_part, is_alone)
     time_us = part_us.min_duration_us
     head_us, tail_us = heads(problem.graph, time_us), tails(problem.graph, time_us)
     path_us = float((head_us + time_us + tail_us).max(initial=0.0))

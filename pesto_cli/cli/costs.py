@@ -16,13 +16,12 @@ from pesto_cli.cli.options import (
     echo_json,
     echo_text,
     json_option,
-    listed,
     live_options,
     machine_option,
     output_option,
+    parts_option,
     quiet_option,
 )
-from pesto_cli.data.parts import MAX_PARTS
 from pesto_cli.errors import BadInputError
 
 
@@ -39,11 +38,7 @@ from pesto_cli.errors import BadInputError
 )
 @click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of the machine's links.")
 @click.option("--cpu-offload", is_flag=True, help="Let GPU ops run on the CPU too.")
-@click.option(
-    "--parts",
-    metavar="N,N,...",
-    help="Add the times of parts of ops that are split into N parts, such as 2,4,8.",
-)
+@parts_option("Add the times of parts of ops that are split into N parts, such as 2,4,8.")
 @click.option("--plot", type=PATH, help="Draw the spread of measured op times (.svg, .png, .html).")
 @live_options(steps=100)
 @json_option
@@ -55,7 +50,7 @@ def profile(
     source: str | None,
     comm: Path | None,
     cpu_offload: bool,
-    parts: str | None,
+    parts: tuple[int, ...],
     plot: Path | None,
     as_json: bool,
     quiet: bool,
@@ -70,7 +65,6 @@ def profile(
     from pesto_cli.report.tables import profile_table
     from pesto_cli.report.whole_ops import whole_ops_table
 
-    numbers = () if parts is None else _numbers(parts)
     measured = Path(source.partition(":")[2]) if source and ":" in source else None
     check_output(output, graph, comm, measured)
     if plot is not None:
@@ -82,7 +76,7 @@ def profile(
         "cpu_offload": cpu_offload,
         "comm": None if comm is None else api.read_comm(comm),
         "what": str(graph),
-        "parts": numbers,
+        "parts": parts,
     }
     if source == "run" or (source is None and api.is_live(machine)):
         priced = _profiled_by_run(graph, meta, machine, live, settings, quiet)
@@ -95,22 +89,12 @@ def profile(
     if plot is not None and chart is not None:
         write_chart(plot, chart)
     summary = summarize(priced.problem, api.critical_path_us(priced.problem))
-    whole = priced.provenance["parts"]["whole_ops"] if numbers else []
+    whole = priced.provenance["parts"]["whole_ops"] if parts else []
     if as_json:
-        echo_json(asdict(summary) | ({"whole_ops": whole} if numbers else {}))
+        echo_json(asdict(summary) | ({"whole_ops": whole} if parts else {}))
     elif not quiet:
         tables = [profile_table(graph.name, summary)]
-        print_layouts([*tables, whole_ops_table(whole)] if numbers else tables)
-
-
-def _numbers(parts: str) -> tuple[int, ...]:
-    """Return the numbers of parts in `--parts`."""
-    texts = listed("--parts", parts, "numbers of parts, as in 2,4,8,")
-    if not all(text.isdecimal() and 2 <= int(text) <= MAX_PARTS for text in texts):
-        raise BadInputError(
-            f"--parts is {parts!r}; numbers from 2 to {MAX_PARTS}, as in 2,4,8, were expected."
-        )
-    return tuple(sorted(map(int, texts)))
+        print_layouts([*tables, whole_ops_table(whole)] if parts else tables)
 
 
 def _profiled_by_run(

@@ -19,9 +19,10 @@ from pesto_cli.cli.options import PATH, echo_json, echo_text, json_option, quiet
 def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet: bool) -> None:
     """Explain why OP runs where and when it does, and predict the step if OP ran elsewhere.
 
-    OP is the name of an op. A pattern ('*/MatMul*') or a prefix of names lists all matching ops, by
-    start time. Without OP, explain shows the critical path of the schedule: the ops, transfers and
-    waits, one after the other, that add up to the step time.
+    OP is the name of an op, or of a part of an op that PLACEMENT splits. A pattern ('*/MatMul*') or
+    a prefix of names lists all matching ops, by start time. Without OP, explain shows the critical
+    path of the schedule: the ops, transfers and waits, one after the other, that add up to the step
+    time.
     """
     from pesto_cli import api
     from pesto_cli.report.layouts import print_layouts
@@ -39,17 +40,25 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
 def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
     """Return the explanation as a JSON value, as a text and as tables."""
     from pesto_cli import api
-    from pesto_cli.api.placing import problem_of
-    from pesto_cli.report.explanation.matching import matching_ops
+    from pesto_cli.api.explaining import explained_ops
+    from pesto_cli.report.explanation.split import SplitFacts
     from pesto_cli.report.explanation.step_time import step_tables, step_text
-    from pesto_cli.report.explanation.tables import brief_table, op_tables, op_text
+    from pesto_cli.report.explanation.tables import (
+        brief_table,
+        op_tables,
+        op_text,
+        split_tables,
+        split_text,
+    )
 
     if op is None:
         step = api.explain_step(priced, placed)
         return asdict(step), step_text(step), step_tables(step)
-    names = matching_ops(problem_of(priced, placed).graph, op)
+    names = explained_ops(priced, placed, op)
     if len(names) == 1:
         facts = api.explain(priced, placed, names[0])
+        if isinstance(facts, SplitFacts):
+            return asdict(facts), split_text(facts), split_tables(facts)
         return asdict(facts), op_text(facts), op_tables(facts)
     briefs = api.explain_briefly(priced, placed, names)
     return list(map(asdict, briefs)), f"{len(names):,} ops match {op!r}", [brief_table(briefs)]

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from pesto_cli.cli.choices import SOLVERS, ChoiceOption
+from pesto_cli.data.parts import MAX_PARTS
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.printable import printable
 
@@ -102,6 +103,25 @@ def _not_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
     return value
 
 
+def _numbers_of_parts(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[int, ...]:
+    """Return the numbers in `--parts`, ascending."""
+    if value is None:
+        return ()
+    texts = listed("--parts", value, "numbers of parts, as in 2,4,8,")
+    if not all(text.isdecimal() and 2 <= int(text) <= MAX_PARTS for text in texts):
+        raise BadInputError(
+            f"--parts is {value!r}; numbers from 2 to {MAX_PARTS}, as in 2,4,8, were expected."
+        )
+    return tuple(sorted(map(int, texts)))
+
+
+def parts_option(what: str) -> Callable[[Command], Command]:
+    """Add `--parts`."""
+    return click.option("--parts", metavar="N,N,...", callback=_numbers_of_parts, help=what)
+
+
 def time_limit_option(what: str = "Time limit of the search.") -> Callable[[Command], Command]:
     """Add `--time-limit`."""
     return click.option(
@@ -157,6 +177,12 @@ def num_nodes_option(command: Command) -> Command:
     )(command)
 
 
+def _local_option(name: str, what: str) -> Callable[[Command], Command]:
+    """Return an option that allows parts to compute something else than whole ops."""
+    choice = click.Choice(["exact", "local"])
+    return click.option(name, type=choice, default="exact", show_default=True, help=what)
+
+
 def search_options(command: Command) -> Command:
     """Add the options of all searches."""
     options: list[Callable[[Command], Command]] = [
@@ -192,6 +218,14 @@ def search_options(command: Command) -> Command:
             metavar="N",
             help="Split ops into at most N parts; 1 keeps all ops whole.  [default: the largest "
             "number that the profile prices]",
+        ),
+        _local_option(
+            "--batch-norm",
+            "local: parts of batch normalisation use the statistics of their own rows, which "
+            "changes what is computed.",
+        ),
+        _local_option(
+            "--random", "local: parts of random ops draw other numbers than the whole op."
         ),
         click.option(
             "--constraints",

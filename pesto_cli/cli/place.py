@@ -25,6 +25,7 @@ from pesto_cli.cli.options import (
     json_option,
     machine_option,
     output_option,
+    parts_option,
     quiet_option,
     robust_option,
     seed_option,
@@ -32,7 +33,7 @@ from pesto_cli.cli.options import (
     time_limit_option,
 )
 from pesto_cli.cli.reporting import write_page
-from pesto_cli.cli.searches import context_from, made_by, stoppable
+from pesto_cli.cli.searches import context_from, made_by, print_notes, stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError, EnvironmentFailedError, about
 
 FILES = ("graph.meta", "profile.json", "placement.json")
@@ -105,6 +106,7 @@ def _opened(name: str, comm: Path | None, quiet: bool) -> Iterator[_Target]:
     type=PATH,
     help="Constraints (TOML): pin, forbid, together, headroom, split, whole.",
 )
+@parts_option("Also try to split ops; price parts of ops that are split into N parts, such as 2,4.")
 @step_options
 @seed_option
 @deterministic_option
@@ -118,6 +120,7 @@ def place(
     report: Path | None,
     comm: Path | None,
     constraints: Path | None,
+    parts: tuple[int, ...],
     robust: bool,
     fetches: tuple[str, ...],
     feeds: tuple[str, ...],
@@ -138,6 +141,7 @@ def place(
     from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.samples import robust_tables
+    from pesto_cli.report.splits import split_tables
     from pesto_cli.report.tables import comparison
 
     _check_paths(source, output, report, comm, constraints)
@@ -147,7 +151,7 @@ def place(
         run = Run(folder, quiet)
         with _opened(machine, comm, quiet) as target:
             meta = _exported(run, source, step)
-            priced = _profiled(run, meta, target, source)
+            priced = _profiled(run, meta, target, source, parts)
         record: dict[str, Any] = {}
         if rules is not None:
             record["constraints"] = asdict(rules)
@@ -167,7 +171,8 @@ def place(
         else:
             echo(err=True)
             table = comparison(str(output), priced.problem, results)
-            print_layouts([table, *robust_tables(result)])
+            print_layouts([table, *split_tables(result), *robust_tables(result)])
+            print_notes(result)
             echo(_gain_text(results))
             echo("", "Next:", *_next_steps(run, output, machine, target, report), err=True)
     if result.status is SolveStatus.INTERRUPTED:
@@ -259,7 +264,7 @@ def _exported(run: Run, source: str, step: dict[str, Any]) -> Any:
     return meta
 
 
-def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
+def _profiled(run: Run, meta: Any, target: _Target, what: str, parts: tuple[int, ...]) -> Any:
     """Return the profile, from its file if that is still fresh."""
     from pesto_cli import api
     from pesto_cli.files.comm import with_comm
@@ -270,11 +275,11 @@ def _profiled(run: Run, meta: Any, target: _Target, what: str) -> Any:
         source, price = "run", partial(api.profile_by_run, meta, target.cluster, steps=STEPS)
     path = run.path("profile.json")
     linked = target.machine if target.fits is None else with_comm(target.machine, target.fits)
-    profile = api.fresh_profile(path, meta, linked, source)
+    profile = api.fresh_profile(path, meta, linked, source, parts)
     is_fresh = profile is not None
     if not is_fresh:
         with activity(f"profiling ops of {what}", run.quiet), notes_of_profiles(run.quiet):
-            api.write_profile(path, price(comm=target.fits, what=what))
+            api.write_profile(path, price(comm=target.fits, what=what, parts=parts))
         profile = api.read_profile(path)
     run.tell("profile", _sizes(profile), reused=is_fresh)
     return profile
@@ -314,7 +319,7 @@ def _solved(
     with stoppable() as stop:
         context = context_from(settings, stop, run.quiet)
         if earlier is not None and start is not None and start.num_by_name:
-            context = replace(context, warm_start=start.placement)
+            context = replace(context, warm_start=start.placement, split_start=start.split_start)
             parameters["warm_start"] = earlier.file_hash
             run.tell(
                 "solve", f"starts from the earlier placement: {start.share_by_name:.0%} of ops"

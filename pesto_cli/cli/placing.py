@@ -33,23 +33,37 @@ from pesto_cli.cli.searches import (
     made_by,
     map_placement,
     parameters_from,
+    print_notes,
     stoppable,
 )
-from pesto_cli.errors import INTERRUPTED
+from pesto_cli.errors import INTERRUPTED, about
 
 
 @click.command()
 @click.argument("profile", type=PATH)
 @output_option("the coarse profile")
 @num_nodes_option
+@click.option("--placement", type=PATH, help="Merge the ops into which this placement splits them.")
 @json_option
 @quiet_option()
-def coarsen(profile: Path, output: Path, num_nodes: int, as_json: bool, quiet: bool) -> None:
+def coarsen(
+    profile: Path,
+    output: Path,
+    num_nodes: int,
+    placement: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Merge the ops of PROFILE to a coarse graph by height-based batch merging."""
     from pesto_cli import api
 
-    check_output(output, profile)
+    check_output(output, profile, placement)
     fine = api.read_profile(profile)
+    if placement is not None:
+        placed = api.read_placement(placement)
+        with about(placement):
+            placed.check_graph_ops(fine.problem.graph.names)
+        fine = api.rewritten(fine, api.plan(placed))
     coarse = api.coarsen(fine, num_nodes)
     api.write_profile(output, coarse)
     rows = {
@@ -126,7 +140,7 @@ def solve(
     with stoppable() as stop:
         context = context_from(options, stop, quiet)
         if start is not None and start.num_by_name:
-            context = replace(context, warm_start=start.placement)
+            context = replace(context, warm_start=start.placement, split_start=start.split_start)
         with searching(strategy, context, quiet) as watched:
             result = api.solve(priced, strategy, watched, **values)
     parameters = made_by(strategy, values, options) | read
@@ -140,6 +154,7 @@ def solve(
     elif not quiet:
         tables = [comparison(str(output), priced.problem, [result])]
         print_layouts([*tables, *split_tables(result), *robust_tables(result)])
+        print_notes(result)
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: the best schedule so far is in {output}.", err=True)
         sys.exit(INTERRUPTED)
@@ -192,6 +207,7 @@ def simulate(
     from pesto_cli.report.random_orders import random_order_figures, random_orders_table
     from pesto_cli.report.records import result_json
     from pesto_cli.report.samples import sample_figures, samples_table
+    from pesto_cli.report.splits import split_tables
     from pesto_cli.report.tables import comparison
     from pesto_cli.report.trace import chrome_trace
 
@@ -200,8 +216,8 @@ def simulate(
     priced = api.read_profile(profile)
     placed = api.read_placement(placement)
     result = api.simulate(priced, placed)
-    record = result_json(priced.problem, result)
-    tables = [comparison(placement.name, priced.problem, [result])]
+    record = result_json(priced.problem, result, placed.whole_load)
+    tables = [comparison(placement.name, priced.problem, [result]), *split_tables(result)]
     if random_orders is not None:
         random_us = api.random_orders_us(priced, placed, random_orders, seed)
         found = random_order_figures(result.makespan_us, random_us)

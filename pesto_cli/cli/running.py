@@ -90,10 +90,6 @@ def run(
         meta, is_unplaced = _checked_meta(graph, bool(names), verify, quiet)
     priced = None if profile is None else api.read_profile(profile)
     given = {name: api.read_placement(name) for name in names if name not in api.STRATEGIES}
-    if meta is None:
-        for name, placed in given.items():
-            with about(name):
-                placed.check_whole_ops(str(graph))
     with connected(machine, open_ports, quiet) as cluster:
         if priced is not None:
             api.check_same_machine(priced, cluster.machine)

@@ -109,6 +109,10 @@ def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], qu
         read["max_parts"] = max_parts
         with about(profile):
             priced = api.limit_parts(priced, max_parts)
+    local = {name: options.pop(name) == "local" for name in ("batch_norm", "random")}
+    if any(local.values()):
+        read |= {name: "local" for name, is_local in local.items() if is_local}
+        priced = api.allow_local(priced, **local)
     if options.pop("keep_devices"):
         read["keep_devices"] = True
         with about(profile):
@@ -119,7 +123,18 @@ def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], qu
     rules = api.read_constraints(constraints)
     read["constraints"] = asdict(rules)
     with about(constraints):
+        _check_parts(rules.split, max_parts)
         return api.constrain(priced, rules)
+
+
+def _check_parts(rules: Sequence[Any], max_parts: int | None) -> None:
+    for rule in rules:
+        num_parts = rule.parts or len(rule.sizes)
+        if max_parts is not None and num_parts > max_parts:
+            raise BadInputError(
+                f"a constraint splits ops {rule.ops!r} into {num_parts} parts, but --max-parts is "
+                f"{max_parts}; at most as many parts were expected: change one of them."
+            )
 
 
 def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:
@@ -131,7 +146,7 @@ def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
     from pesto_cli.report.search_summary import (
         mapping_text,
         mapping_warnings,
-        whole_start_text,
+        split_start_text,
     )
 
     placed = api.read_placement(path)
@@ -139,8 +154,12 @@ def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) ->
     with about(path):
         carried = api.carry_over(priced, placed)
     if not quiet:
-        split = [whole_start_text(len(placed.plan.choices))] if placed.plan else []
-        for text in (*split, mapping_text(carried), *mapping_warnings(carried)):
+        split, used = list[str](), carried
+        if placed.plan:
+            split = [split_start_text(placed.plan, priced.problem, carried.split)]
+        if carried.split is not None:
+            used = carried.split.mapped
+        for text in (*split, mapping_text(used), *mapping_warnings(used)):
             echo(f"{path}: {text}", err=True)
     return carried
 
@@ -173,6 +192,12 @@ def context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) ->
         stop=stop,
     )
     return api.Context(limits=limits)
+
+
+def print_notes(result: Any) -> None:
+    """Print on stderr which parts of a search did not run."""
+    for note in result.solution.notes:
+        echo(note, err=True)
 
 
 @contextmanager

@@ -93,9 +93,9 @@ class Parts:
     numbers: the numbers of parts that are priced, ascending.
     times: (index of a spec, name of an alternative) -> times of its parts. Alternatives without a
         size are left out: their parts repeat the whole op.
-    added: (op type, data type) -> price of an op that a rewriting adds. The data type is that of
-        the first output, else of the first input, else "".
+    added: (op type, data type) -> price of an op that a rewriting adds; see `added_dtype`.
     fallback: price of ops that are not in `added`; they are assumed to move data.
+    kept_whole: the ops that constraints keep whole; they have no spec in `spec_of`.
     """
 
     names: Sequence[str]
@@ -105,6 +105,7 @@ class Parts:
     times: Mapping[tuple[int, str], PartTimes]
     added: Mapping[tuple[str, str], BytePrice]
     fallback: BytePrice
+    kept_whole: frozenset[int] = frozenset()
 
     def spec(self, op: int) -> OpSpec | None:
         """Return the spec of an op, or None if it has none."""
@@ -121,10 +122,10 @@ class Parts:
         return replace(self, numbers=numbers, times=times) if numbers else None
 
     def without(self, ops: Sequence[int]) -> Self:
-        """Return the prices without those of some ops, which stay whole."""
+        """Return the prices without those of some ops, which constraints keep whole."""
         spec_of = self.spec_of.copy()
         spec_of[list(ops)] = -1
-        return replace(self, spec_of=spec_of)
+        return replace(self, spec_of=spec_of, kept_whole=self.kept_whole | {*ops})
 
     def part_ratio(self, op: int, alternative: str, share: float) -> FloatArray:
         """Return the time of a part divided by that of the whole op, `[num_kinds]`.
@@ -205,6 +206,7 @@ def _kink(left: Point, right: Point, beyond: Point) -> Point | None:
 
 
 def added_dtype(spec: OpSpec) -> str:
-    """Return the data type by which `Parts.added` prices an op."""
-    operands = (*spec.outputs, *spec.inputs)
+    """Return the data type by which `Parts.added` prices an op; of a comparison, its inputs'."""
+    is_comparison = bool(spec.inputs) and spec.outputs and spec.outputs[0].dtype == "bool"
+    operands = spec.inputs if is_comparison else (*spec.outputs, *spec.inputs)
     return (operands[0].dtype or "") if operands else ""

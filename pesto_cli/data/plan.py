@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,24 @@ class Choice:
         return len(self.sizes)
 
 
+LOCAL = " local"
+"""The end of the names of alternatives that compute something else than the whole op."""
+
+
+class Local(StrEnum):
+    """What parts may compute in another way than the whole op, if the user allows it.
+
+    BATCH_NORM: fused batch normalisation uses the mean and variance of the rows of each part.
+    RANDOM: random ops draw other numbers: each part draws its own.
+    """
+
+    BATCH_NORM = "batch-norm"
+    RANDOM = "random"
+
+
+ALL_LOCAL = frozenset(Local)
+
+
 @dataclass(frozen=True)
 class Plan:
     """The decision for every op of a graph.
@@ -38,6 +57,11 @@ class Plan:
     def __bool__(self) -> bool:
         """Whether an op is split."""
         return bool(self.choices)
+
+    @property
+    def num_local(self) -> int:
+        """The number of ops that compute something else than the whole op; see `Local`."""
+        return sum(choice.alternative.endswith(LOCAL) for choice in self.choices.values())
 
     @property
     def num_parts(self) -> int:

@@ -11,7 +11,7 @@ from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
 from pesto_cli.data.parts import Parts
-from pesto_cli.data.plan import WHOLE_OPS, Plan
+from pesto_cli.data.plan import WHOLE_OPS, Local, Plan
 from pesto_cli.data.totals import check_totals
 from pesto_cli.errors import BadInputError, InfeasibleError
 
@@ -26,6 +26,7 @@ class Problem:
     headroom: the share of every device's memory that a placement may use, in (0, 1].
     parts: the prices of parts of ops; None if they are unknown, so that ops stay whole.
     chosen: how some ops are split by the user's constraints; a strategy decides on all others.
+    local: what parts of ops may compute in another way than whole ops.
     """
 
     graph: OpGraph
@@ -36,6 +37,7 @@ class Problem:
     headroom: float = 1.0
     parts: Parts | None = None
     chosen: Plan = WHOLE_OPS
+    local: frozenset[Local] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the op times, and that every op and colocation group has a device.

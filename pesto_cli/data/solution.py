@@ -52,6 +52,8 @@ class Solution:
     plan: how the ops of `asked` were split; None if the graph was not rewritten by a plan.
     part: `[problem.num_ops]`: index of the part of `origin` that each op is, or -1; None without a
         plan.
+    serves: `[problem.num_ops]`: the origin, or for an op that a plan has added the op of `asked`
+        whose output it converts; None without a plan.
     whole: the best schedule of `asked` that the strategy found without splitting ops, if any.
     """
 
@@ -65,6 +67,7 @@ class Solution:
     sampled: SampledMeans | None = None
     plan: Plan | None = None
     part: IntArray | None = None
+    serves: IntArray | None = None
     whole: Schedule | None = None
 
     @classmethod

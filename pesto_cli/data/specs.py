@@ -33,11 +33,16 @@ ELEMENT_BYTES: Mapping[str, int] = {
 }
 
 
+HANDLES = frozenset({"resource", "variant"})
+"""Data types of tensors whose data is elsewhere: they are as large as one number."""
+
+
 @dataclass(frozen=True)
 class Operand:
     """One input or output tensor of an op.
 
-    shape: sizes of the dimensions; None if unknown, or an open dimension.
+    shape: sizes of the dimensions; None if unknown, or an open dimension. Those of the handle of a
+        variable are the dimensions of the variable.
     dtype: such as `float32`.
     value: the value of the tensor if it is a small constant, as nested tuples; else None.
     on_host: whether the tensor is in host memory, also if the op runs on a GPU.
@@ -47,6 +52,11 @@ class Operand:
     dtype: str | None
     value: Value | None = None
     on_host: bool = False
+
+    @property
+    def is_handle(self) -> bool:
+        """Whether the data is elsewhere, as that of a variable."""
+        return self.dtype in HANDLES
 
     @property
     def is_static(self) -> bool:
@@ -73,7 +83,8 @@ class Operand:
         """
         if self.dtype is None or self.dtype not in ELEMENT_BYTES:
             raise ValueError(f"data type {self.dtype} is unknown")
-        return math.prod(self.sizes) * ELEMENT_BYTES[self.dtype]
+        num_elements = 1 if self.is_handle else math.prod(self.sizes)
+        return num_elements * ELEMENT_BYTES[self.dtype]
 
     def resized(self, axis: int, size: int) -> Self:
         """Return the operand with another size of one dimension, without its value."""

@@ -2,8 +2,9 @@
 
 from pesto_cli.diff.freshness import Freshness, FreshnessCheck
 from pesto_cli.diff.graphs import GraphDiff, graph_diff
-from pesto_cli.diff.mapped_placement import MappedPlacement
+from pesto_cli.diff.mapped_placement import MappedPlacement, MappedSplit
 from pesto_cli.diff.placements import Move, PlacementDiff, placement_diff
+from pesto_cli.diff.plans import OtherSplit, lost_splits, unchanged_choices
 from pesto_cli.diff.prediction import (
     PlacementComparison,
     Prediction,
@@ -17,13 +18,17 @@ __all__ = [
     "FreshnessCheck",
     "GraphDiff",
     "MappedPlacement",
+    "MappedSplit",
     "Move",
+    "OtherSplit",
     "PlacementComparison",
     "PlacementDiff",
     "Prediction",
     "graph_diff",
+    "lost_splits",
     "placement_diff",
     "predicted",
     "slower_by",
     "stored_prediction",
+    "unchanged_choices",
 ]

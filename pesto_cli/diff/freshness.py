@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pesto_cli.diff.graphs import GraphDiff
+from pesto_cli.diff.plans import OtherSplit
 from pesto_cli.diff.prediction import Prediction, slower_by
 
 
@@ -20,6 +21,8 @@ class FreshnessCheck:
     """The comparison of a placement with a graph and, if there is one, with a profile of it.
 
     graph: differences between the placed graph and this graph.
+    num_split: the number of ops that the placement splits.
+    lost_splits: those of them that are gone or have changed.
     has_other_profile: whether the placement was made from another profile; None without a profile.
     before: the prediction stored in the placement file.
     now: the prediction by the profile; None without a profile, or if it has no op of the placement.
@@ -27,6 +30,8 @@ class FreshnessCheck:
     """
 
     graph: GraphDiff
+    num_split: int
+    lost_splits: tuple[OtherSplit, ...]
     has_other_profile: bool | None
     before: Prediction
     now: Prediction | None

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.symmetry import interchangeable
+from pesto_cli.diff.plans import OtherSplit, split_otherwise
 from pesto_cli.files import PlacementFile
 
 
@@ -26,12 +26,13 @@ class PlacementDiff:
     """The differences between a first and a second placement.
 
     renamed: device of the first -> matched device of the second, if their names differ.
-    num_common: number of ops in both. Parts are ops here; a whole op and the op that merges its
-        parts are not the same.
-    split: ops that only one of the placements splits, or that they split in different ways.
-    moved: ops in both that are not on the matched device.
+    num_common: number of placed ops in both. Parts are ops here; a whole op and the op that merges
+        its parts are not the same.
+    moved: placed ops in both that are not on the matched device.
+    only_in_first, only_in_second: ops of only one of the graphs, before ops were split.
     reordered: device of the second -> least number of its common ops whose removal makes the two
         orders equal.
+    split: ops that only one of the placements splits, or that they split in different ways.
     """
 
     renamed: Mapping[str, str]
@@ -40,7 +41,7 @@ class PlacementDiff:
     only_in_first: tuple[str, ...]
     only_in_second: tuple[str, ...]
     reordered: Mapping[str, int]
-    split: tuple[str, ...] = ()
+    split: tuple[OtherSplit, ...] = ()
 
 
 def placement_diff(
@@ -69,15 +70,14 @@ def placement_diff(
         ]
         in_both = [rank for _, rank in sorted(stayed)]
         reordered[device] = len(in_both) - _longest_ascent(in_both)
-    common = [{rows[side] for rows in pairs} for side in (0, 1)]
     return PlacementDiff(
         renamed={name: new for name, new in zip(first.devices, named, strict=True) if name != new},
         num_common=len(pairs),
         moved=moved,
-        only_in_first=_without(first.names, common[0]),
-        only_in_second=_without(second.names, common[1]),
+        only_in_first=_without(first.graph_ops, second.graph_ops),
+        only_in_second=_without(second.graph_ops, first.graph_ops),
         reordered=reordered,
-        split=tuple(_split_otherwise(first.plan, second.plan)),
+        split=tuple(split_otherwise(first.plan, second.plan)),
     )
 
 
@@ -88,14 +88,9 @@ def _keys(placed: PlacementFile) -> Iterator[tuple[str, bool]]:
     return zip(placed.names, (origin < 0 for origin in placed.parts.origin), strict=True)
 
 
-def _without(names: Sequence[str], rows: set[int]) -> tuple[str, ...]:
-    return tuple(name for row, name in enumerate(names) if row not in rows)
-
-
-def _split_otherwise(first: Plan, second: Plan) -> Iterator[str]:
-    for name in dict.fromkeys((*first.choices, *second.choices)):
-        if first.choices.get(name) != second.choices.get(name):
-            yield name
+def _without(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    known = set(others)
+    return tuple(name for name in names if name not in known)
 
 
 def _matched_devices(

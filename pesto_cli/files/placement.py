@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pesto_cli import __version__
 from pesto_cli.data.graph import IntArray, OpGraph
+from pesto_cli.data.load import Load, whole_load
 from pesto_cli.data.machine import Machine, short_list
 from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
@@ -30,6 +31,9 @@ from pesto_cli.files.plan import (
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.storage import Extensible, Schema, parse_json, sha256, write_json
+from pesto_cli.printable import logger
+
+log = logger(__name__)
 
 
 class _PlacedOpsSchema(Schema):
@@ -47,6 +51,16 @@ _Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Bytes = Annotated[int, Field(ge=0)]
 
 
+class _LoadSchema(Schema):
+    """The load of a schedule: its work, transfers and memory, summed over devices."""
+
+    makespan_us: _Us
+    num_ops: Annotated[int, Field(ge=0)]
+    work_us: _Us
+    sent_bytes: _Bytes
+    peak_bytes: _Bytes
+
+
 class _PredictedSchema(BaseModel):
     """Figures of the predicted schedule. Other keys are kept unchanged."""
 
@@ -56,6 +70,8 @@ class _PredictedSchema(BaseModel):
     step_us: _Us | None = None
     peak_bytes: list[_Bytes] = []
     sent_bytes: list[list[_Bytes]] = []
+    whole_ops: _LoadSchema | None = None
+    """If ops are split: the best schedule with whole ops that the search found."""
 
 
 class PlacementSchema(Extensible):
@@ -119,9 +135,22 @@ class PlacementFile:
         return self.provenance.get("graph_hash")
 
     @property
+    def whole_load(self) -> Load | None:
+        """The load of the best schedule with whole ops, if ops are split and it is known."""
+        stored = self.predicted.get("whole_ops")
+        return None if stored is None else Load(**stored)
+
+    @property
     def graph_ops(self) -> Sequence[str]:
         """The names of the ops of the graph, before ops were split."""
         return self.names if self.parts is None else self.parts.ops
+
+    def origin_of(self, row: int) -> str | None:
+        """Return the name of the graph's op that a placed op is, or is a part of; None if added."""
+        if self.parts is None:
+            return self.names[row]
+        origin = self.parts.origin[row]
+        return None if origin < 0 else self.parts.ops[origin]
 
     def match(self, problem: Problem) -> Placement:
         """Return the placement in the problem's order of ops and devices.
@@ -166,24 +195,17 @@ class PlacementFile:
 
     def check_graph_ops(self, names: Sequence[str]) -> None:
         """Raise BadInputError if the placement is not of a graph with ops of these names."""
-        _check_names("is of another graph", self.graph_ops, names)
+        _check_names("is of another graph", self.graph_ops, names, can_be_coarse=not self.plan)
 
     def check_same_ops(self, names: Sequence[str]) -> None:
         """Raise BadInputError if the placed ops do not have these names."""
         what = "is of another graph" if self.parts is None else "has other ops than its plan makes"
-        _check_names(what, self.names, names)
-
-    def check_whole_ops(self, what: str) -> None:
-        """Raise BadInputError if the placement splits ops; what: the program that cannot do so."""
-        if self.plan:
-            raise BadInputError(
-                f"{what}: the placement splits {len(self.plan.choices):,} ops into parts, which a "
-                "running program does not support; a placement of whole ops was expected: solve "
-                "with --max-parts 1, or export the graph and run that with the placement."
-            )
+        _check_names(what, self.names, names, can_be_coarse=not self.plan)
 
 
-def _check_names(what: str, found: Sequence[str], expected: Sequence[str]) -> None:
+def _check_names(
+    what: str, found: Sequence[str], expected: Sequence[str], *, can_be_coarse: bool
+) -> None:
     missing, unknown = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     if missing or unknown:
         raise BadInputError(
@@ -192,7 +214,7 @@ def _check_names(what: str, found: Sequence[str], expected: Sequence[str]) -> No
             + ("; " if missing and unknown else "")
             + (f"it has {len(unknown)} other ops such as {unknown[0]!r}" if unknown else "")
             + "; profile and solve this graph to get a placement for it"
-            + ("." if unknown else f", or {OF_A_COARSE_PROFILE}.")
+            + (f", or {OF_A_COARSE_PROFILE}." if can_be_coarse and not unknown else ".")
         )
 
 
@@ -248,6 +270,13 @@ def read_placement(path: Path | str) -> PlacementFile:
     with about(path):
         plan = plan_of(parsed.plan)
         parts = parts_of(parsed.parts, plan, len(ops.name))
+    if plan.num_local:
+        log.warning(
+            "%s: %s split ops compute something else than whole ops, as --batch-norm local or"
+            " --random local allowed.",
+            path,
+            f"{plan.num_local:,}",
+        )
     _check_lengths(path, parsed)
     ranks: dict[int, list[int]] = {}
     for device, rank in zip(ops.device, ops.rank, strict=True):
@@ -309,7 +338,7 @@ def placement(
     """
     solution, schedule = result.solution, result.schedule
     graph, placed = profile.problem.graph, result.problem.graph
-    parts = None
+    parts, whole = None, whole_load(solution)
     if solution.is_rewritten:
         if not solution.plan or solution.part is None:
             raise BadInputError(
@@ -337,6 +366,7 @@ def placement(
             "lower_bound_us": result.lower_bound_us,
             "peak_bytes": schedule.peak_bytes.tolist(),
             "sent_bytes": sent_bytes(result.problem, schedule).tolist(),
+            **({} if whole is None else {"whole_ops": asdict(whole)}),
         },
         plan=solution.plan or WHOLE_OPS,
         parts=parts,

@@ -19,6 +19,8 @@ from pesto_cli.graphdef.sizes import TensorSize
 
 # Op types whose outputs follow from the static shapes of their inputs.
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+# Op types whose outputs have no more elements than their inputs, and no static shapes.
+SHORTENING = frozenset({"BroadcastGradientArgs"})
 # Op types that have no kernel of their own, or whose output may be fed.
 NEVER_COMPUTED = SWITCH | MERGE | ENTER | EXIT | NEXT_ITERATION | frozenset(SHAPED_TYPES)
 
@@ -78,7 +80,7 @@ class _Folding:
                 _shape_value(node, source, size.dtype)
                 for source, size in zip(self._input_sizes(node), sizes, strict=True)
             )
-        if not sizes or not all(map(_is_small, sizes)):
+        if not sizes or not (node.type in SHORTENING or all(map(_is_small, sizes))):
             return ()
         if node.type == "Const":
             return (constant_value(node.proto),)

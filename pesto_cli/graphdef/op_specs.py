@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray
+from pesto_cli.data.graph import IntArray, Shape
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.graphdef.attributes import attributes_key, plain_attributes
 from pesto_cli.graphdef.constant_values import constant_values, plain
@@ -39,7 +39,8 @@ class _Reader:
         self._index_of: dict[Hashable, int] = {}
         self._attributes: dict[Hashable, tuple[tuple[str, Value], ...]] = {}
         self._operands: dict[Row, Operand] = {}
-        self._values = [tuple(map(plain, known)) for known in constant_values(step)]
+        self._known = constant_values(step)
+        self._values = [tuple(map(plain, known)) for known in self._known]
 
     def stays_whole(self, members: Sequence[int]) -> bool:
         """Return whether an op must stay whole, whatever its type.
@@ -94,13 +95,18 @@ class _Reader:
         # The size of a Merge's input from NextIteration is unknown.
         size: TensorSize | None = sizes[output] if output < len(sizes) else None
         value = values[output] if output < len(values) else None
+        shape = None if size is None else _shape_of_variable(self._proto(index)) or size.shape
+        known = self._known[index][output] if value is not None else None
         # A False in a constant equals a 0: the type of the operand tells them apart.
         return (
-            None if size is None else size.shape,
+            shape if known is None else known.shape,
             None if size is None else size.dtype,
             value,
             on_host,
         )
+
+    def _proto(self, index: int) -> Any:
+        return self._step.wiring.nodes[index].proto
 
     def _interned(self, rows: Sequence[Row]) -> tuple[Operand, ...]:
         return tuple(self._operands.setdefault(row, Operand(*row)) for row in rows)
@@ -114,3 +120,11 @@ class _Reader:
             op_def = self._step.wiring.op_defs.of(node)
             self._attributes[key] = plain_attributes(node, op_def)
         return self._attributes[key]
+
+
+def _shape_of_variable(node: Any) -> Shape | None:
+    """Return the shape of the variable that a node is the handle of; None for other nodes."""
+    if node.op != "VarHandleOp" or node.attr["shape"].shape.unknown_rank:
+        return None
+    sizes = tuple(dimension.size for dimension in node.attr["shape"].shape.dim)
+    return None if min(sizes, default=0) < 0 else sizes

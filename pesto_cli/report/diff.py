@@ -1,15 +1,17 @@
 """Texts, tables and JSON values on changes since a placement was made."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pesto_cli.data.plan import Choice
 from pesto_cli.diff import (
     Freshness,
     FreshnessCheck,
     GraphDiff,
+    OtherSplit,
     PlacementComparison,
     Prediction,
 )
@@ -28,7 +30,9 @@ def check_sections(check: FreshnessCheck) -> list[Section]:
     """Return sections with reasons why a placement is stale or slow, changed ops, and figures."""
     graph = check.graph
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
-    sections = [Section(remarks=list(check_reasons(check))), _ops_by_scope(ops)]
+    remarks = [*check_reasons(check), *_kept_splits(check)]
+    sections = [Section(remarks=remarks), _ops_by_scope(ops)]
+    sections.append(_splits_by_scope("Split ops that start whole", check.lost_splits))
     if check.now is not None and check.freshness is not Freshness.FRESH:
         sections.append(_figures({"stored": check.before, "now": check.now}))
     return sections
@@ -50,6 +54,16 @@ def check_reasons(check: FreshnessCheck) -> Iterator[str]:
             yield f"{device} is {size_text(size)} short of memory"
     if not check.graph and not check.has_other_profile:
         yield "neither graph nor profile has changed" if check.now else "the graph has not changed"
+
+
+def _kept_splits(check: FreshnessCheck) -> Iterator[str]:
+    """Yield how many of the ops that the placement splits a warm start can split again."""
+    if check.lost_splits:
+        num_kept = check.num_split - len(check.lost_splits)
+        yield (
+            f"of the {check.num_split:,} ops that the placement splits, {num_kept:,} are unchanged "
+            "and keep their parts in a warm start"
+        )
 
 
 def _graph_text(graph: GraphDiff) -> str:
@@ -83,6 +97,7 @@ def difference_sections(difference: PlacementComparison, names: tuple[str, str])
     return [
         Section(remarks=list(_difference_remarks(difference))),
         _figures(figures),
+        _splits_by_scope("Split in another way", changes.split),
         _moves(difference),
         _ops_by_scope({f"only in {name}": ops for name, ops in only}),
     ]
@@ -174,6 +189,35 @@ def _moves(difference: PlacementComparison) -> Section:
     return Section("Moved", columns=columns, rows=rows, num_text=3, ops=listed)
 
 
+def _splits_by_scope(title: str, changes: Sequence[OtherSplit]) -> Section:
+    """Count the ops that are split in another way, by scope and by what they were and are."""
+    scope_of = scopes_of(change.op for change in changes)
+    ways = Counter((scope_of[change.op], *_split_texts(change)) for change in changes)
+    ordered = sorted(ways.items(), key=lambda way: (-way[1], way[0]))
+    rows = [[*way, f"{count:,}"] for way, count in ordered]
+    listed = {title.lower(): [change.op for change in changes]}
+    return Section(title, columns=["scope", "was", "is", "ops"], rows=rows, num_text=3, ops=listed)
+
+
+def _split_texts(change: OtherSplit) -> tuple[str, str]:
+    """Return how an op was split, and how it is split, as short as the difference allows."""
+    before, after = change.before, change.after
+    texts = (_parts_text(before), _parts_text(after))
+    if before is None or after is None or texts[0] != texts[1]:
+        return texts
+    if before.alternative != after.alternative:
+        return f"{texts[0]} by {before.alternative}", f"{texts[1]} by {after.alternative}"
+    return f"{texts[0]} of {_sizes(before)}", f"{texts[1]} of {_sizes(after)}"
+
+
+def _parts_text(choice: Choice | None) -> str:
+    return "whole" if choice is None else f"{choice.num_parts} parts"
+
+
+def _sizes(choice: Choice) -> str:
+    return ", ".join(map(str, choice.sizes))
+
+
 def _ops_by_scope(ops: Mapping[str, Sequence[str]]) -> Section:
     some = {what: names for what, names in ops.items() if names}
     rows = [[scope, *map(str, counts)] for scope, counts in counts_by_scope(some)]
@@ -190,6 +234,10 @@ def check_json(check: FreshnessCheck) -> dict[str, Any]:
             "new": list(graph.new),
             "gone": list(graph.gone),
             "changed_ops": list(graph.changed),
+        },
+        "split": {
+            "num_ops": check.num_split,
+            "lost": [change.op for change in check.lost_splits],
         },
         "profile_changed": check.has_other_profile,
         "slower_by": _finite(check.slower_by),
@@ -212,7 +260,7 @@ def difference_json(difference: PlacementComparison) -> dict[str, Any]:
         "only_in_first": list(changes.only_in_first),
         "only_in_second": list(changes.only_in_second),
         "reordered": dict(changes.reordered),
-        "split": list(changes.split),
+        "split": list(map(asdict, changes.split)),
         "slower_by": _finite(difference.slower_by),
         "promised": _prediction_json(difference.stored),
         "before": _prediction_json(difference.before),

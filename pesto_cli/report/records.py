@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pesto_cli.data.load import Load
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import MemoryPeak, Result
@@ -12,8 +13,8 @@ from pesto_cli.report.memory import NUM_NAMED
 from pesto_cli.report.splits import split_json
 
 
-def result_json(problem: Problem, result: Result) -> dict[str, Any]:
-    """Return the figures of a result, without its schedule."""
+def result_json(problem: Problem, result: Result, whole: Load | None = None) -> dict[str, Any]:
+    """Return the figures of a result, without its schedule; see `split_json` for `whole`."""
     machine, sampled = problem.machine, result.solution.sampled
     robust = {} if sampled is None else {"robust": asdict(sampled)}
     return {
@@ -29,7 +30,7 @@ def result_json(problem: Problem, result: Result) -> dict[str, Any]:
         "runtime_s": result.runtime_s,
         "notes": list(result.solution.notes),
         **robust,
-        **split_json(result),
+        **split_json(result, whole),
     }
 
 

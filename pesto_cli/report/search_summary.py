@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
-from pesto_cli.diff import MappedPlacement
+from pesto_cli.diff import MappedPlacement, MappedSplit
 from pesto_cli.report.sections import Section
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
@@ -25,11 +26,28 @@ def mapping_text(mapped: MappedPlacement) -> str:
     )
 
 
-def whole_start_text(num_split: int) -> str:
-    """Return a text on a warm start from a placement that splits ops."""
+def split_start_text(plan: Plan, problem: Problem, split: MappedSplit | None) -> str:
+    """Return a text on a warm start from a placement that splits ops.
+
+    plan: the plan of the placement. split: how it was mapped to the problem.
+    """
+    num_split = len(plan.choices)
+    if split is not None and split.num_kept == num_split:
+        return f"all {num_split:,} ops that the placement splits start in the same parts"
+    if split is not None:
+        return (
+            f"of the {num_split:,} ops that the placement splits, {split.num_kept:,} start in the "
+            f"same parts and {num_split - split.num_kept:,} start whole, because they have changed "
+            "or cannot be split so any more"
+        )
+    reason = (
+        "the profile has no prices of parts, or ops are to stay whole"
+        if problem.parts is None
+        else "the ops have changed, or cannot be split so any more"
+    )
     return (
-        f"the placement splits {num_split:,} ops, but a search starts with whole ops: each is on "
-        "the device of its first part"
+        f"the {num_split:,} ops that the placement splits start whole, each on the device of its "
+        f"first part: {reason}"
     )
 
 

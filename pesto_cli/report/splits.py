@@ -1,59 +1,49 @@
 """What a result has split, and what that adds and saves."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from pesto_cli.data.problem import Problem
+from pesto_cli.data.load import Load, whole_load
 from pesto_cli.data.result import Result
-from pesto_cli.data.schedule import Schedule, sent_bytes
+from pesto_cli.data.solution import Solution
+from pesto_cli.report.families import NAMES, Families, Made
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
-from pesto_cli.report.times import TimeScale
+from pesto_cli.report.times import TimeScale, time_text
 
-
-@dataclass(frozen=True)
-class Load:
-    """The load of a schedule.
-
-    work_us: time of all ops. sent_bytes: bytes of all transfers. peak_bytes: the peak memory,
-    summed over the accelerators and the host.
-    """
-
-    makespan_us: float
-    num_ops: int
-    work_us: float
-    sent_bytes: int
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, problem: Problem, schedule: Schedule) -> "Load":
-        """Return the load of a schedule of a problem."""
-        own_us = problem.duration_us[np.arange(problem.num_ops), schedule.device]
-        return cls(
-            makespan_us=schedule.makespan_us,
-            num_ops=problem.num_ops,
-            work_us=float(own_us.sum()),
-            sent_bytes=int(sent_bytes(problem, schedule).sum()),
-            peak_bytes=int(schedule.peak_bytes.sum()),
-        )
+SPLIT, WHOLE = "split", "whole ops"
 
 
 def split_tables(result: Result) -> Iterator[Layouts]:
     """Yield a table for a result with split ops: its load, and that of the best with whole ops."""
-    solution = result.solution
-    if solution.plan is None:
-        return
-    loads = {"split": Load.of(solution.problem, solution.schedule)}
-    if solution.whole is not None:
-        loads["whole ops"] = Load.of(solution.asked, solution.whole)
+    loads = loads_of(result.solution, whole_load(result.solution))
+    if SPLIT in loads:
+        title = f"Split: {split_text(result.solution)}"
+        yield layouts(title, *load_table(loads))
+
+
+def split_text(solution: Solution) -> str:
+    """Return how many ops are split, and into how many parts."""
+    plan = solution.plan
+    num_ops, num_parts = (0, 1) if plan is None else (len(plan.choices), plan.num_parts)
+    return f"{num_ops:,} of {solution.asked.num_ops:,} ops into at most {num_parts} parts"
+
+
+def loads_of(solution: Solution, whole: Load | None) -> Mapping[str, Load]:
+    """Return the load of a solution with split ops, and that of whole ops if it is known.
+
+    Empty if no op was split.
+    """
+    if not solution.plan:
+        return {}
+    loads = {SPLIT: Load.of(solution.problem, solution.schedule)}
+    return loads if whole is None else loads | {WHOLE: whole}
+
+
+def load_table(loads: Mapping[str, Load]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the columns and rows of a table of loads."""
     scale = TimeScale.of(load.makespan_us for load in loads.values())
-    title = (
-        f"Split: {len(solution.plan.choices):,} of {solution.asked.num_ops:,} ops into at most "
-        f"{solution.plan.num_parts} parts"
-    )
     columns = ["ops", f"step {scale.unit}", "number", f"work {scale.unit}", "sent", "peak memory"]
     rows = [
         [
@@ -66,20 +56,56 @@ def split_tables(result: Result) -> Iterator[Layouts]:
         ]
         for name, load in loads.items()
     ]
-    yield layouts(title, columns, rows)
+    return columns, rows
 
 
-def split_json(result: Result) -> dict[str, Any]:
-    """Return the same as JSON; empty if no op was split."""
+def change_text(loads: Mapping[str, Load]) -> str:
+    """Return how the load with split ops differs from that with whole ops; empty if unknown."""
+    if WHOLE not in loads:
+        return ""
+    split, whole = loads[SPLIT], loads[WHOLE]
+    changes = {
+        "work": (whole.work_us, split.work_us),
+        "bytes sent": (whole.sent_bytes, split.sent_bytes),
+        "memory": (whole.peak_bytes, split.peak_bytes),
+    }
+    texts = [
+        f"{after / before - 1:+.0%} {what}" if before else f"{what} in place of none"
+        for what, (before, after) in changes.items()
+        if before or after
+    ]
+    return ", ".join(texts)
+
+
+def made_rows(solution: Solution, families: Families) -> list[tuple[str, str, str, float]]:
+    """Return a row for each kind of ops in a split step: kind, number, work, share of the work."""
+    took_us = (solution.schedule.end_us - solution.schedule.start_us).tolist()
+    work_us, count = dict.fromkeys(Made, 0.0), dict.fromkeys(Made, 0)
+    for made, us in zip(families.made, took_us, strict=True):
+        work_us[made] += us
+        count[made] += 1
+    total_us = sum(took_us) or 1.0
+    return [
+        (NAMES[made], f"{count[made]:,}", time_text(us) if us else "0", us / total_us)
+        for made, us in work_us.items()
+        if count[made]
+    ]
+
+
+def split_json(result: Result, whole: Load | None = None) -> dict[str, Any]:
+    """Return the loads of a result with split ops as JSON; empty if no op was split.
+
+    whole: the load of the best schedule with whole ops, for a result that does not contain it.
+    """
     solution = result.solution
     if solution.plan is None:
         return {}
-    whole = None if solution.whole is None else asdict(Load.of(solution.asked, solution.whole))
+    whole = whole_load(solution) or whole
     return {
         "split": {
             "num_split_ops": len(solution.plan.choices),
             "num_parts": solution.plan.num_parts,
             "load": asdict(Load.of(solution.problem, solution.schedule)),
-            "whole": whole,
+            "whole": None if whole is None else asdict(whole),
         }
     }

@@ -20,6 +20,8 @@ def whole_ops_table(rows: Sequence[Mapping[str, Any]]) -> Layouts:
     share = sum(row["share"] for row in rows)
     without_rule = sum(row["share"] for row in rows if row["reason"] == "no rule")
     title = f"ops that stay whole: {share:.1%} of the work, {without_rule:.1%} without a rule"
+    if not shown:
+        return layouts(f"{title} (--json lists them)" if rows else title, (), ())
     if len(shown) < len(rows):
         title += f"; those with the most of {len(rows)} op types (--json lists all)"
     cells = [

@@ -32,7 +32,8 @@ def run_script_on(
     )
     names = {name: connection.device_names.get(name, name) for name in placement.devices}
     report = run_script(path, argv, placement, connection.target, names, trace=True)
-    ran = spans(report.traced, report.meta.graph_def)
+    meta = report.meta if report.changes.split is None else report.changes.split
+    ran = spans(report.traced, meta.graph_def)
     busy = busy_us(ran)
     step_us = report.step_us[WARM_UP:] or report.step_us
     used = {placement.devices[index] for index in placement.device}
@@ -41,4 +42,4 @@ def run_script_on(
         losses=(),
         busy_us={name: busy.get(names[name], 0.0) for name in sorted(used)},
     )
-    return RealRun(times, verified(report.meta, placement, report.changes, ran))
+    return RealRun(times, verified(meta, placement, report.changes, ran))

@@ -1,11 +1,14 @@
 """Alternatives: the ways in which an op can be split, and the ops that compute its parts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import numpy as np
+
+from pesto_cli.data.plan import Local
 from pesto_cli.data.specs import Operand, OpSpec, Value
-from pesto_cli.sharding.layouts import Layout, Partial, Replicated, Split
+from pesto_cli.sharding.layouts import Layout, Own, Partial, Replicated, Split
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Alternative:
         that is scaled like an axis (the shape of a Reshape). A scalar constant has position -1.
     resized_attributes: the same for attributes that are shapes: (name, position) pairs.
     program: returns the ops for given sizes of the parts; by default one op for each part.
+    local: what the parts compute in another way than the whole op; None if they compute the same.
     """
 
     name: str
@@ -80,6 +84,7 @@ class Alternative:
     program: Callable[["OpSpec", "Alternative", tuple[int, ...]], Program] = field(
         default=lambda spec, alternative, sizes: one_op_each(spec, alternative, sizes)
     )
+    local: Local | None = None
 
 
 Rule = Callable[[OpSpec], Iterable[Alternative]]
@@ -136,9 +141,15 @@ def sources(part: OpSpec) -> tuple[Source, ...]:
 def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> Operand:
     if isinstance(layout, Split):
         return operand.resized(layout.axis, scaled(operand.sizes[layout.axis], size, whole))
-    if isinstance(layout, Partial | Replicated):
+    if isinstance(layout, Partial | Replicated | Own):
         return replace(operand, value=None)
     return operand
+
+
+def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Return extents of parts in proportion to weights; they add up to `extent`."""
+    ends = np.rint(np.cumsum(weights) / np.sum(weights) * extent).astype(np.int64)
+    return tuple(np.diff(ends, prepend=0).tolist())
 
 
 @lru_cache(maxsize=2**14)

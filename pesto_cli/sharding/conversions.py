@@ -4,32 +4,33 @@
 |---|---|---|
 | whole | split | Split, or SplitV for parts of unequal extents |
 | split | whole | ConcatV2 |
+| split | whole for each part | a ConcatV2 for each part |
 | partial | whole | AddN (Minimum, Maximum, LogicalAnd, LogicalOr) |
+| split or partial | split in another way | each piece is cut, and each part joins its cuts |
 | replicated | split | a Slice of each copy |
 | replicated | whole | none: the first copy |
-| split or partial | split in another way | first whole, then split |
 
-A conversion is made once, whatever the number of consumers.
+A conversion is made once, whatever the number of consumers. The handle of a variable cannot be
+converted; copies of it can be read as one variable.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.specs import Operand
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
-from pesto_cli.sharding.layouts import Layout, Partial, Reduction, Replicated, Split, Whole
+from pesto_cli.sharding.alternative import shares_of
+from pesto_cli.sharding.layouts import Layout, Own, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
-from pesto_cli.sharding.rules import HANDLES
+from pesto_cli.sharding.pieces import Add, Pieces, cut_again, joined, reduced
+from pesto_cli.sharding.variables import is_handle
 
-
-@dataclass(frozen=True)
-class _Produced:
-    """How a tensor of the original graph is computed: its layout, extents on the axis, pieces."""
-
-    layout: Layout
-    extents: tuple[int, ...]
-    refs: Sequence[Ref]
+LARGE_BYTES = 2**20
+"""A partial tensor of this size is added by shares if each part takes the whole sum."""
 
 
 class Conversions:
@@ -38,9 +39,10 @@ class Conversions:
     def __init__(self, graph: OpGraph, ops: NewOps, hosts: Sequence[int]) -> None:
         """hosts: see `Plan`."""
         self._graph, self._ops, self._hosts = graph, ops, hosts
-        self._produced: dict[int, _Produced] = {}
+        self._produced: dict[int, Pieces] = {}
         self._whole: dict[int, Ref] = {}
         self._split: dict[tuple[int, int, tuple[int, ...]], list[Ref]] = {}
+        self._for_each: dict[int, list[Ref]] = {}
         self._copies: dict[tuple[int, int], Ref] = {}
         self._old_names: dict[int, int] = {}
 
@@ -51,29 +53,45 @@ class Conversions:
 
         extents: of the parts on the axis of a `Split`; else empty.
         """
-        self._produced[tensor] = _Produced(layout, extents, refs)
+        self._produced[tensor] = Pieces(layout, extents, refs)
 
     def pieces(
         self, tensor: int, layout: Layout, extents: tuple[int, ...], num_parts: int
     ) -> Sequence[Ref] | None:
         """Return the tensor for each of some parts, in the layout in which they take it.
 
-        None if the parts take partial tensors and the tensor is not computed as that many of them.
+        None if that is impossible: parts take a handle or partial tensors, and the tensor is not
+        computed as that many of them.
         """
         found = self._produced[tensor]
-        matches = found.layout == layout and len(found.refs) == num_parts
-        if matches and found.extents == extents and not isinstance(layout, Whole):
+        is_alike = len(found.refs) == num_parts and found.extents == extents
+        if is_alike and found.layout == layout and not isinstance(layout, Whole):
             return found.refs
-        if isinstance(layout, Partial):
+        if is_alike and isinstance(found.layout, Replicated) and isinstance(layout, Whole):
+            return found.refs
+        if isinstance(layout, Partial | Own) or isinstance(found.layout, Own):
+            return None
+        is_whole = isinstance(found.layout, Whole) and isinstance(layout, Whole)
+        if is_handle(self._graph, tensor) and not is_whole:
             return None
         if isinstance(layout, Split):
             return self._slices(tensor, layout.axis, extents)
-        if isinstance(found.layout, Replicated) and len(found.refs) == num_parts:
-            return found.refs
+        if len(found.refs) == num_parts > 1 and not self._hosts:
+            return self._whole_for_each(tensor, found)
         return self._passed_on(tensor, num_parts)
 
+    def is_own(self, tensor: int) -> bool:
+        """Return whether each part has a tensor of its own, so that there is no whole tensor."""
+        return isinstance(self._produced[tensor].layout, Own)
+
+    def is_copied(self, tensor: int) -> bool:
+        """Return whether a tensor is a handle of which there are several copies."""
+        return is_handle(self._graph, tensor) and isinstance(
+            self._produced[tensor].layout, Replicated
+        )
+
     def whole(self, tensor: int) -> Ref:
-        """Return the whole tensor."""
+        """Return the whole tensor, or the first of several copies."""
         if tensor not in self._whole:
             self._whole[tensor] = self._merged(tensor)
         return self._whole[tensor]
@@ -95,49 +113,49 @@ class Conversions:
 
     def _merged(self, tensor: int) -> Ref:
         found = self._produced[tensor]
-        if isinstance(found.layout, Whole | Replicated):
+        if isinstance(found.layout, Whole | Replicated | Own):
             return found.refs[0]
         producer = int(self._graph.tensor_producer[tensor])
         operand, name = self._operand(tensor), self._graph.names[producer]
+        if is_handle(self._graph, tensor):
+            raise BadInputError(
+                f"the plan splits variable {name!r}, but not all ops that take it; the same way "
+                "was expected for all of them: complete the plan, or leave the variable whole."
+            )
         if len(self._graph.tensors_of(producer)) > 1:
             name = f"{name}.merged_{self._output(tensor)}"
         if isinstance(found.layout, Split):
-            spec = added_ops.concat(operand, found.layout.axis, found.extents)
-            return self._ops.add(name, (*found.refs, None), serves=producer, spec=spec), 0
+            add = self._adding(tensor)
+            return joined(add, name, operand, found.layout.axis, found.extents, found.refs)
         return self._combined(tensor, name, found.layout.reduction, found.refs)
 
     def _combined(self, tensor: int, name: str, reduction: Reduction, refs: Sequence[Ref]) -> Ref:
         """Combine partial tensors: those of each host first, if the plan says so."""
+        operand = self._operand(tensor)
         by_host: dict[int, list[Ref]] = {}
         for part, ref in enumerate(refs):
             by_host.setdefault(self._host(part), []).append(ref)
         if len(by_host) > 1:
             refs = [
-                self._reduced(tensor, f"{name}.sum_host_{host}", reduction, of_host, host)
+                reduced(
+                    self._adding(tensor, host),
+                    f"{name}.sum_host_{host}",
+                    operand,
+                    reduction,
+                    of_host,
+                )
                 for host, of_host in by_host.items()
             ]
-        return self._reduced(tensor, name, reduction, refs)
+        return reduced(self._adding(tensor), name, operand, reduction, refs)
 
-    def _reduced(
-        self,
-        tensor: int,
-        name: str,
-        reduction: Reduction,
-        refs: Sequence[Ref],
-        host: int | None = None,
-    ) -> Ref:
-        if len(refs) == 1:
-            return refs[0]
-        producer, operand = int(self._graph.tensor_producer[tensor]), self._operand(tensor)
-        if reduction is Reduction.SUM:
-            spec = added_ops.combined(operand, reduction, len(refs))
-            return self._ops.add(name, refs, serves=producer, spec=spec, host=host), 0
-        spec, found = added_ops.combined(operand, reduction, 2), refs[0]
-        for place, ref in enumerate(refs[1:], start=1):
-            is_last = place == len(refs) - 1
-            step = name if is_last else f"{name}.first_{place + 1}"
-            found = self._ops.add(step, (found, ref), serves=producer, spec=spec, host=host), 0
-        return found
+    def _adding(self, tensor: int, host: int | None = None) -> Add:
+        """Return a function that adds ops that serve the producer of a tensor."""
+        return partial(self._add, int(self._graph.tensor_producer[tensor]), host)
+
+    def _add(
+        self, serves: int, host: int | None, name: str, inputs: Sequence[Ref | None], spec: OpSpec
+    ) -> int:
+        return self._ops.add(name, inputs, serves=serves, spec=spec, host=host)
 
     def _slices(self, tensor: int, axis: int, extents: tuple[int, ...]) -> list[Ref]:
         key = (tensor, axis, extents)
@@ -145,6 +163,10 @@ class Conversions:
             found = self._produced[tensor]
             if isinstance(found.layout, Replicated) and len(found.refs) == len(extents):
                 self._split[key] = self._sliced_copies(tensor, axis, extents, found.refs)
+            elif isinstance(found.layout, Split | Partial) and not self._hosts:
+                name, operand = self._split_name(key), self._operand(tensor)
+                add = self._adding(tensor)
+                self._split[key] = cut_again(add, name, operand, found, axis, extents)
             else:
                 spec = added_ops.split(self._operand(tensor), axis, extents)
                 whole = self.whole(tensor)
@@ -171,6 +193,23 @@ class Conversions:
             begin += extent
         return found
 
+    def _whole_for_each(self, tensor: int, found: Pieces) -> Sequence[Ref]:
+        """Return the whole tensor for each part: an all-gather, or an all-reduce by shares."""
+        num_parts, operand = len(found.refs), self._operand(tensor)
+        if isinstance(found.layout, Partial) and operand.num_bytes >= LARGE_BYTES:
+            axis = int(np.argmax(operand.sizes))
+            extents = shares_of(operand.sizes[axis], [1.0] * num_parts)
+            found = Pieces(Split(axis), extents, self._slices(tensor, axis, extents))
+        if not isinstance(found.layout, Split):
+            return self._passed_on(tensor, num_parts)
+        if tensor not in self._for_each:
+            name, add, axis = self._tensor_name(tensor), self._adding(tensor), found.layout.axis
+            self._for_each[tensor] = [
+                joined(add, f"{name}.whole_{part}", operand, axis, found.extents, found.refs)
+                for part in range(num_parts)
+            ]
+        return self._for_each[tensor]
+
     def _passed_on(self, tensor: int, num_parts: int) -> list[Ref]:
         """Return the whole tensor for each part, passed on once for each host with several.
 
@@ -179,7 +218,7 @@ class Conversions:
         whole = self.whole(tensor)
         hosts = [self._host(part) for part in range(num_parts)]
         operand = self._operand(tensor)
-        if len(set(hosts)) < 2 or operand.dtype in HANDLES or 0 in operand.sizes:
+        if len(set(hosts)) < 2 or is_handle(self._graph, tensor) or 0 in operand.sizes:
             return [whole] * num_parts
         return [self._copy(tensor, host) if hosts.count(host) > 1 else whole for host in hosts]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative
@@ -49,7 +49,7 @@ def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dic
 
 
 def _decision(name: str, op_type: str, spec: OpSpec | None, choice: Choice) -> Decision:
-    known = {} if spec is None else {each.name: each for each in alternatives(spec)}
+    known = {} if spec is None else {each.name: each for each in alternatives(spec, ALL_LOCAL)}
     if spec is None or choice.alternative not in known:
         raise BadInputError(
             f"the plan splits op {name!r} ({op_type}) by {choice.alternative!r}; "

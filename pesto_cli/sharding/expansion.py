@@ -7,18 +7,20 @@ give the same ops.
 Names of the ops that a split op X becomes; X itself is the name of the op that merges the parts,
 so whatever takes or fetches X outside the step still works:
 
-    X.part_0, X.part_1       its parts
+    X.part_0, X.part_1       its parts; but the first copy of a mirrored variable X is X
     X.part_0.share           another op of part 0 (see `Program`), X.mean one that serves all parts
     X                        the merged output, if X has one output; else X.merged_0, X.merged_1
     X.split_0                cuts an output of the whole op X along axis 0
     X.sum_host_0             adds the parts of host 0
     X.copy_host_0            passes the output of X on to the parts of host 0
-    X.wait                   waits for all parts of the ops that must end before X starts
+    X.whole_0                joins the parts for the op of another part 0
+    X.wait                   waits for all parts of X; if X has no outputs, its name is X
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -34,6 +36,8 @@ from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.layouts import Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
+from pesto_cli.sharding.rules.variables import MIRRORED, READS, is_variable
+from pesto_cli.sharding.variables import is_handle
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,7 @@ class _Expander:
         self._tensors = Conversions(graph, self._ops, plan.hosts)
         self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
+        self._joins: dict[int, int] = {}
 
     def expanded(self, with_merges: bool) -> Expansion:
         graph = self._graph
@@ -92,7 +97,7 @@ class _Expander:
         roots = self._roots()
         if with_merges:
             for op in self._decided:
-                self._tensors.merged_under_old_name(op)
+                self._merged(op)
         self._check_names()
         kept = [
             op
@@ -104,10 +109,33 @@ class _Expander:
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
         taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole
         inputs = [None if tensor is None else taken(tensor) for tensor in row]
+        for tensor in row:
+            if tensor is not None and self._tensors.is_copied(tensor):
+                self._check_only_reads(op, tensor)
+            if tensor is not None and self._tensors.is_own(tensor):
+                self._refuse_own(op, tensor)
         new = self._ops.add(self._graph.names[op], inputs, origin=op, serves=op)
         for output, tensor in enumerate(self._graph.tensors_of(op)):
             self._tensors.produce(tensor, Whole(), (), [(new, output)])
         self._images[op] = (new,)
+
+    def _refuse_own(self, op: int, tensor: int) -> NoReturn:
+        producer = self._graph.names[self._graph.tensor_producer[tensor]]
+        raise BadInputError(
+            f"the plan gives each part of op {producer!r} values of its own, but op "
+            f"{self._graph.names[op]!r}, which takes them, is not split alike; the same way and "
+            "the same sizes were expected for both: complete the plan."
+        )
+
+    def _check_only_reads(self, op: int, tensor: int) -> None:
+        """Check that a whole op that takes one copy of a mirrored variable does not write it."""
+        if self._graph.types[op] not in READS:
+            name = self._graph.names[self._graph.tensor_producer[tensor]]
+            raise BadInputError(
+                f"the plan mirrors variable {name!r}, but op {self._graph.names[op]!r} "
+                f"({self._graph.types[op]}), which may write it, is whole; {MIRRORED!r} was "
+                "expected for this op, too: complete the plan, or leave the variable whole."
+            )
 
     def _fetched(self, tensor: int) -> Ref:
         """Return a tensor under its old name, since this is how it is fetched."""
@@ -170,6 +198,15 @@ class _Expander:
             return self._tensors.whole(tensor)
         extents = _extents(layout, decision.spec.inputs[slot].sizes, decision)
         pieces = self._tensors.pieces(tensor, layout, extents, len(decision.sizes))
+        if pieces is None and self._tensors.is_own(tensor):
+            self._refuse_own(op, tensor)
+        if pieces is None and decision.spec.inputs[slot].is_handle:
+            variable = self._graph.names[self._graph.tensor_producer[tensor]]
+            raise BadInputError(
+                f"the plan splits op {self._graph.names[op]!r} by {decision.alternative.name!r} "
+                f"into {len(decision.sizes)} parts, but not variable {variable!r}, which it "
+                "takes; the same way and the same sizes were expected for all ops of a variable."
+            )
         if pieces is None:
             raise BadInputError(
                 f"the plan lets op {self._graph.names[op]!r} take open sums in slot {slot}, but "
@@ -186,8 +223,15 @@ class _Expander:
         return self._ops.add(name, (), serves=op, spec=added_ops.constant(operand)), 0
 
     def _name(self, op: int, each: PartOp) -> str:
-        name = self._graph.names[op] + ("" if each.part is None else f".part_{each.part}")
+        name = self._graph.names[op]
+        if each.part is not None and not (each.part == 0 and self._keeps_name(op)):
+            name = f"{name}.part_{each.part}"
         return f"{name}.{each.name}" if each.name else name
+
+    def _keeps_name(self, op: int) -> bool:
+        """Return whether part 0 has the name of the op: the first copy of a mirrored variable."""
+        decision = self._decided[op]
+        return is_variable(decision.spec) and decision.alternative.name == MIRRORED
 
     def _program(self, decision: Decision) -> Program:
         key = (decision.spec, decision.alternative.name, decision.sizes)
@@ -201,7 +245,6 @@ class _Expander:
         A part waits for the part of equal index if both ops are pure and have parts of equal sizes.
         Otherwise all parts wait for all parts, through a NoOp.
         """
-        joins: dict[tuple[int, ...], int] = {}
         for before, after in self._graph.control_edges.tolist():
             if self._is_aligned(before, after):
                 for tail in self._images[before]:
@@ -211,11 +254,7 @@ class _Expander:
                 continue
             tails, heads = self._images[before], self._images[after]
             if len(tails) > 1 and len(heads) > 1:
-                if tails not in joins:
-                    name = f"{self._graph.names[before]}.wait"
-                    joins[tails] = self._ops.add(name, (), serves=before, spec=added_ops.JOIN)
-                    self._ops.controls += [(tail, joins[tails]) for tail in tails]
-                tails = (joins[tails],)
+                tails = (self._join(before),)
             self._ops.controls += [(tail, head) for tail in tails for head in heads]
 
     def _is_aligned(self, before: int, after: int) -> bool:
@@ -224,16 +263,35 @@ class _Expander:
             first is not None
             and second is not None
             and len(first.sizes) == len(second.sizes)
-            and not (first.spec.is_stateful or second.spec.is_stateful)
+            and _works_alone(first)
+            and _works_alone(second)
         )
+
+    def _join(self, op: int) -> int:
+        """Return the op that waits for all parts of an op; an op without outputs gives its name."""
+        if op not in self._joins:
+            name = self._graph.names[op]
+            name = f"{name}.wait" if self._graph.tensors_of(op) else name
+            self._joins[op] = self._ops.add(name, (), serves=op, spec=added_ops.JOIN)
+            self._ops.controls += [(tail, self._joins[op]) for tail in self._images[op]]
+        return self._joins[op]
+
+    def _merged(self, op: int) -> int | None:
+        """Return an op with the name and the outputs of a split op; None for a split handle."""
+        tensors = self._graph.tensors_of(op)
+        if not tensors:
+            return self._join(op)
+        if any(is_handle(self._graph, tensor) for tensor in tensors):
+            return None
+        return self._tensors.merged_under_old_name(op)
 
     def _roots(self) -> list[int]:
         """Return the ops that the step runs for: images of ops without successors, merged."""
         roots = list[int]()
         for op in np.flatnonzero(self._graph.successors.degree == 0).tolist():
             roots += self._images[op]
-            if op in self._decided:
-                roots.append(self._tensors.merged_under_old_name(op))
+            merged = self._merged(op) if op in self._decided else None
+            roots += [] if merged is None else [merged]
         return roots
 
     def _check_names(self) -> None:
@@ -253,6 +311,18 @@ def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[
     if not isinstance(layout, Split):
         return ()
     return scaled_extents(sizes[layout.axis], decision.sizes, decision.alternative.size)
+
+
+def _works_alone(decision: Decision) -> bool:
+    """Return whether a part has no effect that another part could notice.
+
+    A part of an op on a variable reads or writes its own piece or copy.
+    """
+    takes_pieces = any(
+        operand.is_handle and not isinstance(layout, Whole)
+        for operand, layout in zip(decision.spec.inputs, decision.alternative.inputs, strict=True)
+    )
+    return takes_pieces or not decision.spec.is_stateful
 
 
 def _is_small_constant(spec: OpSpec | None) -> bool:

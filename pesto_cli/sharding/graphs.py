@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.data.columns import IntArray
+from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.graph import OpGraph, Shape, Tensor
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import Compound, Labels, Role
-from pesto_cli.data.parts import Parts
+from pesto_cli.data.parts import Parts, added_dtype
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.expansion import Expansion
@@ -39,6 +39,7 @@ class _Builder:
             for column in (ops.origin, ops.serves)
         )
         is_copy = np.array([ops.specs[op] is None for op in kept])
+        is_main = np.array([ops.is_priced[op] for op in kept])
         tensors, tensor_of = self._tensors()
         return OpGraph.build(
             [ops.names[op] for op in kept],
@@ -52,10 +53,10 @@ class _Builder:
                 if before in number and after in number
             ],
             colocation_group=groups(old, self._expansion.decided, ops, kept),
-            resident_bytes=np.where(is_copy, old.resident_bytes[origin], 0),
+            resident_bytes=[self._resident_bytes(op) for op in kept],
             alias_of=[self._alias(op) for op in kept],
             num_members=np.where(is_copy, old.num_members[origin], 1),
-            labels=_labels(old.labels, origin, serves),
+            labels=_labels(old.labels, origin, serves, is_copy | is_main),
             inputs=Inputs.build(
                 [
                     [None if ref is None else tensor_of.get(ref) for ref in ops.inputs[op]]
@@ -63,6 +64,18 @@ class _Builder:
                 ]
             ),
         )
+
+    def _resident_bytes(self, op: int) -> int:
+        """Return the bytes of a whole variable, or those of a piece or of a copy."""
+        origin = self._ops.origin[op]
+        whole = int(self._graph.resident_bytes[origin]) if origin >= 0 else 0
+        decision = self._expansion.decided.get(origin)
+        if decision is None:
+            return whole
+        if not self._ops.is_priced[op]:
+            return 0
+        size = decision.alternative.size
+        return whole if size is None else whole * decision.sizes[self._ops.part[op]] // size
 
     def _tensors(self) -> tuple[list[Tensor], Mapping[Ref, int]]:
         """Return the tensors, and the index in this list of each output."""
@@ -86,7 +99,10 @@ class _Builder:
         """Return the bytes, shape and data type of each output."""
         graph, spec = self._graph, self._ops.specs[op]
         if spec is not None:
-            return [(each.num_bytes, each.shape, each.dtype) for each in spec.outputs]
+            return [
+                (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
+                for each in spec.outputs
+            ]
         return [
             (
                 int(graph.tensor_bytes[tensor]),
@@ -121,7 +137,7 @@ class _Builder:
         return own is None or own.outputs[output].on_host
 
     def _operand_on_host(self, spec: OpSpec, operand: Operand) -> bool:
-        return operand.on_host or self._parts.added_on_host(spec.type, str(operand.dtype))
+        return operand.on_host or self._parts.added_on_host(spec.type, added_dtype(spec))
 
     def _was_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op took the tensor in a slot in host memory before the rewriting."""
@@ -152,15 +168,16 @@ class _Builder:
         return -1
 
 
-def _labels(labels: Labels, origin: IntArray, serves: IntArray) -> Labels:
+def _labels(labels: Labels, origin: IntArray, serves: IntArray, is_main: BoolArray) -> Labels:
     """Return the labels of each op.
 
-    A copy or part has the labels of its origin. An added op has the role and the compound of an
-    ordinary op, and all other labels of the op that it serves.
+    A copy or part has the labels of its origin; other ops of a program have the role of an ordinary
+    op. An added op has the role and the compound of an ordinary op, and all other labels of the op
+    that it serves. is_main: whether an op is a copy, or the part that has the type of its origin.
     """
     taken, is_added = labels.of(serves.tolist()), origin < 0
     return replace(
         taken,
-        role=np.where(is_added, int(Role.COMPUTE), taken.role),
+        role=np.where(is_main, taken.role, int(Role.COMPUTE)),
         compound=np.where(is_added, int(Compound.NONE), taken.compound),
     )

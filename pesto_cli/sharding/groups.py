@@ -18,8 +18,9 @@ def groups(
     """Return the colocation group of each op in `kept` as a text; None for a group of one.
 
     Parts of ops of one group are together if they have equal indices. If an op of the group is
-    whole, all parts of the group's other ops are with it. A Switch that takes the merged parts of
-    an op is no longer with this op, but with the op that merges them.
+    whole, all parts of the group's other ops are with it. Of the ops that are a part of an op on a
+    variable, only the one that takes the handle is with the variable. A Switch that takes the
+    merged parts of an op is no longer with this op, but with the op that merges them.
     """
     movers = dict(_movers(graph, ops, kept))
     moved = {ops.origin[op] for op in movers}
@@ -57,10 +58,19 @@ def _inherited(
     found: dict[int, str | None] = {}
     for op in kept:
         origin, part = ops.origin[op], ops.part[op]
-        if origin < 0 or origin in moved or sizes[group[origin]] == 1:
+        if (
+            origin < 0
+            or origin in moved
+            or sizes[group[origin]] == 1
+            or (origin in decided and not ops.is_priced[op] and _takes_handle(decided[origin]))
+        ):
             found[op] = None
         elif group[origin] in with_whole:
             found[op] = str(group[origin])
         else:
             found[op] = f"{group[origin]} part {part}"
     return found
+
+
+def _takes_handle(decision: Decision) -> bool:
+    return any(operand.is_handle for operand in decision.spec.inputs)

@@ -6,6 +6,7 @@
 | `Split(axis)` | slices whose concatenation along an axis is the tensor |
 | `Partial(reduction)` | tensors of the full shape; their sum (or minimum, ...) is the tensor |
 | `REPLICATED` | copies, each computed by an op of its own |
+| `OWN` | tensors that differ; each is only for the parts of its index |
 
 GSPMD calls them maximal, tiled, partial and replicated; Shardy calls `Partial` unreduced.
 """
@@ -60,5 +61,13 @@ class Replicated:
         return "replicated"
 
 
-Layout = Whole | Split | Partial | Replicated
-WHOLE, REPLICATED, SUM = Whole(), Replicated(), Partial()
+@dataclass(frozen=True)
+class Own:
+    """A tensor for each part that only parts of the same index can take; there is no whole one."""
+
+    def __str__(self) -> str:
+        return "own"
+
+
+Layout = Whole | Split | Partial | Replicated | Own
+WHOLE, REPLICATED, OWN, SUM = Whole(), Replicated(), Own(), Partial()

@@ -8,6 +8,8 @@ from pesto_cli.data.columns import IntArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.graphs import split_op_graph
@@ -32,6 +34,18 @@ class Rewritten:
     part: IntArray
     host: IntArray
     serves: IntArray
+
+    def solution(self, asked: Problem, schedule: Schedule) -> Solution:
+        """Return the solution of the original problem that a schedule of the split ops gives."""
+        return Solution(
+            asked=asked,
+            problem=self.problem,
+            origin=self.origin,
+            schedule=schedule,
+            plan=self.plan,
+            part=self.part,
+            serves=self.serves,
+        )
 
 
 def rewritten(problem: Problem, plan: Plan) -> Rewritten:

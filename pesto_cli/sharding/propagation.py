@@ -16,12 +16,13 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import LOCAL, Choice, Local, Plan
 from pesto_cli.data.specs import Operand, OpSpec
-from pesto_cli.sharding.alternative import Alternative, scaled_extents
+from pesto_cli.sharding.alternative import Alternative, scaled_extents, shares_of
 from pesto_cli.sharding.decisions import Decision
-from pesto_cli.sharding.layouts import WHOLE, Layout, Partial, Replicated, Split, Whole
+from pesto_cli.sharding.layouts import WHOLE, Layout, Own, Partial, Replicated, Split, Whole
 from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.variables import is_handle
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,6 @@ class Propagated:
     cost_us: float
 
 
-def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Return extents of parts in proportion to weights; they add up to `extent`."""
-    ends = np.rint(np.cumsum(weights) / np.sum(weights) * extent).astype(np.int64)
-    return tuple(np.diff(ends, prepend=0).tolist())
-
-
 def propagate(
     graph: OpGraph,
     specs: Sequence[OpSpec | None],
@@ -73,6 +68,7 @@ def propagate(
     weights: Sequence[float],
     prices: Prices,
     fixed: Mapping[int, Decision] = MappingProxyType({}),
+    local: frozenset[Local] = frozenset(),
 ) -> Propagated:
     """Return the plan that follows from splitting some tensors.
 
@@ -83,8 +79,9 @@ def propagate(
         weights: `[num_parts]`, the relative sizes of the parts.
         prices: see `Prices`.
         fixed: decisions that are kept, by op.
+        local: what parts may compute in another way; then they do.
     """
-    walk = _Propagation(graph, specs, seeds, weights, prices, fixed)
+    walk = _Propagation(graph, specs, seeds, weights, prices, fixed, local)
     walk.forward()
     walk.backward()
     return walk.result()
@@ -99,8 +96,10 @@ class _Propagation:
         weights: Sequence[float],
         prices: Prices,
         fixed: Mapping[int, Decision],
+        local: frozenset[Local],
     ) -> None:
         self._graph, self._specs, self._prices, self._fixed = graph, specs, prices, fixed
+        self._local = local
         self._weights, self._num_parts = weights, len(weights)
         self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
         self._bytes = graph.tensor_bytes.tolist()
@@ -151,7 +150,7 @@ class _Propagation:
         spec = self._specs[op]
         ways: list[tuple[Alternative, tuple[int, ...]] | None] = [None]
         if spec is not None:
-            for alternative in alternatives(spec):
+            for alternative in self._alternatives(spec):
                 if not isinstance(next(iter(alternative.outputs), None), Replicated):
                     sizes = self._sizes(spec, alternative, arrivals)
                     if sizes is not None:
@@ -160,6 +159,12 @@ class _Propagation:
         way = ways[int(np.argmin(costs))]
         if way is not None and spec is not None:
             self._take(op, spec, way)
+
+    def _alternatives(self, spec: OpSpec) -> Sequence[Alternative]:
+        """Return the alternatives that are allowed; local ones replace exact ones."""
+        ways = alternatives(spec, self._local)
+        replaced = {way.name.removesuffix(LOCAL) for way in ways if way.local is not None}
+        return [way for way in ways if way.name not in replaced] if replaced else ways
 
     def _take(self, op: int, spec: OpSpec, way: tuple[Alternative, tuple[int, ...]]) -> None:
         alternative, sizes = way
@@ -212,9 +217,11 @@ class _Propagation:
         """Return the time to bring a tensor into a layout; inf if that is impossible."""
         if arrival == wanted:
             return 0.0
-        if isinstance(wanted.layout, Partial):
+        if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
             return float("inf")
-        if tensor is None:
+        if tensor is not None and is_handle(self._graph, tensor):
+            return float("inf")
+        if tensor is None or isinstance(arrival.layout, Replicated):
             return 0.0
         times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
@@ -241,12 +248,12 @@ class _Propagation:
         self, op: int, spec: OpSpec, demand: Arrival, wanted: dict[int, set[Arrival]]
     ) -> None:
         """Let an op with whole inputs compute its outputs in the layout of a demand."""
-        for alternative in alternatives(spec):
+        for alternative in self._alternatives(spec):
             if set(alternative.outputs) != {demand.layout} or alternative.size is None:
                 continue
             extent = spec.outputs[0].sizes[demand.layout.axis]  # type: ignore[union-attr]
             sizes = _units(demand.extents, extent, alternative.size)
-            if sizes is not None and not self._takes_more_bytes(op, spec, alternative):
+            if sizes is not None and self._can_supply(op, spec, alternative):
                 for tensor in filter(None, self._row(op)):
                     wanted[tensor].discard(ARRIVES_WHOLE)
                 self._take(op, spec, (alternative, sizes))
@@ -261,14 +268,38 @@ class _Propagation:
             self._want(op, found)
             wanted[tensor] |= found.get(tensor, set())
 
-    def _takes_more_bytes(self, op: int, spec: OpSpec, alternative: Alternative) -> bool:
-        """Return whether the inputs that would be split are larger than the outputs."""
-        cut = sum(
-            self._bytes[tensor]
+    def _can_supply(self, op: int, spec: OpSpec, alternative: Alternative) -> bool:
+        """Return whether no handle would be split, and no more bytes than those of the outputs."""
+        cut = self._cut(op, alternative)
+        if any(is_handle(self._graph, tensor) for tensor in (*cut, *self._outputs(op))):
+            return False
+        sent = [tensor for tensor, layout in cut.items() if not self._is_drawn(tensor, layout)]
+        num_bytes = sum(self._bytes[tensor] for tensor in sent)
+        return bool(num_bytes <= sum(self._bytes[tensor] for tensor in self._outputs(op)))
+
+    def _cut(self, op: int, alternative: Alternative) -> dict[int, Layout]:
+        """Return the inputs that an op takes in slices, with their layouts."""
+        return {
+            tensor: layout
             for tensor, layout in zip(self._row(op), alternative.inputs, strict=True)
             if tensor is not None and isinstance(layout, Split)
-        )
-        return bool(cut > sum(self._bytes[tensor] for tensor in self._outputs(op)))
+        }
+
+    def _is_drawn(self, tensor: int, layout: Layout) -> bool:
+        """Return whether parts may draw the slices of a tensor, so that it need not be cut."""
+        if Local.RANDOM not in self._local:
+            return False
+        op = int(self._graph.tensor_producer[tensor])
+        spec = self._specs[op]
+        ways = [] if spec is None or op in self._chosen else self._alternatives(spec)
+        for way in ways:
+            if set(way.outputs) == {layout}:
+                cut = self._cut(op, way)
+                if way.local is Local.RANDOM or (
+                    cut and all(self._is_drawn(*each) for each in cut.items())
+                ):
+                    return True
+        return False
 
     def _arrivals(self, op: int) -> list[Arrival]:
         return [

@@ -3,7 +3,7 @@
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.strategies.baechi import MEtf, MSct, MTopo
 from pesto_cli.strategies.context import Context, Strategy
-from pesto_cli.strategies.data_parallel import DataParallel
+from pesto_cli.strategies.data_parallel import CpAr, CpPs, DataParallel, EvAr, EvPs
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.heft import Heft
@@ -12,6 +12,7 @@ from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.random import Random
 from pesto_cli.strategies.round_robin import RoundRobin
 from pesto_cli.strategies.single import Single
+from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 STRATEGIES: Registry[Strategy] = Registry(
     "pesto.strategies",
@@ -27,6 +28,11 @@ STRATEGIES: Registry[Strategy] = Registry(
         "metis": Metis(),
         "random": Random(),
         "data-parallel": DataParallel(),
+        "tensor-parallel": TensorParallel(),
+        "ev-ps": EvPs(),
+        "ev-ar": EvAr(),
+        "cp-ps": CpPs(),
+        "cp-ar": CpAr(),
         "pesto": Pesto(),
     },
     called_with("problem", "context"),

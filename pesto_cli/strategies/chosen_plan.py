@@ -9,15 +9,17 @@ from dataclasses import replace
 
 from pesto_cli.data.constraints import SplitRule, matching_ops
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.alternative import Alternative, shares_of
 from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.problems import prices_of, rewritten
-from pesto_cli.sharding.propagation import shares_of
 from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules.variables import is_variable
+from pesto_cli.sharding.variables import choices_of, refusing_op, variable_decisions
 from pesto_cli.strategies.data_parallel import batch_plan
 
 BATCH = "batch"
@@ -68,13 +70,45 @@ def _choices(problem: Problem, rule: SplitRule) -> Mapping[str, Choice]:
 
 
 def _by_name(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str, Choice]:
-    found = {}
+    parts, found = prices_of(problem), dict[str, Choice]()
     for op in ops:
-        spec, name = prices_of(problem).spec(op), problem.graph.names[op]
-        for way in () if spec is None else alternatives(spec):
-            if way.name == rule.by:
-                found[name] = Choice(way.name, rule.sizes or _equal(name, way, rule.parts or 0))
+        spec, name = parts.spec(op), problem.graph.names[op]
+        for way in () if spec is None else alternatives(spec, ALL_LOCAL):
+            if spec is None or way.name != rule.by:
+                continue
+            choice = Choice(way.name, rule.sizes or _equal(name, way, rule.parts or 0))
+            if is_variable(spec):
+                found |= _of_variable(problem, op, choice)
+            elif not any(operand.is_handle for operand in spec.inputs):
+                found[name] = choice
     return found
+
+
+def _of_variable(problem: Problem, op: int, choice: Choice) -> Mapping[str, Choice]:
+    """Return the choices for a variable, its slots, and all ops that take them."""
+    parts, graph = prices_of(problem), problem.graph
+    specs = [parts.spec(each) for each in range(problem.num_ops)]
+    decided = variable_decisions(graph, specs, op, choice.alternative, choice.sizes)
+    if decided is None:
+        raise BadInputError(_no_variable(graph, specs, op, choice.alternative))
+    return choices_of(graph, decided)
+
+
+def _no_variable(graph: OpGraph, specs: Sequence[OpSpec | None], variable: int, asked: str) -> str:
+    """Return why a variable cannot be split as asked, and the ways that are possible."""
+    refusing = refusing_op(graph, specs, variable, asked)
+    spec = specs[variable]
+    ways = [
+        repr(way.name)
+        for way in (() if spec is None else alternatives(spec))
+        if refusing_op(graph, specs, variable, way.name) is None
+    ]
+    because = "" if refusing is None else f" ({graph.types[refusing]} {graph.names[refusing]!r})"
+    return (
+        f"a constraint splits variable {graph.names[variable]!r} by {asked!r}, but an op that "
+        f"takes it or its slots cannot be split so{because}; "
+        + (f"{' or '.join(ways)} was expected." if ways else "leave the variable whole.")
+    )
 
 
 def _equal(name: str, way: Alternative, num_parts: int) -> tuple[int, ...]:
@@ -114,7 +148,7 @@ def _open_sums(graph: OpGraph, op: int, way: Alternative) -> set[str]:
 
 
 def _ways(problem: Problem, ops: Sequence[int]) -> str:
-    specs = {prices_of(problem).spec(op) for op in ops}
+    specs = dict.fromkeys(prices_of(problem).spec(op) for op in ops)
     names = dict.fromkeys(
         way.name for spec in specs if spec is not None for way in alternatives(spec)
     )

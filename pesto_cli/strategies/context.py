@@ -10,6 +10,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Placement
 from pesto_cli.data.solution import Solution
+from pesto_cli.data.split_start import SplitStart
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Context:
     """The context of a strategy call. Parameters belong to the strategy and not to the context.
 
     warm_start: a placement to start from, or None.
+    split_start: a plan and a placement of the ops that it makes, to start from, or None. Strategies
+        that do not split ignore it.
     deviation: `[num_ops, num_devices]`, the standard deviation of the time of each op, divided by
         its mean; None if it is unknown. Robust searches use it.
     on_progress: called at the begin of each stage, and for each better schedule or bound.
@@ -24,6 +27,7 @@ class Context:
 
     limits: Limits = field(default_factory=Limits)
     warm_start: Placement | None = None
+    split_start: SplitStart | None = None
     deviation: FloatArray | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
 

@@ -1,30 +1,57 @@
 """`data-parallel`: every op that can be is split along the batch, part i on device i.
 
-Variables are whole, and dealt to the devices by their bytes and the work of their updates. Each is
-read by the parts on all devices. Partial gradients are added on the device of their variable, so
-each device is a parameter server of some variables.
+Whole variables are dealt to the devices by their bytes and the work of their updates. Each is read
+by the parts on all devices. Partial gradients are added on the device of their variable, so each
+device is a parameter server of some variables. `VariableLayout` has the other possibilities.
+
+`ev-ps`, `ev-ar`, `cp-ps` and `cp-ar` are the baselines of HeteroG (Yi et al., CoNEXT '20, Section
+6): one part for each device (EV) or parts in proportion to its speed (CP), and parameter servers
+(PS) or an all-reduce (AR).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
 
 from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.sharding.decisions import decisions
+from pesto_cli.sharding.alternative import shares_of
+from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
+from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules.variables import is_variable
+from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
+
+# A variable with a larger share of all bytes than this is split: the parts of an equal deal.
+LARGE_SHARE = 0.25
+
+
+class VariableLayout(StrEnum):
+    """How the variables of a data-parallel step are stored.
+
+    WHOLE: each has one owner. SPLIT: large ones are split over all devices, the others have one
+    owner. MIRRORED: each device has a copy of all variables that can be mirrored, and updates it
+    with the sum of all gradients.
+    """
+
+    WHOLE = "whole"
+    SPLIT = "split"
+    MIRRORED = "mirrored"
 
 
 @dataclass(frozen=True)
@@ -35,6 +62,7 @@ class DataParallel:
         HeteroG's proportional replicas; otherwise each device has one part.
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
         once.
+    variables: see `VariableLayout`.
     """
 
     name: ClassVar[str] = "data-parallel"
@@ -42,23 +70,13 @@ class DataParallel:
     needs_parts: ClassVar[bool] = True
     proportional: bool = False
     by_host: bool = False
+    variables: VariableLayout = VariableLayout.WHOLE
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Split, deal the variables, and order by upward rank."""
         device_of_part = self.devices(problem)
-        split = rewritten(problem, batch_plan(problem, device_of_part, by_host=self.by_host))
-        simulator = Simulator(split.problem)
-        schedule = ordered(simulator, devices_of_parts(split, device_of_part))
-        return Solution(
-            asked=problem,
-            problem=split.problem,
-            origin=split.origin,
-            schedule=schedule,
-            lower_bound_us=all_plans_bound_us(problem),
-            bound_holds_for=PlanSet.ALL_PLANS,
-            plan=split.plan,
-            part=split.part,
-        )
+        plan = batch_plan(problem, device_of_part, by_host=self.by_host, variables=self.variables)
+        return dealt_solution(problem, plan, device_of_part)
 
     def devices(self, problem: Problem) -> list[int]:
         """Return the device of each part."""
@@ -76,13 +94,60 @@ class DataParallel:
         return hosts_of(problem, self.devices(problem))
 
 
+def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
+    """Return a plan with its parts on their devices, ordered by upward rank."""
+    split = rewritten(problem, plan)
+    schedule = ordered(Simulator(split.problem), devices_of_parts(split, device_of_part))
+    return replace(
+        split.solution(problem, schedule),
+        lower_bound_us=all_plans_bound_us(problem),
+        bound_holds_for=PlanSet.ALL_PLANS,
+    )
+
+
 def _total_us(problem: Problem, device: int) -> float:
     """Return the time of all ops that a device can run."""
     time_us = problem.duration_us[:, device]
     return float(time_us[np.isfinite(time_us)].sum())
 
 
-def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool = False) -> Plan:
+class EvPs(DataParallel):
+    """HeteroG's baseline with parameter servers."""
+
+    name: ClassVar[str] = "ev-ps"
+
+
+@dataclass(frozen=True)
+class EvAr(DataParallel):
+    """HeteroG's baseline with an all-reduce."""
+
+    name: ClassVar[str] = "ev-ar"
+    variables: VariableLayout = VariableLayout.MIRRORED
+
+
+@dataclass(frozen=True)
+class CpPs(DataParallel):
+    """HeteroG's baseline with parameter servers, and parts in proportion to speeds."""
+
+    name: ClassVar[str] = "cp-ps"
+    proportional: bool = True
+
+
+@dataclass(frozen=True)
+class CpAr(CpPs):
+    """HeteroG's baseline with an all-reduce, and parts in proportion to speeds."""
+
+    name: ClassVar[str] = "cp-ar"
+    variables: VariableLayout = VariableLayout.MIRRORED
+
+
+def batch_plan(
+    problem: Problem,
+    device_of_part: Sequence[int],
+    *,
+    by_host: bool = False,
+    variables: VariableLayout = VariableLayout.WHOLE,
+) -> Plan:
     """Return the plan that splits as much work as possible along the batch, in equal parts.
 
     The batch is the extent of an axis of the step's inputs: the one along which the step costs
@@ -95,9 +160,10 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     parts, graph = prices_of(problem), problem.graph
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = [1.0] * len(device_of_part)
-    prices, fixed = _prices(problem), decisions(problem.chosen, graph, specs)
+    prices, fixed = propagation_prices(problem), decisions(problem.chosen, graph, specs)
+    fixed = {**_variables(graph, specs, variables, len(device_of_part), fixed), **fixed}
     found = [
-        propagate(graph, specs, seeds, weights, prices, fixed)
+        propagate(graph, specs, seeds, weights, prices, fixed, problem.local)
         for seeds in _seeds(problem, len(device_of_part))
     ]
     found = [each for each in found if each.plan]
@@ -111,13 +177,52 @@ def batch_plan(problem: Problem, device_of_part: Sequence[int], *, by_host: bool
     return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())
 
 
+def _variables(
+    graph: OpGraph,
+    specs: Sequence[OpSpec | None],
+    variables: VariableLayout,
+    num_parts: int,
+    chosen: Mapping[int, Decision],
+) -> dict[int, Decision]:
+    """Return the decisions for variables, by decreasing bytes; chosen: decisions of the user."""
+    decided: dict[int, Decision] = {}
+    if variables is VariableLayout.WHOLE or num_parts < 2:
+        return decided
+    num_bytes = graph.resident_bytes
+    least = LARGE_SHARE / num_parts * num_bytes.sum()
+    for op in np.argsort(-num_bytes, kind="stable").tolist():
+        spec = specs[op]
+        if spec is None or not is_variable(spec) or op in decided:
+            continue
+        if variables is VariableLayout.SPLIT and num_bytes[op] < least:
+            break
+        for way in alternatives(spec):
+            if (way.size is None) != (variables is VariableLayout.MIRRORED):
+                continue
+            sizes = (1,) * num_parts
+            if way.size is not None:
+                sizes = shares_of(way.size, sizes)
+            found = variable_decisions(graph, specs, op, way.name, sizes) if min(sizes) else None
+            if found is not None and not found.keys() & (decided.keys() | chosen.keys()):
+                decided.update(found)
+                break
+    return decided
+
+
 def _seeds(problem: Problem, num_parts: int) -> Iterator[dict[int, int]]:
-    """Yield ways to split the inputs of the step: for each extent, {tensor: axis}."""
+    """Yield ways to split the inputs of the step: for each extent, {tensor: axis}.
+
+    Inputs are feeds. If there are none, they are the ops without predecessors, other than
+    variables, and the ops that take nothing else, such as the next batch of an iterator.
+    """
     graph = problem.graph
     inputs = np.flatnonzero(graph.labels.has_role(Role.FEED))
     if not len(inputs):
-        is_source = graph.predecessors.degree == 0
-        inputs = np.flatnonzero(is_source & ~graph.labels.has_role(Role.VARIABLE))
+        is_source = (graph.predecessors.degree == 0) & ~graph.labels.has_role(Role.VARIABLE)
+        brings_data = is_source.copy()
+        for op in np.flatnonzero(graph.predecessors.degree > 0).tolist():
+            brings_data[op] = is_source[graph.predecessors[op]].all()
+        inputs = np.flatnonzero(brings_data)
     shape_of = {
         tensor: graph.tensor_shape[tensor] or ()
         for op in inputs.tolist()
@@ -129,7 +234,7 @@ def _seeds(problem: Problem, num_parts: int) -> Iterator[dict[int, int]]:
         yield {tensor: shape.index(extent) for tensor, shape in shape_of.items() if extent in shape}
 
 
-def _prices(problem: Problem) -> Prices:
+def propagation_prices(problem: Problem) -> Prices:
     """Return the time of each op on its fastest device, and of transfers between accelerators."""
     devices = accelerators(problem)
     num_bytes = np.array([0, 2**30])

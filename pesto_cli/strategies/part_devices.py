@@ -1,8 +1,8 @@
 """The devices of the ops of a split graph.
 
-1. Colocation groups with variables are dealt in order of decreasing bytes, each to the device that
-   has the fewest bytes so far.
-2. A part is on the device of its index, unless it must be with a variable.
+1. Colocation groups with whole variables are dealt in order of decreasing bytes, each to the device
+   that has the fewest bytes so far, those of pieces and copies of variables included.
+2. A part is on the device of its index, unless it must be with a variable that is whole.
 3. An op that is neither, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. An op that adds the parts of one host, or
    passes a tensor on there, stays on this host.
@@ -45,6 +45,11 @@ class _Dealer:
         num_bytes = np.zeros(self._graph.num_groups)
         np.add.at(num_bytes, self._group, self._graph.resident_bytes)
         held = dict.fromkeys(self._device_of_part, 0.0)
+        is_piece = (self._split.part >= 0) & (self._graph.resident_bytes > 0)
+        for op in np.flatnonzero(is_piece).tolist():
+            number, part = self._group[op], self._split.part[op] % len(self._device_of_part)
+            held[self._device_of_part[part]] += num_bytes[number]
+            num_bytes[number] = 0.0
         for number in np.argsort(-num_bytes, kind="stable"):
             if num_bytes[number] <= 0:
                 break

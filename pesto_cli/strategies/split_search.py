@@ -1,12 +1,13 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and refines each data-parallel schedule for a short time.
-The best of these gets the rest of the time, which is at least 80 % of the limit.
+It places the whole ops for a short time, and refines each schedule with split ops for a short time:
+that of the warm start, if there is one, and the data-parallel ones. The best of these gets the rest
+of the time, which is at least 80 % of the limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.data.split_start import SplitStart
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.refine import refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
@@ -67,14 +69,15 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     share, bound_us = shares(context.limits), all_plans_bound_us(problem)
     context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
-    ways, notes = _data_parallel(problem, context.limits)
+    ways, notes = _ways(problem, context)
     for number, way in enumerate(ways, start=1):
-        if not context.limits.stop.is_set():
+        # The result of an earlier search is not lost if this one is stopped early.
+        if isinstance(way, _AsBefore) or not context.limits.stop.is_set():
             limits = share(SPLIT_SHARE / len(ways), WHOLE_SHARE + SPLIT_SHARE * number / len(ways))
             try:
                 trials.append(_split(placer, problem, context, limits, way))
             except BadInputError as error:
-                notes = (*notes, f"splitting into {len(way.devices(problem))} parts: {error}")
+                notes = (*notes, f"{way.name}: {error}")
     best = min(trials, key=lambda trial: _quality(trial.solution))
     found = [trial.solution for trial in trials]
     if not context.limits.stop.is_set():
@@ -106,12 +109,9 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
         if split is None:
             return replace(solution, asked=problem, problem=problem)
         return replace(
-            solution,
-            asked=problem,
-            problem=split.problem,
-            origin=split.origin,
-            plan=split.plan,
-            part=split.part,
+            split.solution(problem, solution.schedule),
+            notes=solution.notes,
+            sampled=solution.sampled,
         )
 
     first = placer.place(whole, replace(context, limits=limits))
@@ -121,6 +121,38 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
         return asked(placer.place(whole, replace(context, limits=rest), found))
 
     return _Trial(asked(first), continued)
+
+
+class _Way(Protocol):
+    """A way to split ops and to schedule them: `DataParallel`, or `_AsBefore`."""
+
+    name: ClassVar[str]
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Return a solution with split ops."""
+
+
+@dataclass(frozen=True, eq=False)
+class _AsBefore:
+    """The plan and the placement of the warm start."""
+
+    name: ClassVar[str] = "split warm start"
+    start: SplitStart
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Split and replay."""
+        split = rewritten(problem, self.start.plan)
+        schedule = replay(split.problem, self.start.placement)
+        return replace(
+            split.solution(problem, schedule), lower_bound_us=all_plans_bound_us(problem)
+        )
+
+
+def _ways(problem: Problem, context: Context) -> tuple[Sequence[_Way], tuple[str, ...]]:
+    """Return the schedules with split ops to try, and notes on those that are left out."""
+    before = [] if context.split_start is None else [_AsBefore(context.split_start)]
+    ways, notes = _data_parallel(problem, context.limits)
+    return [*before, *ways], notes
 
 
 def _data_parallel(
@@ -155,10 +187,8 @@ def _settings(problem: Problem) -> Iterator[DataParallel]:
         yield proportional
 
 
-def _split(
-    placer: Placer, problem: Problem, context: Context, limits: Limits, way: DataParallel
-) -> _Trial:
-    """Split the batch, and refine the schedule for a short time.
+def _split(placer: Placer, problem: Problem, context: Context, limits: Limits, way: _Way) -> _Trial:
+    """Split ops, and refine the schedule for a short time.
 
     Raises:
         BadInputError: no input can be split into so many parts.
@@ -166,13 +196,13 @@ def _split(
     share = shares(limits)
     solution = way(problem, context)
     simulator = Simulator(solution.problem)
-    first = _refined(simulator, solution, context, share(1.0))
+    first = _refined(simulator, solution, context, share(1.0), way.name)
 
     def continued(rest: Limits) -> Solution:
         if not placer.robust:
-            return _refined(simulator, first, context, rest)
+            return _refined(simulator, first, context, rest, way.name)
         share = shares(rest)
-        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE))
+        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE), way.name)
         deviation = _deviation_of_parts(solution.problem, solution.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
@@ -182,10 +212,10 @@ def _split(
 
 
 def _refined(
-    simulator: Simulator, solution: Solution, context: Context, limits: Limits
+    simulator: Simulator, solution: Solution, context: Context, limits: Limits, source: str
 ) -> Solution:
     incumbent = Incumbent(solution.problem, context)
-    incumbent.offer("data-parallel", solution.schedule)
+    incumbent.offer(source, solution.schedule)
     incumbent.prove(solution.lower_bound_us)
     incumbent.begin("refinement of parts")
     refine(

@@ -1,6 +1,7 @@
 """Run the cases, and report those that failed."""
 
 import argparse
+import re
 import shlex
 import shutil
 import sys
@@ -32,6 +33,8 @@ def wrong(case: Case, ended: Ended, left: set[str]) -> str:
         return "a traceback"
     if ended.code and not ended.err.strip():
         return f"exit code {ended.code} without a message"
+    if ended.code > 1 and len(re.findall(r"^Error:", ended.err, re.MULTILINE)) > 1:
+        return "two messages"
     if ended.code > 1 and left:
         return f"exit code {ended.code}, but {', '.join(sorted(left))} was written"
     if any(name.startswith(".") for name in left):

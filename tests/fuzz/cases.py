@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import commands, odd, protos, trees
+from fuzz import commands, odd, plans, protos, trees
 
 Change = Callable[[random.Random, bytes], bytes]
 Argv = Sequence[str]
@@ -27,7 +27,8 @@ class Target:
     """A kind of file.
 
     seed: its name among the seeds. argvs: commands that read it; each case runs one of them.
-    others: further files that the commands need. weight: its relative number of cases.
+    others: further files that the commands need. weight: its relative number of cases. accepted:
+    checks what a command has written if it succeeded.
     """
 
     seed: str
@@ -35,6 +36,7 @@ class Target:
     argvs: Sequence[Argv]
     others: Sequence[str] = ()
     weight: int = 1
+    accepted: Callable[[], None] | None = None
 
 
 def _message(kind: str) -> Any:
@@ -163,6 +165,7 @@ def _trace(name: str) -> tuple[Argv, ...]:
 
 
 ALL = tuple(commands.api.STRATEGIES)
+WARM = ("solve", plans.PROFILE, "--warm-start", plans.PLACEMENT, "-o", "out.json", *QUICK)
 GRAPH, PROFILE, PLACEMENT = ("graph.meta",), ("profile.json",), ("placement.json",)
 
 TARGETS = (
@@ -220,6 +223,27 @@ TARGETS = (
         ),
         ("split.json",),
         4,
+    ),
+    Target(
+        plans.PLACEMENT,
+        plans.changed,
+        (
+            ("simulate", plans.PROFILE, "--placement", plans.PLACEMENT, "--trace", "out.json"),
+            ("apply", plans.GRAPH, plans.PLACEMENT, "-o", "out.meta"),
+            ("apply", plans.GRAPH, plans.PLACEMENT, "-o", "out.meta", "--order", "none"),
+            ("check", plans.GRAPH, plans.PLACEMENT, "--profile", plans.PROFILE),
+            ("diff", "split.json", plans.PLACEMENT, "--json"),
+            ("diff", plans.PLACEMENT, plans.PLACEMENT, "--profile", plans.PROFILE),
+            ("explain", plans.PROFILE, plans.PLACEMENT),
+            ("explain", plans.PROFILE, plans.PLACEMENT, "product"),
+            ("report", plans.PROFILE, plans.PLACEMENT, "-o", "out.html"),
+            ("coarsen", plans.PROFILE, "--placement", plans.PLACEMENT, "-n", "9", "-o", "o.json"),
+            WARM,
+            (*WARM, "--max-parts", "1"),
+        ),
+        (plans.GRAPH, plans.PROFILE, plans.TRAINED, "split.json"),
+        10,
+        plans.check_accepted,
     ),
     Target(
         "machine.toml",
@@ -333,4 +357,10 @@ class Case:
         path, rng = Path(self.target.seed), self.rng
         rng.random()
         path.write_bytes(self.target.change(rng, path.read_bytes()))
-        commands.run(self.argv)
+        try:
+            commands.run(self.argv)
+        except SystemExit as exit_:
+            if exit_.code not in (0, None):
+                raise
+        if self.target.accepted is not None:
+            self.target.accepted()

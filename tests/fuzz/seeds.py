@@ -1,11 +1,14 @@
 """Valid files of every kind that pesto reads, all for one training step."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fuzz import plans
 from pesto_cli import api
+from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.machine import PRESETS
 from pesto_cli.files import CommFit
 from pesto_cli.graphdef.containers import write_meta_graph
@@ -74,6 +77,7 @@ def write_seeds(folder: Path) -> None:
     api.write_profile(folder / "parts.json", priced)
     split = api.solve(api.read_profile(folder / "parts.json"), "data-parallel", context)
     api.write_placement(folder / "split.json", api.placement(priced, split))
+    _write_plan(folder)
     api.write_comm(
         folder / "comm.json",
         [
@@ -92,6 +96,27 @@ def write_seeds(folder: Path) -> None:
     np.savez(folder / "feeds.npz", fed=np.ones((64, 48), np.float32))
     write_saved_model(folder / "saved")
     _write_events(folder / "events.out.tfevents.1")
+
+
+def _write_plan(folder: Path) -> None:
+    """Write a placement whose plan splits two variables and mirrors another, and its graph."""
+    from split_training import trained
+    from training_graphs import exported
+
+    meta = exported(plans.embedded)
+    write_meta_graph(folder / plans.GRAPH, meta)
+    profile = api.profile(meta, PRESETS["v100x2-nvlink"], parts=(2, 4))
+    api.write_profile(folder / plans.PROFILE, profile)
+    rules = (
+        SplitRule("table", "variable 0", 2),
+        SplitRule("first", "variable 1", sizes=(5, 7)),
+        SplitRule("second", "mirrored", 2),
+    )
+    asked = api.constrain(profile, Constraints(split=rules))
+    solved = api.solve(asked, "data-parallel")
+    api.write_placement(folder / plans.PLACEMENT, api.placement(profile, solved))
+    whole = trained(meta, plans.STEPS)
+    (folder / plans.TRAINED).write_bytes(pickle.dumps(whole))
 
 
 def _costs(profile: Any) -> str:

@@ -16,6 +16,7 @@ from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.same_step import difference
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.session import session_config
+from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef import grappler
@@ -81,18 +82,17 @@ def place_function(
         order: "full" or "none", see `planned_changes`.
 
     Raises:
-        BadInputError: the placement is of another function or splits ops, a device does not exist,
-            or a variable is not on its planned device (see `placed_variables`).
+        BadInputError: the placement is of another function or splits a variable, a device does not
+            exist, or a variable is not on its planned device (see `placed_variables`).
     """
     what = f"function {concrete.graph.name!r}"
-    placement.check_whole_ops(what)
     if concrete.graph.deferred_internal_captures:
         raise BadInputError(
             f"{what}: captures values that TensorFlow looks up at every call; captured variables"
             " and constants were expected: pass the values as arguments."
         )
     meta = grappler.inline_functions(function_graph(concrete, what, with_values=False), what)
-    simplify(meta, placement.names)
+    simplify(meta, placement.graph_ops)
     step = read_step(meta, what, open_shapes=True)
     unlike = difference(step, placement)
     if unlike is not None:
@@ -101,7 +101,8 @@ def place_function(
             " was expected: export it without --optimize (pesto export script.py:function), then"
             " profile and solve the exported graph."
         )
-    changes = changes_of_step(meta, step, placement, order=order, devices=devices)
+    check_whole_variables(step, placement, what)
+    changes = changes_of_step(meta, step, placement, order=order, devices=devices, what=what)
     check_devices(set(changes.device.values()), _existing_devices(), what)
     captures = function_captures(concrete, what, with_values=False)
     _check_variables(captures, changes, what)

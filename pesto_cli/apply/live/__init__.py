@@ -20,9 +20,16 @@ from typing import Any, NoReturn
 
 from pesto_cli.apply.device_names import check_devices
 from pesto_cli.apply.edits import Changes, Order
+from pesto_cli.apply.live.copies import NO_COPIES, Copies
 from pesto_cli.apply.live.placement import PlacedGraph, place_graph
 from pesto_cli.apply.live.same_step import Difference
-from pesto_cli.apply.live.unordered import Unordered, runs_more, unordered
+from pesto_cli.apply.live.split_step import (
+    SplitStep,
+    add_split_step,
+    fed_shapes,
+    shown_shapes,
+)
+from pesto_cli.apply.live.unordered import runs_more, unordered
 from pesto_cli.apply.session import SETTINGS, enforce_settings
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
@@ -64,7 +71,8 @@ class ProgramReport:
     meta: the graph before it was placed.
     changes: the changes to it.
     step_us: wall time of each placed step. The first `NUM_TRACED` steps were traced on request.
-    traced: the RunMetadata of the last traced step, or None.
+    traced: the RunMetadata of the last traced step, or None. If ops are split, its nodes have the
+        names of the split graph, `changes.split`.
     sessions: the sessions that the program opened.
     unordered: the names that other runs requested, for each run that ignores the order.
     """
@@ -123,9 +131,8 @@ def placed_program(
 
     Raises:
         BadInputError: the program trains another graph, a device does not exist, or the placement
-            does not fit the graph or splits ops.
+            does not fit the graph or the sizes of what the program feeds.
     """
-    placement.check_whole_ops(what)
     tensorflow()
     from tensorflow.python.client.session import BaseSession
 
@@ -157,11 +164,11 @@ class _RunPlan:
     """How to execute a run.
 
     is_step: whether it is a step of the placement.
-    instead: the copies to run in place of the run's ops; None to run the ops themselves.
+    instead: the copies to run in place of the run's ops.
     """
 
     is_step: bool
-    instead: Unordered | None = None
+    instead: Copies = NO_COPIES
 
 
 @dataclass(eq=False)
@@ -170,14 +177,16 @@ class _Graph:
 
     difference: how the graph differs from that of the placement, while it is not placed.
     placed: the result of placing the graph, or None.
+    split: the copy of the step with split ops, if the placement splits ops and a step has run.
     num_seen: the number of operations of the graph that a session has run or could have run.
-    plans: how to execute its runs, by their signature.
+    plans: how to execute its runs, by their signature and the shapes of their feeds.
     """
 
     difference: Difference
     placed: PlacedGraph | None = None
+    split: SplitStep | None = None
     num_seen: int = 0
-    plans: dict[tuple[object, ...], _RunPlan] = field(default_factory=dict)
+    plans: dict[object, _RunPlan] = field(default_factory=dict)
 
 
 class Program:
@@ -210,9 +219,10 @@ class Program:
         closest = min(self._graphs.values(), key=_distance, default=None)
         if closest is None or closest.placed is None or not self._step_us:
             raise self._not_trained(closest, has_trained=False)
+        applied = closest.placed if closest.split is None else closest.split
         return ProgramReport(
             meta=closest.placed.meta,
-            changes=closest.placed.changes,
+            changes=applied.changes,
             step_us=tuple(self._step_us),
             traced=self._traced,
             sessions=tuple(self._sessions),
@@ -246,7 +256,7 @@ class Program:
         """Place the graph of a session that is about to run, if ops have been added to it."""
         with self._lock:
             graph = session.graph
-            unlike = Difference(planned=self._placement.names)
+            unlike = Difference(planned=self._placement.graph_ops)
             known = self._graphs.setdefault(graph, _Graph(unlike))
             num_operations = len(graph.get_operations()) if known.placed is None else 0
             if num_operations > known.num_seen:
@@ -260,18 +270,17 @@ class Program:
                 raise ProgramStopped
             self.place_before_run(run.session)
             known = self._graphs[run.graph]
-            if run.signature not in known.plans:
-                known.plans[run.signature] = self._plan(run, known)
-            plan = known.plans[run.signature]
-        if plan.instead is not None:
-            return proceed(plan.instead.instead_of(run))
-        return self._step(run, proceed) if plan.is_step else proceed(run)
+            plan = self._known_plan(run, known)
+        run = plan.instead.instead_of(run)
+        return self._step(run, proceed, known) if plan.is_step else proceed(run)
 
-    def _step(self, run: SessionRun, proceed: Proceed) -> list[Any]:
+    def _step(self, run: SessionRun, proceed: Proceed, known: _Graph) -> list[Any]:
         traced = self._traced if len(self._step_us) < NUM_TRACED else None
         began = time.perf_counter()
         values = proceed(run, traced)
         self._step_us.append((time.perf_counter() - began) * 1e6)
+        if traced is not None and known.split is not None:
+            known.split.name_as_planned(traced)
         return values
 
     def _place(self, graph: Any, known: _Graph, session: Any) -> None:
@@ -285,8 +294,7 @@ class Program:
                 what=self._what,
             )
             if isinstance(found, PlacedGraph):
-                there = [device.name for device in session.list_devices()]
-                check_devices(set(found.changes.device.values()), there, self._what)
+                self._check_devices(found.changes, session)
         except BadInputError as error:
             self._stop(error)
         if isinstance(found, PlacedGraph):
@@ -294,23 +302,63 @@ class Program:
         else:
             known.difference = found
 
+    def _known_plan(self, run: SessionRun, known: _Graph) -> _RunPlan:
+        shapes = frozenset(fed_shapes(run).items()) if self._placement.plan else ()
+        key = (run.signature, shapes)
+        if key not in known.plans:
+            known.plans[key] = self._plan(run, known)
+        return known.plans[key]
+
     def _plan(self, run: SessionRun, known: _Graph) -> _RunPlan:
         if known.placed is None:
             if trains(run):
                 self._stop(self._not_trained(known, has_trained=True))
             return _RunPlan(is_step=False)
-        fed = {reference.deref().op.name for reference in run.feeds}
-        if replaced := sorted(fed & known.placed.left_out):
-            self._stop(self._feeds_removed_op(replaced[0]))
         added = known.placed.added
         needed = needed_operations(run, without=added)
         makes_step = known.placed.updates <= needed.keys()
+        if self._placement.plan and not makes_step:
+            return _RunPlan(is_step=False)
+        fed = {reference.deref().op.name for reference in run.feeds}
+        if replaced := sorted(fed & known.placed.left_out):
+            self._stop(self._feeds_removed_op(replaced[0]))
+        if self._placement.plan:
+            return self._plan_split_step(run, known)
         if not runs_more(needed, added):
             return _RunPlan(makes_step)
         if makes_step and not _unfed(run, needed):
             return _RunPlan(is_step=True)
         self._unordered.append(run.names)
         return _RunPlan(is_step=False, instead=unordered(run.graph, needed, added))
+
+    def _plan_split_step(self, run: SessionRun, known: _Graph) -> _RunPlan:
+        """Return how to execute a run of the step if the placement splits ops."""
+        try:
+            if known.split is None:
+                known.split = add_split_step(
+                    run,
+                    self._placement,
+                    order=self._order,
+                    devices=self._devices,
+                    what=self._what,
+                )
+                self._check_devices(known.split.changes, run.session)
+            copies = known.split.instead_of(run)
+        except BadInputError as error:
+            self._stop(error)
+        if copies is None:
+            log.warning(
+                "%s: a step ran with whole ops: it was fed %s, but the parts of split ops take %s.",
+                self._what,
+                shown_shapes(fed_shapes(run)),
+                shown_shapes(known.split.shapes),
+            )
+            return _RunPlan(is_step=False)
+        return _RunPlan(is_step=True, instead=copies)
+
+    def _check_devices(self, changes: Changes, session: Any) -> None:
+        there = [device.name for device in session.list_devices()]
+        check_devices(set(changes.device.values()), there, self._what)
 
     def _stop(self, failure: BadInputError) -> NoReturn:
         """Record an error and end the program, which cannot handle the error."""

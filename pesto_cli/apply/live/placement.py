@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pesto_cli.apply.class_attributes import classes_to_drop
+from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.same_step import Difference, find_step
 from pesto_cli.apply.placed import with_changes
+from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.fetches import fetch_names, node_name
@@ -14,6 +17,7 @@ from pesto_cli.graphdef.guards import guard_reads
 from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.programs.session_runs import Waits
 from pesto_cli.graphdef.programs.training_step import CHANGING
+from pesto_cli.graphdef.read import StepGraph
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class PlacedGraph:
     """The result of placing a graph.
 
     meta: the graph before it was placed, with its step simplified as in the placement.
-    changes: the changes to the graph, by node name.
+    changes: the changes to the graph, by node name; only devices if the placement splits ops.
     updates: names of the ops of the step that change variables, or of all its ops if none does. A
         run that executes all of them is a step.
     left_out: names of the ops that the simplified step does not need.
@@ -49,6 +53,9 @@ def place_graph(
 ) -> PlacedGraph | Difference:
     """Set the devices and control inputs of a tf.Graph, or return how it differs from the plan.
 
+    If the placement splits ops, only the devices of the whole ops are set, and the rest of the
+    graph stays as built: `add_split_step` adds the parts later.
+
     num_seen: the number of its operations that a session has seen; they cannot be changed.
     what: names the program in errors.
 
@@ -62,14 +69,31 @@ def place_graph(
     too_late = [name for name in seen if name in in_step]
     if too_late:
         return Difference(seen=too_late)
-    changes = changes_of_step(found.meta, found.step, placement, order=order, devices=devices)
-    _rewire(graph, found.built, found.meta)
+    if placement.plan:
+        check_whole_variables(found.step, placement, what)
+        changes = _devices_of_whole_ops(found.step, placement, devices)
+    else:
+        changes = changes_of_step(found.meta, found.step, placement, order=order, devices=devices)
+        _rewire(graph, found.built, found.meta)
     _change(graph, found.meta, with_changes(found.meta, changes), changes)
     guard_reads(graph, in_step.union(seen))
     types = {node.name: node.op for node in found.meta.graph_def.node if node.name in in_step}
     updates = frozenset(name for name, kind in types.items() if CHANGING.fullmatch(kind))
     left_out = frozenset(_needed(found.built) - _needed(found.meta))
     return PlacedGraph(found.meta, changes, updates or frozenset(types), left_out)
+
+
+def _devices_of_whole_ops(
+    step: StepGraph, placement: PlacementFile, devices: Mapping[str, str] | None
+) -> Changes:
+    """Return the devices of the whole ops if a placement splits ops: of their first part."""
+    names = tensorflow_devices(placement.devices, set(placement.device), devices or {})
+    of_op: dict[str | None, str] = {}
+    for row, device in enumerate(placement.device):
+        of_op.setdefault(placement.origin_of(row), names[device])
+    ops = [*zip(step.graph.names, step.nodes, strict=True)]
+    placed = {node: of_op[op] for op, nodes in ops if op in of_op for node in nodes}
+    return Changes(placed, {}, classes_to_drop(step.wiring, placed))
 
 
 def _needed(meta: Any) -> set[str]:

@@ -5,8 +5,9 @@ ops, too. So the step is identified by the names of its ops, and checked by thei
 static sizes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.files import PlacementFile
 from pesto_cli.files.placement import fingerprints
 from pesto_cli.graphdef.conditionals import CALLS, forbid_lowering
-from pesto_cli.graphdef.fetches import FED_TYPES
+from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, Shape
 from pesto_cli.graphdef.programs.live_graphs import live_step
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.simplify import simplify
@@ -29,7 +30,7 @@ class LiveStep:
     """A step in a live graph.
 
     built: the live graph as a MetaGraphDef with the fetches of this step.
-    meta: the same, simplified as in the placement.
+    meta: the same, simplified as in the placement; its fetches are the last ops of the step.
     step: the step as read from `meta`.
     """
 
@@ -69,27 +70,39 @@ class Difference:
         return "; ".join(filter(None, parts))
 
 
-def find_step(graph: Any, placement: PlacementFile, what: str) -> LiveStep | Difference:
+def find_step(
+    graph: Any,
+    placement: PlacementFile,
+    what: str,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
+) -> LiveStep | Difference:
     """Return the placement's step in a tf.Graph, or how the graph differs from the placement.
 
-    what: names the program in errors. Raises BadInputError for a graph that cannot be read.
+    what: names the program in errors. shapes: node name of a placeholder -> shape of its feed.
+
+    Raises BadInputError for a graph that cannot be read, and for a shape that does not fit.
     """
     nodes = {operation.name: operation.type for operation in graph.get_operations()}
     calls = [name for name, kind in nodes.items() if kind in CALLS]
-    ops = [name for name in placement.names if name in nodes or not name.startswith(RETURN)]
+    ops = [name for name in placement.graph_ops if name in nodes or not name.startswith(RETURN)]
     missing = [name for name in ops if name not in nodes]
     if missing:
         return Difference(planned=missing, calls=calls)
     # The ops of the step together need the same nodes as its fetches.
-    fetches = [*ops, *(_returned(name) for name in placement.names if name not in nodes)]
-    meta = live_step(graph, fetches, dict.fromkeys(_fed(graph, placement)), what)
+    fetches = [*ops, *(_returned(name) for name in placement.graph_ops if name not in nodes)]
+    feeds = {name: shapes.get(name) for name in _fed(graph, placement)}
+    feeds |= {name: shape for name, shape in shapes.items() if nodes[name] in FED_TYPES}
+    meta = live_step(graph, fetches, feeds, what)
     forbid_lowering(meta.graph_def)
     built = type(meta)()
     built.CopyFrom(meta)
-    simplify(meta, placement.names)
+    simplify(meta, placement.graph_ops)
     step = read_step(meta, what, open_shapes=True)
     unlike = difference(step, placement, calls)
-    return LiveStep(built, meta, step) if unlike is None else unlike
+    if unlike is not None:
+        return unlike
+    meta.collection_def[TRAIN_OP].node_list.value[:] = _roots(step)
+    return LiveStep(built, meta, step)
 
 
 def difference(
@@ -99,15 +112,26 @@ def difference(
 
     calls: goes into the `Difference` if the names of ops differ.
     """
-    planned, found = set(placement.names), set(step.graph.names)
+    planned, found = set(placement.graph_ops), set(step.graph.names)
     if planned != found:
         return Difference(
-            [name for name in placement.names if name not in found],
+            [name for name in placement.graph_ops if name not in found],
             [name for name in _in_order(step.graph) if name not in planned],
             calls=calls,
         )
     changed = _changed(step, placement)
     return Difference(changed=changed) if changed else None
+
+
+def _roots(step: StepGraph) -> list[str]:
+    """Return fetches that need the whole step: the ops without successors, fetched tensors as such.
+
+    Other ops are no fetches: if they are split, the step need not merge their outputs.
+    """
+    roots: list[str] = []
+    for op in np.flatnonzero(step.graph.successors.degree == 0).tolist():
+        roots += step.nodes[op] or [_returned(step.graph.names[op])]
+    return roots
 
 
 def _fed(graph: Any, placement: PlacementFile) -> list[str]:

@@ -42,8 +42,7 @@ def live_step(
     set_feed_shapes(meta, {name: shape for name, shape in feeds.items() if shape is not None}, what)
     for name, shapes in (data_shapes or {}).items():
         _set_output_shapes(nodes[name], shapes)
-    if feeds or data_shapes:
-        forget_inferred_shapes(meta.graph_def)
+    forget_inferred_shapes(meta.graph_def)
     meta.collection_def[TRAIN_OP].Clear()
     meta.collection_def[TRAIN_OP].node_list.value[:] = fetches
     return meta

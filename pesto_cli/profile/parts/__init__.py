@@ -15,7 +15,7 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.parts import Parts, PartTimes
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.specs import ELEMENT_BYTES, OpSpec
+from pesto_cli.data.specs import ELEMENT_BYTES, HANDLES, OpSpec
 from pesto_cli.graphdef.op_specs import op_specs
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.profile.analytic.loose import TimesOfSpecs, loose_us
@@ -30,7 +30,6 @@ from pesto_cli.profile.parts.measured import (
 )
 from pesto_cli.profile.parts.programs import Split, helpers, splits
 from pesto_cli.profile.parts.samples import ELEMENTS, MEASURED_ELEMENTS
-from pesto_cli.sharding.rules import HANDLES
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,8 @@ def _wanted(
         specs = chain.from_iterable(map(_estimated, splits_of_spec))
         wanted.add(specs, can_run[index], is_worth)
     for key, each in added.types.items():
-        wanted.add(each.samples, added.runs_on[key], added.runs_on[key])
+        is_worth = added.runs_on[key] & all(map(can_measure, each.samples))
+        wanted.add(each.samples, added.runs_on[key], is_worth)
     return wanted
 
 
@@ -210,7 +210,7 @@ def _estimated(split: Split) -> tuple[OpSpec, ...]:
 def _is_opaque(spec: OpSpec) -> bool:
     """Return whether an op has an operand without a known size: a handle, or scratch memory."""
     operands = (*spec.inputs, *spec.outputs)
-    return any(each.dtype in HANDLES for each in operands) or not all(
+    return any(each.is_handle for each in operands) or not all(
         each.is_static for each in spec.inputs
     )
 

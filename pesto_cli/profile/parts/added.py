@@ -14,6 +14,7 @@ from pesto_cli.profile.parts.samples import (
     CONVERSIONS,
     ELEMENTS,
     ORDERED,
+    SIZELESS,
     Elements,
     fallback_samples,
     samples,
@@ -83,7 +84,7 @@ def byte_prices(
     fallback = _fitted(added[FALLBACK], times_of)
     prices = {
         key: _fitted(each, times_of)
-        if len(each.samples) == len(ELEMENTS) or key[0] == "NoOp"
+        if len(each.samples) == len(ELEMENTS) or key[0] in SIZELESS
         else _proportional(each, times_of, fallback)
         for key, each in added.items()
     }

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.parts import added_dtype
+from pesto_cli.data.plan import ALL_LOCAL
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Program
-from pesto_cli.sharding.rules import HANDLES, alternatives
+from pesto_cli.sharding.rules import alternatives
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Split:
 
 def splits(spec: OpSpec, numbers: Sequence[int]) -> Iterator[Split]:
     """Yield the ways to split an op whose parts have a price of their own."""
-    for alternative in alternatives(spec):
+    for alternative in alternatives(spec, ALL_LOCAL):
         if alternative.size is not None and alternative.size > 1:
             parts = tuple(_main_ops(spec, alternative, number) for number in numbers)
             if any(parts):
@@ -36,17 +37,15 @@ def helpers(spec: OpSpec) -> Iterator[tuple[tuple[str, str], OpSpec]]:
 
     Ops whose inputs have open shapes or handles are left out: their times cannot be estimated.
     """
-    for alternative in alternatives(spec):
+    for alternative in alternatives(spec, ALL_LOCAL):
         size = 2 if alternative.size is None else alternative.size
         for op in _program(spec, alternative, (size // 2, size - size // 2)).ops:
-            if op.name and all(
-                each.is_static and each.dtype not in HANDLES for each in op.spec.inputs
-            ):
+            if op.name and all(map(_has_data, op.spec.inputs)):
                 yield (op.spec.type, added_dtype(op.spec)), op.spec
 
 
 def _has_data(operand: Operand) -> bool:
-    return operand.is_static and operand.dtype not in HANDLES
+    return operand.is_static and not operand.is_handle
 
 
 def _main_ops(spec: OpSpec, alternative: Alternative, number: int) -> tuple[OpSpec, ...]:

@@ -41,8 +41,11 @@ _CONVERSIONS: Mapping[str, Sample] = {
     "IdentityN": lambda tensor, half: added_ops.bundled((tensor, tensor)),
     **{op_type: _combined(reduction) for reduction, op_type in added_ops.COMBINING.items()},
 }
-CONVERSIONS = (*_CONVERSIONS, "NoOp")
-"""The types of the ops that convert tensors between layouts, and of joins of control edges."""
+SIZELESS = frozenset({"Const", "NoOp"})
+"""Types of ops that take the same time whatever their size: constants of parts, and joins of
+control edges."""
+CONVERSIONS = (*_CONVERSIONS, *sorted(SIZELESS))
+"""The types of the ops that convert tensors between layouts, and those of `SIZELESS`."""
 
 
 def samples(
@@ -55,6 +58,8 @@ def samples(
     """
     if op_type == "NoOp":
         return (added_ops.JOIN,)
+    if op_type == "Const":
+        return (added_ops.constant(Operand((), dtype)),)
     if op_type in _CONVERSIONS:
         sample = _CONVERSIONS[op_type]
         return tuple(sample(Operand((number,), dtype), number // 2) for number in elements)

@@ -1,8 +1,9 @@
 """Finding ops by name, pattern or scope."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Compound
@@ -11,20 +12,26 @@ from pesto_cli.errors import BadInputError
 NUM_SUGGESTED = 5
 
 
-def matching_ops(graph: OpGraph, wanted: str) -> list[str]:
+def matching_ops(
+    graph: OpGraph, wanted: str, split: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[str]:
     """Return the op of this name, or all ops that match a pattern with `*` or have this prefix.
+
+    split: the ops that were split, and the names of what each became; an op that was split matches
+        as all of these.
 
     Raises:
         BadInputError: no op matches; the message has similar names.
     """
-    if wanted in graph.index_of:
+    if wanted in split or wanted in graph.index_of:
         return [wanted]
     is_pattern = any(letter in wanted for letter in "*?[")
     pattern = wanted if is_pattern else f"{_escaped(wanted)}*"
-    found = [name for name in graph.names if fnmatchcase(name, pattern)]
+    became = [new for name, ops in split.items() if fnmatchcase(name, pattern) for new in ops]
+    found = dict.fromkeys([name for name in graph.names if fnmatchcase(name, pattern)] + became)
     if found:
-        return found
-    alike = _alike(graph.names, wanted)
+        return list(found)
+    alike = _alike([*split, *graph.names], wanted)
     remedy = f"did you mean {', '.join(map(repr, alike))}?" if alike else "see the profile's names."
     loops = " or ".join(map(repr, _loops_around(graph, wanted)))
     inside = f" It may be inside the while loop {loops}, which is one op here." if loops else ""

@@ -7,6 +7,7 @@ import numpy as np
 
 from pesto_cli.data.schedule import rounding_us
 from pesto_cli.evaluation.critical_path import Cause, CauseFinder, Reason, Segment
+from pesto_cli.report.explanation.split import Membership
 from pesto_cli.report.explanation.what_if import Elsewhere, WhatIf, elsewhere
 from pesto_cli.report.explanation.words import cause_text
 
@@ -56,7 +57,8 @@ class OpFacts:
     rank: its place in the order of the `num_on_device` ops of its device. lost_us: how much later
     it ended because of transfers of its device. ready_us: when its last input arrived. cause: a
     text on what it waited for last. idle_us: how long its device was idle while it was ready.
-    waited_for, followers: see `Wait`. group: the other ops of its colocation group.
+    waited_for, followers: see `Wait`. group: the other ops of its colocation group. split: the op
+    of which it is a part, or that it serves; None if it is no part and no plan has added it.
     """
 
     name: str
@@ -81,10 +83,15 @@ class OpFacts:
     group: tuple[str, ...]
     group_resident_bytes: int
     elsewhere: tuple[Elsewhere, ...]
+    split: Membership | None = None
 
 
 def op_facts(
-    causes: CauseFinder, path: Sequence[Segment], op: int, moved: Mapping[int, WhatIf]
+    causes: CauseFinder,
+    path: Sequence[Segment],
+    op: int,
+    moved: Mapping[int, WhatIf],
+    split: Membership | None,
 ) -> OpFacts:
     """Collect the facts of an op. moved: the schedules with the op on each device it may use."""
     problem, schedule = causes.problem, causes.schedule
@@ -120,6 +127,7 @@ def op_facts(
             elsewhere(problem, schedule, op, device, moved.get(device))
             for device in range(problem.num_devices)
         ),
+        split=split,
     )
 
 

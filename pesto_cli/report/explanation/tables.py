@@ -6,7 +6,9 @@ from pesto_cli.evaluation.critical_path import Reason
 from pesto_cli.printable import printable
 from pesto_cli.report.explanation.brief import BriefFacts
 from pesto_cli.report.explanation.op import OpFacts, Output, Wait
+from pesto_cli.report.explanation.split import Membership, SplitFacts
 from pesto_cli.report.explanation.what_if import Elsewhere
+from pesto_cli.report.families import Made
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale, time_text
@@ -43,6 +45,8 @@ def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
     yield f"{critical} on the critical path of the schedule, which determines the step time"
     if facts.lost_us > 0:
         yield f"ended {time_text(facts.lost_us)} later because of transfers of its device"
+    if facts.split is not None:
+        yield member_text(facts.split)
     if facts.resident_bytes:
         yield f"keeps {size_text(facts.resident_bytes)} of variables"
     if facts.alias_of is not None:
@@ -53,6 +57,64 @@ def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
             f"({size_text(facts.group_resident_bytes)} of variables in total): "
             f"{_names(facts.group)}"
         )
+
+
+def member_text(split: Membership) -> str:
+    """Return what an op of a split graph is, and for which op."""
+    of = f"{split.op}, which is split into {split.num_parts} parts"
+    return {
+        Made.PART: f"is part {split.part} of {of}",
+        Made.SHARED: f"computes for all parts of {of}",
+        Made.SUM: f"was added by the plan: it combines the partial outputs of {of}",
+        Made.CONVERSION: "was added by the plan: it cuts, joins or copies an output of "
+        + (of if split.num_parts > 1 else split.op),
+    }[split.made]
+
+
+def split_text(facts: SplitFacts) -> str:
+    """Return the facts about an op that was split as sentences."""
+    scale = _scale(facts.makespan_us)
+    start_us = min((part.start_us for part in facts.parts), default=0.0)
+    end_us = max((part.end_us for part in facts.parts), default=0.0)
+    devices = dict.fromkeys(part.device for part in facts.parts)
+    sizes = f", of sizes {', '.join(map(str, facts.sizes))}" if max(facts.sizes) > 1 else ""
+    lines = [
+        f"{facts.name} ({facts.type or 'no type'})",
+        f"  is split into {len(facts.sizes)} parts by {facts.alternative!r}{sizes}",
+        f"  its parts run on {', '.join(devices)} from {scale.text(start_us)} to "
+        f"{scale.text(end_us)} {scale.unit}; the step takes {scale.text(facts.makespan_us)} "
+        f"{scale.unit}",
+        f"  on the critical path of the schedule: {_names(facts.critical) or 'none of its ops'}",
+    ]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def split_tables(facts: SplitFacts) -> list[Layouts]:
+    """Return tables of the parts of an op, the ops that the plan adds for it, and its prices."""
+    titles = {
+        "Its parts": facts.parts,
+        "Added for its inputs": facts.for_inputs,
+        "Added to combine its partial outputs": facts.sums,
+        "Added to cut, join or copy its outputs": facts.conversions,
+    }
+    tables = [brief_table(briefs, title) for title, briefs in titles.items() if briefs]
+    return [*tables, *([_prices(facts)] if facts.prices else [])]
+
+
+def _prices(facts: SplitFacts) -> Layouts:
+    scale = _scale(0.0)
+    rows = [
+        [
+            "whole" if price.num_parts == 1 else f"{price.num_parts:,}",
+            scale.text(price.part_us),
+            scale.text(price.work_us),
+            "now" if price.is_now else "",
+        ]
+        for price in facts.prices
+    ]
+    title = f"Its time by the number of parts, on {facts.price_device}, without the added ops"
+    columns = ["parts", f"longest part {scale.unit}", f"all parts {scale.unit}", ""]
+    return layouts(title, columns, rows)
 
 
 def op_tables(facts: OpFacts) -> list[Layouts]:
@@ -67,7 +129,7 @@ def op_tables(facts: OpFacts) -> list[Layouts]:
     return [table for table in tables if table is not None]
 
 
-def brief_table(briefs: Sequence[BriefFacts]) -> Layouts:
+def brief_table(briefs: Sequence[BriefFacts], title: str = "") -> Layouts:
     """Return a table with one line for each op."""
     scale = _scale(briefs[-1].end_us)
     rows = [
@@ -82,7 +144,7 @@ def brief_table(briefs: Sequence[BriefFacts]) -> Layouts:
         for brief in briefs[:NUM_ROWS]
     ]
     columns = ["op", "type", "device", "waited for", f"start {scale.unit}", f"takes {scale.unit}"]
-    return layouts("", columns, _cut(rows, len(briefs)), num_text=4)
+    return layouts(title, columns, _cut(rows, len(briefs)), num_text=4)
 
 
 def _cut(rows: list[list[str]], count: int) -> list[list[str]]:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pesto_cli.data.coverage import Coverage
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import Device, Machine
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus, gap
 from pesto_cli.data.schedule import Placement, Schedule, shortfall_bytes
@@ -90,7 +92,8 @@ def machine_card(machine: Machine) -> Card:
 def placement_card(placed: PlacementFile) -> Card:
     """Return the card of a placement file: ops of each device, and the stored prediction."""
     predicted, strategy = placed.predicted, placed.provenance.get("strategy")
-    facts = [f"{len(placed.names):,} ops"] + ([f"by {strategy}"] if strategy else [])
+    facts = [f"{len(placed.names):,} ops", *_split_facts(placed.plan)]
+    facts += [f"by {strategy}"] if strategy else []
     if "makespan_us" in predicted:
         facts += _quality(predicted["makespan_us"], predicted.get("lower_bound_us", 0.0))
     count = np.bincount(np.array(placed.device, dtype=np.int64), minlength=len(placed.devices))
@@ -100,6 +103,37 @@ def placement_card(placed: PlacementFile) -> Card:
         for name, ops, peak in zip(placed.devices, count.tolist(), peaks, strict=True)
     ]
     return Card("placement", facts, ("device", "ops", "peak memory"), rows)
+
+
+def plan_card(plan: Plan) -> Card:
+    """Return the card of a plan, with the most frequent ways in which ops are split."""
+    facts = [f"{len(plan.choices):,} ops split", f"at most {plan.num_parts} parts"]
+    if plan.hosts:
+        facts.append(f"sums and copies once for each of {len(set(plan.hosts))} hosts")
+    ways = Counter((each.alternative, each.num_parts) for each in plan.choices.values())
+    rows = [
+        (alternative, f"{num_parts}", _share(count, len(plan.choices)))
+        for (alternative, num_parts), count in ways.most_common(MOST_ROWS)
+    ]
+    if (rest := len(ways) - len(rows)) > 0:
+        facts.append(f"{rest} more ways")
+    return Card("plan", facts, ("split by", "parts", "ops"), rows)
+
+
+def coverage_card(coverage: Coverage) -> Card:
+    """Return the card of a coverage, with the op types that have the most work."""
+    count = sum(row.num_ops for row in coverage.rows)
+    facts = [
+        f"{count:,} of {coverage.num_ops:,} ops stay whole",
+        f"{coverage.share:.1%} of the work",
+    ]
+    rows = [
+        (f"{row.type or '(no type)'}: {row.reason}", f"{row.num_ops:,}", _percent(row.share))
+        for row in coverage.rows[:MOST_ROWS]
+    ]
+    if (rest := len(coverage.rows) - len(rows)) > 0:
+        facts.append(f"{rest} more rows")
+    return Card("coverage", facts, ("op type: reason", "ops", "share of the work"), rows)
 
 
 def bare_placement_card(placement: Placement) -> Card:
@@ -140,6 +174,7 @@ def result_card(result: Result) -> Card:
         str(result.status),
         *_quality(result.makespan_us, result.lower_bound_us),
         f"took {result.runtime_s:.2f} s",
+        *_split_facts(result.solution.plan),
     ]
     facts += [
         f"{peak.device} is {size_text(peak.shortfall_bytes)} short" for peak in result.memory_peaks
@@ -202,6 +237,14 @@ def _quality(makespan_us: float, lower_bound_us: float) -> list[str]:
 def _share(part: float, whole: float, form: str = "") -> Cell:
     share = part / whole if whole else 0.0
     return Share(form.format(share) if form else f"{part:,}", share)
+
+
+def _percent(share: float) -> Cell:
+    return Share(f"{share:.1%}", share)
+
+
+def _split_facts(plan: Plan | None) -> list[str]:
+    return [f"{len(plan.choices):,} ops split into at most {plan.num_parts} parts"] if plan else []
 
 
 def _status(problem: Problem, result: Result) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from pesto_cli.data.coverage import Coverage
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import Machine
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result
 from pesto_cli.data.schedule import Placement, Schedule
@@ -25,6 +27,8 @@ def register(shell: Any, critical_path_us: cards.CriticalPath) -> None:
         Profile: partial(cards.profile_card, critical_path_us=critical_path_us),
         Machine: cards.machine_card,
         PlacementFile: cards.placement_card,
+        Plan: cards.plan_card,
+        Coverage: cards.coverage_card,
         Placement: cards.bare_placement_card,
         Schedule: cards.schedule_card,
         Result: cards.result_card,

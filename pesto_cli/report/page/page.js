@@ -2,7 +2,7 @@
 
 // SVG charts take their colours from the style sheet, so they follow the theme, also in print.
 const FAINT = "var(--faint)", LINE = "var(--line)";
-const MOST_FOUND = 50;
+const MOST_FOUND = 50, MOST_NAMED = 3;
 // The shortest visible part of a step, as a share of the step and in us; AROUND: the same around an op.
 const FINEST = 1e-6, FINEST_US = 0.01, AROUND = 1e-4;
 
@@ -12,9 +12,30 @@ async function unpacked() {
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const data = JSON.parse(await new Response(stream).text());
-  for (const graph of data.graphs) graph.known = new Set(graph.names);
+  for (const graph of data.graphs) {
+    graph.known = new Set(graph.names);
+    graph.families = familiesOf(graph, data.made);
+    graph.familyOf = [];
+    for (const family of graph.families) for (const op of family.ops) graph.familyOf[op] = family;
+  }
   for (const drawn of data.placements) drawn.ops = data.graphs[drawn.graph];
   return data;
+}
+
+/** Returns the ops of a graph by families: an op alone, or all ops that an op became when ops were split. */
+function familiesOf({ names, types, whole, family, made }, words) {
+  if (!whole) return names.map((name, op) => ({ name, type: types[op], what: types[op], ops: [op], text: `${name}\n${types[op]}`.toLowerCase() }));
+  const found = whole.names.map((name, each) => ({ name, type: whole.types[each], ops: [] }));
+  family.forEach((each, op) => found[each].ops.push(op));
+  for (const each of found) {
+    const count = (word) => each.ops.filter((op) => words[made[op]] === word).length, parts = count("part");
+    const added = each.ops.length - parts - count("whole");
+    const counts = [parts && `${parts} parts`, added && `${added} added`].filter(Boolean);
+    each.what = [each.type, ...counts].join(", ");
+    each.own = `${each.name}\n${each.type}`.toLowerCase();
+    each.text = [each.own, ...each.ops.map((op) => `${names[op]}\n${types[op]}`.toLowerCase())].join("\n");
+  }
+  return found.filter((each) => each.ops.length);
 }
 
 /** Returns Vega's settings for a page width; row labels have the same width, `labels`, in all charts. */
@@ -30,7 +51,7 @@ function config(width, labels) {
     axisY: { minExtent: labels, maxExtent: labels },
     axisX: { tickCount: width < 600 ? 5 : 10, labelFlush: true },
     title: { color: "var(--ink)", fontSize: size + 1, fontWeight: 600, anchor: "start", frame: "group", subtitleColor: FAINT, subtitleFontSize: size },
-    legend: { ...text, columns: Math.max(2, Math.floor(width / 160)), offset: 8 },
+    legend: { ...text, columns: Math.max(2, Math.floor(width / 200)), offset: 8 },
   };
 }
 
@@ -43,7 +64,7 @@ function settled(call, ms) {
   };
 }
 
-/** Returns chart layers that mark an op: a frame around its bar, even a very short one, and its name. */
+/** Returns chart layers that mark ops: a frame around each bar, even a very short one, and its name. */
 function marking({ x, x2, y }) {
   const data = { name: "marked" };
   const frame = { type: "bar", height: 21, filled: false, stroke: "var(--ink)", strokeWidth: 2, clip: true };
@@ -73,15 +94,19 @@ class Bars {
     if (this.marked !== undefined) this.mark(this.marked);
   }
 
-  /** Marks an op; its name is drawn on the side with more space. */
-  mark(op) {
-    this.marked = op;
+  /** Marks some ops. */
+  mark(ops) {
+    this.marked = ops;
+    return this.view?.data("marked", ops.map((op) => this.frame(op))).runAsync();
+  }
+
+  /** Returns the frame of an op; its name is drawn on the side with more space. */
+  frame(op) {
     const { device, start_us, took_us, us_per_unit, makespan_us } = this.drawn;
     const from = start_us[op] / us_per_unit, to = (start_us[op] + took_us[op]) / us_per_unit;
     const side = start_us[op] + took_us[op] / 2 > makespan_us / 2
       ? { beside: from, align: "right", dx: -5 } : { beside: to, align: "left", dx: 5 };
-    const row = this.data.devices[device[op]], name = this.drawn.ops.names[op];
-    return this.view?.data("marked", [{ row, from, to, name, ...side }]).runAsync();
+    return { row: this.data.devices[device[op]], from, to, name: this.drawn.ops.names[op], ...side };
   }
 
   /** Shows every op and transfer near a part of the step, if there are few enough. */
@@ -98,14 +123,15 @@ class Bars {
   }
 
   within(from, to) {
-    const { devices, most_bars } = this.data, { types, names, output_bytes } = this.drawn.ops;
+    const { devices, most_bars, added } = this.data, { types, names, made, output_bytes } = this.drawn.ops;
     const { device, start_us, took_us, transfers, us_per_unit } = this.drawn, found = [];
-    const add = (row, op, type, start, took, bytes) => {
+    const kind = (op) => (made && added[this.data.made[made[op]]]) ?? types[op];
+    const add = (row, op, type, start, took, bytes, kind = type) => {
       const bar = { row, from: start / us_per_unit, to: (start + took) / us_per_unit, took, name: names[op], type, bytes };
       if (took > 0 && bar.to > from && bar.from < to)
-        found.push({ ...bar, colour: this.coloured.has(type) ? type : "other types" });
+        found.push({ ...bar, colour: this.coloured.has(kind) ? kind : "other types" });
     };
-    start_us.forEach((start, op) => add(devices[device[op]], op, types[op], start, took_us[op], output_bytes[op]));
+    start_us.forEach((start, op) => add(devices[device[op]], op, types[op], start, took_us[op], output_bytes[op], kind(op)));
     transfers.start_us.forEach((start, each) =>
       add(transfers.row[each], transfers.op[each], "transfer", start, transfers.took_us[each], transfers.bytes[each]));
     return found.length > most_bars ? null : found;
@@ -186,73 +212,131 @@ class Placement {
   }
 }
 
-/** The table of ops whose name or type contains the query: an exact match first, then the longest. */
+/**
+ * The table of ops whose name or type contains the query: an exact match first, then the longest.
+ *
+ * The ops of a family are folded into one row, unless only they match the query.
+ */
 class Search {
   constructor(data) {
     this.data = data;
     this.query = document.getElementById("query");
     this.rows = document.querySelector("#ops tbody");
-    this.query.addEventListener("input", () => this.fill());
+    this.isOpen = new Map(); // families that were folded or unfolded by hand
+    this.query.addEventListener("input", () => {
+      this.isOpen.clear();
+      this.fill();
+    });
   }
 
   show(placement) {
-    const { took_us, unit } = placement.drawn;
+    const { took_us, unit, ops } = placement.drawn;
     document.getElementById("start").textContent = `start ${unit}`;
     this.placement = placement;
-    this.order = [...took_us.keys()].sort((one, other) => took_us[other] - took_us[one]);
+    const total = new Map(ops.families.map((family) => [family, family.ops.reduce((sum, op) => sum + took_us[op], 0)]));
+    this.took = (family) => total.get(family);
+    this.order = [...ops.families].sort((one, other) => total.get(other) - total.get(one));
     this.critical = new Set(placement.drawn.critical);
-    this.chosen = placement.drawn.ops.names.indexOf(this.name);
-    if (this.chosen >= 0) placement.bars.mark(this.chosen);
+    if (this.chosen) placement.bars.mark(this.chosenOps());
     this.fill();
   }
 
   find(name) {
+    const { names, familyOf } = this.placement.drawn.ops, op = names.indexOf(name);
     this.query.value = name;
+    this.isOpen.set(familyOf[op].name, true);
     this.fill();
-    this.choose(this.placement.drawn.ops.names.indexOf(name));
+    this.choose(familyOf[op], op);
     this.rows.closest(".wide").scrollTop = 0;
     document.getElementById("find").scrollIntoView();
   }
 
-  /** Marks an op in the table and in the chart. */
-  choose(op) {
-    this.chosen = op;
-    this.name = this.placement.drawn.ops.names[op]; // in another graph, the op may have another index
+  /** Marks an op, or else all ops of a family, in the table and in the chart. */
+  choose(family, op) {
+    this.chosen = { family: family.name, op: family.ops.length > 1 ? this.placement.drawn.ops.names[op] : undefined };
     for (const row of this.rows.rows) this.markRow(row);
-    return this.placement.bars.mark(op);
+    return this.placement.bars.mark(this.chosenOps());
+  }
+
+  /** Returns the chosen ops: in another placement, their indices and their number may differ. */
+  chosenOps() {
+    const { families, names } = this.placement.drawn.ops, { took_us } = this.placement.drawn;
+    const ops = families.find((family) => family.name === this.chosen?.family)?.ops ?? [];
+    const one = ops.filter((op) => names[op] === this.chosen.op), long = ops.filter((op) => took_us[op] > 0);
+    return one.length ? one : long.length ? long : ops;
   }
 
   markRow(row) {
-    if (Number(row.dataset.op) === this.chosen) row.setAttribute("aria-current", "true");
+    const { names } = this.placement.drawn.ops, ops = row.dataset.family === this.chosen?.family ? this.chosenOps() : [];
+    const isOne = ops.length === 1 && names[ops[0]] === this.chosen.op;
+    if (row.dataset.op ? isOne && row.dataset.op === this.chosen.op : ops.length && !isOne) row.setAttribute("aria-current", "true");
     else row.removeAttribute("aria-current");
   }
 
   fill() {
-    const { names, types } = this.placement.drawn.ops, query = this.query.value.trim().toLowerCase();
-    const found = this.order.filter((op) => `${names[op]}\n${types[op]}`.toLowerCase().includes(query));
-    const isCalled = (op) => names[op].toLowerCase() === query;
-    found.sort((one, other) => isCalled(other) - isCalled(one));
+    const { names, families } = this.placement.drawn.ops, query = this.query.value.trim().toLowerCase();
+    const found = this.order.filter((family) => family.text.includes(query));
+    const isCalled = (family) => family.name.toLowerCase() === query || family.ops.some((op) => names[op].toLowerCase() === query);
+    if (query) found.sort((one, other) => isCalled(other) - isCalled(one));
     const more = found.length > MOST_FOUND ? `; the longest ${MOST_FOUND} are shown` : "";
-    document.getElementById("found").textContent =
-      `${found.length.toLocaleString("en")} of ${names.length.toLocaleString("en")} ops${more}`;
-    this.rows.replaceChildren(...found.slice(0, MOST_FOUND).map((op) => this.row(op)));
+    const count = (number) => number.toLocaleString("en");
+    const split = families.length < names.length ? ` (${count(names.length)} with parts and added ops)` : "";
+    document.getElementById("found").textContent = `${count(found.length)} of ${count(families.length)} ops${split}${more}`;
+    this.rows.replaceChildren(...found.slice(0, MOST_FOUND).flatMap((family) => this.rowsOf(family, query)));
   }
 
-  row(op) {
-    const { drawn } = this.placement, { names, types } = drawn.ops, { devices } = this.data;
+  rowsOf(family, query) {
+    if (family.ops.length === 1) return [this.opRow(family, family.ops[0])];
+    const isOpen = this.isOpen.get(family.name) ?? !family.own.includes(query);
+    return [this.familyRow(family, isOpen), ...(isOpen ? family.ops.map((op) => this.opRow(family, op)) : [])];
+  }
+
+  opRow(family, op) {
+    const { names, types, made } = this.placement.drawn.ops, { drawn } = this.placement;
+    const isMember = family.ops.length > 1, word = made && isMember ? this.data.made[made[op]] : "whole";
+    const type = word === "whole" || word === "part" ? types[op] : `${types[op]} (${word})`;
+    const row = this.row(names[op], type, [op], drawn.took_us[op], () => this.zoomTo(family, op));
+    row.dataset.family = family.name;
+    if (isMember) row.dataset.op = names[op];
+    this.markRow(row);
+    return row;
+  }
+
+  familyRow(family, isOpen) {
+    const row = this.row(family.name, family.what, family.ops, this.took(family), () => this.zoomTo(family));
+    const fold = document.createElement("button");
+    fold.className = "fold";
+    fold.textContent = isOpen ? "\u25be" : "\u25b8";
+    fold.setAttribute("aria-expanded", isOpen);
+    fold.setAttribute("aria-label", `ops of ${family.name}`);
+    fold.addEventListener("click", () => {
+      const before = this.rows.closest(".wide").scrollTop;
+      this.isOpen.set(family.name, !isOpen);
+      this.fill();
+      this.rows.closest(".wide").scrollTop = before;
+      [...this.rows.rows].find((each) => each.dataset.family === family.name).querySelector(".fold").focus();
+    });
+    row.cells[0].prepend(fold);
+    row.dataset.family = family.name;
+    this.markRow(row);
+    return row;
+  }
+
+  /** Returns a row for some ops: their devices, first start, time in total, and whether one is critical. */
+  row(text, type, ops, took, click) {
+    const { drawn } = this.placement, { devices } = this.data;
     const row = document.createElement("tr"), name = document.createElement("th"), button = document.createElement("button");
-    button.textContent = names[op];
+    button.textContent = text;
     button.title = "Show it in the chart above";
-    button.addEventListener("click", () => this.zoomTo(op));
+    button.addEventListener("click", click);
     name.scope = "row";
     name.append(button);
     row.append(name);
-    row.dataset.op = op;
-    this.markRow(row);
-    const start = (drawn.start_us[op] / drawn.us_per_unit).toFixed(3), took = drawn.took_us[op].toFixed(2);
-    for (const [text, kind] of [
-      [types[op]], [devices[drawn.device[op]]], [start, "number"], [took, "number"], [this.critical.has(op) ? "yes" : ""],
-    ]) {
+    const where = [...new Set(ops.map((op) => drawn.device[op]))].sort((one, other) => one - other);
+    const on = where.length > MOST_NAMED ? `${where.length} devices` : where.map((device) => devices[device]).join(", ");
+    const start = (Math.min(...ops.map((op) => drawn.start_us[op])) / drawn.us_per_unit).toFixed(3);
+    const critical = ops.some((op) => this.critical.has(op)) ? "yes" : "";
+    for (const [text, kind] of [[type], [on], [start, "number"], [took.toFixed(2), "number"], [critical]]) {
       const cell = document.createElement("td");
       cell.textContent = text;
       if (kind) cell.className = kind;
@@ -261,10 +345,13 @@ class Search {
     return row;
   }
 
-  async zoomTo(op) {
-    const { drawn, place } = this.placement, start = drawn.start_us[op], end = start + drawn.took_us[op];
-    const around = Math.max(4 * (end - start), AROUND / 2 * drawn.makespan_us);
-    await this.choose(op);
+  /** Shows an op, or else all ops of a family, in the chart. */
+  async zoomTo(family, op) {
+    const { drawn, place } = this.placement;
+    await this.choose(family, op);
+    const ops = this.chosenOps(), start = Math.min(...ops.map((each) => drawn.start_us[each]));
+    const end = Math.max(...ops.map((each) => drawn.start_us[each] + drawn.took_us[each]));
+    const around = Math.max((ops.length > 1 ? 1 : 4) * (end - start), AROUND / 2 * drawn.makespan_us);
     this.placement.showUs(start - around, end + around);
     place.querySelector(".tools").scrollIntoView();
   }

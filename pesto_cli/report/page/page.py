@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray, OpGraph
+from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.solution import Solution
 from pesto_cli.files import Profile
 from pesto_cli.printable import printable_chart
+from pesto_cli.report.families import NAMES, Made
 from pesto_cli.report.page import sections
 from pesto_cli.report.page.markup import escape
 from pesto_cli.report.page.shown import Coarse, Shown
@@ -29,6 +30,8 @@ from pesto_cli.report.times import TimeScale
 
 # Level 9 takes twice as long and saves a thousandth of the size.
 GZIP_LEVEL = 7
+# A node of the coarse graph is drawn on its main device if this share of its work is there.
+MAIN_SHARE = 0.75
 
 
 def report_page(
@@ -72,6 +75,7 @@ def _placement(index: int, shown: Shown, baselines: Sequence[Result]) -> str:
         name=escape(shown.name),
         headline=sections.headline(problem, shown, baselines),
         note=escape(timeline_note(shown.drawn)),
+        split=sections.split_tables(shown),
         step=sections.step_table(problem, shown),
         devices=sections.devices_table(problem, shown),
         links=sections.links_table(problem, shown),
@@ -93,10 +97,15 @@ def _part(name: str) -> Template:
 
 def page_data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> str:
     """Return the data that the page's script draws and searches, compressed; op times are in us."""
-    graphs = list(dict.fromkeys(each.result.problem.graph for each in shown))
+    first: dict[OpGraph, Shown] = {}
+    for each in shown:
+        first.setdefault(each.result.problem.graph, each)
+    graphs = list(first)
     data = {
         "devices": printable_chart([device.name for device in problem.machine.devices]),
-        "graphs": list(map(_ops, graphs)),
+        "graphs": list(map(_ops, first.values())),
+        "made": list(Made),
+        "added": {made: NAMES[made] for made in (Made.CONVERSION, Made.SUM)},
         "most_bars": MOST_BARS,
         "placements": [
             {"graph": graphs.index(each.result.problem.graph), **_drawn(each, coarse)}
@@ -106,12 +115,28 @@ def page_data(problem: Problem, shown: Sequence[Shown], coarse: Coarse) -> str:
     return _compressed(data)
 
 
-def _ops(graph: OpGraph) -> dict[str, Any]:
-    """Return the ops of a graph; the graph of a placement may be a rewritten one."""
+def _ops(shown: Shown) -> dict[str, Any]:
+    """Return the ops of a placement's graph, which may be a rewritten one.
+
+    If ops were split: also what each op is (an index into `made`), and the op of the original graph
+    to which it belongs.
+    """
+    graph, families = shown.result.problem.graph, shown.families
+    ops = {**_named(graph), "output_bytes": output_bytes(graph)}
+    if families is None:
+        return ops
+    number = {made: index for index, made in enumerate(Made)}
+    return ops | {
+        "whole": _named(shown.result.solution.asked.graph),
+        "family": families.of.tolist(),
+        "made": [number[made] for made in families.made],
+    }
+
+
+def _named(graph: OpGraph) -> dict[str, Any]:
     return {
         "names": printable_chart(graph.names),
         "types": printable_chart([name or NO_TYPE for name in graph.types]),
-        "output_bytes": output_bytes(graph),
     }
 
 
@@ -119,11 +144,16 @@ def _drawn(shown: Shown, coarse: Coarse) -> dict[str, Any]:
     drawn, schedule = shown.drawn, shown.result.schedule
     scale = TimeScale.of([schedule.makespan_us])  # the scale of the charts
     device, share = _of_nodes(shown.result.solution, coarse)
-    notes = [f"{each:.0%} of its work is on this device" if each < 1 else "" for each in share]
+    several = None if shown.families is None else share < MAIN_SHARE
+    main = [coarse.problem.machine.devices[each].name for each in device]
+    notes = [
+        f"{each:.0%} of its work is on {name}" if each < 1 else ""
+        for name, each in zip(main, share.tolist(), strict=True)
+    ]
     charts = {
         "busy": busy_chart(drawn),
         "over_time": over_time_chart(drawn, shown.held),
-        "layers": layers_chart(coarse.problem, device, notes=notes),
+        "layers": layers_chart(coarse.problem, device, notes=notes, several=several),
     }
     critical = {segment.op for segment in drawn.path if segment.kind == "op"}
     return {
@@ -151,7 +181,7 @@ def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
     }
 
 
-def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]]:
+def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, FloatArray]:
     """Return, for every node, the device with most of its work, and the share of that work."""
     problem, ops = solution.problem, np.flatnonzero(solution.origin >= 0)
     us = np.zeros((coarse.problem.num_ops, problem.num_devices))
@@ -160,7 +190,7 @@ def _of_nodes(solution: Solution, coarse: Coarse) -> tuple[IntArray, list[float]
     np.add.at(us, (node, device), problem.min_duration_us[ops] + 1e-9)
     total_us = us.sum(axis=1)
     share = np.divide(us.max(axis=1), total_us, out=np.ones_like(total_us), where=total_us > 0)
-    return us.argmax(axis=1), share.tolist()
+    return us.argmax(axis=1), share
 
 
 def _compressed(value: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.files import Profile
 from pesto_cli.report.page.markup import Cell, Share, figures, table
 from pesto_cli.report.page.shown import Shown
+from pesto_cli.report.splits import change_text, load_table, loads_of, made_rows, split_text
 from pesto_cli.report.tables import shortfall_text, size_text
 from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
@@ -21,6 +22,7 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
         ("predicted step time", time_text(result.makespan_us), _overhead(problem)),
         ("lower bound", time_text(result.lower_bound_us), _proved(result)),
     ]
+    named += _split_figures(shown)
     named += [
         (
             f"compared with {other.strategy}",
@@ -36,6 +38,26 @@ def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str
     fullest = (result.schedule.peak_bytes / problem.capacity_bytes.clip(1)).max()
     named.append(("fullest memory", f"{fullest:.0%}", _fits(problem, result)))
     return figures(named)
+
+
+def _split_figures(shown: Shown) -> Iterator[tuple[str, str, str]]:
+    """Yield how many ops are split, and how the step compares with that of whole ops."""
+    solution = shown.result.solution
+    loads = loads_of(solution, shown.whole)
+    if not solution.plan:
+        return
+    remark = f"into at most {solution.plan.num_parts} parts"
+    if changes := change_text(loads):
+        remark += f": {changes}, compared with whole ops"
+    figure = f"{len(solution.plan.choices):,} of {solution.asked.num_ops:,}"
+    yield "ops that are split", figure, remark
+    if shown.whole is not None and shown.result.makespan_us > 0:
+        yield (
+            "compared with whole ops",
+            f"{shown.whole.makespan_us / shown.result.makespan_us:.2f} ×",
+            "as fast as the best step with whole ops that the search found, which takes "
+            f"{time_text(shown.whole.makespan_us)}",
+        )
 
 
 def _proved(result: Result) -> str:
@@ -90,6 +112,21 @@ def step_table(problem: Problem, shown: Shown) -> str:
     ]
     columns = ["part", "time", "share"]
     return table("Parts of the critical path of the schedule", columns, rows)
+
+
+def split_tables(shown: Shown) -> str:
+    """Return tables of what was split, and of the ops of the split step; empty if none was."""
+    solution, families = shown.result.solution, shown.families
+    if families is None:
+        return ""
+    columns, rows = load_table(loads_of(solution, shown.whole))
+    made = [
+        (name, count, work, Share(f"{share:.1%}", share))
+        for name, count, work, share in made_rows(solution, families)
+    ]
+    return table(f"Split: {split_text(solution)}", columns, rows) + table(
+        "Ops of the split step", ["what", "ops", "work", "share"], made
+    )
 
 
 def devices_table(problem: Problem, shown: Shown) -> str:

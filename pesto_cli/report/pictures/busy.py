@@ -26,7 +26,7 @@ def busy_chart(
     colour_of = type_colours(drawn.bars)
     took_us = {(row, OTHER): 0.0 for row in rows}
     for bar in drawn.bars:
-        key = (bar.row, bar.type if bar.type in colour_of else OTHER)
+        key = (bar.row, bar.kind if bar.kind in colour_of else OTHER)
         took_us[key] = took_us.get(key, 0.0) + bar.took_us
     chart: alt.Chart = (
         alt.Chart(inline(list(_shares(took_us, list(colour_of), makespan_us))))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
+from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.report.pictures import colours
 from pesto_cli.report.pictures.rows import Row, inline
@@ -19,6 +19,7 @@ HEIGHT = 380
 # The area of the largest circle, and the padding of the axes, which is about its radius.
 LARGEST = 700
 PADDING_PIXELS = 16
+SEVERAL = "several devices"
 # Number of sweeps of the barycentre heuristic.
 SWEEPS = 8
 
@@ -30,19 +31,24 @@ def layers_chart(
     title: str = "",
     width: int | str = 900,
     notes: Sequence[str] | None = None,
+    several: BoolArray | None = None,
 ) -> "alt.LayerChart | alt.FacetChart":
     """Draw nodes from left to right by height; their area shows their time, and lines are data.
 
-    device: the device of every op, `[num_ops]`. notes: a text for the tooltip of every op.
+    device: the device of every op, `[num_ops]`. notes: a text for the tooltip of every op. several:
+    `[num_ops]`, whether the work of a node is spread over several devices; such nodes have a colour
+    of their own, and data between them are not marked as sent.
     """
     import altair as alt
 
     names = [row.name for row in problem.machine.devices]
+    if several is not None and several.any():
+        names, device = [*names, SEVERAL], np.where(several, len(names), device)
     layer = problem.graph.heights
     place = _places(problem.graph, layer, device)
     x, y = _axes(layer, place)
     ways = list(_lines(problem.graph, layer, place, device, names))
-    nodes = list(_nodes(problem, layer, place, device, notes))
+    nodes = list(_nodes(problem, layer, place, device, names, notes))
     lines, points = _drawn_lines(ways, x, y), _drawn_nodes(nodes, names, x, y)
     return alt.layer(lines, points).properties(width=width, height=HEIGHT, title=title)
 
@@ -52,18 +58,20 @@ def _nodes(
     layer: IntArray,
     place: FloatArray,
     device: IntArray,
+    names: Sequence[str],
     notes: Sequence[str] | None,
 ) -> Iterator[Row]:
     """Yield the ops, the longest first, so that small ones are drawn on top."""
     graph = problem.graph
-    us = problem.duration_us[np.arange(problem.num_ops), device]
+    has_one = device < problem.num_devices
+    us = problem.duration_us[np.arange(problem.num_ops), np.where(has_one, device, 0)]
     # The device of a coarse node has most of its work, but some of its ops may not run there.
-    us = np.where(np.isfinite(us), us, problem.min_duration_us)
+    us = np.where(has_one & np.isfinite(us), us, problem.min_duration_us)
     for op in np.argsort(-us, kind="stable").tolist():
         yield {
             "layer": int(layer[op]),
             "place": float(place[op]),
-            "device": problem.machine.devices[device[op]].name,
+            "device": names[device[op]],
             "name": graph.names[op],
             "us": float(us[op]),
             "time": time_text(float(us[op])),
@@ -128,7 +136,9 @@ def _drawn_nodes(nodes: Sequence[Row], names: Sequence[str], x: Any, y: Any) -> 
             x=x,
             y=y,
             size=alt.Size("us:Q", legend=None, scale=alt.Scale(range=[30, LARGEST])),
-            color=colours.by_device(names, "circle"),
+            color=colours.by_device(
+                names, "circle", {SEVERAL: colours.SEVERAL} if SEVERAL in names else {}
+            ),
             tooltip=[
                 alt.Tooltip("name:N", title="op"),
                 alt.Tooltip("ops:Q", title="stands for ops"),

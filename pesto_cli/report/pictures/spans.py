@@ -1,8 +1,8 @@
 """Bars of a timeline: ops and transfers, with those that are too short to see merged."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Self
@@ -13,6 +13,7 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, transfer_channels
 from pesto_cli.report.critical_path import PathSegment, row_of
+from pesto_cli.report.families import NAMES, Made
 from pesto_cli.report.utilisation import link_use
 
 TRANSFER = "transfer"
@@ -33,7 +34,8 @@ class Bar:
 
     row: the device or channel. name: the op, or the producer of the tensor. type: the type of the
     op, or `TRANSFER`. num_bytes: the size of its outputs, or of the tensor. count: the number of
-    ops or transfers that the bar stands for.
+    ops or transfers that the bar stands for. added: what the op is if a plan has added it, an entry
+    of the legend; else empty.
     """
 
     row: str
@@ -43,6 +45,12 @@ class Bar:
     type: str
     num_bytes: int
     count: int = 1
+    added: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The entry of the legend: the type, or what the op was added for."""
+        return self.added or self.type
 
     @property
     def took_us(self) -> float:
@@ -50,8 +58,8 @@ class Bar:
         return self.to_us - self.from_us
 
 
-def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
-    """Yield a bar for every op that takes time."""
+def op_bars(problem: Problem, schedule: Schedule, added: Mapping[int, Made]) -> Iterator[Bar]:
+    """Yield a bar for every op that takes time. added: see `Drawn`."""
     graph = problem.graph
     for op, (device, start_us, end_us, num_bytes) in enumerate(
         zip(
@@ -64,7 +72,8 @@ def op_bars(problem: Problem, schedule: Schedule) -> Iterator[Bar]:
     ):
         if end_us > start_us:
             row, kind = problem.machine.devices[device].name, graph.types[op] or NO_TYPE
-            yield Bar(row, start_us, end_us, graph.names[op], kind, num_bytes)
+            entry = NAMES[added[op]] if op in added else ""
+            yield Bar(row, start_us, end_us, graph.names[op], kind, num_bytes, added=entry)
 
 
 def output_bytes(graph: OpGraph) -> list[int]:
@@ -116,12 +125,14 @@ class Drawn:
     path: the critical path of the schedule. If more than `MOST_LINKS` links are used, those on this
         path are drawn, then the busiest others.
     most_bars: the number of bars above which short neighbours are merged.
+    added: the conversions and sums that a plan has added, see `Families`.
     """
 
     problem: Problem
     schedule: Schedule
     path: Sequence[PathSegment] = ()
     most_bars: int = MOST_BARS
+    added: Mapping[int, Made] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[str]:
@@ -137,7 +148,7 @@ class Drawn:
     @cached_property
     def bars(self) -> list[Bar]:
         """Bars of all ops that take time, then those of the transfers."""
-        return [*op_bars(self.problem, self.schedule), *self.transfers]
+        return [*op_bars(self.problem, self.schedule, self.added), *self.transfers]
 
     @cached_property
     def merged(self) -> tuple[list[Bar], float]:
@@ -195,9 +206,10 @@ def _neighbours(row: _Ends, narrow_us: float) -> list[int]:
 def _as_one(bars: Sequence[Bar]) -> Bar:
     if len(bars) == 1:
         return bars[0]
-    time_us: dict[str, float] = {}
+    time_us: dict[tuple[str, str], float] = {}
     for bar in bars:
-        time_us[bar.type] = time_us.get(bar.type, 0.0) + bar.took_us
+        time_us[bar.type, bar.added] = time_us.get((bar.type, bar.added), 0.0) + bar.took_us
+    kind, added = max(time_us, key=lambda each: time_us[each])
     longest = sorted(bars, key=lambda bar: -bar.took_us)[:NUM_NAMED]
     return Bar(
         bars[0].row,
@@ -205,7 +217,8 @@ def _as_one(bars: Sequence[Bar]) -> Bar:
         max(bar.to_us for bar in bars),
         f"{len(bars)} short ops: {', '.join(bar.name for bar in longest)}"
         + (", ..." if len(bars) > NUM_NAMED else ""),
-        max(time_us, key=lambda name: time_us[name]),
+        kind,
         sum(bar.num_bytes for bar in bars),
         len(bars),
+        added,
     )

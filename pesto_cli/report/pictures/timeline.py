@@ -121,7 +121,7 @@ def _rows(bars: Sequence[Bar], types: dict[str, str], scale: TimeScale) -> Itera
             "took": round(bar.took_us, 3),
             "name": bar.name,
             "type": bar.type,
-            "colour": bar.type if bar.type in types else OTHER,
+            "colour": bar.kind if bar.kind in types else OTHER,
             "bytes": bar.num_bytes,
         }
 

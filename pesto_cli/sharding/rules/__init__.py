@@ -7,6 +7,7 @@ which are the dimensions of its loop nest, and the layout of each operand when a
 
 from functools import lru_cache
 
+from pesto_cli.data.plan import Local
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.plugins import Registry, answered, called_with
@@ -72,15 +73,15 @@ RULES: Registry[Rule] = Registry(
 
 # Types of ops with scratch memory among their operands, which has no known shape.
 WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
-# Types of operands whose data is not in the tensor.
-HANDLES = frozenset({"resource", "variant"})
 
 
 @lru_cache(maxsize=2**16)
-def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
+def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[Alternative, ...]:
     """Return the ways in which an op can be split; empty if it has no rule or must stay whole.
 
     Every op without a state can also be computed several times (`replicated`).
+
+    local: what parts may compute in another way than the whole op.
 
     Raises:
         BadInputError: the operands or attributes are not those of an op of this type.
@@ -91,7 +92,8 @@ def alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     try:
         with RULES.at_work(spec.type) as rule:
             ways = [answered(Alternative, way) for way in rule(spec)]
-        found = tuple(way for way in ways if _is_possible(spec, way))
+        allowed = (way for way in ways if way.local is None or way.local in local)
+        found = tuple(way for way in allowed if _is_possible(spec, way))
     except (LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"an op of type {spec.type} has {len(spec.inputs)} inputs and {len(spec.outputs)} "
@@ -116,7 +118,7 @@ def _is_pure(spec: OpSpec) -> bool:
     """Return whether computing an op several times changes nothing, and gives equal outputs."""
     has_effect = spec.is_stateful or spec.type in variables.RULES or not spec.outputs
     operands = (*spec.inputs, *spec.outputs)
-    return not has_effect and not any(operand.dtype in HANDLES for operand in operands)
+    return not has_effect and not any(operand.is_handle for operand in operands)
 
 
 def _replicated(spec: OpSpec) -> Alternative:

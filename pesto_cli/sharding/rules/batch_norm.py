@@ -21,9 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
+from pesto_cli.data.plan import LOCAL, Local
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.alternative import Alternative, Program, Rule, part_spec
-from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Layout, Split
+from pesto_cli.sharding.layouts import OWN, REPLICATED, SUM, WHOLE, Layout, Split
 from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, constant, taken
 from pesto_cli.sharding.rules.data_format import BATCH, channel_axis
 
@@ -51,6 +52,15 @@ def normalisation(spec: OpSpec) -> Iterator[Alternative]:
         whole: tuple[Layout, ...] = (WHOLE,) * num_others
         outputs = (Split(BATCH), *whole)
         yield Alternative("batch", x.sizes[BATCH], inputs, outputs, program=_normalised)
+        own: tuple[Layout, ...] = (OWN,) * (num_others - 2)
+        yield Alternative(
+            f"batch{LOCAL}",
+            x.sizes[BATCH],
+            inputs,
+            (Split(BATCH), SUM, SUM, *own),
+            program=_normalised_alone,
+            local=Local.BATCH_NORM,
+        )
 
 
 def static_channel_axis(spec: OpSpec) -> int | None:
@@ -89,6 +99,25 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
     ]
     reserved = _stored(build, spec, variance)
     return build.program([y, *([each] for each in (*averages, mean, *reserved))])
+
+
+def _normalised_alone(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:
+    """Return the program of a normalisation of each part with its own statistics.
+
+    Moving averages see the mean of the statistics of the parts.
+    """
+    build, found = ProgramBuilder(), []
+    for part, size in enumerate(sizes):
+        own = part_spec(spec, alternative, size)
+        inputs = [taken(own, slot) for slot in range(len(own.inputs))]
+        y, mean, variance, *reserved = build.add("", own, inputs, part)
+        share = constant(size / sum(sizes), mean.operand.dtype)
+        averages = [
+            build.elementwise(f"share_of_{name}", "Mul", value, share, part=part)
+            for name, value in (("mean", mean), ("variance", variance))
+        ]
+        found.append([y, *averages, *reserved])
+    return build.program(list(zip(*found, strict=True)))
 
 
 def _statistics(build: ProgramBuilder, parts: list[OpSpec]) -> tuple[Tensor, Tensor]:

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+from pesto_cli.data.plan import LOCAL, Local
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Program, Rule, part_spec
-from pesto_cli.sharding.layouts import REPLICATED, SUM, WHOLE, Layout, Split
+from pesto_cli.sharding.layouts import OWN, REPLICATED, SUM, WHOLE, Layout, Split
 from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, constant, taken
 from pesto_cli.sharding.rules.batch_norm import kernel_for_vectors, number, static_channel_axis
 from pesto_cli.sharding.rules.data_format import BATCH
@@ -53,6 +54,14 @@ def gradient(spec: OpSpec) -> Iterator[Alternative]:
     else:
         whole = (Split(BATCH), WHOLE, WHOLE, WHOLE, WHOLE)
         yield Alternative("batch", x.sizes[BATCH], inputs, whole, program=_gradients)
+        own: tuple[Layout, ...] = (OWN,) * (len(spec.inputs) - 3)
+        yield Alternative(
+            f"batch{LOCAL}",
+            x.sizes[BATCH],
+            (Split(BATCH), Split(BATCH), WHOLE, *own),
+            (Split(BATCH), SUM, SUM, REPLICATED, REPLICATED),
+            local=Local.BATCH_NORM,
+        )
 
 
 @dataclass(frozen=True)

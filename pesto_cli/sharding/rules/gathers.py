@@ -1,15 +1,20 @@
 """Ops that look up rows of a table. Factors: the axes of the indices, and the kept axes of rows.
 
-The axis of the table that the indices refer to is not split: each part would need a part of the
-indices that is not known before the step runs. Lookups are linear in the table.
+The axis of the table that the indices refer to is not split, unless the table is a variable: each
+part would need a part of the indices that is not known before the step runs. Lookups are linear in
+the table.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
+from pesto_cli.sharding.layouts import REPLICATED, WHOLE
 from pesto_cli.sharding.rules.axes import along, constant_axis
 from pesto_cli.sharding.rules.open_sums import open_sum
+from pesto_cli.sharding.rules.table_rows import looked_up_rows
+from pesto_cli.sharding.rules.variables import MIRRORED, along_axis
 
 
 def gather(spec: OpSpec) -> Iterator[Alternative]:
@@ -33,9 +38,16 @@ def gather(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: the axes of the indices; the table is a handle, so it is whole."""
-    for axis in range(_batch_dims(spec), len(spec.inputs[1].sizes)):
+    """Factors: the axes of the indices, and all axes of the variable; or mirrored."""
+    table, indices = (len(operand.sizes) for operand in spec.inputs)
+    batch = _batch_dims(spec)
+    for axis in range(batch, indices):
         yield along(spec, axis, {1: axis})
+    for axis in range(batch + 1, table):
+        row = along(spec, axis - 1 + indices - batch, {0: axis})
+        yield replace(row, name=along_axis(axis))
+    yield from looked_up_rows(spec, along_axis(0))
+    yield Alternative(MIRRORED, None, (REPLICATED, WHOLE), (REPLICATED,))
 
 
 def gather_nd(spec: OpSpec) -> Iterator[Alternative]:

@@ -1,0 +1,18 @@
+"""Check that the plan of a placement keeps variables whole, as running programs need them."""
+
+from pesto_cli.apply.control_inputs import is_handle
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.read import StepGraph
+
+
+def check_whole_variables(step: StepGraph, placement: PlacementFile, what: str) -> None:
+    """Raise BadInputError if a placement splits a variable of a step; `what` names the program."""
+    for node in step.wiring.nodes:
+        if node.name in placement.plan.choices and is_handle(node, step.wiring.op_defs):
+            raise BadInputError(
+                f"{what}: the placement splits the variable {node.name!r}, but the program"
+                " initialises, saves and restores it as a whole; a plan with whole variables was"
+                " expected: keep the variable whole ([[whole]] in pesto solve --constraints), or"
+                " run the exported graph (pesto run GRAPH)."
+            )

@@ -1,0 +1,127 @@
+"""The pieces of a tensor: how they are combined, and cut again without the whole tensor."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.sharding import added_ops
+from pesto_cli.sharding.layouts import Layout, Partial, Reduction, Split
+from pesto_cli.sharding.new_ops import Ref
+
+Add = Callable[[str, Sequence[Ref | None], OpSpec], int]
+"""Adds an op with a name, inputs and a spec; returns its index."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How a tensor is computed: its layout, the extents of the parts on its axis, and the pieces.
+
+    extents: empty if the layout has no axis.
+    """
+
+    layout: Layout
+    extents: tuple[int, ...]
+    refs: Sequence[Ref]
+
+
+def reduced(
+    add: Add, name: str, operand: Operand, reduction: Reduction, refs: Sequence[Ref]
+) -> Ref:
+    """Combine partial tensors by one op, or by a chain of ops that take two.
+
+    name: of the last op. operand: one of the tensors.
+    """
+    if len(refs) == 1:
+        return refs[0]
+    if reduction is Reduction.SUM:
+        return add(name, refs, added_ops.combined(operand, reduction, len(refs))), 0
+    spec, found = added_ops.combined(operand, reduction, 2), refs[0]
+    for place, ref in enumerate(refs[1:], start=1):
+        is_last = place == len(refs) - 1
+        found = add(name if is_last else f"{name}.first_{place + 1}", (found, ref), spec), 0
+    return found
+
+
+def joined(
+    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], refs: Sequence[Ref]
+) -> Ref:
+    """Join pieces along an axis. operand: the tensor that they make."""
+    if len(refs) == 1:
+        return refs[0]
+    return add(name, (*refs, None), added_ops.concat(operand, axis, extents)), 0
+
+
+def cut_again(
+    add: Add, name: str, operand: Operand, pieces: Pieces, axis: int, extents: tuple[int, ...]
+) -> list[Ref]:
+    """Return the parts of a split tensor along another axis, or of other extents.
+
+    Each piece is cut, and each part is joined or added from cuts. So no device needs the whole
+    tensor. With as many parts as pieces this is an all-to-all, for partial tensors a
+    reduce-scatter.
+
+    Args:
+        add: adds an op.
+        name: of the ops that cut and combine, with a suffix.
+        operand: the whole tensor.
+        pieces: how it is computed: split or partial.
+        axis: along which it is cut.
+        extents: of the new parts.
+    """
+    layout = pieces.layout
+    cut_by = (
+        _overlaps(add, name, operand, pieces, extents)
+        if layout == Split(axis)
+        else _cuts(add, name, operand, pieces, axis, extents)
+    )
+    parts = []
+    for part, (refs, sizes) in enumerate(cut_by):
+        whole = operand.resized(axis, extents[part])
+        place = f"{name}.part_{part}"
+        if isinstance(layout, Partial):
+            parts.append(reduced(add, place, whole, layout.reduction, refs))
+        elif isinstance(layout, Split):
+            parts.append(joined(add, place, whole, layout.axis, sizes, refs))
+    return parts
+
+
+_Terms = tuple[list[Ref], tuple[int, ...]]
+"""What a part is made of, and the extents of these on the axis along which they are joined."""
+
+
+def _cuts(
+    add: Add, name: str, operand: Operand, pieces: Pieces, axis: int, extents: tuple[int, ...]
+) -> Iterator[_Terms]:
+    """Cut every piece into as many parts as there are."""
+    cuts = []
+    for place, ref in enumerate(pieces.refs):
+        piece = operand
+        if isinstance(pieces.layout, Split):
+            piece = operand.resized(pieces.layout.axis, pieces.extents[place])
+        spec = added_ops.split(piece, axis, extents)
+        inputs = (None, ref) if spec.type == "Split" else (ref, None, None)
+        cuts.append(add(f"{name}.of_{place}", inputs, spec))
+    for part in range(len(extents)):
+        yield [(cut, part) for cut in cuts], pieces.extents
+
+
+def _overlaps(
+    add: Add, name: str, operand: Operand, pieces: Pieces, extents: tuple[int, ...]
+) -> Iterator[_Terms]:
+    """Slice each piece where it overlaps with a part, along the axis that is split."""
+    assert isinstance(pieces.layout, Split)
+    axis, begin = pieces.layout.axis, 0
+    for part, extent in enumerate(extents):
+        refs, sizes, first = [], [], 0
+        for place, (ref, size) in enumerate(zip(pieces.refs, pieces.extents, strict=True)):
+            low, high = max(begin, first), min(begin + extent, first + size)
+            if low < high:
+                if high - low < size:
+                    piece = operand.resized(axis, size)
+                    spec = added_ops.sliced(piece, axis, low - first, high - low)
+                    ref = add(f"{name}.of_{place}_{part}", (ref, None, None), spec), 0
+                refs.append(ref)
+                sizes.append(high - low)
+            first += size
+        yield refs, tuple(sizes)
+        begin += extent
