@@ -7,6 +7,7 @@ from float64_graphs import in_float64
 from split_models import exported_model, weights
 from split_training import check_equal, trained
 from training_graphs import exported
+from variable_accesses import unordered_accesses
 
 from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
@@ -69,6 +70,15 @@ def test_the_step_trains_as_before(strategy: str, machine: str) -> None:
         assert ways & {"variable 0", "variable 1", "mirrored"}
         whole = in_float64(meta)
         check_equal(trained(whole), trained(split_graph(whole, plan)), 1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["tensor-parallel", "ev-ar"])
+def test_accesses_to_a_copy_or_a_piece_are_ordered_as_before(strategy: str) -> None:
+    """Adam's powers: each copy is read by all updates, and written by its own op after them."""
+    for meta in (exported_model("gpt"), exported_model("bert")):
+        plan = plan_of(priced(meta, "v100x4-nvlink"), strategy)
+        assert not set(unordered_accesses(meta))
+        assert not set(unordered_accesses(split_graph(meta, plan)))
 
 
 def test_a_step_without_weights_is_left_to_others() -> None:

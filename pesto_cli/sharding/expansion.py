@@ -94,6 +94,7 @@ class _Expander:
             else:
                 self._split(op, rows[op], decision)
         self._add_control_edges()
+        self._keep_order_of_accesses()
         roots = self._roots()
         if with_merges:
             for op in self._decided:
@@ -256,6 +257,37 @@ class _Expander:
             if len(tails) > 1 and len(heads) > 1:
                 tails = (self._join(before),)
             self._ops.controls += [(tail, head) for tail in tails for head in heads]
+
+    def _keep_order_of_accesses(self) -> None:
+        """Add control edges between the ops that read and write a piece or a copy of a variable.
+
+        In the graph, a path orders a read and a write. In the split graph, this path may contain
+        another part of an op, for example if a whole op takes the first copy of a mirrored value.
+        """
+        pieces = {
+            piece: list[int]()
+            for op, decision in self._decided.items()
+            if is_variable(decision.spec)
+            for piece in self._images[op]
+        }
+        for op, inputs in enumerate(self._ops.inputs):
+            for piece in {source[0] for source in inputs if source is not None} & pieces.keys():
+                pieces[piece].append(op)
+        for accesses in pieces.values():
+            last_write, reads = None, list[int]()
+            for op in accesses:
+                is_write = self._graph.types[self._ops.origin[op]] not in READS
+                before = [] if last_write is None else [last_write]
+                before += reads if is_write else []
+                self._ops.controls += [
+                    (access, op)
+                    for access in before
+                    if self._ops.origin[access] != self._ops.origin[op]
+                ]
+                if is_write:
+                    last_write, reads = op, []
+                else:
+                    reads.append(op)
 
     def _is_aligned(self, before: int, after: int) -> bool:
         first, second = self._decided.get(before), self._decided.get(after)
