@@ -6,7 +6,8 @@ from itertools import permutations
 import numpy as np
 
 from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import PRESETS, Link, Machine
+from pesto_cli.data.machine import Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 
 WIDTH = 8

@@ -15,7 +15,8 @@ import pytest
 
 from pesto_cli import cli
 from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 

@@ -16,7 +16,8 @@ from random_problems import random_problem
 from pesto_cli import api as pesto
 from pesto_cli.coarsen import coarsen as coarsen_problem
 from pesto_cli.data.constraints import Constraints, Rule
-from pesto_cli.data.machine import PRESETS, CommModel, Machine
+from pesto_cli.data.machine import CommModel, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import objective
 from pesto_cli.errors import BadInputError

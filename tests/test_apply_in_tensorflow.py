@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pesto_cli.apply import apply, parse_devices, planned_changes, session_config
-from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution

@@ -11,7 +11,7 @@ from training_graphs import exported
 from pesto_cli import api
 from pesto_cli.data.binding import binding_note, bindings
 from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.files.tensorflow_names import labelled

@@ -21,7 +21,8 @@ from pesto_cli.bounds.load import _jackson
 from pesto_cli.bounds.sweep import REACH
 from pesto_cli.bounds.windows import NUM_PIVOTS, edge_delays_us
 from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files.tensorflow_names import labelled
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pesto_cli.cluster import Connection
-from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, read_comm, with_comm, write_comm
 from pesto_cli.profile.comm import Sample, fit, fit_overhead, read_samples

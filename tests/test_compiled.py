@@ -33,7 +33,8 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.labels import Labels
 from pesto_cli.kernels import kernels
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import PRESETS, Device, Machine
+from pesto_cli.data.machine import Device, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.context import with_parameters

@@ -20,7 +20,7 @@ from pesto_cli.cli import cli
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
 from pesto_cli.cli.command_line import TypedWord, typed_words
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.strategies import STRATEGIES as REGISTERED

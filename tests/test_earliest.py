@@ -11,7 +11,7 @@ from random_problems import random_problem, with_random_links
 
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.strategies import Context

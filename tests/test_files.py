@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pesto_cli.data.machine import PRESETS, CommModel
+from pesto_cli.data.machine import CommModel
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution

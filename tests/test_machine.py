@@ -8,7 +8,8 @@ from conftest import on_gpus, two_gpus
 
 from pesto_cli.data.constraints import Constraints, Rule
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.machine import PRESETS, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, InfeasibleError
 

@@ -11,7 +11,7 @@ from conftest import Pesto
 from pesto_cli import api
 from pesto_cli.cli import cli
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 

@@ -5,7 +5,7 @@ from test_apply_in_tensorflow import round_robin_placement
 from training_graphs import convnet, exported, recurrent
 
 from pesto_cli.apply import planned_changes, with_changes
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.graphdef import wiring
 from pesto_cli.graphdef.nodes import node_table
 from pesto_cli.graphdef.read import read_step

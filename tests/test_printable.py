@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile

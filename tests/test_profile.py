@@ -9,7 +9,8 @@ import pytest
 from training_graphs import exported, nested_loops, recurrent, step_stats
 
 from pesto_cli import __version__
-from pesto_cli.data.machine import PRESETS, V100, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS, V100
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, read_profile, write_profile
 from pesto_cli.graphdef.hashing import graph_hash

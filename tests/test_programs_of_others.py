@@ -13,7 +13,8 @@ from two_cpus import two_cpus
 
 from pesto_cli import api
 from pesto_cli.apply import run_script
-from pesto_cli.data.machine import PRESETS, CommModel
+from pesto_cli.data.machine import CommModel
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.programs.run import run_program

@@ -25,7 +25,7 @@ from report_pages import (
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.critical_path import schedule_critical_path

@@ -12,7 +12,8 @@ from training_graphs import exported
 from pesto_cli import api
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.bounds.plans import all_plans_bound_us
-from pesto_cli.data.machine import PRESETS, Machine
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import sent_bytes
 from pesto_cli.data.solution import PlanSet, Solution

@@ -13,7 +13,8 @@ from gpu_traces import Copy, gpu_step_stats, gpu_trace
 from training_graphs import convnet, exported
 
 from pesto_cli.apply import session_config
-from pesto_cli.data.machine import PRESETS, V100, CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS, V100
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import read_profile, write_profile
 from pesto_cli.graphdef.containers import write_meta_graph

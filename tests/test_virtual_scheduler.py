@@ -14,7 +14,8 @@ import pytest
 from virtual_scheduler import end_us, op_start_us, op_time_us, placed_run
 
 from pesto_cli.data.graph import FloatArray, IntArray
-from pesto_cli.data.machine import PRESETS, CommModel, Machine
+from pesto_cli.data.machine import CommModel, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement
 from pesto_cli.evaluation.simulator import list_schedule, replay, upward_rank

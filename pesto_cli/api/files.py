@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.api.arguments import checked
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import (
     PlacementFile,

@@ -5,7 +5,7 @@ from functools import cache
 from pesto_cli.bench.contenders import CONTENDERS
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies import Context
 from pesto_cli.strategies.warm_up import warm_up

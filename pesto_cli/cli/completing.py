@@ -78,7 +78,7 @@ def either(*completers: Completer) -> Completer:
 
 def presets(context: click.Context, typed: str) -> Iterable[str]:
     """Return the names of machine presets."""
-    from pesto_cli.data.machine import PRESETS
+    from pesto_cli.data.presets import PRESETS
 
     return PRESETS
 

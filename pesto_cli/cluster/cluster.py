@@ -14,7 +14,8 @@ from pesto_cli.cluster.local_gpus import LocalGpus
 from pesto_cli.cluster.local_workers import LocalWorkers
 from pesto_cli.cluster.messages import Request
 from pesto_cli.cluster.running_cluster import RunningCluster
-from pesto_cli.data.machine import PRESETS, Machine
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import max_input_bytes
 

@@ -8,7 +8,7 @@ from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import found_devices, machine_of
 from pesto_cli.cluster.hardware import memory_bytes
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.printable import logger

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import permutations
 
 import numpy as np
 
@@ -270,64 +269,6 @@ def _check_link(link: Link, names: list[str]) -> None:
                 f"link {link.src} -> {link.dst} has {attribute} {value}; a number from 0 to "
                 f"{MAX_TIME_US:g} was expected."
             )
-
-
-# Tesla V100 SXM2: 80 SMs, 1530 MHz boost, 900 GB/s HBM2, 16 GB (NVIDIA's data sheet).
-# 5 us is a kernel launch; 1 us is an op that only passes on a handle.
-V100 = DeviceKind(
-    type="GPU",
-    frequency_mhz=1530,
-    num_cores=80,
-    bandwidth_gb_s=900.0,
-    architecture="7.0",
-    launch_us=5.0,
-    no_launch_us=1.0,
-)
-# Xeon Silver 4116 (Pesto, Section 5.1): 12 cores, 2100 MHz, six channels of DDR4-2400.
-XEON_4116 = DeviceKind(
-    type="CPU",
-    frequency_mhz=2100,
-    num_cores=12,
-    bandwidth_gb_s=115.2,
-    launch_us=1.0,
-    no_launch_us=1.0,
-)
-V100_MEMORY_BYTES = 16 * 2**30
-HOST_MEMORY_BYTES = 64 * 2**30
-
-
-def v100_server(num_gpus: int, host_to_gpu: CommModel, gpu_to_gpu: CommModel) -> Machine:
-    """Return a machine of one CPU and V100s, with a link between each pair of devices.
-
-    With two GPUs it is that of Pesto, Section 5.1.
-    """
-    gpus = [f"GPU:{index}" for index in range(num_gpus)]
-    devices = (
-        Device("CPU:0", "CPU", HOST_MEMORY_BYTES),
-        *(Device(name, "GPU", V100_MEMORY_BYTES) for name in gpus),
-    )
-    links = [Link(src, dst, gpu_to_gpu) for src, dst in permutations(gpus, 2)]
-    for gpu in gpus:
-        links += [Link("CPU:0", gpu, host_to_gpu), Link(gpu, "CPU:0", host_to_gpu)]
-    return Machine(devices, tuple(links), kinds={"CPU": XEON_4116, "GPU": V100})
-
-
-# The Pesto authors' own fits: TF-Pesto, `speed_mat_pinned` and `comm_nvlink02_pinned`.
-NVLINK = (
-    CommModel(latency_us=7.0, us_per_byte=7.7778e-5),
-    CommModel(latency_us=40.77, us_per_byte=2.0757e-5),
-)
-# `v100x4-nvlink` has the fits of two GPUs for each pair. In real servers with four V100s, pairs
-# have one or two NVLinks or none, so their transfers differ.
-PRESETS: Mapping[str, Machine] = {
-    "v100x2-nvlink": v100_server(2, *NVLINK),
-    "v100x4-nvlink": v100_server(4, *NVLINK),
-    "v100x2-pcie": v100_server(
-        2,
-        CommModel(latency_us=21.48, us_per_byte=7.81e-5),
-        CommModel(latency_us=5.581, us_per_byte=1.0024e-4, min_us=15.0),
-    ),
-}
 
 
 def short_list(names: Iterable[str]) -> str:

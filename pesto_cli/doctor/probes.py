@@ -34,7 +34,7 @@ def solved(solver: str) -> str:
     from pesto_cli import ilp
     from pesto_cli.data.graph import OpGraph
     from pesto_cli.data.limits import Limits
-    from pesto_cli.data.machine import PRESETS
+    from pesto_cli.data.presets import PRESETS
     from pesto_cli.data.problem import Problem
     from pesto_cli.data.result import SolveStatus
 

@@ -6,15 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from pesto_cli.data.machine import (
-    MAX_MEMORY_BYTES,
-    PRESETS,
-    CommModel,
-    Device,
-    DeviceKind,
-    Link,
-    Machine,
-)
+from pesto_cli.data.machine import MAX_MEMORY_BYTES, CommModel, Device, DeviceKind, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError, about, did_you_mean
 from pesto_cli.files.storage import Schema, read_toml, validate
 

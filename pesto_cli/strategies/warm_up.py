@@ -11,7 +11,7 @@ from pesto_cli.coarsen.paths import heights, longest_paths
 from pesto_cli.coarsen.quotient import Quotient
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import Simulator

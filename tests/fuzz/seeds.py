@@ -9,7 +9,7 @@ import numpy as np
 from fuzz import plans
 from pesto_cli import api
 from pesto_cli.data.constraints import Constraints, SplitRule
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.files import CommFit
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.tensorflow import tensorflow

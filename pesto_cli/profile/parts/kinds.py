@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pesto_cli.data.machine import V100, XEON_4116, DeviceKind, Machine
+from pesto_cli.data.machine import DeviceKind, Machine
+from pesto_cli.data.presets import V100, XEON_4116
 from pesto_cli.profile.analytic.kinds import described_kinds
 
 # Real devices of TensorFlow have these kinds, and no description.

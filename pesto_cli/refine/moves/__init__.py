@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.machine import PRESETS
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.kernels import address_of
