@@ -105,13 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(markdown(rows))
 
 
-def profile_of(folder: Path, model: str, source: str = "") -> Profile:
+def profile_of(folder: Path, model: str, source: str = "", parts: Sequence[int] = ()) -> Profile:
     """Return a model's profile from the folder, or make it from the zoo or another source."""
-    path = folder / f"{model}.profile.json"
+    with_parts = f".parts-{'-'.join(map(str, parts))}" if parts else ""
+    path = folder / f"{model}{with_parts}.profile.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         graph = pesto.export(source or f"zoo:{model}")
-        pesto.write_profile(path, pesto.profile(graph, pesto.read_machine(MACHINE)))
+        pesto.write_profile(path, pesto.profile(graph, pesto.read_machine(MACHINE), parts=parts))
     return pesto.read_profile(path)
 
 
