@@ -10,6 +10,7 @@ from conftest import Pesto
 from training_graphs import exported
 
 from pesto_cli import api
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -309,4 +310,4 @@ def test_an_unknown_machine_is_refused_with_the_known_ones(
 ) -> None:
     refused = pesto("profile", small["graph.meta"], "-m", "my.toml", "-o", tmp_path / "new.json")
     assert refused.code == 2
-    assert "v100x2-pcie, local-workers:N, local-gpus, or the path of a TOML" in refused.err
+    assert f"{[*PRESETS][-1]}, local-workers:N, local-gpus, or the path of a TOML" in refused.err

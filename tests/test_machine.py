@@ -1,4 +1,4 @@
-"""Tests of machines and problems: presets, matrices, and refused values."""
+"""Tests of machines and problems: matrices, and refused values."""
 
 from dataclasses import replace
 
@@ -9,19 +9,8 @@ from conftest import on_gpus, two_gpus
 from pesto_cli.data.constraints import Constraints, Rule
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
-from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, InfeasibleError
-
-
-def test_presets_have_the_published_fits() -> None:
-    nvlink = PRESETS["v100x2-nvlink"]
-    assert nvlink.transfer_us(10**6, 1, 2) == pytest.approx(40.77 + 20.757)
-    assert nvlink.transfer_us(10**6, 0, 1) == pytest.approx(7 + 77.778)
-    pcie = PRESETS["v100x2-pcie"]
-    assert pcie.transfer_us(1, 1, 2) == 15
-    assert pcie.transfer_us(10**6, 1, 2) == pytest.approx(5.581 + 100.24)
-    assert [device.memory_bytes for device in nvlink.devices[1:]] == [16 * 2**30] * 2
 
 
 def test_each_link_has_its_own_channel_unless_it_names_one() -> None:

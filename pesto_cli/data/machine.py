@@ -1,4 +1,4 @@
-"""Machine: devices and the links between them; and the machine presets."""
+"""Machine: devices and the links between them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

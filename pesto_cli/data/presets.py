@@ -58,7 +58,7 @@ ONE_NVLINK = CommModel(latency_us=40.77, us_per_byte=2 * 2.0757e-5)
 HOST_TO_GPU_PCIE = CommModel(latency_us=21.48, us_per_byte=7.81e-5)
 GPU_TO_GPU_PCIE = CommModel(latency_us=5.581, us_per_byte=1.0024e-4, min_us=15.0)
 
-# Between servers: 100 Gb/s, of which 94 % carry data, after 60 us.
+# Between servers: 100 Gb/s, of which 94 % carry data, after 60 us. This is assumed, not measured.
 NETWORK = CommModel(latency_us=60.0, us_per_byte=8.5e-5)
 
 # The pairs of GPUs of a DGX-1 (V100) that NVLinks join, and the number of links; each GPU has six
@@ -83,7 +83,8 @@ DGX1_NVLINKS: Mapping[tuple[int, int], int] = {
 }
 
 # NVSwitch joins all pairs at the full rate of a GPU, and all that leaves a GPU shares this rate.
-# A100: 240 GB/s of the line rate of 300 carry data (NVIDIA/nccl-tests, issue 149).
+# A100: 240 GB/s of the line rate of 300 carry data in packets of 128 bytes; copy engines, with
+# packets of 256, are faster (NVIDIA/nccl-tests, issue 149).
 # H100: 376 GB/s (NVIDIA/nccl, issue 1264: p2pBandwidthLatencyTest, writes).
 # Hosts: PCIe 4 and 5, two and four times as fast as the fit of PCIe 3. Latencies are those of the
 # fits of V100s, most of which is TensorFlow's own.
@@ -119,12 +120,15 @@ def switched_server(
 ) -> Machine:
     """Return a machine of one CPU and GPUs of 80 GB behind a switch: one queue leaves each GPU."""
     gpus = _gpus(num_gpus)
-    links = [Link(src, dst, gpu_to_gpu, f"{src} out") for src, dst in permutations(gpus, 2)]
+    links = [Link(src, dst, gpu_to_gpu, f"out of {src}") for src, dst in permutations(gpus, 2)]
     return _server(kind, gpus, 80 * GIB, (*links, *_host_links(gpus, host_to_gpu)))
 
 
 def cluster(server: Machine, num_servers: int, network: CommModel) -> Machine:
-    """Return servers in a network: all that leaves a server shares one queue."""
+    """Return servers in a network: all that leaves a server shares one queue.
+
+    A control edge takes the latency of the network, because a machine has only one `signal_us`.
+    """
     names = [f"worker:{number}" for number in range(num_servers)]
     devices = [
         Device(f"{name}/{device.name}", device.kind, device.memory_bytes)
@@ -137,11 +141,12 @@ def cluster(server: Machine, num_servers: int, network: CommModel) -> Machine:
         for link in server.links
     ]
     between = [
-        Link(f"{here}/{src.name}", f"{there}/{dst.name}", network, f"{here} out")
+        Link(f"{here}/{src.name}", f"{there}/{dst.name}", network, f"out of {here}")
         for here, there in permutations(names, 2)
         for src, dst in product(server.devices, repeat=2)
     ]
-    return Machine(tuple(devices), (*within, *between), kinds=server.kinds)
+    links = (*within, *between)
+    return Machine(tuple(devices), links, signal_us=network.latency_us, kinds=server.kinds)
 
 
 def _channel_in(server: str, link: Link) -> str:
