@@ -113,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             record = {**conditions(limits), "rows": list(map(asdict, rows))}
             atomic_write(options.output, json.dumps(record, indent=1).encode())
     shown = [row for row in rows if row.model in options.models and row.num_gpus in options.devices]
+    shown.sort(key=lambda row: (options.models.index(row.model), row.num_gpus))
     print(markdown(shown))
     if options.plot:
         write_chart(options.plot, chart(shown))
