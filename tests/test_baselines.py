@@ -164,7 +164,7 @@ def test_a_placement_that_overloads_a_link_is_improved_in_later_rounds() -> None
     simulator = Simulator(problem)
     ideal = heft_schedule(problem, filled_bytes(problem, 0.0))
     first = simulated(simulator, ideal)
-    best = best_of_rounds(problem, Context(), heft_schedule)
+    best = best_of_rounds(problem, Context(), heft_schedule).schedule
     assert ideal.makespan_us < 100 < first.makespan_us
     assert best.makespan_us < 0.8 * first.makespan_us
 

@@ -8,12 +8,12 @@ is slower than an earlier one is discarded. Here the simulator replaces the run.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray
-from pesto_cli.data.machine import MAX_TIME_US, CommModel
+from pesto_cli.data.machine import MAX_TIME_US, CommModel, Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator
@@ -38,23 +38,37 @@ Place = Callable[[Problem, FloatArray], IdealSchedule]
 Observations = dict[tuple[int, int], tuple[FloatArray, FloatArray]]
 
 
-def best_of_rounds(problem: Problem, context: Context, place: Place) -> Schedule:
-    """Return the best schedule of `NUM_ROUNDS` rounds; one that fits in memory, if there is any."""
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A schedule, and the assumptions with which its ops were placed.
+
+    machine: with the assumed transfer times.
+    fill: the assumed share of memory that outputs use; see `filled_bytes`.
+    """
+
+    schedule: Schedule
+    machine: Machine
+    fill: float
+
+
+def best_of_rounds(problem: Problem, context: Context, place: Place) -> Round:
+    """Return the best of `NUM_ROUNDS` rounds; one that fits in memory, if there is any."""
     simulator, is_over = Simulator(problem), context.limits.begin()
-    found: list[Schedule] = []
+    found: list[Round] = []
     for fill in FILLS:
         need, assumed, observed = filled_bytes(problem, fill), problem, Observations()
         for _ in range(NUM_ROUNDS):
             if found and is_over():
                 break
-            found.append(simulated(simulator, place(assumed, need)))
-            if len(found[-1].transfers) == 0:
+            schedule = simulated(simulator, place(assumed, need))
+            found.append(Round(schedule, assumed.machine, fill))
+            if len(schedule.transfers) == 0:
                 break  # there is no new observation
-            observed = _with_observed(problem, found[-1], observed)
+            observed = _with_observed(problem, schedule, observed)
             assumed = _with_transfers(problem, observed)
-        if not all(shortfall_bytes(problem, schedule).any() for schedule in found):
+        if not all(shortfall_bytes(problem, each.schedule).any() for each in found):
             break
-    return min(found, key=lambda schedule: objective(problem, schedule))
+    return min(found, key=lambda each: objective(problem, each.schedule))
 
 
 def filled_bytes(problem: Problem, fill: float) -> FloatArray:

@@ -41,7 +41,7 @@ class FastT:
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Return the best of several rounds, each placed without and simulated with congestion."""
-        return Solution.of(problem, best_of_rounds(problem, context, dpos_schedule))
+        return Solution.of(problem, best_of_rounds(problem, context, dpos_schedule).schedule)
 
 
 def dpos_schedule(problem: Problem, memory_bytes: FloatArray) -> IdealSchedule:

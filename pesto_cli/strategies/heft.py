@@ -40,7 +40,7 @@ class Heft:
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Return the best of several rounds, each placed without and simulated with congestion."""
-        return Solution.of(problem, best_of_rounds(problem, context, heft_schedule))
+        return Solution.of(problem, best_of_rounds(problem, context, heft_schedule).schedule)
 
 
 def heft_schedule(problem: Problem, memory_bytes: FloatArray) -> IdealSchedule:
