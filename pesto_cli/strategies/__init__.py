@@ -8,6 +8,7 @@ from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.heft import Heft
 from pesto_cli.strategies.metis import Metis
+from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.random import Random
 from pesto_cli.strategies.round_robin import RoundRobin
@@ -29,6 +30,7 @@ STRATEGIES: Registry[Strategy] = Registry(
         "random": Random(),
         "data-parallel": DataParallel(),
         "tensor-parallel": TensorParallel(),
+        "os-dpos": OsDpos(),
         "ev-ps": EvPs(),
         "ev-ar": EvAr(),
         "cp-ps": CpPs(),

@@ -5,7 +5,7 @@ the device that runs them fastest on average, until its memory is full; the next
 device. Each other op goes to the device with the earliest finish time, with insertion into idle
 slots. FastT's cost model, which learns transfer times, is in `congestion_rounds`. Differences:
 
-- no op is split (Algorithm 2), and the model is not replicated: the graph does not change;
+- no op is split, and the model is not replicated: the graph does not change. `os_dpos` does both;
 - the paper's devices are GPUs. Here critical-path devices are chosen from the accelerators, and ops
   that accelerators cannot run go to the device with the earliest finish time;
 - two orders are simulated, by DPOS's own starts and by upward rank of the placement;
