@@ -1,6 +1,7 @@
 """`os-dpos`: FastT's Algorithm 2, splits of ops on the critical path."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -44,9 +45,10 @@ def priced(meta: Any, machine: str = "v100x2-nvlink") -> Problem:
     return api.profile(meta, machine, parts=(2, 4, 8)).problem
 
 
-def with_long_product(meta: Any, machine: str = "v100x2-nvlink") -> Problem:
+@cache
+def with_long_product(machine: str = "v100x2-nvlink") -> Problem:
     """Return the problem of `product_of_weights`; the product takes 10 ms."""
-    problem = priced(meta, machine)
+    problem = priced(exported(product_of_weights), machine)
     time_us = problem.time_us.copy()
     time_us[problem.graph.index_of[LONG]] = 10_000.0
     return replace(problem, time_us=time_us)
@@ -58,14 +60,14 @@ def choices(solution: Solution) -> dict[str, Choice]:
 
 @pytest.mark.parametrize("machine", ["v100x2-nvlink", "v100x4-nvlink"])
 def test_a_long_op_is_split(machine: str) -> None:
-    problem = with_long_product(exported(product_of_weights), machine)
+    problem = with_long_product(machine)
     found, whole = (run(problem, strategy, Context()) for strategy in ("os-dpos", "fastt"))
     assert found.solution.makespan_us < 0.8 * whole.solution.makespan_us
     assert choices(found.solution)[LONG].num_parts == len(accelerators(problem))
 
 
 def test_it_is_split_in_the_data_parallel_graph_and_in_that_of_the_model() -> None:
-    problem = with_long_product(exported(product_of_weights))
+    problem = with_long_product()
     replicated = batch_plan(problem, accelerators(problem))
     assert LONG not in replicated.choices
     for start in (WHOLE_OPS, replicated):
@@ -94,7 +96,7 @@ def test_short_ops_are_not_split() -> None:
 
 
 def test_an_op_in_parts_is_split_further() -> None:
-    problem = with_long_product(exported(product_of_weights), "v100x4-nvlink")
+    problem = with_long_product("v100x4-nvlink")
     start = Plan({LONG: Choice("rows", (WIDTH // 2,) * 2)})
     found = choices(split_critical_ops(problem, start, Context()))
     assert found[LONG] == Choice("rows", (WIDTH // 4,) * 4)
@@ -107,19 +109,19 @@ def stopped() -> Context:
 
 
 def test_a_request_to_stop_leaves_a_solution() -> None:
-    problem = with_long_product(exported(product_of_weights))
+    problem = with_long_product()
     assert LONG not in choices(run(problem, "os-dpos", stopped()).solution)
 
 
 def test_in_deterministic_mode_the_limit_counts_splits() -> None:
-    problem = with_long_product(exported(product_of_weights))
+    problem = with_long_product()
     for time_limit_s, is_split in ((1e-9, False), (60.0, True)):
         context = Context(limits=Limits(time_limit_s, deterministic=True))
         assert (LONG in choices(run(problem, "os-dpos", context).solution)) == is_split
 
 
 def test_a_model_that_fits_on_no_device_is_not_replicated() -> None:
-    problem = with_long_product(exported(product_of_weights))
+    problem = with_long_product()
     room = int(problem.graph.resident_bytes.sum())
     devices = tuple(
         replace(device, memory_bytes=room) if index in accelerators(problem) else device
@@ -132,7 +134,7 @@ def test_a_model_that_fits_on_no_device_is_not_replicated() -> None:
 
 def test_ops_that_constraints_split_are_split_as_they_say() -> None:
     rule = SplitRule(ops=LONG, by="contracted", parts=2)
-    problem = with_chosen(with_long_product(exported(product_of_weights)), [rule])
+    problem = with_chosen(with_long_product(), [rule])
     solution = run(problem, "os-dpos", Context()).solution
     assert choices(solution)[LONG] == problem.chosen.choices[LONG]
 
@@ -140,7 +142,7 @@ def test_ops_that_constraints_split_are_split_as_they_say() -> None:
 @pytest.mark.parametrize("machine", ["v100x2-nvlink", "v100x4-nvlink"])
 def test_the_step_trains_as_before(machine: str) -> None:
     meta = exported(product_of_weights)
-    problem = with_long_product(meta, machine)
+    problem = with_long_product(machine)
     for start in (WHOLE_OPS, batch_plan(problem, accelerators(problem))):
         plan = split_critical_ops(problem, start, Context()).plan
         assert plan is not None
@@ -151,7 +153,7 @@ def test_the_step_trains_as_before(machine: str) -> None:
 
 def test_the_first_op_without_a_gain_ends_the_search() -> None:
     """The time of the longest op is that of a kernel launch, so its parts take as long."""
-    problem = with_long_product(exported(product_of_weights))
+    problem = with_long_product()
     time_us = problem.time_us.copy()
     time_us[problem.graph.index_of["loss"]] = 20_000.0
     longest = replace(problem, time_us=time_us)
