@@ -21,19 +21,21 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import objective
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.problems import prices_of, rewritten
+from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.meshes import Mesh, layer_of_ops, stages_of_layers
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
 
@@ -76,7 +78,7 @@ class DataParallel:
         """Split, deal the variables, and order by upward rank."""
         device_of_part = self.devices(problem)
         plan = batch_plan(problem, device_of_part, by_host=self.by_host, variables=self.variables)
-        return dealt_solution(problem, plan, device_of_part)
+        return dealt_solution(problem, plan, Mesh((tuple(device_of_part),)))
 
     def devices(self, problem: Problem) -> list[int]:
         """Return the device of each part."""
@@ -94,12 +96,32 @@ class DataParallel:
         return hosts_of(problem, self.devices(problem))
 
 
-def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
-    """Return a plan with its parts on their devices, ordered by upward rank."""
-    split = rewritten(problem, plan)
-    schedule = ordered(Simulator(split.problem), devices_of_parts(split, device_of_part))
+def dealt_solution(problem: Problem, plan: Plan, mesh: Mesh) -> Solution:
+    """Return a plan with its parts on the devices of a mesh; see `dealt`."""
+    return dealt(problem, rewritten(problem, plan), mesh)
+
+
+def dealt(problem: Problem, split: Rewritten, mesh: Mesh) -> Solution:
+    """Return a solution with the parts of ops on the devices of a mesh.
+
+    The order is by upward rank. If there are micro-batches, an order in which earlier ones come
+    first is tried too, so that a stage computes gradients as soon as it can (1F1B: Narayanan et
+    al., PipeDream, 2019, Section 3.2).
+    """
+    stage = np.zeros(split.problem.num_ops, dtype=np.int64)
+    if len(mesh.stages) > 1:
+        layer = layer_of_ops(problem)[split.serves]
+        work_us = np.bincount(layer, split.problem.min_duration_us)
+        stage = stages_of_layers(work_us.astype(np.float64), len(mesh.stages))[layer]
+    simulator, device = Simulator(split.problem), devices_of_parts(split, mesh, stage)
+    schedules = [ordered(simulator, device)]
+    if mesh.num_micro_batches > 1:
+        rank_us = simulator.upward_rank(device)
+        micro_batch = np.maximum(split.part, 0) // mesh.width
+        first = rank_us - micro_batch * rank_us.max(initial=0.0)
+        schedules.append(simulator.list_schedule(device, first))
     return replace(
-        split.solution(problem, schedule),
+        split.solution(problem, min(schedules, key=lambda each: objective(split.problem, each))),
         lower_bound_us=all_plans_bound_us(problem),
         bound_holds_for=PlanSet.ALL_PLANS,
     )

@@ -1,32 +1,30 @@
-"""The devices of the ops of a split graph.
+"""The devices of the ops of a split graph on a mesh.
 
 1. Colocation groups with whole variables are dealt in order of decreasing bytes, each to the device
-   that has the fewest bytes so far, those of pieces and copies of variables included.
-2. A part is on the device of its index, unless it must be with a variable that is whole.
+   of its stage that has the fewest bytes so far, those of pieces and copies of variables included.
+2. A part is on the device of its stage and index, unless it must be with a variable that is whole.
 3. An op that is neither, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. An op that adds the parts of one host, or
    passes a tensor on there, stays on this host.
 """
 
-from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.sharding.problems import Rewritten
+from pesto_cli.strategies.meshes import Mesh
 
 
-def devices_of_parts(split: Rewritten, device_of_part: Sequence[int]) -> IntArray:
-    """Return the device of each op, `[num_ops]`.
-
-    device_of_part: the device of each part, by its index; further parts begin again.
-    """
-    return _Dealer(split, device_of_part).dealt()
+def devices_of_parts(split: Rewritten, mesh: Mesh, stage: IntArray) -> IntArray:
+    """Return the device of each op, `[num_ops]`; stage: the stage of each op, `[num_ops]`."""
+    return _Dealer(split, mesh, stage).dealt()
 
 
 class _Dealer:
-    def __init__(self, split: Rewritten, device_of_part: Sequence[int]) -> None:
-        self._split, self._device_of_part = split, device_of_part
+    def __init__(self, split: Rewritten, mesh: Mesh, stage: IntArray) -> None:
+        self._split, self._mesh, self._stage = split, mesh, stage.tolist()
         self._problem, self._graph = split.problem, split.problem.graph
         self._group = self._graph.colocation_group
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
@@ -36,25 +34,25 @@ class _Dealer:
         self._deal_variables()
         for op in np.flatnonzero(self._split.part >= 0).tolist():
             if self._device[self._group[op]] < 0:
-                part = self._split.part[op] % len(self._device_of_part)
-                self._device[self._group[op]] = self._near(op, self._device_of_part[part])
+                self._device[self._group[op]] = self._near(op, self._device_of_part(op))
         self._place_near_data()
         return self._device[self._group]
 
     def _deal_variables(self) -> None:
         num_bytes = np.zeros(self._graph.num_groups)
         np.add.at(num_bytes, self._group, self._graph.resident_bytes)
-        held = dict.fromkeys(self._device_of_part, 0.0)
+        held = dict.fromkeys(chain.from_iterable(self._mesh.stages), 0.0)
+        stage = dict(zip(self._group.tolist(), self._stage, strict=True))
         is_piece = (self._split.part >= 0) & (self._graph.resident_bytes > 0)
         for op in np.flatnonzero(is_piece).tolist():
-            number, part = self._group[op], self._split.part[op] % len(self._device_of_part)
-            held[self._device_of_part[part]] += num_bytes[number]
+            number = self._group[op]
+            held[self._device_of_part(op)] += num_bytes[number]
             num_bytes[number] = 0.0
         for number in np.argsort(-num_bytes, kind="stable"):
             if num_bytes[number] <= 0:
                 break
             allowed = self._problem.group_allowed[number]
-            able = [device for device in held if allowed[device]]
+            able = [device for device in self._mesh.stages[stage[number]] if allowed[device]]
             device = min(able, key=held.__getitem__) if able else int(np.argmax(allowed))
             if able:
                 held[device] += num_bytes[number]
@@ -89,9 +87,12 @@ class _Dealer:
         host = self._split.host[op]
         if host >= 0:
             mask[:] = False
-            for device, its_host in zip(self._device_of_part, self._split.plan.hosts, strict=True):
-                mask[device] |= its_host == host
+            for part, its_host in enumerate(self._split.plan.hosts):
+                mask[self._mesh.device(self._stage[op], part)] |= its_host == host
         return mask
+
+    def _device_of_part(self, op: int) -> int:
+        return self._mesh.device(self._stage[op], int(self._split.part[op]))
 
     def _pull_of_consumers(self, op: int) -> FloatArray:
         """Return the bytes that placed ops take from an op on each device."""

@@ -1,13 +1,13 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and refines each schedule with split ops for a short time:
-that of the warm start, if there is one, and the data-parallel ones. The best of these gets the rest
-of the time, which is at least 80 % of the limit.
+It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`).
+The best of these, and that of a warm start, are refined for a short time. The best of all gets the
+rest of the time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,25 +18,24 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import PlanSet, Solution
-from pesto_cli.data.split_start import SplitStart
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
-from pesto_cli.evaluation.simulator import Simulator, replay
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import DataParallel
-from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
+from pesto_cli.strategies.split_ways import AsBefore, ways
 from pesto_cli.strategies.time_shares import shares
 
-# Shares of the time limit: for the placement of whole ops, and for all schedules with split ops.
-WHOLE_SHARE, SPLIT_SHARE = 0.1, 0.1
-# Estimated time to split an op and to schedule one of its parts, measured on a server from 2020.
-# The number of data-parallel schedules that are tried follows from it, so it is the same in each
-# run.
-SPLIT_US_PER_PART = 100.0
+# Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
+# the best of these.
+WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.2, 0.1
+# Number of constructed schedules that are refined, if they are not much longer than the schedule
+# with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
+MOST_REFINED = 2
+HOPELESS = 1.5
 
 
 class Placer(Protocol):
@@ -69,19 +68,15 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     share, bound_us = shares(context.limits), all_plans_bound_us(problem)
     context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
-    ways, notes = _ways(problem, context)
-    for number, way in enumerate(ways, start=1):
-        # The result of an earlier search is not lost if this one is stopped early.
-        if isinstance(way, _AsBefore) or not context.limits.stop.is_set():
-            limits = share(SPLIT_SHARE / len(ways), WHOLE_SHARE + SPLIT_SHARE * number / len(ways))
-            try:
-                trials.append(_split(placer, problem, context, limits, way))
-            except BadInputError as error:
-                notes = (*notes, f"{way.name}: {error}")
+    built, notes = _built(problem, context, trials[0].solution)
+    spent = WHOLE_SHARE + WAYS_SHARE
+    for number, (name, solution) in enumerate(built, start=1):
+        limits = share(SPLIT_SHARE / len(built), spent + SPLIT_SHARE * number / len(built))
+        trials.append(_refined_trial(placer, solution, context, limits, name))
     best = min(trials, key=lambda trial: _quality(trial.solution))
     found = [trial.solution for trial in trials]
     if not context.limits.stop.is_set():
-        found.append(best.continued(share(1 - WHOLE_SHARE - SPLIT_SHARE, 1.0)))
+        found.append(best.continued(share(1 - spent - SPLIT_SHARE, 1.0)))
     solution = min(found, key=_quality)
     whole = [each for each in found if not each.is_rewritten]
     return replace(
@@ -123,87 +118,41 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
     return _Trial(asked(first), continued)
 
 
-class _Way(Protocol):
-    """A way to split ops and to schedule them: `DataParallel`, or `_AsBefore`."""
-
-    name: ClassVar[str]
-
-    def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Return a solution with split ops."""
-
-
-@dataclass(frozen=True, eq=False)
-class _AsBefore:
-    """The plan and the placement of the warm start."""
-
-    name: ClassVar[str] = "split warm start"
-    start: SplitStart
-
-    def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Split and replay."""
-        split = rewritten(problem, self.start.plan)
-        schedule = replay(split.problem, self.start.placement)
-        return replace(
-            split.solution(problem, schedule), lower_bound_us=all_plans_bound_us(problem)
-        )
+def _built(
+    problem: Problem, context: Context, whole: Solution
+) -> tuple[Sequence[tuple[str, Solution]], tuple[str, ...]]:
+    """Return the schedules with split ops to refine, by the name of their way, and notes."""
+    started, others = list[tuple[str, Solution]](), list[tuple[str, Solution]]()
+    tried, notes = ways(problem, context, WAYS_SHARE)
+    for way in tried:
+        # The result of an earlier search is not lost if this one is stopped early.
+        if context.limits.stop.is_set() and not isinstance(way, AsBefore):
+            continue
+        try:
+            (started if isinstance(way, AsBefore) else others).append(
+                (way.name, way(problem, context))
+            )
+        except BadInputError as error:
+            notes = (*notes, f"{way.name}: {error}")
+        others = sorted(others, key=lambda each: _quality(each[1]))[:MOST_REFINED]
+    short, makespan_us = _quality(whole)
+    hopeless = (short, HOPELESS * makespan_us)
+    return [*started, *(each for each in others if _quality(each[1]) < hopeless)], notes
 
 
-def _ways(problem: Problem, context: Context) -> tuple[Sequence[_Way], tuple[str, ...]]:
-    """Return the schedules with split ops to try, and notes on those that are left out."""
-    before = [] if context.split_start is None else [_AsBefore(context.split_start)]
-    ways, notes = _data_parallel(problem, context.limits)
-    return [*before, *ways], notes
-
-
-def _data_parallel(
-    problem: Problem, limits: Limits
-) -> tuple[Sequence[DataParallel], tuple[str, ...]]:
-    """Return the data-parallel schedules to try, and notes on those that are left out."""
-    if len(accelerators(problem)) < 2:
-        return (), ()
-    ways, kept, left_out = [*_settings(problem)], list[DataParallel](), 0
-    left_us = SPLIT_SHARE * limits.time_limit_s * 1e6
-    for way in ways:
-        left_us -= SPLIT_US_PER_PART * problem.num_ops * len(way.devices(problem))
-        if left_us > 0:
-            kept.append(way)
-        else:
-            left_out += 1
-    if left_out:
-        note = (
-            f"the time limit was too short to try {left_out} of {len(ways)} ways to split the batch"
-        )
-        return kept, (note,)
-    return kept, ()
-
-
-def _settings(problem: Problem) -> Iterator[DataParallel]:
-    plain = DataParallel()
-    yield plain
-    if len(set(plain.hosts(problem))) > 1:
-        yield DataParallel(by_host=True)
-    proportional = DataParallel(proportional=True)
-    if proportional.devices(problem) != plain.devices(problem):
-        yield proportional
-
-
-def _split(placer: Placer, problem: Problem, context: Context, limits: Limits, way: _Way) -> _Trial:
-    """Split ops, and refine the schedule for a short time.
-
-    Raises:
-        BadInputError: no input can be split into so many parts.
-    """
-    share = shares(limits)
-    solution = way(problem, context)
-    simulator = Simulator(solution.problem)
-    first = _refined(simulator, solution, context, share(1.0), way.name)
+def _refined_trial(
+    placer: Placer, start: Solution, context: Context, limits: Limits, name: str
+) -> _Trial:
+    """Refine a schedule with split ops for a short time."""
+    simulator = Simulator(start.problem)
+    first = _refined(simulator, start, context, limits, name)
 
     def continued(rest: Limits) -> Solution:
         if not placer.robust:
-            return _refined(simulator, first, context, rest, way.name)
+            return _refined(simulator, first, context, rest, name)
         share = shares(rest)
-        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE), way.name)
-        deviation = _deviation_of_parts(solution.problem, solution.origin, context)
+        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE), name)
+        deviation = _deviation_of_parts(start.problem, start.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
         return replace(plain, schedule=schedule, sampled=sampled)

@@ -1,0 +1,90 @@
+"""Meshes: the devices on which the parts of a split step run, by stage and by part.
+
+A stage has contiguous layers of the model, and devices of its own. With one stage, part i of each
+op is on device i: data parallelism. With several stages, each part of the batch runs through all of
+them. If there are more parts than devices in a stage, the parts on one device are micro-batches,
+and the stages are a pipeline (Huang et al., GPipe, 2019, Section 2).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.data.canonical import rounded
+from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.expert import balanced_cuts
+from pesto_cli.strategies.layers import layers_of_groups
+
+# A device of a pipeline has at most this many micro-batches.
+MAX_MICRO_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The devices of parts.
+
+    stages: the devices of each stage, equally many. A device that occurs twice has two parts.
+    num_micro_batches: number of parts of each entry of a stage.
+    """
+
+    stages: tuple[tuple[int, ...], ...]
+    num_micro_batches: int = 1
+
+    @property
+    def width(self) -> int:
+        """Number of parts that run at once: the devices of a stage."""
+        return len(self.stages[0])
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts of each op."""
+        return self.width * self.num_micro_batches
+
+    def device(self, stage: int, part: int) -> int:
+        """Return the device of a part of an op of a stage; further parts begin again."""
+        return self.stages[stage][part % self.width]
+
+    def __str__(self) -> str:
+        """Return a description, such as `2 stages of 4 devices, 8 parts`."""
+        of_stage = f"{self.width} device{'s' if self.width > 1 else ''}"
+        if len(self.stages) == 1:
+            return f"{self.num_parts} parts on {of_stage}"
+        return f"{len(self.stages)} stages of {of_stage}, {self.num_parts} parts"
+
+
+def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:
+    """Yield meshes of all accelerators, and of subsets of them, with 2 to `max_parts` parts.
+
+    Devices are divided in the order of the machine, so a stage has devices of one host if it can.
+    The devices of a subset are the first ones; hosts are assumed to be alike.
+    """
+    devices = accelerators(problem)
+    count = len(devices)
+    while count > 1:
+        for width in range(count, 0, -1):
+            if count % width:
+                continue
+            stages = np.reshape(devices[:count], (-1, width)).tolist()
+            for times in range(1, (MAX_MICRO_BATCHES if len(stages) > 1 else 1) + 1):
+                if times & (times - 1) == 0 and 2 <= width * times <= max_parts:
+                    yield Mesh(tuple(map(tuple, stages)), times)
+        count //= 2
+
+
+def layer_of_ops(problem: Problem) -> IntArray:
+    """Return the index of the layer of each op in forward order, `[num_ops]`."""
+    layers = layers_of_groups(problem.graph, problem.min_duration_us)
+    return layers.of_group[problem.graph.colocation_group]
+
+
+def stages_of_layers(work_us: FloatArray, num_stages: int) -> IntArray:
+    """Return the stage of each layer, `[num_layers]`: contiguous layers with balanced work.
+
+    work_us: the work of each layer, `[num_layers]`.
+    """
+    of_stage = rounded(np.repeat(work_us[:, None], num_stages, axis=1))
+    cuts: Sequence[int] = balanced_cuts(of_stage)
+    return np.searchsorted(cuts, np.arange(len(work_us)), side="right")

@@ -1,0 +1,170 @@
+"""Ways to split the ops of a step: the starts of the search that splits ops.
+
+The ways are pure forms: parts of the batch on meshes (data parallelism, pipelines, stages of layers
+with parts within), variables that are split or mirrored, and split weights (tensor parallelism).
+Only parts of the batch on more than one mesh share a plan, so the step is split once for them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import objective
+from pesto_cli.data.solution import Solution
+from pesto_cli.data.split_start import SplitStart
+from pesto_cli.evaluation.simulator import replay
+from pesto_cli.sharding.problems import prices_of, rewritten
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.data_parallel import (
+    DataParallel,
+    VariableLayout,
+    batch_plan,
+    dealt,
+    hosts_of,
+)
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.meshes import Mesh, meshes
+from pesto_cli.strategies.tensor_parallel import TensorParallel
+
+# Estimated times for each op, measured on a server from 2020: to choose a plan, to split the op
+# into a part, and to schedule a part on a mesh. The number of ways that are tried follows from
+# them, so it is the same in each run.
+PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
+
+
+class Way(Protocol):
+    """A way to split ops and to schedule them."""
+
+    @property
+    def name(self) -> str:
+        """The source of the schedule, as progress reports name it."""
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return the estimated time for each op of the problem, in us."""
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Return a solution with split ops.
+
+        Raises:
+            BadInputError: the step cannot be split so.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class AsBefore:
+    """The plan and the placement of the warm start."""
+
+    name: ClassVar[str] = "split warm start"
+    start: SplitStart
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return 0: a warm start is always used."""
+        return 0.0
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Split and replay."""
+        split = rewritten(problem, self.start.plan)
+        schedule = replay(split.problem, self.start.placement)
+        return replace(
+            split.solution(problem, schedule), lower_bound_us=all_plans_bound_us(problem)
+        )
+
+
+@dataclass(frozen=True)
+class OnMeshes:
+    """Parts of the batch on the best of some meshes, which have equally many parts.
+
+    hosts: see `Plan`; here also one for each device of a stage, if it has several micro-batches.
+    """
+
+    name: ClassVar[str] = "split batch"
+    meshes: Sequence[Mesh]
+    hosts: tuple[int, ...] = ()
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return the estimated time for each op of the problem, in us."""
+        return PLAN_US + self.meshes[0].num_parts * (PART_US + MESH_US * len(self.meshes))
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Split once, and schedule the parts on each mesh."""
+        first = self.meshes[0]
+        devices = [first.device(0, part) for part in range(first.num_parts)]
+        plan = replace(batch_plan(problem, devices), hosts=self.hosts)
+        split = rewritten(problem, plan)
+        return min(
+            (dealt(problem, split, mesh) for mesh in self.meshes),
+            key=lambda solution: objective(solution.problem, solution.schedule),
+        )
+
+
+@dataclass(frozen=True)
+class AsStrategy:
+    """The solution of another strategy, with one part on each accelerator."""
+
+    strategy: DataParallel | TensorParallel
+    name: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        """Take the name of the strategy."""
+        object.__setattr__(self, "name", self.strategy.name)
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return the estimated time for each op of the problem, in us."""
+        return PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US)
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Call the strategy."""
+        return self.strategy(problem, context)
+
+
+def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
+    """Return the ways to try in a share of the time limit, and a note on those that are left out.
+
+    Those that are most often the best come first.
+    """
+    before = [] if context.split_start is None else [AsBefore(context.split_start)]
+    every = [*_ways(problem)] if len(accelerators(problem)) > 1 else []
+    kept = _in_time(every, problem, context.limits, share)
+    notes: tuple[str, ...] = ()
+    if len(kept) < len(every):
+        left_out = len(every) - len(kept)
+        notes = (f"the time limit was too short to try {left_out} of {len(every)} ways to split",)
+    return [*before, *kept], notes
+
+
+def _in_time(every: Sequence[Way], problem: Problem, limits: Limits, share: float) -> list[Way]:
+    kept, left_us = list[Way](), share * limits.time_limit_s * 1e6
+    for way in every:
+        left_us -= way.us_per_op(problem) * problem.num_ops
+        if left_us > 0:
+            kept.append(way)
+    return kept
+
+
+def _ways(problem: Problem) -> Iterator[Way]:
+    devices = accelerators(problem)
+    max_parts = max(prices_of(problem).numbers)
+    by_parts = defaultdict[int, list[Mesh]](list)
+    grouped = defaultdict[tuple[int, ...], list[Mesh]](list)
+    for mesh in meshes(problem, max_parts):
+        by_parts[mesh.num_parts].append(mesh)
+        hosts = hosts_of(problem, mesh.stages[0])
+        if mesh.num_micro_batches > 1:
+            grouped[tuple(part % mesh.width for part in range(mesh.num_parts))].append(mesh)
+        elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
+            grouped[hosts].append(mesh)
+    every = [
+        *(OnMeshes(tuple(found)) for found in by_parts.values()),
+        *(OnMeshes(tuple(found), hosts) for hosts, found in grouped.items()),
+    ]
+    yield from sorted(every, key=lambda way: abs(way.meshes[0].num_parts - len(devices)))
+    proportional = DataParallel(proportional=True)
+    if proportional.devices(problem) != devices:
+        yield AsStrategy(proportional)
+    yield AsStrategy(TensorParallel())
+    yield AsStrategy(DataParallel(variables=VariableLayout.SPLIT))
+    yield AsStrategy(DataParallel(variables=VariableLayout.MIRRORED))
