@@ -1,3 +1,5 @@
 """Refinement: better placement and order at op level, scored by the simulator."""
 
-from pesto_cli.refine.stages import refine as refine
+from pesto_cli.refine.stages import STAGES_NEAR_START, refine
+
+__all__ = ["STAGES_NEAR_START", "refine"]

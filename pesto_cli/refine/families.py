@@ -27,6 +27,7 @@ SCOPE_DEPTHS = (1, 2, 3, 4)
 REPEATS = (4, 16, 10**9)
 REPEATED_DEPTHS = (3, 5)
 NUMBER = re.compile(r"\d+")
+PART = re.compile(r"\.part_\d+")
 # Weight of the family of single units; all other families have weight 1.
 ALONE_WEIGHT = 3.0
 
@@ -52,8 +53,8 @@ class Families:
 def families_of(problem: Problem, *, coarse: bool) -> Families:
     """Return the families of a problem, in which each group occurs once.
 
-    The families are single units, chains, groups along heavy tensors, name scopes, repetitions,
-    and, if `coarse`, coarse nodes.
+    The families are single units, chains, groups along heavy tensors, name scopes, the parts of
+    equal index in a scope, repetitions, and, if `coarse`, coarse nodes.
     """
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
@@ -97,6 +98,13 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
     for depth in SCOPE_DEPTHS:
         for paths in (in_names, beside_forward_op):
             yield _same("/".join(path[:depth]) for path in paths)
+    parts = [PART.findall(name)[-1:] for name in graph.names]
+    if any(parts):
+        for depth in (0, *SCOPE_DEPTHS):
+            yield _same(
+                "/".join((*path[:depth], *part))
+                for path, part in zip(beside_forward_op, parts, strict=True)
+            )
     for repeats in REPEATS:
         names = [_every(repeats, name) for name in graph.names]
         yield _same(names)

@@ -73,6 +73,11 @@ ROBUST_STAGES = (
     Stage(0.5, (Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1),), together=True),
     Stage(0.5, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2),), together=True),
 )
+# For a start with a structure, such as a pipeline, which higher temperatures would destroy.
+STAGES_NEAR_START = (
+    Stage(0.7, (Cooling(Level.contracted, hot=1.0, cold=0.08),), together=True),
+    Stage(0.3, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
+)
 # First and last penalty of a stage; see `Chain.anneal`.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, measured on two cores of a server from 2020.
@@ -92,6 +97,7 @@ def refine(
     lower_bound_us: float = 0.0,
     moves: Mapping[str, Move] | None = None,
     samples: Samples | None = None,
+    stages: Sequence[Stage] = STAGES,
     on_incumbent: OnIncumbent = lambda source, schedule: None,
 ) -> Schedule:
     """Improve schedules by annealing, and return the best one.
@@ -103,6 +109,7 @@ def refine(
         lower_bound_us: the search ends when a makespan reaches it; 0 for a search with samples.
         moves: the moves by name; by default all registered moves that can be compiled.
         samples: minimise the mean makespan over these samples, instead of the makespan.
+        stages: the stages of the search; those of a search with samples are `ROBUST_STAGES`.
         on_incumbent: called with ("refinement", schedule) for each better schedule.
 
     Returns:
@@ -112,7 +119,7 @@ def refine(
     if moves is None:
         moves = MOVES.usable()
     chains = _Chains(simulator, starts, limits, moves, samples, on_incumbent)
-    for stage in STAGES if samples is None else ROBUST_STAGES:
+    for stage in stages if samples is None else ROBUST_STAGES:
         if chains.is_out_of_time:
             break
         chains.run(stage, until_us=optimal_up_to_us(lower_bound_us))

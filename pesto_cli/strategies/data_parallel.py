@@ -34,7 +34,7 @@ from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.devices import accelerators, hosts_of_devices
 from pesto_cli.strategies.meshes import Mesh, layer_of_ops, stages_of_layers
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
@@ -78,7 +78,7 @@ class DataParallel:
         """Split, deal the variables, and order by upward rank."""
         device_of_part = self.devices(problem)
         plan = batch_plan(problem, device_of_part, by_host=self.by_host, variables=self.variables)
-        return dealt_solution(problem, plan, Mesh((tuple(device_of_part),)))
+        return dealt_solution(problem, plan, device_of_part)
 
     def devices(self, problem: Problem) -> list[int]:
         """Return the device of each part."""
@@ -96,9 +96,9 @@ class DataParallel:
         return hosts_of(problem, self.devices(problem))
 
 
-def dealt_solution(problem: Problem, plan: Plan, mesh: Mesh) -> Solution:
-    """Return a plan with its parts on the devices of a mesh; see `dealt`."""
-    return dealt(problem, rewritten(problem, plan), mesh)
+def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
+    """Return a plan with its parts on their devices, ordered by upward rank."""
+    return dealt(problem, rewritten(problem, plan), Mesh((tuple(device_of_part),)))
 
 
 def dealt(problem: Problem, split: Rewritten, mesh: Mesh) -> Solution:
@@ -274,5 +274,6 @@ def propagation_prices(problem: Problem) -> Prices:
 
 def hosts_of(problem: Problem, device_of_part: Sequence[int]) -> tuple[int, ...]:
     """Return the host of each part, numbered in order of appearance."""
-    names = [problem.machine.devices[device].name.rpartition("/")[0] for device in device_of_part]
+    hosts = hosts_of_devices(problem)
+    names = [hosts[device] for device in device_of_part]
     return tuple(list(dict.fromkeys(names)).index(name) for name in names)

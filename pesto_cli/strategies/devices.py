@@ -1,5 +1,7 @@
 """Device choices that several strategies use."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from pesto_cli.data.graph import IntArray
@@ -13,6 +15,24 @@ def accelerators(problem: Problem) -> list[int]:
     return [index for index, type_ in enumerate(types) if type_ != "CPU"] or list(
         range(machine.num_devices)
     )
+
+
+def hosts_of_devices(problem: Problem) -> list[str]:
+    """Return the host of each device: its name without the last component, `[num_devices]`."""
+    return [device.name.rpartition("/")[0] for device in problem.machine.devices]
+
+
+def on_first_host(problem: Problem) -> Problem | None:
+    """Return the problem on the devices of the first accelerator's host; None if there is only one.
+
+    Groups that cannot be there keep all of their devices.
+    """
+    hosts = hosts_of_devices(problem)
+    here = np.array([host == hosts[accelerators(problem)[0]] for host in hosts])
+    if here.all():
+        return None
+    can_be_here = (problem.group_allowed & here).any(axis=1)[problem.graph.colocation_group]
+    return replace(problem, permitted=problem.permitted & (here | ~can_be_here[:, None]))
 
 
 def group_time_us(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

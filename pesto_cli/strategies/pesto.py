@@ -27,6 +27,7 @@ from pesto_cli.printable import logger
 from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
+from pesto_cli.strategies.devices import on_first_host
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.incumbent import Incumbent
@@ -199,6 +200,11 @@ class Pesto:
             if not context.limits.stop.is_set():
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = baseline(problem, in_time).schedule
+        if num_baselines and not context.limits.stop.is_set():
+            one = on_first_host(problem)
+            if one is not None:
+                in_time = replace(context, limits=share(STARTS_SHARE))
+                starts["fastt on one host"] = FastT()(one, in_time).schedule
         return starts
 
 

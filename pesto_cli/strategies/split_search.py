@@ -21,7 +21,7 @@ from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import refine
+from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.incumbent import Incumbent
@@ -172,6 +172,7 @@ def _refined(
         [solution.schedule],
         limits,
         lower_bound_us=solution.lower_bound_us,
+        stages=STAGES_NEAR_START,
         on_incumbent=incumbent.offer,
     )
     return replace(solution, schedule=incumbent.schedule)

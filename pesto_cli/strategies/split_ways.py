@@ -157,11 +157,14 @@ def _ways(problem: Problem) -> Iterator[Way]:
             grouped[tuple(part % mesh.width for part in range(mesh.num_parts))].append(mesh)
         elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
             grouped[hosts].append(mesh)
-    every = [
-        *(OnMeshes(tuple(found)) for found in by_parts.values()),
-        *(OnMeshes(tuple(found), hosts) for hosts, found in grouped.items()),
-    ]
-    yield from sorted(every, key=lambda way: abs(way.meshes[0].num_parts - len(devices)))
+
+    def distance(way: OnMeshes) -> int:
+        return abs(way.meshes[0].num_parts - len(devices))
+
+    yield from sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
+    yield from sorted(
+        (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
+    )
     proportional = DataParallel(proportional=True)
     if proportional.devices(problem) != devices:
         yield AsStrategy(proportional)

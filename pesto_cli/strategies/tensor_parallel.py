@@ -27,7 +27,6 @@ from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import dealt_solution, propagation_prices
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.meshes import Mesh
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class TensorParallel:
                 "another strategy."
             )
         plan = min(found, key=lambda each: each.cost_us).plan
-        return dealt_solution(problem, plan, Mesh((tuple(devices),)))
+        return dealt_solution(problem, plan, devices)
 
 
 def _layers(graph: OpGraph, specs: Sequence[OpSpec | None]) -> Iterator[tuple[int, int]]:
