@@ -48,11 +48,9 @@ class Mesh:
         return self.stages[stage][part % self.width]
 
     def __str__(self) -> str:
-        """Return a description, such as `2 stages of 4 devices, 8 parts`."""
-        of_stage = f"{self.width} device{'s' if self.width > 1 else ''}"
-        if len(self.stages) == 1:
-            return f"{self.num_parts} parts on {of_stage}"
-        return f"{len(self.stages)} stages of {of_stage}, {self.num_parts} parts"
+        """Return a short description, such as `8 parts on 2 x 4` for two stages of four devices."""
+        grid = f"{len(self.stages)} x {self.width}" if len(self.stages) > 1 else f"{self.width}"
+        return f"{self.num_parts} parts on {grid}"
 
 
 def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:

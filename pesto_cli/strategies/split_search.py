@@ -129,9 +129,7 @@ def _built(
         if context.limits.stop.is_set() and not isinstance(way, AsBefore):
             continue
         try:
-            (started if isinstance(way, AsBefore) else others).append(
-                (way.name, way(problem, context))
-            )
+            (started if isinstance(way, AsBefore) else others).append(way(problem, context))
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
         others = sorted(others, key=lambda each: _quality(each[1]))[:MOST_REFINED]

@@ -7,7 +7,7 @@ Only parts of the batch on more than one mesh share a plan, so the step is split
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from pesto_cli.bounds.plans import all_plans_bound_us
@@ -39,15 +39,13 @@ PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
 class Way(Protocol):
     """A way to split ops and to schedule them."""
 
-    @property
-    def name(self) -> str:
-        """The source of the schedule, as progress reports name it."""
+    name: ClassVar[str]
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
 
-    def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Return a solution with split ops.
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
+        """Return a solution with split ops, and its source, as progress reports name it.
 
         Raises:
             BadInputError: the step cannot be split so.
@@ -65,13 +63,12 @@ class AsBefore:
         """Return 0: a warm start is always used."""
         return 0.0
 
-    def __call__(self, problem: Problem, context: Context) -> Solution:
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Split and replay."""
         split = rewritten(problem, self.start.plan)
         schedule = replay(split.problem, self.start.placement)
-        return replace(
-            split.solution(problem, schedule), lower_bound_us=all_plans_bound_us(problem)
-        )
+        solution = split.solution(problem, schedule)
+        return self.name, replace(solution, lower_bound_us=all_plans_bound_us(problem))
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,15 @@ class OnMeshes:
         """Return the estimated time for each op of the problem, in us."""
         return PLAN_US + self.meshes[0].num_parts * (PART_US + MESH_US * len(self.meshes))
 
-    def __call__(self, problem: Problem, context: Context) -> Solution:
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Split once, and schedule the parts on each mesh."""
         first = self.meshes[0]
         devices = [first.device(0, part) for part in range(first.num_parts)]
         plan = replace(batch_plan(problem, devices), hosts=self.hosts)
         split = rewritten(problem, plan)
         return min(
-            (dealt(problem, split, mesh) for mesh in self.meshes),
-            key=lambda solution: objective(solution.problem, solution.schedule),
+            ((str(mesh), dealt(problem, split, mesh)) for mesh in self.meshes),
+            key=lambda built: objective(built[1].problem, built[1].schedule),
         )
 
 
@@ -105,20 +102,16 @@ class OnMeshes:
 class AsStrategy:
     """The solution of another strategy, with one part on each accelerator."""
 
+    name: ClassVar[str] = "strategy that splits"
     strategy: DataParallel | TensorParallel
-    name: str = field(init=False, default="")
-
-    def __post_init__(self) -> None:
-        """Take the name of the strategy."""
-        object.__setattr__(self, "name", self.strategy.name)
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
         return PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US)
 
-    def __call__(self, problem: Problem, context: Context) -> Solution:
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Call the strategy."""
-        return self.strategy(problem, context)
+        return self.strategy.name, self.strategy(problem, context)
 
 
 def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
@@ -127,7 +120,7 @@ def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way
     Those that are most often the best come first.
     """
     before = [] if context.split_start is None else [AsBefore(context.split_start)]
-    every = [*_ways(problem)] if len(accelerators(problem)) > 1 else []
+    every = [*every_way(problem)]
     kept = _in_time(every, problem, context.limits, share)
     notes: tuple[str, ...] = ()
     if len(kept) < len(every):
@@ -145,8 +138,11 @@ def _in_time(every: Sequence[Way], problem: Problem, limits: Limits, share: floa
     return kept
 
 
-def _ways(problem: Problem) -> Iterator[Way]:
+def every_way(problem: Problem) -> Iterator[Way]:
+    """Yield the ways to split a step over two accelerators or more."""
     devices = accelerators(problem)
+    if len(devices) < 2:
+        return
     max_parts = max(prices_of(problem).numbers)
     by_parts = defaultdict[int, list[Mesh]](list)
     grouped = defaultdict[tuple[int, ...], list[Mesh]](list)

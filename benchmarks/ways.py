@@ -1,0 +1,43 @@
+"""The starts of the search that splits ops: `python -m benchmarks.ways [MODEL [MACHINE]]`.
+
+The table has the step time of each way to split the step, as it is constructed, without a search.
+GPUs have 80 GB.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.quality import profile_of, with_memory
+from benchmarks.scaling import GPU_GIB, PARTS, on_machine
+from pesto_cli.data.presets import PRESETS
+from pesto_cli.errors import PestoError
+from pesto_cli.report.markdown import markdown_table
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.split_ways import OnMeshes, every_way
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Construct all schedules of a model, and print a row for each."""
+    defaults = ("Transformer-10-8-1024", "2x4-v100")
+    model, machine = (*arguments, *defaults[len(arguments) :])
+    profile = profile_of(Path("build/profiles"), model, parts=PARTS)
+    problem = with_memory(on_machine(profile, PRESETS[machine]), GPU_GIB).problem
+    rows = []
+    for way in every_way(problem):
+        sums = "once a group" if isinstance(way, OnMeshes) and way.hosts else ""
+        meshes = ", ".join(map(str, way.meshes)) if isinstance(way, OnMeshes) else ""
+        began = time.perf_counter()
+        try:
+            best, solution = way(problem, Context())
+            found = [best, f"{solution.makespan_us / 1e3:.1f}", f"{solution.problem.num_ops:,}"]
+        except PestoError as error:
+            found = [str(error), "", ""]
+        rows.append([meshes or found[0], sums, *found, f"{time.perf_counter() - began:.1f}"])
+    print(f"{model} on {machine}\n")
+    print(markdown_table(["way", "sums", "best", "step ms", "ops", "s"], rows, num_text=3))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

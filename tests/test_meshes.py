@@ -1,0 +1,138 @@
+"""Meshes: parts of the batch, stages of layers, micro-batches, and the search that tries them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from split_models import weights
+from test_split_search import on_machine, two_hosts
+from training_graphs import exported
+
+from pesto_cli import api
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.presets import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.files import Profile
+from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
+from pesto_cli.strategies.devices import on_first_host
+from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.run import judged
+from pesto_cli.strategies.split_ways import every_way, ways
+
+
+def chain(tf: Any) -> list[Any]:
+    """Four dense layers with so many examples that their parts are as efficient as the layers."""
+    tf1 = tf.compat.v1
+    hidden = tf1.placeholder(tf.float32, [2**14, 512], name="rows")
+    for layer in range(4):
+        matrix = weights(tf, f"layer_{layer}/weights", [512, 512])
+        hidden = tf.tanh(tf.matmul(hidden, matrix, name=f"layer_{layer}/product"))
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
+    return [tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train"), loss]
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    profile: Profile = api.profile(exported(chain), "v100x4-nvlink", parts=(2, 4, 8))
+    return profile.problem
+
+
+def slow_network(latency_us: float) -> Machine:
+    """Two hosts of two GPUs each, with long transfers between the hosts."""
+    machine = two_hosts()
+    hosts = {device.name: device.name.partition("/")[0] for device in machine.devices}
+    links = [
+        replace(link, comm=replace(link.comm, latency_us=latency_us))
+        if hosts[link.src] != hosts[link.dst]
+        else link
+        for link in machine.links
+    ]
+    return replace(machine, links=tuple(links))
+
+
+def test_meshes_have_all_factors_and_subsets(problem: Problem) -> None:
+    shapes = {(len(mesh.stages), mesh.width, mesh.num_parts) for mesh in meshes(problem, 8)}
+    of_all = {(1, 4, 4), (2, 2, 2), (2, 2, 4), (2, 2, 8), (4, 1, 2), (4, 1, 4)}
+    of_two = {(1, 2, 2), (2, 1, 2), (2, 1, 4)}
+    assert shapes == of_all | of_two
+    assert {mesh.num_parts for mesh in meshes(problem, 4)} == {2, 4}
+
+
+def test_a_stage_has_devices_of_one_host(problem: Problem) -> None:
+    placed = on_machine(problem, two_hosts())
+    names = [device.name.partition("/")[0] for device in placed.machine.devices]
+    for mesh in meshes(placed, 8):
+        if mesh.width == 2:
+            assert all(len({names[device] for device in stage}) == 1 for stage in mesh.stages)
+
+
+def test_stages_have_balanced_work() -> None:
+    assert stages_of_layers(np.array([3.0, 1, 1, 1, 2, 4]), 2).tolist() == [0, 0, 0, 0, 1, 1]
+    work_us = np.array([5.0, 1, 2, 1, 6, 1])
+    stage = stages_of_layers(work_us, 3)
+    assert (np.diff(stage) >= 0).all()
+    assert np.bincount(stage, work_us).max() == 7
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 4])
+def test_layers_and_parts_run_where_the_mesh_says(problem: Problem, num_micro_batches: int) -> None:
+    mesh = Mesh(((1, 2), (3, 4)), num_micro_batches)
+    split = rewritten(problem, batch_plan(problem, range(mesh.num_parts)))
+    solution = dealt(problem, split, mesh)
+    judged("stages", solution, 0.0)  # no rule is violated
+    device = dict(zip(split.problem.graph.names, solution.schedule.device.tolist(), strict=True))
+    for part in range(mesh.num_parts):
+        assert device[f"layer_0/product.part_{part}"] == mesh.stages[0][part % 2]
+        assert device[f"layer_3/product.part_{part}"] == mesh.stages[1][part % 2]
+    assert {device["layer_0/weights"]} <= {1, 2}
+    assert {device["layer_3/weights"]} <= {3, 4}
+
+
+def test_micro_batches_overlap_the_stages(problem: Problem) -> None:
+    took_us = {}
+    for num_micro_batches in (1, 4):
+        mesh = Mesh(((1,), (2,)), num_micro_batches)
+        plan = batch_plan(problem, range(max(2, mesh.num_parts)))
+        took_us[num_micro_batches] = dealt(problem, rewritten(problem, plan), mesh).makespan_us
+    assert took_us[4] < took_us[1]
+
+
+def test_stages_are_the_best_start_across_a_slow_network(problem: Problem) -> None:
+    placed = on_machine(problem, slow_network(2000.0))
+    found = {}
+    for way in every_way(placed):
+        source, solution = way(placed, Context())
+        found[source] = min(solution.makespan_us, found.get(source, np.inf))
+    flat = DataParallel()(placed, Context()).makespan_us
+    assert min(found.values()) < 0.8 * flat
+
+
+def test_the_answer_is_never_worse_than_for_one_host(problem: Problem) -> None:
+    """Between hosts, nothing should be sent."""
+    placed = on_machine(problem, slow_network(1e6))
+    one = on_first_host(placed)
+    assert one is not None
+    limits = Limits(time_limit_s=2.0, deterministic=True)
+    alone, both = (Pesto()(each, Context(limits)) for each in (one, placed))
+    assert both.makespan_us <= 1.02 * alone.makespan_us
+    assert on_first_host(problem) is None
+
+
+def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
+    every = [*every_way(problem)]
+    kept, notes = ways(problem, Context(Limits(time_limit_s=60.0)), 0.2)
+    assert (len(kept), notes) == (len(every), ())
+    limit_s = 1.5 * every[0].us_per_op(problem) * problem.num_ops / 1e6
+    kept, notes = ways(problem, Context(Limits(time_limit_s=limit_s)), 1.0)
+    assert 1 <= len(kept) < len(every)
+    assert notes == (
+        f"the time limit was too short to try {len(every) - len(kept)} of {len(every)} ways to "
+        "split",
+    )
+    two = on_machine(problem, PRESETS["v100x2-nvlink"])
+    assert len([*every_way(two)]) < len(every)
