@@ -158,3 +158,10 @@ def test_the_first_op_without_a_gain_ends_the_search() -> None:
     time_us[problem.graph.index_of["loss"]] = 20_000.0
     longest = replace(problem, time_us=time_us)
     assert LONG not in choices(split_critical_ops(longest, WHOLE_OPS, Context()))
+
+
+def test_pesto_is_not_slower() -> None:
+    problem = with_long_product("v100x4-nvlink")
+    limits = Limits(time_limit_s=3.0, deterministic=True)
+    found = {name: run(problem, name, Context(limits)) for name in ("os-dpos", "pesto")}
+    assert found["pesto"].makespan_us <= found["os-dpos"].makespan_us < 5_000

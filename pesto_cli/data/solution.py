@@ -9,7 +9,7 @@ import numpy as np
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.schedule import Schedule, objective
 
 
 class PlanSet(StrEnum):
@@ -91,3 +91,8 @@ class Solution:
     def makespan_us(self) -> float:
         """The predicted step time."""
         return self.schedule.makespan_us
+
+    @property
+    def objective(self) -> tuple[int, float]:
+        """Sort key: the bytes that do not fit into memory, then the makespan in us."""
+        return objective(self.problem, self.schedule)

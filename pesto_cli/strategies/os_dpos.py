@@ -29,7 +29,7 @@ import numpy as np
 
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import objective, shortfall_bytes
+from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, InfeasibleError, UnfitError
 from pesto_cli.evaluation.simulator import Simulator, upward_rank
@@ -70,7 +70,7 @@ class OsDpos:
             if not (found and context.limits.stop.is_set()):
                 limits = share(1 / len(starts), number / len(starts))
                 found.append(split_critical_ops(problem, start, replace(context, limits=limits)))
-        return min(found, key=_quality)
+        return min(found, key=lambda solution: solution.objective)
 
 
 def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Solution:
@@ -92,8 +92,8 @@ def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Soluti
             with suppress(BadInputError, InfeasibleError):  # it does not fit the other choices
                 tried.append((candidate, _placed(problem, candidate, first)))
         if tried:
-            candidate, solution = min(tried, key=lambda each: _quality(each[1]))
-            if _quality(solution) >= _quality(best):
+            candidate, solution = min(tried, key=lambda each: each[1].objective)
+            if solution.objective >= best.objective:
                 break
             plan, best = candidate, solution
     return best
@@ -144,7 +144,3 @@ def _choices(problem: Problem, plan: Plan, op: int) -> Iterator[Choice]:
             num_parts = number * before.num_parts if before and is_same else number
             if way.size is not None and num_parts <= min(way.size, parts.numbers[-1]):
                 yield Choice(way.name, shares_of(way.size, [1.0] * num_parts))
-
-
-def _quality(solution: Solution) -> tuple[int, float]:
-    return objective(solution.problem, solution.schedule)

@@ -2,7 +2,7 @@
 
 It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`).
 The best of these, and that of a warm start, are refined for a short time. The best of all gets the
-rest of the time.
+rest of the time; it shares it with the whole ops if these are nearly as good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
-from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
@@ -36,6 +36,9 @@ WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.2, 0.1
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2
 HOPELESS = 1.5
+# Whole ops that take at most this many times as long as split ones get half of the remaining time:
+# their search begins hot, so it gains more later.
+CLOSE = 1.3
 
 
 class Placer(Protocol):
@@ -73,23 +76,29 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     for number, (name, solution) in enumerate(built, start=1):
         limits = share(SPLIT_SHARE / len(built), spent + SPLIT_SHARE * number / len(built))
         trials.append(_refined_trial(placer, solution, context, limits, name))
-    best = min(trials, key=lambda trial: _quality(trial.solution))
-    found = [trial.solution for trial in trials]
-    if not context.limits.stop.is_set():
-        found.append(best.continued(share(1 - spent - SPLIT_SHARE, 1.0)))
-    solution = min(found, key=_quality)
+    found, spent = [trial.solution for trial in trials], spent + SPLIT_SHARE
+    continued = _continued(trials)
+    for number, trial in enumerate(continued, start=1):
+        if not context.limits.stop.is_set():
+            end = spent + (1 - spent) * number / len(continued)
+            found.append(trial.continued(share((1 - spent) / len(continued), end)))
+    solution = min(found, key=lambda solution: solution.objective)
     whole = [each for each in found if not each.is_rewritten]
     return replace(
         solution,
         lower_bound_us=bound_us,
         bound_holds_for=PlanSet.ALL_PLANS,
-        whole=min(whole, key=_quality).schedule if whole else None,
+        whole=min(whole, key=lambda solution: solution.objective).schedule if whole else None,
         notes=(*solution.notes, *notes),
     )
 
 
-def _quality(solution: Solution) -> tuple[int, float]:
-    return objective(solution.problem, solution.schedule)
+def _continued(trials: Sequence[_Trial]) -> Sequence[_Trial]:
+    """Return the trials that share the remaining time; the first trial is that of whole ops."""
+    whole, best = trials[0], min(trials, key=lambda trial: trial.solution.objective)
+    short, makespan_us = best.solution.objective
+    is_close = whole.solution.objective <= (short, CLOSE * makespan_us)
+    return [whole, best] if is_close and best is not whole else [best]
 
 
 def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -> _Trial:
@@ -132,10 +141,10 @@ def _built(
             (started if isinstance(way, AsBefore) else others).append(way(problem, context))
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
-        others = sorted(others, key=lambda each: _quality(each[1]))[:MOST_REFINED]
-    short, makespan_us = _quality(whole)
+        others = sorted(others, key=lambda each: each[1].objective)[:MOST_REFINED]
+    short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
-    return [*started, *(each for each in others if _quality(each[1]) < hopeless)], notes
+    return [*started, *(each for each in others if each[1].objective < hopeless)], notes
 
 
 def _refined_trial(

@@ -1,7 +1,8 @@
 """Ways to split the ops of a step: the starts of the search that splits ops.
 
 The ways are pure forms: parts of the batch on meshes (data parallelism, pipelines, stages of layers
-with parts within), variables that are split or mirrored, and split weights (tensor parallelism).
+with parts within), variables that are split or mirrored, split weights (tensor parallelism), and
+single ops of the critical path that are split (FastT).
 Only parts of the batch on more than one mesh share a plan, so the step is split once for them.
 """
 
@@ -13,7 +14,6 @@ from typing import ClassVar, Protocol
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import objective
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
 from pesto_cli.evaluation.simulator import replay
@@ -28,12 +28,15 @@ from pesto_cli.strategies.data_parallel import (
 )
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.meshes import Mesh, meshes
+from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 # Estimated times for each op, measured on a server from 2020: to choose a plan, to split the op
 # into a part, and to schedule a part on a mesh. The number of ways that are tried follows from
 # them, so it is the same in each run.
 PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
+# Number of plans that `os-dpos` tries, about half of them from each of its first graphs.
+OS_DPOS_PLANS = 10
 
 
 class Way(Protocol):
@@ -94,24 +97,27 @@ class OnMeshes:
         split = rewritten(problem, plan)
         return min(
             ((str(mesh), dealt(problem, split, mesh)) for mesh in self.meshes),
-            key=lambda built: objective(built[1].problem, built[1].schedule),
+            key=lambda built: built[1].objective,
         )
 
 
 @dataclass(frozen=True)
 class AsStrategy:
-    """The solution of another strategy, with one part on each accelerator."""
+    """The solution of another strategy; num_plans: how many plans there is time for."""
 
     name: ClassVar[str] = "strategy that splits"
-    strategy: DataParallel | TensorParallel
+    strategy: DataParallel | TensorParallel | OsDpos
+    num_plans: int = 1
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US)
+        return self.num_plans * (PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
-        """Call the strategy."""
-        return self.strategy.name, self.strategy(problem, context)
+        """Call the strategy, for about the estimated time."""
+        time_limit_s = self.us_per_op(problem) * problem.num_ops / 1e6
+        limits = replace(context.limits, time_limit_s=time_limit_s)
+        return self.strategy.name, self.strategy(problem, replace(context, limits=limits))
 
 
 def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
@@ -165,5 +171,6 @@ def every_way(problem: Problem) -> Iterator[Way]:
     if proportional.devices(problem) != devices:
         yield AsStrategy(proportional)
     yield AsStrategy(TensorParallel())
+    yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     yield AsStrategy(DataParallel(variables=VariableLayout.SPLIT))
     yield AsStrategy(DataParallel(variables=VariableLayout.MIRRORED))
