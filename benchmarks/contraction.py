@@ -1,17 +1,17 @@
-"""The error of the refinement's levels: one placement, simulated by op and by node.
+"""The error of the contracted graph: one placement, simulated by op and by node.
 
     python -m benchmarks.contraction [MODEL]...
 
-The models are those of `benchmarks.quality` and the deep one of `benchmarks.large`. For each level
-of the refinement, the table has its number of nodes, and for several placements of nodes the
-makespan by op and by node in ms, with the difference. Ops have the device of their node, and both
+The models are those of `benchmarks.quality` and the deep one of `benchmarks.large`. The table has
+the number of nodes of the contracted graph, and for several placements of nodes the makespan by op
+and by node in ms, with the difference. Ops have the device of their node, and both
 graphs are dispatched by upward rank. `single` and `expert` are projected to nodes as in the
 refinement; *expert itself* is the op-level schedule before that.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +28,6 @@ from pesto_cli.strategies.devices import group_time_us
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.zoo import PAPER_MODELS
 
-LEVELS: Mapping[str, Callable[[Simulator], Level]] = {
-    "contracted": Level.contracted,
-    "coarse": Level.coarse,
-}
 GPU_GIB = 80
 STARTS = ("single", "expert")
 RANDOM = ("random 0", "random 1", "random 2")
@@ -44,24 +40,22 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     options = parser.parse_args(arguments)
     warm_up()
-    columns = ("model", "ops", "graph", "nodes", "expert itself", *STARTS, *RANDOM)
+    columns = ("model", "ops", "nodes", "expert itself", *STARTS, *RANDOM)
     print(f"| {' | '.join(columns)} |")
-    print(f"|---|--:|---|{'--:|' * (len(columns) - 3)}")
+    print(f"|---|{'--:|' * (len(columns) - 1)}")
     for model in options.models:
         problem = with_memory(profile_of(options.profiles, model), GPU_GIB).problem
         simulator = Simulator(problem)
         starts = {name: STRATEGIES[name](problem, Context()).schedule for name in STARTS}
-        for title, level_of in LEVELS.items():
-            level = level_of(simulator)
-            cells = (
-                model,
-                f"{problem.num_ops:,}",
-                title,
-                f"{level.simulator.problem.num_ops:,}",
-                f"{starts['expert'].makespan_us / 1e3:.1f}",
-                *(both(level, device) for device in placements(level, starts)),
-            )
-            print(f"| {' | '.join(cells)} |", flush=True)
+        level = Level.contracted(simulator)
+        cells = (
+            model,
+            f"{problem.num_ops:,}",
+            f"{level.simulator.problem.num_ops:,}",
+            f"{starts['expert'].makespan_us / 1e3:.1f}",
+            *(both(level, device) for device in placements(level, starts)),
+        )
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def placements(level: Level, starts: Mapping[str, Schedule]) -> Iterator[IntArray]:

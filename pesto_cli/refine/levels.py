@@ -6,16 +6,13 @@ from typing import Self
 import numpy as np
 
 from pesto_cli.bounds import critical_path_us, load_us
-from pesto_cli.coarsen import Coarsening, coarsen
+from pesto_cli.coarsen import Coarsening
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.families import Families, families_of
 
-# The coarse graph has one node for `OPS_A_NODE` ops, within these limits.
-LEAST_NODES, MOST_NODES = 200, 2000
-OPS_A_NODE = 4
 # An op is short, and is contracted, if it takes at most `SHORT` times the makespan's lower bound,
 # and at most `SHORT_US`. In a deep graph, long ops too are a small share of the makespan.
 SHORT = 1e-4
@@ -48,16 +45,6 @@ class Level:
         problem = simulator.problem
         bound_us = max(critical_path_us(problem), load_us(problem))
         return cls.of(simulator, contract(problem, min(SHORT * bound_us, SHORT_US)))
-
-    @classmethod
-    def coarse(cls, simulator: Simulator) -> Self:
-        """Return a coarsened level with more nodes than for the ILP.
-
-        A move of a node changes more than a move of an op, and evaluations are fast.
-        """
-        problem = simulator.problem
-        num_nodes = min(max(LEAST_NODES, problem.num_ops // OPS_A_NODE), MOST_NODES)
-        return cls.of(simulator, coarsen(problem, num_nodes))
 
     @classmethod
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:

@@ -1,9 +1,10 @@
-"""Refinement: anneal coarse nodes first, then the contracted graph, then single ops.
+"""Refinement: anneal the contracted graph first, then single ops.
 
-Each worker anneals a chain of its own. Even workers begin on the coarse graph, where moves change
-more and evaluations are fast, from the best start. Odd workers begin on the contracted graph, which
-is more precise, from the worst start, for diversity. In the second stage each worker starts from
-its own best schedule, and in the last stage all workers start from the best schedule of all.
+Each worker anneals a chain of its own. Even workers begin at a low temperature from the best start,
+to improve it. Odd workers begin at a high temperature from the worst start, for diversity. In the
+second stage each worker starts from its own best schedule, and in the last stage all workers start
+from the best schedule of all. If there is a single worker or a single start, all workers begin at
+the high temperature.
 
 With samples, the quality of a schedule is its mean makespan over these samples, and no longer its
 makespan with the times of the problem. The search then only has the stages `ROBUST_STAGES`, as it
@@ -49,8 +50,9 @@ class Stage:
     """A stage, in which all workers anneal in parallel.
 
     share: share of the time limit.
-    coolings: parameters, assigned to the workers in turn.
-    together: whether all workers start from the best schedule of all workers, or each from its own.
+    coolings: parameters, assigned to the workers in turn; all workers have the last ones if there is
+        a single worker or a single start.
+    together: whether all workers start from the best schedule of all, or each from its own.
     """
 
     share: float
@@ -62,11 +64,17 @@ STAGES = (
     Stage(
         0.3,
         (
-            Cooling(Level.coarse, hot=5.0, cold=0.1),
+            Cooling(Level.contracted, hot=1.0, cold=0.4),
             Cooling(Level.contracted, hot=10.0, cold=0.1),
         ),
     ),
-    Stage(0.5, (Cooling(Level.contracted, hot=2.0, cold=0.08),)),
+    Stage(
+        0.5,
+        (
+            Cooling(Level.contracted, hot=0.4, cold=0.08),
+            Cooling(Level.contracted, hot=2.0, cold=0.08),
+        ),
+    ),
     Stage(0.2, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
 )
 ROBUST_STAGES = (
@@ -144,6 +152,7 @@ class _Chains:
         ranked = sorted(starts, key=self._quality)
         self.best = ranked[0]
         self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
+        self._are_diverse = limits.workers > 1 and len(starts) > 1
         self._bound_us = max(critical_path_us(problem), load_us(problem))
         self._levels: dict[Callable[[Simulator], Level], Level] = {}
         self._began = time.monotonic()
@@ -162,7 +171,8 @@ class _Chains:
         End early when the best schedule fits in memory and its makespan is at most `until_us`.
         """
         workers = range(self._limits.workers)
-        coolings = [stage.coolings[worker % len(stage.coolings)] for worker in workers]
+        number = len(stage.coolings) if self._are_diverse else 1
+        coolings = [stage.coolings[worker % number - number] for worker in workers]
         levels = [self._level(cooling) for cooling in coolings]
         starts = [self.best if stage.together else self._bests[worker] for worker in workers]
         chains = [self._chain(*each) for each in zip(workers, levels, starts, strict=True)]

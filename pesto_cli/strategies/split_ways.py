@@ -117,7 +117,10 @@ class AsStrategy:
         """Call the strategy, for about the estimated time."""
         time_limit_s = self.us_per_op(problem) * problem.num_ops / 1e6
         limits = replace(context.limits, time_limit_s=time_limit_s)
-        return self.strategy.name, self.strategy(problem, replace(context, limits=limits))
+        solution = self.strategy(problem, replace(context, limits=limits))
+        layout = getattr(self.strategy, "variables", VariableLayout.WHOLE)
+        is_whole = layout is VariableLayout.WHOLE
+        return self.strategy.name if is_whole else f"{layout} variables", solution
 
 
 def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
