@@ -50,8 +50,8 @@ class Stage:
     """A stage, in which all workers anneal in parallel.
 
     share: share of the time limit.
-    coolings: parameters, assigned to the workers in turn; all workers have the last ones if there is
-        a single worker or a single start.
+    coolings: parameters, assigned to the workers in turn; if there is a single worker or a single
+        start, all workers have the last ones.
     together: whether all workers start from the best schedule of all, or each from its own.
     """
 
