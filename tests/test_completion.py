@@ -96,7 +96,7 @@ def test_files_are_offered_by_their_endings(tab: Tab) -> None:
     Path("app").mkdir()
     assert tab("pesto solve a") == ["a.profile.json", "app/"]
     assert tab("pesto simulate a.profile.json --placement ") == ["a.placement.json", "app/"]
-    assert tab("pesto profile a.meta -m a") == ["a\\ b.toml", "app/"]
+    assert tab("pesto profile a.meta -m a") == ["a100x8-nvswitch", "a\\ b.toml", "app/"]
     assert tab("pesto solve ../work/a") == ["../work/a.profile.json", "../work/app/"]
     # If nothing matches, bash offers files itself.
     assert tab("pesto solve app/") == [""]
