@@ -141,8 +141,9 @@ def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way
 def _in_time(every: Sequence[Way], problem: Problem, limits: Limits, share: float) -> list[Way]:
     kept, left_us = list[Way](), share * limits.time_limit_s * 1e6
     for way in every:
-        left_us -= way.us_per_op(problem) * problem.num_ops
-        if left_us > 0:
+        way_us = way.us_per_op(problem) * problem.num_ops
+        if way_us < left_us:
+            left_us -= way_us
             kept.append(way)
     return kept
 
