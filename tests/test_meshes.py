@@ -14,6 +14,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import SolveStatus
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
@@ -21,7 +22,7 @@ from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
 from pesto_cli.strategies.devices import on_first_host
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import Pesto
-from pesto_cli.strategies.run import judged
+from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.split_ways import every_way, ways
 
 
@@ -136,3 +137,17 @@ def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     )
     two = on_machine(problem, PRESETS["v100x2-nvlink"])
     assert len([*every_way(two)]) < len(every)
+
+
+def test_ops_that_fit_on_no_device_are_split_until_they_do(problem: Problem) -> None:
+    """A whole op has inputs and outputs of 96 MiB."""
+    devices = tuple(
+        replace(device, memory_bytes=80 * 2**20) if device.kind == "GPU" else device
+        for device in problem.machine.devices
+    )
+    small = replace(problem, machine=replace(problem.machine, devices=devices))
+    context = Context(Limits(time_limit_s=2.0, deterministic=True))
+    whole, split = (run(each, "pesto", context) for each in (replace(small, parts=None), small))
+    assert whole.status is SolveStatus.OUT_OF_MEMORY
+    assert split.status is SolveStatus.FEASIBLE
+    assert (split.schedule.peak_bytes[1:] <= 80 * 2**20).all()
