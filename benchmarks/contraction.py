@@ -1,4 +1,4 @@
-"""The error of the contracted graph: one placement, simulated by op and by node.
+"""The error of the contracted graph: makespans of the same placement, by op and by node.
 
     python -m benchmarks.contraction [MODEL]...
 

@@ -1,4 +1,4 @@
-"""The ops that a step needs whatever its plan is."""
+"""The ops that every plan of a step needs."""
 
 from dataclasses import replace
 

@@ -14,6 +14,7 @@ import numpy as np
 from pesto_cli.data.canonical import rounded
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
@@ -72,6 +73,7 @@ def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:
         count //= 2
 
 
+@cached_per_problem
 def layer_of_ops(problem: Problem) -> IntArray:
     """Return the index of the layer of each op in forward order, `[num_ops]`."""
     layers = layers_of_groups(problem.graph, problem.min_duration_us)

@@ -63,7 +63,7 @@ class _Trial:
 
 
 def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Solution:
-    """Return the best solution with whole ops or with the batch split.
+    """Return the best solution, with whole ops or with split ones.
 
     Raises:
         BadInputError: the search is robust, and no op time and no delay varies.

@@ -2,8 +2,8 @@
 
 The ways are pure forms: parts of the batch on meshes (data parallelism, pipelines, stages of layers
 with parts within), variables that are split or mirrored, split weights (tensor parallelism), and
-single ops of the critical path that are split (FastT).
-Only parts of the batch on more than one mesh share a plan, so the step is split once for them.
+single ops of the critical path that are split (FastT). Meshes with equally many parts share a plan,
+so the step is split once for all of them.
 """
 
 from collections import defaultdict
