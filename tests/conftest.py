@@ -3,9 +3,9 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,3 +108,18 @@ def script(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Any]:
+    """An IPython shell that shows pesto's values as cards, as in a notebook."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from pesto_cli.bounds import critical_path_us
+    from pesto_cli.report.notebook import register
+
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    register(shell, critical_path_us)
+    yield shell
+    InteractiveShell.clear_instance()

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
-from IPython.core.interactiveshell import InteractiveShell
 
 from pesto_cli import api as pesto
-from pesto_cli.bounds import critical_path_us
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import short_list
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile
-from pesto_cli.report.notebook import register
 from pesto_cli.report.notebook.strip import NUM_BINS, busy_shares
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    register(shell, critical_path_us)
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 class Cells(HTMLParser):

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto
-from IPython.core.interactiveshell import InteractiveShell
 from split_model import Files, written
 
 from pesto_cli import api
-from pesto_cli.bounds import critical_path_us
 from pesto_cli.data.constraints import Constraints
 from pesto_cli.data.plan import WHOLE_OPS, Choice
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile
-from pesto_cli.report.notebook import register
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +27,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def priced(files: Files) -> Profile:
     profile: Profile = api.load(files.profile)
     return profile
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    register(shell, critical_path_us)
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 def shown(shell: Any, value: object) -> tuple[str, str]:
