@@ -57,6 +57,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     "data-parallel": ["data-parallel", "ev-ps", "ev-ar", "cp-ps", "cp-ar"],
     "tensor-parallel": ["tensor-parallel"],
     "os-dpos": ["os-dpos"],
+    "other rivals": ["horovod", "pipeline", "intra-op"],
     PESTO: ["pesto"],
 }
 MEAN = "geometric mean"
@@ -88,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--time-limit", type=float, default=90.0, help="of each search of pesto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
+        "--deterministic", action="store_true", help="count units of work, not seconds"
+    )
+    parser.add_argument(
         "--devices",
         type=_gpu_counts,
         default=[*MACHINES],
@@ -101,7 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.plot:
         check_chart_path(options.plot)
     limits = pesto.Limits(
-        time_limit_s=options.time_limit, seed=options.seed, workers=os.cpu_count() or 1
+        time_limit_s=options.time_limit,
+        seed=options.seed,
+        workers=os.cpu_count() or 1,
+        deterministic=options.deterministic,
     )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     rows = stored_rows(options.output, limits)
@@ -133,7 +140,7 @@ def stored_rows(path: Path, limits: pesto.Limits) -> list[Row]:
     if not path.exists():
         return []
     record = json.loads(path.read_text())
-    for name in ("time_limit_s", "seed"):
+    for name in ("time_limit_s", "seed", "deterministic"):
         if record[name] != getattr(limits, name):
             raise SystemExit(
                 f"{path} has results with {name} {record[name]}, but {getattr(limits, name)} was "

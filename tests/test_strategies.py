@@ -23,7 +23,7 @@ from pesto_cli.evaluation.simulator import Simulator, list_schedule
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies import Context
-from pesto_cli.strategies.expert import balanced_cuts
+from pesto_cli.strategies.balanced_cuts import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.round_robin import deal

@@ -214,9 +214,12 @@ class _Propagation:
             return 0.0
         if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
             return float("inf")
-        if tensor is not None and is_handle(self._graph, tensor):
+        is_copied = isinstance(arrival.layout, Replicated)
+        if tensor is None or (is_copied and wanted == ARRIVES_WHOLE):
+            return 0.0
+        if is_handle(self._graph, tensor):
             return float("inf")
-        if tensor is None or isinstance(arrival.layout, Replicated):
+        if is_copied:
             return 0.0
         times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]

@@ -36,7 +36,7 @@ from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators, hosts_of_devices
+from pesto_cli.strategies.devices import accelerators, hosts_of_devices, speeds
 from pesto_cli.strategies.meshes import Mesh, layer_of_ops, stages_of_layers
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
@@ -129,14 +129,6 @@ def stages_of_ops(problem: Problem, split: Rewritten, mesh: Mesh) -> IntArray:
         for time_us in (duration_us[:, stage].mean(axis=1) for stage in mesh.stages)
     ]
     return stages_of_layers(np.stack(work_us, axis=1))[layer]
-
-
-def speeds(problem: Problem, devices: Sequence[int]) -> list[float]:
-    """Return the speed of each device: steps in a second, if it ran all ops that it can run."""
-    times_us = problem.duration_us[:, list(devices)]
-    total_us = np.where(np.isfinite(times_us), times_us, 0.0).sum(axis=0)
-    speed: list[float] = (1e6 / np.maximum(total_us, np.finfo(float).tiny)).tolist()
-    return speed
 
 
 class EvPs(DataParallel):

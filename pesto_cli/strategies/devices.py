@@ -1,11 +1,15 @@
 """Device choices that several strategies use."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
+
+LEAST_US = 1e-3
+"""Shorter steps count as this long, so that the speed of a device without work is finite."""
 
 
 def accelerators(problem: Problem) -> list[int]:
@@ -49,3 +53,11 @@ def fastest_device(problem: Problem) -> IntArray:
     """Return the fastest device of each colocation group, `[num_groups]`; ties to the first."""
     fastest: IntArray = group_time_us(problem).argmin(axis=1)
     return fastest
+
+
+def speeds(problem: Problem, devices: Sequence[int]) -> list[float]:
+    """Return the speed of each device: steps in a second, if it ran all ops that it can run."""
+    times_us = problem.duration_us[:, list(devices)]
+    total_us = np.where(np.isfinite(times_us), times_us, 0.0).sum(axis=0)
+    speed: list[float] = (1e6 / np.maximum(total_us, LEAST_US)).tolist()
+    return speed

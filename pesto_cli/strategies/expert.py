@@ -6,22 +6,20 @@ are last. If most work is in layers with parallel branches, such as the cells of
 placement divides the branches of each layer evenly among the accelerators. The faster one is used.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from pesto_cli.data.canonical import RESOLUTION, rounded
-from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, rounding_us
 from pesto_cli.data.solution import Solution
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.strategies.balanced_cuts import balanced_cuts
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
-from pesto_cli.strategies.layers import Layers, layers_of_groups
-from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.layer_placer import LayerPlacer
+from pesto_cli.strategies.layers import Layers
 
 
 @dataclass(frozen=True)
@@ -37,21 +35,9 @@ class Expert:
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Start from the cuts that balance work best, and shift single cuts while this helps."""
-        simulator = Simulator(problem)
-        layers = layers_of_groups(problem.graph, problem.min_duration_us)
-        candidates, elsewhere = accelerators(problem), fastest_device(problem)
-        group_us = group_time_us(problem)
-        movable = np.isfinite(group_us[:, candidates]).any(axis=1)
-        finite = np.where(np.isfinite(group_us[:, candidates]), group_us[:, candidates], 0.0)
-        work_us = np.zeros((len(layers.names), len(candidates)))
-        np.add.at(work_us, layers.of_group[movable], finite[movable])
-
-        def schedule(part: IntArray) -> Schedule:
-            device = np.array(candidates)[part]
-            allowed = problem.group_allowed[np.arange(len(device)), device]
-            return ordered(
-                simulator, np.where(allowed, device, elsewhere)[problem.graph.colocation_group]
-            )
+        placer = LayerPlacer.of(problem)
+        layers, schedule = placer.layers, placer.schedule
+        work_us = placer.work_us
 
         def cut(cuts: list[int]) -> Schedule:
             return schedule(np.searchsorted(cuts, layers.of_group, side="right"))
@@ -71,8 +57,8 @@ class Expert:
                 shifted = cut(cuts)
                 if _is_better(problem, shifted, schedules[0]):
                     best, schedules, improved = cuts, [shifted], True
-        if _parallel_share(layers, finite) > 0.5:
-            schedules.append(schedule(dealt_branches(layers, finite)))
+        if _parallel_share(layers, placer.group_us) > 0.5:
+            schedules.append(schedule(dealt_branches(layers, placer.group_us)))
         return Solution.of(
             problem, min(schedules, key=lambda schedule: objective(problem, schedule))
         )
@@ -129,65 +115,6 @@ def _branches(layers: Layers, work_us: FloatArray) -> tuple[IntArray, IntArray, 
     pair_us = np.zeros((len(pairs), work_us.shape[1]))
     np.add.at(pair_us, pair_of_group, work_us)
     return pairs[:, 0], pair_of_group, pair_us
-
-
-def balanced_cuts(work_us: FloatArray) -> list[int]:
-    """Cut a sequence of layers into one part for each device so that the greatest load is minimal.
-
-    Args:
-        work_us: work of each layer on the device of each part, `[num_layers, num_parts]`.
-
-    Returns:
-        `num_parts - 1` cuts: part p has the layers from `cuts[p - 1]` to `cuts[p]`, the latter
-        excluded.
-    """
-    num_layers, num_parts = work_us.shape
-    before = np.vstack((np.zeros(num_parts), np.cumsum(work_us, axis=0)))
-    load = before[:, 0].copy()  # by number of layers: minimal greatest load of the parts so far
-    choice: list[IntArray] = []
-    for part in range(1, num_parts):
-        cut = _best_cuts(before[:, part], load)
-        choice.append(cut)
-        load = np.maximum(before[:, part] - before[cut, part], load[cut])
-    cuts, end = [], num_layers
-    for cut_for in reversed(choice):
-        end = int(cut_for[end])
-        cuts.append(end)
-    return cuts[::-1]
-
-
-def _best_cuts(before: FloatArray, load: FloatArray) -> IntArray:
-    """Return for each end the first cut that minimises the greatest load, `[num_layers + 1]`.
-
-    With a later cut, the load of the last part falls and the load of the parts before it rises. So
-    the best cut is the first one at which the parts before have at least as much load, or the cut
-    before it. Of equally good cuts, the first is taken.
-
-    Args:
-        before: total work of the layers before each index, on the device of the last part,
-            `[num_layers + 1]`.
-        load: minimal greatest load of the parts before, `[num_layers + 1]`.
-    """
-    end = np.arange(len(before))
-    crossing = _first(end, lambda cut: load[cut] >= before - before[cut])
-    sooner = np.maximum(crossing - 1, 0)
-    own = before - before[sooner]
-    as_good = _first(crossing, lambda cut: before - before[cut] <= own)
-    best: IntArray = np.where((crossing > 0) & (own <= load[crossing]), as_good, crossing)
-    return best
-
-
-def _first(last: IntArray, holds: Callable[[IntArray], BoolArray]) -> IntArray:
-    """Return for each entry of `last` the first index from which a condition holds, or the entry.
-
-    Once the condition holds, it must hold for all later indices up to the entry: it is a bisection.
-    """
-    low, high = np.zeros_like(last), last.copy()
-    while (low < high).any():
-        middle = (low + high) >> 1
-        held = holds(middle)
-        low, high = np.where(held, low, np.minimum(middle + 1, high)), np.where(held, middle, high)
-    return low
 
 
 def _shifted(cuts: list[int], num_layers: int) -> list[list[int]]:

@@ -25,8 +25,8 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import dealt_solution, propagation_prices, speeds
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.data_parallel import dealt_solution, propagation_prices
+from pesto_cli.strategies.devices import accelerators, speeds
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
 
 ALPA = Exposed(data=1.0, variables=1.0)

@@ -17,8 +17,8 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.sharding.decisions import MAX_PARTS
 from pesto_cli.sharding.problems import prices_of
+from pesto_cli.strategies.balanced_cuts import balanced_cuts
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.expert import balanced_cuts
 from pesto_cli.strategies.layers import layers_of_groups
 
 # A device of a pipeline has at most this many micro-batches.

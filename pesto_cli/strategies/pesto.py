@@ -31,6 +31,7 @@ from pesto_cli.strategies.devices import on_first_host
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.interleaved import Interleaved
 from pesto_cli.strategies.metis import Metis
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.placement_mapping import keep_old_devices
@@ -192,6 +193,7 @@ class Pesto:
         starts["single"] = Single()(problem, context).schedule
         in_time = replace(context, limits=share(BASELINES_SHARE))
         starts["expert"] = Expert()(problem, in_time).schedule
+        starts[Interleaved.name] = Interleaved()(problem, in_time).schedule
         baselines_us = BASELINE_US_PER_OP * problem.num_ops
         num_baselines = int(
             BASELINES_SHARE * context.limits.time_limit_s * 1e6 // max(baselines_us, 1.0)

@@ -28,9 +28,8 @@ from pesto_cli.strategies.data_parallel import (
     batch_plan,
     dealt,
     hosts_of,
-    speeds,
 )
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.devices import accelerators, speeds
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import REPLICATED, WHOLE
 from pesto_cli.sharding.rules.axes import along, constant_axis
 from pesto_cli.sharding.rules.open_sums import open_sum
 from pesto_cli.sharding.rules.table_rows import looked_up_rows
-from pesto_cli.sharding.rules.variables import MIRRORED, along_axis
+from pesto_cli.sharding.rules.variables import along_axis
 
 
 def gather(spec: OpSpec) -> Iterator[Alternative]:
@@ -38,7 +37,10 @@ def gather(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: the axes of the indices, and all axes of the variable; or mirrored."""
+    """Factors: the axes of the indices, and all axes of the variable.
+
+    Parts along the indices take a whole variable, or each the copy of a mirrored one.
+    """
     table, indices = (len(operand.sizes) for operand in spec.inputs)
     batch = _batch_dims(spec)
     for axis in range(batch, indices):
@@ -47,7 +49,6 @@ def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
         row = along(spec, axis - 1 + indices - batch, {0: axis})
         yield replace(row, name=along_axis(axis))
     yield from looked_up_rows(spec, along_axis(0))
-    yield Alternative(MIRRORED, None, (REPLICATED, WHOLE), (REPLICATED,))
 
 
 def gather_nd(spec: OpSpec) -> Iterator[Alternative]:
