@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile import analytic as analytic_source
 from pesto_cli.profile import profile
+from pesto_cli.profile.analytic import child_process, virtual_cluster
 from pesto_cli.profile.analytic.loops import Loops
 from pesto_cli.profile.analytic.unfolding import lowered
 from pesto_cli.profile.analytic.virtual_cluster import (
@@ -336,6 +339,22 @@ def test_if_the_virtual_cluster_dies_the_error_has_its_last_output():
     run = VirtualRun(tf1.GraphDef(node=[dangling]), ["op"], {f"{DEVICE_PREFIX}CPU:0": cpu})
     with pytest.raises(EnvironmentFailedError, match=r"(?s)virtual cluster died.*nowhere"):
         run_all([run])
+
+
+def test_the_virtual_cluster_gives_the_same_times_with_the_whole_of_tensorflow(
+    monkeypatch, step_graph, analytic
+):
+    programs = []
+
+    def served(command, **_):
+        programs.append(Path(command[-3]).name)
+        child_process.serve(*command[-2:])
+        return CompletedProcess(command, 0)
+
+    monkeypatch.setattr(virtual_cluster.subprocess, "run", served)
+    found = profile(step_graph, SERVER)
+    np.testing.assert_array_equal(found.problem.time_us, analytic.problem.time_us)
+    assert set(programs) == {"child_process.py"}
 
 
 # Measured times.

@@ -18,7 +18,7 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.programs.run import run_program
-from pesto_cli.profile.analytic import virtual_cluster
+from pesto_cli.profile.analytic import child_process, virtual_cluster
 
 PROGRAMS = Path(programs_of_others.__file__)
 
@@ -65,7 +65,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> Solved:
     """
 
     def run(command: Any, **_: Any) -> Any:
-        virtual_cluster.serve(*command[-2:])
+        child_process.serve(*command[-2:])
         return CompletedProcess(command, 0)
 
     monkeypatch.setattr(virtual_cluster.subprocess, "run", run)

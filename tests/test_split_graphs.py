@@ -17,7 +17,7 @@ from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.profile.analytic import virtual_cluster
+from pesto_cli.profile.analytic import child_process, virtual_cluster
 from pesto_cli.sharding.problems import rewritten
 
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
@@ -33,7 +33,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch) -> Profiled:
     """
 
     def run(command: Any, **_: Any) -> Any:
-        virtual_cluster.serve(*command[-2:])
+        child_process.serve(*command[-2:])
         return CompletedProcess(command, 0)
 
     monkeypatch.setattr(virtual_cluster.subprocess, "run", run)

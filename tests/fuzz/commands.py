@@ -12,7 +12,7 @@ from pesto_cli.cluster import Connection
 from pesto_cli.cluster.cluster import _kind
 from pesto_cli.data.machine import Device, Machine
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.analytic import virtual_cluster
+from pesto_cli.profile.analytic import child_process, virtual_cluster
 
 LAZY = (
     *("altair", "scipy.optimize", "vl_convert", "pesto_cli.ilp.cpsat"),
@@ -50,7 +50,7 @@ class _Forks:
         job: tuple[None, Path, Callable[[], None]] = (
             None,
             folder,
-            lambda: virtual_cluster.serve(request, response),
+            lambda: child_process.serve(request, response),
         )
         ((_, ended),) = all_of([job], processes=1, limit_s=60, limit_bytes=2**31)
         return subprocess.CompletedProcess(command, ended.code, ended.out, ended.err)

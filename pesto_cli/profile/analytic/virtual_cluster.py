@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pesto_cli
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.analytic import child_process
 
 DEVICE_PREFIX = "/job:localhost/replica:0/task:0/device:"
 SHOWN_OF_LAST_WORDS = 400
@@ -75,8 +75,8 @@ def run_all(runs: Sequence[VirtualRun]) -> list[dict[str, NodeRun]]:
     with tempfile.TemporaryDirectory() as folder:
         request, response = Path(folder, "request"), Path(folder, "response")
         request.write_bytes(pickle.dumps(requests))
-        program = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
-        command = [sys.executable, "-c", program, str(request), str(response)]
+        # -P: the folder of the program is not one of modules.
+        command = [sys.executable, "-P", child_process.__file__, str(request), str(response)]
         ended = subprocess.run(
             command, env=_environment(), capture_output=True, text=True, errors="replace"
         )
@@ -114,8 +114,8 @@ def _named_device(name: str, device: VirtualDevice) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """Return the child's environment: it imports this `pesto_cli` and logs only fatal errors."""
-    paths = [str(Path(pesto_cli.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    """Return the child's environment: it finds this `tensorflow` and logs only fatal errors."""
+    paths = [os.environ.get("PYTHONPATH", ""), str(Path(tensorflow().__file__).parents[1])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -138,24 +138,3 @@ def _last_words(stderr: str) -> str:
     """Return the last line that is not part of a stack trace."""
     lines = [line for line in stderr.splitlines() if line and not line.startswith((" ", "***"))]
     return lines[-1][:SHOWN_OF_LAST_WORDS] if lines else "without a word"
-
-
-def serve(request: str, response: str) -> None:
-    """Read runs from the file `request`, simulate them, and write their step stats to `response`.
-
-    This function runs in the child process.
-    """
-    tensorflow()
-    from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice
-    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
-    from tensorflow.python.grappler.cluster import Cluster
-    from tensorflow.python.grappler.item import Item
-
-    answers = []
-    for meta_graph, devices in pickle.loads(Path(request).read_bytes()):
-        cluster = Cluster(
-            disable_timeline=False, devices=[NamedDevice.FromString(device) for device in devices]
-        )
-        item = Item(MetaGraphDef.FromString(meta_graph))
-        answers.append(cluster.MeasureCosts(item)[2].SerializeToString())
-    Path(response).write_bytes(pickle.dumps(answers))
