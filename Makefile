@@ -3,16 +3,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check docs docs-check notebooks bench bench-quality bench-fidelity fuzz clean-kernels clean
+.PHONY: demo test kernels check docs docs-check notebooks bench bench-quality bench-fidelity fuzz clean-kernels clean
 
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
 
+test: kernels
+	$(BIN)/python -m pytest --nbmake -n 2 --dist loadfile --no-loadscope-reorder examples tests
+
 # Kernels are compiled once, and not by two tests side by side.
-test: $(INSTALLED)
+kernels: $(INSTALLED)
 	$(BIN)/python -c "from pesto_cli import api; api.warm_up()"
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest --nbmake -n 2 examples
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
