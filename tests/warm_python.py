@@ -1,12 +1,10 @@
-"""Run `pesto` and `python FILE` without delay, as forks of a process with the libraries loaded.
+"""Run `pesto` and `python FILE` without delay, as forks of a process that has loaded pesto.
 
-TensorFlow alone takes seconds to import, and a page of the documentation runs a dozen commands.
-The process has not imported pesto: every fork imports it from the working tree, or from the copy
-in PYTHONPATH.
+TensorFlow takes seconds to import, the kernels two to read, and a page of the documentation runs a
+dozen commands. If PYTHONPATH has another copy of pesto, the fork imports that one.
 """
 
 import contextlib
-import importlib
 import json
 import os
 import runpy
@@ -16,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 CLIENT = """#!{python} -ES
@@ -53,16 +52,9 @@ def warm_commands() -> Iterator[Path]:
 
 def serve(address: str) -> None:
     """Load the libraries; then start a fork for every client, until killed."""
-    # In the order of pesto_cli/graphdef/tensorflow.py, and also without log messages.
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    importlib.import_module("ortools.sat.python.cp_model")
-    with open(os.devnull, "w") as nowhere:
-        loud = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
-        tensorflow = importlib.import_module("tensorflow")
-        os.dup2(loud, 2)
-    tensorflow.get_logger().setLevel("ERROR")
-    assert "pesto_cli" not in sys.modules
+    from loaded import load
+
+    load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -99,7 +91,16 @@ def answer(client: socket.socket) -> int:
     program = Path(arguments[0] if name == "python" else sys.executable)
     first = [str(program.parent.absolute()), *environment.get("PYTHONPATH", "").split(":")]
     sys.path[0:1] = [os.path.abspath(entry) for entry in first if entry]
+    forget_another_copy()
     return run(name, arguments)
+
+
+def forget_another_copy() -> None:
+    """Let `import` find pesto anew if the one that is loaded is not the first one in `sys.path`."""
+    found = PathFinder.find_spec("pesto_cli")
+    if found is not None and found.origin != sys.modules["pesto_cli"].__file__:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pesto_cli"]:
+            del sys.modules[name]
 
 
 def run(name: str, arguments: list[str]) -> int:

@@ -4,28 +4,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
+
+import loaded
 
 from pesto_cli import api, cli
 from pesto_cli.cluster import Connection
 from pesto_cli.cluster.cluster import _kind
 from pesto_cli.data.machine import Device, Machine
-from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.analytic import child_process, virtual_cluster
-
-LAZY = (
-    *("altair", "scipy.optimize", "vl_convert", "pesto_cli.ilp.cpsat"),
-    *("pesto_cli.report.layouts", "pesto_cli.report.progress", "pesto_cli.report.tables"),
-)
 
 
 def load() -> None:
-    """Import and compile what commands need, without starting threads, which forks would lack."""
-    tensorflow()
-    for name in LAZY:
-        import_module(name)
-    api.warm_up()
+    """Load what commands need, and let them fork where they would start a process."""
+    loaded.load()
     virtual_cluster.subprocess = _Forks  # type: ignore[attr-defined]
     api.connected = _in_this_process  # type: ignore[assignment]
 
