@@ -162,6 +162,6 @@ def test_the_first_op_without_a_gain_ends_the_search() -> None:
 
 def test_pesto_is_not_slower() -> None:
     problem = with_long_product("v100x4-nvlink")
-    limits = Limits(time_limit_s=3.0, deterministic=True)
+    limits = Limits(time_limit_s=1.0, deterministic=True)
     found = {name: run(problem, name, Context(limits)) for name in ("os-dpos", "pesto")}
     assert found["pesto"].makespan_us <= found["os-dpos"].makespan_us < 5_000
