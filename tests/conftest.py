@@ -23,6 +23,18 @@ from pesto_cli.files import Profile, write_profile
 # In a background job Ctrl-C is ignored, also by the processes that tests start. Undo this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# These files take more than 20 s each. They come first, so that no worker ends with one of them
+# while the others have nothing left to do.
+LONG = (
+    *("test_virtual_scheduler", "test_cluster", "test_fuzz", "test_place", "test_tensor_parallel"),
+    *("test_docs", "test_quality", "test_ci_example", "test_bench_papers", "test_split_functions"),
+    *("test_programs_of_others", "test_split_models", "test_split_placements", "test_live_split"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
 
 def two_gpus(latency_us: float = 1.0, memory_bytes: int = 10**9) -> Machine:
     """A CPU and two GPUs, every link `latency_us` + 1 us per 1000 bytes, signals 0.5 us."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuzz import commands, odd, plans, protos, trees
+from pesto_cli.graphdef.tensorflow import tensorflow
 
 Change = Callable[[random.Random, bytes], bytes]
 Argv = Sequence[str]
@@ -40,7 +41,7 @@ class Target:
 
 
 def _message(kind: str) -> Any:
-    tf1 = commands.tensorflow().compat.v1
+    tf1 = tensorflow().compat.v1
     if kind == "SavedModel":
         from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -81,7 +82,7 @@ def _events(rng: random.Random, data: bytes) -> bytes:
 
     if rng.random() < 0.2:
         return odd.changed_bytes(rng, data)
-    tf = commands.tensorflow()
+    tf = tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "events")
         Path(path).write_bytes(data)
