@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Pesto
 from test_intra_op import wide
-from test_tensor_parallel import chain, priced
+from test_tensor_parallel import priced, priced_model
 from training_graphs import exported
 
 from pesto_cli.bench import PAPERS
@@ -77,7 +77,7 @@ def test_a_machine_of_some_gpus_has_the_first_ones_and_their_hosts() -> None:
         "worker:0/GPU:2",
     ]
     assert len(machine.links) == 4 * 3
-    problem = priced(exported(chain)).problem
+    problem = priced_model("chain").problem
     placed = MachineVariant(preset="v100x8-nvlink", num_gpus=4).applied(problem)
     assert placed.num_devices == 5
     assert placed.permitted.all()
@@ -95,7 +95,7 @@ def test_the_best_of_several_rivals_fits_into_memory() -> None:
 
 
 def test_decisions_count_whole_even_and_uneven_ops() -> None:
-    problem = priced(exported(chain), "v100x4-nvlink").problem
+    problem = priced_model("chain", "v100x4-nvlink").problem
     even = decisions_of(STRATEGIES["ev-ps"](problem, Context()))
     assert even.even > 0
     assert even.uneven == 0

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from float64_graphs import in_float64
-from split_models import exported_model, weights
+from split_models import weights
 from split_training import check_equal, trained
-from test_tensor_parallel import chain, plan_of, priced
+from test_tensor_parallel import graph_of, plan_of, priced, priced_model
 from training_graphs import exported
 
 from pesto_cli import api
@@ -55,7 +55,7 @@ def test_large_batches_are_split_by_rows_and_large_weights_with_their_variables(
 
 
 def test_a_plan_costs_no_more_than_the_data_parallel_plan() -> None:
-    problem = priced(exported_model("gpt"), "v100x4-nvlink").problem
+    problem = priced_model("gpt", "v100x4-nvlink").problem
     program = LayoutProgram(problem, [1.0] * 4, propagation_prices(problem), ALPA)
     ours = layouts_plan(problem, [1.0] * 4, ALPA, Limits(30.0))
     assert program.cost_us(ours) <= program.cost_us(batch_plan(problem, range(4)))
@@ -68,22 +68,22 @@ def test_a_plan_costs_no_more_than_the_data_parallel_plan() -> None:
 )
 @pytest.mark.parametrize("model", ["gpt", "bert"])
 def test_the_step_trains_as_before(model: str, exposed: Exposed, weights: list[float]) -> None:
-    meta = exported_model(model)
-    plan = layouts_plan(priced(meta, "v100x4-nvlink").problem, weights, exposed, Limits(30.0))
+    problem = priced_model(model, "v100x4-nvlink").problem
+    plan = layouts_plan(problem, weights, exposed, Limits(30.0))
     assert plan
-    whole = in_float64(meta)
+    whole = in_float64(graph_of(model))
     check_equal(trained(whole), trained(split_graph(whole, plan)), 1e-9)
 
 
 def test_one_accelerator_is_refused() -> None:
     machine = v100_server(1, HOST_TO_V100, TWO_NVLINKS)
-    profile = api.profile(exported(chain), machine, parts=(2,))
+    profile = api.profile(graph_of("chain"), machine, parts=(2,))
     with pytest.raises(UnfitError, match="one accelerator"):
         api.solve(profile, "intra-op")
 
 
 def test_choices_of_the_user_are_kept_with_their_sizes() -> None:
-    problem = priced(exported(chain), "v100x4-nvlink").problem
+    problem = priced_model("chain", "v100x4-nvlink").problem
     chosen = Plan({"product_1": Choice("rows", (8, 24))})
     found = run(replace(problem, chosen=chosen), "intra-op", Context())
     assert found.solution.plan is not None

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from float64_graphs import in_float64
-from split_models import exported_model, weights
+from split_models import weights
 from split_training import check_equal, trained
+from test_tensor_parallel import priced_model
 from training_graphs import exported
 
 from pesto_cli import api
@@ -78,7 +79,7 @@ def test_it_is_split_in_the_data_parallel_graph_and_in_that_of_the_model() -> No
 
 @pytest.mark.parametrize("name", ["gpt", "bert"])
 def test_the_step_is_never_longer_than_by_dpos(name: str) -> None:
-    problem = priced(exported_model(name))
+    problem = priced_model(name).problem
     for start in (WHOLE_OPS, batch_plan(problem, accelerators(problem))):
         graph = rewritten(problem, start).problem if start else problem
         first = best_of_rounds(graph, Context(), dpos_schedule).schedule

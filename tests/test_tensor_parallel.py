@@ -1,5 +1,6 @@
 """`tensor-parallel`: weights in pieces, and baselines with mirrored variables."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,6 +35,18 @@ def priced(meta: Any, machine: str = "v100x2-nvlink") -> Profile:
     return api.profile(meta, machine, parts=(2, 4, 8))
 
 
+@cache
+def graph_of(name: str) -> Any:
+    """Return `chain`, or a model of `split_models`."""
+    return exported(chain) if name == "chain" else exported_model(name)
+
+
+@cache
+def priced_model(name: str, machine: str = "v100x2-nvlink") -> Profile:
+    """Return the profile of a graph with prices of parts, which is made once for all tests."""
+    return priced(graph_of(name), machine)
+
+
 def plan_of(profile: Profile, strategy: str) -> Plan:
     result = api.solve(profile, strategy)
     assert result.solution.plan is not None
@@ -41,7 +54,7 @@ def plan_of(profile: Profile, strategy: str) -> Plan:
 
 
 def test_layers_are_split_by_turns_along_columns_and_rows() -> None:
-    choices = plan_of(priced(exported(chain)), "tensor-parallel").choices
+    choices = plan_of(priced_model("chain"), "tensor-parallel").choices
     axes = [choices[f"weights_{layer}"].alternative for layer in range(LAYERS)]
     assert axes in (["variable 1", "variable 0"] * 2, ["variable 0", "variable 1"] * 2)
     products = [choices[f"product_{layer}"].alternative for layer in range(LAYERS)]
@@ -52,7 +65,7 @@ def test_layers_are_split_by_turns_along_columns_and_rows() -> None:
 
 
 def test_weights_are_not_sent() -> None:
-    profile = priced(exported(chain))
+    profile = priced_model("chain")
     sent = {
         strategy: sent_bytes(result.problem, result.schedule).sum()
         for strategy in ("tensor-parallel", "ev-ps")
@@ -64,19 +77,19 @@ def test_weights_are_not_sent() -> None:
 @pytest.mark.parametrize("strategy", ["tensor-parallel", "ev-ar"])
 @pytest.mark.parametrize("machine", ["v100x2-nvlink", "v100x4-nvlink"])
 def test_the_step_trains_as_before(strategy: str, machine: str) -> None:
-    for meta in (exported(chain), exported_model("gpt")):
-        plan = plan_of(priced(meta, machine), strategy)
+    for name in ("chain", "gpt"):
+        plan = plan_of(priced_model(name, machine), strategy)
         ways = {choice.alternative for choice in plan.choices.values()}
         assert ways & {"variable 0", "variable 1", "mirrored"}
-        whole = in_float64(meta)
+        whole = in_float64(graph_of(name))
         check_equal(trained(whole), trained(split_graph(whole, plan)), 1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["tensor-parallel", "ev-ar"])
 def test_accesses_to_a_copy_or_a_piece_are_ordered_as_before(strategy: str) -> None:
     """Adam's powers: each copy is read by all updates, and written by its own op after them."""
-    for meta in (exported_model("gpt"), exported_model("bert")):
-        plan = plan_of(priced(meta, "v100x4-nvlink"), strategy)
+    for name in ("gpt", "bert"):
+        meta, plan = graph_of(name), plan_of(priced_model(name, "v100x4-nvlink"), strategy)
         assert not set(unordered_accesses(meta))
         assert not set(unordered_accesses(split_graph(meta, plan)))
 
