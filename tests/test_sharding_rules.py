@@ -1,5 +1,9 @@
-"""Every alternative of every sharding rule computes what the whole op computes."""
+"""Every alternative of every sharding rule computes what the whole op computes.
 
+`make fuzz` looks at ten times as many operands (PESTO_EXAMPLES).
+"""
+
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +26,7 @@ from pesto_cli.sharding.rules.constants import stays_whole
 NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is stays_whole}
 # Op types that are never split; test_sharding_random.py is about the copies of random ops.
 WITHOUT_FACTORS = {*variables.RULES, *whole.RULES, *random.RULES}
+EXAMPLES = 15 * int(os.environ.get("PESTO_EXAMPLES", "1"))
 
 
 def test_every_rule_has_a_proof() -> None:
@@ -33,7 +38,7 @@ def test_parts_compute_what_the_op_computes(op_type: str) -> None:
     seen = set()
 
     @settings(
-        max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(CASES[op_type], st.data())
     def proved(case: Case, data: st.DataObject) -> None:
