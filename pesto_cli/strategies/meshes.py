@@ -56,6 +56,11 @@ class Mesh:
         return f"{self.num_parts} parts on {grid}"
 
 
+def stages_of_width(devices: Sequence[int], width: int) -> tuple[tuple[int, ...], ...]:
+    """Divide devices into stages of `width` devices each."""
+    return tuple(tuple(devices[first : first + width]) for first in range(0, len(devices), width))
+
+
 def most_parts(problem: Problem) -> int:
     """Return the largest number of equal parts that is priced, and that a plan may have."""
     return min(max(prices_of(problem).numbers), MAX_PARTS)
@@ -73,10 +78,10 @@ def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:
         for width in range(count, 0, -1):
             if count % width:
                 continue
-            stages = np.reshape(devices[:count], (-1, width)).tolist()
+            stages = stages_of_width(devices[:count], width)
             for times in range(1, (MAX_MICRO_BATCHES if len(stages) > 1 else 1) + 1):
                 if times & (times - 1) == 0 and 2 <= width * times <= max_parts:
-                    yield Mesh(tuple(map(tuple, stages)), times)
+                    yield Mesh(stages, times)
         count //= 2
 
 

@@ -34,7 +34,7 @@ from pesto_cli.sharding.problems import Rewritten, rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import batch_plan, best_solution, stages_of_ops
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.meshes import Mesh, most_parts
+from pesto_cli.strategies.meshes import Mesh, most_parts, stages_of_width
 from pesto_cli.strategies.part_devices import devices_of_parts
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -74,10 +74,9 @@ class Pipeline:
 def _pipelines(devices: list[int], max_parts: int) -> Iterator[Mesh]:
     """Yield pipelines over all devices with 2 to `max_parts` parts of the batch."""
     for width in (width for width in range(1, len(devices)) if len(devices) % width == 0):
-        stages = np.reshape(devices, (-1, width)).tolist()
         for times in MICRO_BATCHES:
             if 2 <= width * times <= max_parts:
-                yield Mesh(tuple(map(tuple, stages)), times)
+                yield Mesh(stages_of_width(devices, width), times)
 
 
 def pipelined(problem: Problem, mesh: Mesh) -> Solution:
