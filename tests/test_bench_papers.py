@@ -1,6 +1,7 @@
 """`pesto bench fastt` and `heterog`: rows, machines and figures of the papers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from test_intra_op import wide
 from test_tensor_parallel import priced, priced_model
 from training_graphs import exported
 
+from pesto_cli import api
 from pesto_cli.bench import PAPERS
 from pesto_cli.bench.decisions import decisions_of
 from pesto_cli.bench.fastt.rows import ROWS, WEAK
@@ -16,9 +18,11 @@ from pesto_cli.bench.fastt.scaling import Cell
 from pesto_cli.bench.heterog.end_to_end import num_steps
 from pesto_cli.bench.heterog.rows import EIGHT, TWELVE
 from pesto_cli.bench.machine_variant import MachineVariant, with_gpus
+from pesto_cli.bench.models import Models
 from pesto_cli.bench.published import published
 from pesto_cli.bench.record import Record
-from pesto_cli.bench.rivals import Runs
+from pesto_cli.bench.rivals import Runs, jobs_of
+from pesto_cli.bench.runs import Effort, run_job
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.zoo import check_name
@@ -114,6 +118,16 @@ def test_proportional_parts_are_uneven() -> None:
     problem = priced(exported(wide(65_536, 1024)), "heterog-4").problem
     assert decisions_of(STRATEGIES["ev-ps"](problem, Context())).uneven == 0
     assert decisions_of(STRATEGIES["cp-ps"](problem, Context())).uneven > 0
+
+
+def test_replicas_normalise_their_own_rows(tmp_path: Path) -> None:
+    """As those of the papers: nothing is sent for batch normalisation, so steps are shorter."""
+    graph = api.export("zoo:MobileNet-v2-tiny")
+    profile = api.profile(graph, "v100x4-nvlink", parts=(2, 4))
+    model = Models(tmp_path, lambda name: profile).model("MobileNet-v2-tiny")
+    (job,) = jobs_of(model, MachineVariant(), ["ev-ps"], Effort())
+    local, exact = (run_job(each, {}) for each in (job, replace(job, local_batch_norm=False)))
+    assert local.step_us < 0.9 * exact.step_us
 
 
 def test_tables_of_fastt_have_ours_and_the_papers_figures(pesto: Pesto, tmp_path: Path) -> None:

@@ -55,8 +55,19 @@ def runs_of(jobs: Iterable[Job], records: Records) -> Runs:
 def jobs_of(
     model: BenchModel, machine: MachineVariant, names: Iterable[str], effort: Effort
 ) -> list[Job]:
-    """Return the runs of contenders; those of pesto and FastT record their decisions."""
+    """Return the runs of contenders; those of pesto and FastT record their decisions.
+
+    All may normalise each part of a batch by its own mean and variance, as do the replicas of
+    TensorFlow 1 that FastT and HeteroG start from, and those of Horovod.
+    """
     return [
-        Job(model, name, machine, effort, with_decisions=name in (PESTO, "os-dpos"))
+        Job(
+            model,
+            name,
+            machine,
+            effort,
+            with_decisions=name in (PESTO, "os-dpos"),
+            local_batch_norm=True,
+        )
         for name in names
     ]

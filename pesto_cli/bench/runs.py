@@ -21,6 +21,7 @@ from pesto_cli.bench.record import FORMAT, Record
 from pesto_cli.bench.timeline import timeline
 from pesto_cli.bench.version import pesto_version
 from pesto_cli.data.limits import Limits
+from pesto_cli.data.plan import Local
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, shortfall_bytes
 from pesto_cli.errors import BadInputError, PestoError
@@ -52,6 +53,7 @@ class Job:
 
     with_orders, with_timeline, with_decisions: whether these fields of the record are filled.
     max_parts: the largest number of parts that strategies may use; 1 for whole ops.
+    local_batch_norm: whether parts of batch normalisation use the mean and variance of their rows.
     """
 
     model: BenchModel
@@ -64,6 +66,7 @@ class Job:
     with_timeline: bool = False
     with_decisions: bool = False
     max_parts: int | None = None
+    local_batch_norm: bool = False
 
     def __str__(self) -> str:
         return f"{self.model.name} {self.contender}"
@@ -104,6 +107,7 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
         "with_timeline": job.with_timeline,
         "with_decisions": job.with_decisions,
         "max_parts": job.max_parts,
+        "local_batch_norm": job.local_batch_norm,
     }
 
 
@@ -169,6 +173,8 @@ def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     problem = job.machine.applied(job.model.profile().problem)
     if job.max_parts is not None and problem.parts is not None:
         problem = replace(problem, parts=problem.parts.limited(job.max_parts))
+    if job.local_batch_norm:
+        problem = replace(problem, local=frozenset({Local.BATCH_NORM}))
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
     limits = Limits(**asdict(job.effort))
     if not CONTENDERS[job.contender].uses_time:
