@@ -174,7 +174,7 @@ def test_other_strategies_skip_nothing(pesto: Pesto, tmp_path: Path) -> None:
     assert all(result["notes"] == [] for result in json.loads(done.out))
 
 
-expert_module = importlib.import_module("pesto_cli.strategies.expert")
+placer_module = importlib.import_module("pesto_cli.strategies.layer_placer")
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_the_expert_tries_cuts_within_its_limits(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, most_cuts: int, num_tried: int
 ) -> None:
     tried: list[None] = []
-    ordered = expert_module.ordered
+    ordered = placer_module.ordered
 
     def counted(*arguments: Any) -> Any:
         tried.append(None)
         return ordered(*arguments)
 
-    monkeypatch.setattr(expert_module, "ordered", counted)
+    monkeypatch.setattr(placer_module, "ordered", counted)
     Expert(most_cuts=most_cuts)(layered(400, machine=many_gpus(16)), Context(limits))
     assert len(tried) == num_tried
 

@@ -43,6 +43,7 @@ def test_stages_come_in_order_and_name_the_source_of_the_incumbent(diamond: Prob
     assert list(dict.fromkeys(each.stage for each in told)) == [
         "single",
         "expert",
+        "interleaved layers",
         *BASELINES,
         "coarse ILP",
         "refinement",

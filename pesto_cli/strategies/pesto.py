@@ -202,11 +202,13 @@ class Pesto:
             if not context.limits.stop.is_set():
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = baseline(problem, in_time).schedule
-        if num_baselines and not context.limits.stop.is_set():
-            one = on_first_host(problem)
-            if one is not None:
-                in_time = replace(context, limits=share(STARTS_SHARE))
-                starts["fastt on one host"] = FastT()(one, in_time).schedule
+        one = on_first_host(problem)
+        if num_baselines and one is not None:
+            for baseline in (Interleaved(), FastT()):
+                if not context.limits.stop.is_set():
+                    in_time = replace(context, limits=share(STARTS_SHARE))
+                    schedule = baseline(one, in_time).schedule
+                    starts[f"{baseline.name} on one host"] = schedule
         return starts
 
 
