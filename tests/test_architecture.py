@@ -29,6 +29,7 @@ MAY_IMPORT |= {
     "runtime": [*DATA, "graphdef", "cluster", "apply", "runtime"],
     "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
     "strategies": [*DATA, *ALGORITHMS, "strategies"],
+    "tuning": [*DATA, *ALGORITHMS, "strategies", *TENSORFLOW, "tuning"],
     "report": [*DATA, "evaluation", "report"],
     "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],
     "bench": [*DATA, *ALGORITHMS, "strategies", "report", "bench"],

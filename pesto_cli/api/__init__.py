@@ -39,6 +39,7 @@ from pesto_cli.api.placing import (
 from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_placement
 from pesto_cli.api.running import run_steps
 from pesto_cli.api.splitting import coverage, plan, rewritten, split
+from pesto_cli.api.tuning import tune
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
 from pesto_cli.data.constraints import SplitRule
@@ -124,6 +125,7 @@ __all__ = [
     "split",
     "timeline",
     "to_networkx",
+    "tune",
     "violations",
     "warm_up",
     "write_comm",

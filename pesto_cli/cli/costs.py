@@ -18,6 +18,7 @@ from pesto_cli.cli.options import (
     json_option,
     live_options,
     machine_option,
+    open_ports_option,
     output_option,
     parts_option,
     quiet_option,
@@ -151,11 +152,7 @@ def _known(machine: str, open_ports: bool, quiet: bool) -> Any:
 @click.option(
     "--plot", type=PATH, help="Draw transfer times, fitted lines and residuals (.svg, .png, .html)."
 )
-@click.option(
-    "--open-ports",
-    is_flag=True,
-    help="Start workers in the network of this host, where others can connect to them.",
-)
+@open_ports_option
 @json_option
 @quiet_option()
 def comm(

@@ -122,12 +122,14 @@ def parts_option(what: str) -> Callable[[Command], Command]:
     return click.option("--parts", metavar="N,N,...", callback=_numbers_of_parts, help=what)
 
 
-def time_limit_option(what: str = "Time limit of the search.") -> Callable[[Command], Command]:
+def time_limit_option(
+    what: str = "Time limit of the search.", seconds: float = 60.0
+) -> Callable[[Command], Command]:
     """Add `--time-limit`."""
     return click.option(
         "--time-limit",
         type=click.FloatRange(min=0, min_open=True, max=10**7),
-        default=60.0,
+        default=seconds,
         show_default=True,
         callback=_not_nan,
         metavar="SECONDS",
@@ -243,9 +245,27 @@ def search_options(command: Command) -> Command:
     return command
 
 
+def feeds_option(command: Command) -> Command:
+    """Add `--feeds`."""
+    return click.option(
+        "--feeds",
+        metavar="SOURCE",
+        help="Data of feeds: FILE.npz or script.py:function.  [default: small generated data]",
+    )(command)
+
+
+def open_ports_option(command: Command) -> Command:
+    """Add `--open-ports`."""
+    return click.option(
+        "--open-ports",
+        is_flag=True,
+        help="Start workers in the network of this host, where others can connect to them.",
+    )(command)
+
+
 def live_options(*, steps: int) -> Callable[[Command], Command]:
     """Add the options of steps on real devices; `steps` is the default number of steps."""
-    options = [
+    options: list[Callable[[Command], Command]] = [
         click.option(
             "--steps",
             type=click.IntRange(min=1),
@@ -260,16 +280,8 @@ def live_options(*, steps: int) -> Callable[[Command], Command]:
             show_default=True,
             help="Number of steps before the measured ones.",
         ),
-        click.option(
-            "--feeds",
-            metavar="SOURCE",
-            help="Data of feeds: FILE.npz or script.py:function.  [default: small generated data]",
-        ),
-        click.option(
-            "--open-ports",
-            is_flag=True,
-            help="Start workers in the network of this host, where others can connect to them.",
-        ),
+        feeds_option,
+        open_ports_option,
     ]
 
     def decorate(command: Command) -> Command:

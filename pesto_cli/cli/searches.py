@@ -175,15 +175,22 @@ def _compiled_before() -> Iterator[str]:
         yield f"compiling search moves of other packages: {', '.join(added)} ..."
 
 
+def compile_before(quiet: bool) -> None:
+    """Compile the kernels that a search needs, before its time is counted."""
+    from pesto_cli import api
+
+    for text in () if quiet else _compiled_before():
+        with suppress(OSError):  # stderr is closed: no reason to stop
+            echo(text, err=True)
+    api.warm_up()
+
+
 def context_from(options: dict[str, Any], stop: threading.Event, quiet: bool) -> Any:
     """Return a context with the limits of the options; compile kernels before time is counted."""
     from pesto_cli import api, ilp
 
     ilp.SOLVERS.find(options["solver"])
-    for text in () if quiet else _compiled_before():
-        with suppress(OSError):  # stderr is closed: no reason to stop
-            echo(text, err=True)
-    api.warm_up()
+    compile_before(quiet)
     limits = api.Limits(
         time_limit_s=options["time_limit"],
         seed=options["seed"],

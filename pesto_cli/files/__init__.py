@@ -18,14 +18,26 @@ from pesto_cli.files.reading import (
     read_bytes,
 )
 from pesto_cli.files.storage import loads, sha256
+from pesto_cli.files.tuning_log import (
+    Candidate,
+    Measurement,
+    TuningLog,
+    TuningRound,
+    read_tuning_log,
+    write_tuning_log,
+)
 from pesto_cli.files.writing import atomic_write
 
 __all__ = [
     "MAX_TENSOR_BYTES",
+    "Candidate",
     "CommFit",
     "LinkKind",
+    "Measurement",
     "PlacementFile",
     "Profile",
+    "TuningLog",
+    "TuningRound",
     "atomic_write",
     "check_input_size",
     "content",
@@ -40,9 +52,11 @@ __all__ = [
     "read_machine",
     "read_placement",
     "read_profile",
+    "read_tuning_log",
     "sha256",
     "with_comm",
     "write_comm",
     "write_placement",
     "write_profile",
+    "write_tuning_log",
 ]

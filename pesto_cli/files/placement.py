@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -256,6 +256,15 @@ def read_placement(path: Path | str) -> PlacementFile:
         PlacementSchema,
         NEWEST,
     )
+    return replace(placement_of(parsed, path), file_hash=sha256(data))
+
+
+def placement_of(parsed: PlacementSchema, path: Path | str) -> PlacementFile:
+    """Return a parsed placement; path: the file that contains it, for messages.
+
+    Raises:
+        BadInputError: its columns do not match each other.
+    """
     ops = parsed.ops
     if not len(ops.name) == len(ops.device) == len(ops.rank) == len(set(ops.name)):
         raise BadInputError(
@@ -300,7 +309,6 @@ def read_placement(path: Path | str) -> PlacementFile:
         fingerprint=parsed.fingerprint,
         provenance=parsed.provenance,
         predicted=parsed.predicted.model_dump(exclude_unset=True),
-        file_hash=sha256(data),
         plan=plan,
         parts=parts,
     )
@@ -375,7 +383,12 @@ def placement(
 
 def write_placement(path: Path | str, placed: PlacementFile) -> None:
     """Write a placement; the same value gives the same bytes."""
-    value = {
+    write_json(path, placement_json(placed))
+
+
+def placement_json(placed: PlacementFile) -> dict[str, Any]:
+    """Return a placement as it is stored."""
+    return {
         "format": "pesto-placement",
         "version": NEWEST,
         "provenance": dict(placed.provenance),
@@ -386,7 +399,6 @@ def write_placement(path: Path | str, placed: PlacementFile) -> None:
         "fingerprint": placed.fingerprint,
         "predicted": dict(placed.predicted),
     }
-    write_json(path, value)
 
 
 def fingerprints(graph: OpGraph) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,16 @@ def read_profile(path: Path | str) -> Profile:
     data = read_bytes(path)
     what = "profile (pesto profile GRAPH -o PROFILE)"
     parsed = parse_json(path, data, "pesto-profile", what, ProfileSchema, NEWEST)
+    return replace(profile_of(parsed, path), file_hash=sha256(data))
+
+
+def profile_of(parsed: ProfileSchema, path: Path | str) -> Profile:
+    """Return a parsed profile; path: the file that contains it, for messages.
+
+    Raises:
+        BadInputError: the graph, times or machine break a rule.
+        InfeasibleError: an op or colocation group has no device.
+    """
     with about(path):
         return Profile(
             _problem(parsed),
@@ -92,7 +102,6 @@ def read_profile(path: Path | str) -> Profile:
             parsed.ops.members,
             _spread(parsed.ops),
             _program_device(parsed.ops),
-            sha256(data),
         )
 
 
@@ -198,6 +207,11 @@ def _columns(table: Mapping[str, Sequence[Cost]]) -> dict[str, FloatArray]:
 
 def write_profile(path: Path | str, profile: Profile) -> None:
     """Write a profile; it is compressed if the path ends in `.gz`."""
+    write_json(path, profile_json(profile))
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Return a profile as it is stored."""
     problem, graph = profile.problem, profile.problem.graph
     offsets = graph.consumer_offsets.tolist()
     consumers, on_host = graph.consumers.tolist(), graph.consumer_on_host.tolist()
@@ -220,7 +234,7 @@ def write_profile(path: Path | str, profile: Profile) -> None:
     if profile.spread is not None:
         ops["runs"] = profile.spread.runs.tolist()
         ops |= {name: _column_json(getattr(profile.spread, name)) for name in SPREAD_TABLES}
-    value = {
+    return {
         "format": "pesto-profile",
         "version": NEWEST,
         "provenance": dict(profile.provenance),
@@ -237,7 +251,6 @@ def write_profile(path: Path | str, profile: Profile) -> None:
         "control_edges": graph.control_edges.tolist(),
         **({} if problem.parts is None else {"parts": parts_json(problem.parts, problem.kinds)}),
     }
-    write_json(path, value)
 
 
 def _labels_json(labels: Labels) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pesto_cli.files.constraints import ConstraintsSchema
 from pesto_cli.files.machine import MachineSchema
 from pesto_cli.files.placement import PlacementSchema
 from pesto_cli.files.profile_schema import ProfileSchema
+from pesto_cli.files.tuning_log import TuningLogSchema
 from pesto_cli.files.writing import atomic_write
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
@@ -24,6 +25,7 @@ SCHEMAS: Mapping[str, type[BaseModel]] = {
     "machine": MachineSchema,
     "constraints": ConstraintsSchema,
     "comm": CommSchema,
+    "tuning": TuningLogSchema,
 }
 # Names of schema classes; only the captured part is used as the name of a definition.
 CLASS_NAME = re.compile(r"\b_?([A-Z][A-Za-z]*)Schema\b")

@@ -1,7 +1,9 @@
 """Run a training step on a cluster under several placements, and compare their times."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from pesto_cli.apply import Changes, planned_changes, with_changes
@@ -11,17 +13,23 @@ from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.fetches import fetch_names, needed_protos
+from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.runtime.interleaved import Runs, Turns, interleaved
-from pesto_cli.runtime.spans import busy_us, spans
+from pesto_cli.runtime.spans import Span, busy_us, spans
 from pesto_cli.runtime.verify import Verification, verified
 
 
 @dataclass(frozen=True, eq=False)
 class RealRun:
-    """The step times under one placement, and the check that it was followed."""
+    """The step times under one placement, and the check that it was followed.
+
+    op_us: op -> its time, the median over the traced steps; only for a step under a placement, and
+        for ops that ran. The ops are those that are placed: parts of ops, if ops are split.
+    """
 
     times: StepTimes
     verification: Verification
+    op_us: Mapping[str, float] = field(default_factory=dict)
 
 
 def compared(
@@ -113,11 +121,31 @@ def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) ->
 def _real_run(meta: Any, plan: _Plan, run: Runs, devices: Mapping[str, str]) -> RealRun:
     split = plan.changes.split
     meta = meta if split is None else split
-    ran = spans(run.traced, meta.graph_def)
-    busy = busy_us(ran)
+    ran = [spans(traced, meta.graph_def) for traced in run.traced]
+    busy = busy_us(ran[0])
     times = StepTimes(
         us=run.us,
         losses=run.losses,
         busy_us={name: busy.get(full, 0.0) for name, full in devices.items()},
     )
-    return RealRun(times, verified(meta, plan.placement, plan.changes, ran))
+    verification = verified(meta, plan.placement, plan.changes, ran[0])
+    return RealRun(times, verification, op_times_us(plan.changes.step, ran))
+
+
+def op_times_us(step: StepGraph | None, ran: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Return op -> median over some steps of the sum of its nodes' times, for ops that ran.
+
+    step: the ops of the graph that ran; None if they are not known. ran: the spans of each step.
+    """
+    if step is None:
+        return {}
+    op_of = {node: op for op, nodes in enumerate(step.nodes) for node in nodes}
+    found: dict[int, list[float]] = defaultdict(list)
+    for spans_of_step in ran:
+        sums: dict[int, float] = defaultdict(float)
+        for span in spans_of_step:
+            if span.node in op_of:
+                sums[op_of[span.node]] += span.busy_us
+        for op, us in sums.items():
+            found[op].append(us)
+    return {step.graph.names[op]: median(us) for op, us in found.items()}

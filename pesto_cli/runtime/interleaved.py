@@ -21,15 +21,19 @@ class Turns:
 
     num_steps: number of timed steps of each graph.
     num_warm_up: number of untimed steps of each graph, before the timed steps of all graphs.
+    num_traced: number of further steps of each graph that are traced, at least 1.
+    most_in_a_row: largest number of consecutive steps of one graph.
     """
 
     num_steps: int
     num_warm_up: int = 5
+    num_traced: int = 1
+    most_in_a_row: int = MOST_STEPS_IN_A_ROW
 
     @property
     def num_in_a_row(self) -> int:
         """Number of consecutive steps of one graph in a round; it divides `num_steps`."""
-        fits = (n for n in range(MOST_STEPS_IN_A_ROW, 0, -1) if self.num_steps % n == 0)
+        fits = (n for n in range(self.most_in_a_row, 0, -1) if self.num_steps % n == 0)
         return next(fits)
 
 
@@ -39,12 +43,12 @@ class Runs:
 
     us: `[num_rounds, num_in_a_row]`, times of the untraced steps after the warm-up.
     losses: loss of every step in running order, warm-up included; empty if the graph has no loss.
-    traced: RunMetadata of one further step.
+    traced: RunMetadata of each traced step.
     """
 
     us: FloatArray
     losses: tuple[float, ...]
-    traced: Any
+    traced: tuple[Any, ...]
 
 
 def interleaved(
@@ -70,5 +74,5 @@ def _runs(step: Step, ran: Sequence[Ran], turns: Turns) -> Runs:
     return Runs(
         us=us.reshape(-1, turns.num_in_a_row),
         losses=tuple(run.loss for run in ran if run.loss is not None),
-        traced=step.traced(),
+        traced=tuple(step.traced() for _ in range(turns.num_traced)),
     )

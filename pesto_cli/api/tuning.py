@@ -1,0 +1,150 @@
+"""Tuning: a plan that is chosen by measured steps."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pesto_cli
+from pesto_cli.api.checking import check_same_machine
+from pesto_cli.api.costs import profile_by_run
+from pesto_cli.apply import PLACED
+from pesto_cli.cluster import Cluster
+from pesto_cli.data.limits import Limits
+from pesto_cli.errors import BadInputError, about
+from pesto_cli.files import CommFit, Profile, TuningLog, read_tuning_log, write_tuning_log
+from pesto_cli.graphdef.read import read_step
+from pesto_cli.profile.comm.transfers import NUM_TURNS, timed_transfers
+from pesto_cli.runtime.comparison import compared
+from pesto_cli.strategies.warm_up import warm_up
+from pesto_cli.tuning.clock import Clock, Phase
+from pesto_cli.tuning.search import Watch
+from pesto_cli.tuning.tuned import Tuned, tuned
+
+# Steps of the profile, as many with a trace as without. A short time limit allows fewer of them and
+# fewer turns of `pesto comm`: one for so many seconds.
+PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, SECONDS_OF_A_TURN = 30, 20.0, 30.0
+FEWEST = 3
+
+
+def tune(
+    meta: Any,
+    cluster: Cluster,
+    *,
+    time_limit_s: float = 600.0,
+    profile: Profile | None = None,
+    comm: list[CommFit] | None = None,
+    parts: Sequence[int] | None = None,
+    log: Path | str | None = None,
+    feeds: str | None = None,
+    limits: Limits | None = None,
+    on_round: Callable[[TuningLog], None] = lambda log: None,
+    watch: Watch | None = None,
+) -> Tuned:
+    """Find a plan whose measured steps are the fastest of all that were tried.
+
+    The links and the ops are measured first, unless they are given. Then rounds follow: searches
+    for plans of several forms, steps of the best ones by turns, and a correction of the costs. A
+    final round decides. The answer is never slower than `single`, `expert` and `data-parallel`, as
+    measured in the final round.
+
+    Args:
+        meta: a MetaGraphDef, as `export` returns it.
+        cluster: the real devices, from `connected`.
+        time_limit_s: seconds from the call to the end of the final round. At least one round runs.
+        profile: a profile of this graph on these devices; by default the graph is profiled.
+        comm: communication fits for the links; by default transfers are timed.
+        parts: the numbers of parts whose prices are measured; by default as many parts as there are
+            devices, and twice as many. If it is empty, ops stay whole.
+        log: a file that is written after every round. If it exists, the tuning continues from it.
+        feeds: the data of the feeds, `FILE.npz` or `script.py:function`.
+        limits: seed, workers, and the event that stops the tuning; its time limit is not used.
+        on_round: receives the log after each round.
+        watch: is told what goes on.
+
+    Raises:
+        BadInputError: the graph, the profile or the log do not match each other or the devices.
+        EnvironmentFailedError: a device failed before the first round had ended.
+        KeyboardInterrupt: the tuning was stopped before the first round had ended.
+
+    Example:
+        >>> with connected("local-workers:2") as cluster:
+        ...     found = tune(export("zoo:RNNLM-tiny"), cluster, time_limit_s=60)
+        >>> save("tuned.placement.json", found.placement)
+    """
+    _check_unplaced(meta)
+    warm_up()
+    clock, watch, limits = Clock(time_limit_s), watch or Watch(), limits or Limits()
+    if log is not None and Path(log).exists():
+        watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
+        known = read_tuning_log(log)
+        with about(log):
+            _check_same(known.profile, meta, cluster)
+    else:
+        if profile is None:
+            profile = _profiled(meta, cluster, comm, parts, feeds, clock, watch)
+        else:
+            _check_same(profile, meta, cluster)
+        known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
+
+    def ended(latest: TuningLog) -> None:
+        if log is not None:
+            write_tuning_log(log, latest)
+        on_round(latest)
+
+    measure = partial(compared, meta, cluster, feeds=feeds)
+    return tuned(known, measure, clock, limits, ended, watch)
+
+
+def _check_unplaced(meta: Any) -> None:
+    if PLACED in meta.collection_def:
+        raise BadInputError(
+            "the graph is placed already, and its control dependencies would restrict every plan; "
+            "a graph that pesto export wrote was expected."
+        )
+
+
+def _check_same(profile: Profile, meta: Any, cluster: Cluster) -> None:
+    step = read_step(meta)
+    if profile.graph_hash not in (None, step.graph_hash) or (
+        profile.problem.graph.names != step.graph.names
+    ):
+        raise BadInputError(
+            "the profile is of another graph than the one to tune; a profile of this graph was "
+            "expected: profile it, or begin again with another log."
+        )
+    check_same_machine(profile, cluster.machine)
+
+
+def _profiled(
+    meta: Any,
+    cluster: Cluster,
+    comm: list[CommFit] | None,
+    parts: Sequence[int] | None,
+    feeds: str | None,
+    clock: Clock,
+    watch: Watch,
+) -> Profile:
+    """Measure the links, unless `comm` has them, and profile the graph."""
+    num_devices = cluster.machine.num_devices
+    if num_devices < 2:
+        raise BadInputError(
+            "the machine has one device, so there is nothing to choose; two or more devices were "
+            "expected, as in local-workers:2."
+        )
+    if comm is None:
+        turns = _as_many(clock.limit_s / SECONDS_OF_A_TURN, NUM_TURNS)
+        with clock.phase(Phase.LINKS), watch.during("timing transfers"):
+            comm = timed_transfers(cluster, num_turns=turns).fits()
+    if parts is None:
+        parts = (num_devices, 2 * num_devices)
+    steps = _as_many(clock.limit_s / SECONDS_OF_A_PROFILE_STEP, PROFILE_STEPS)
+    what = f"running {steps} steps with a trace and as many without, then parts of ops alone"
+    with clock.phase(Phase.PROFILE), watch.during(what):
+        return profile_by_run(meta, cluster, steps=steps, feeds=feeds, comm=comm, parts=parts)
+
+
+def _as_many(wanted: float, most: int) -> int:
+    return int(np.clip(wanted, FEWEST, most))

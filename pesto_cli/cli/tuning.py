@@ -1,0 +1,215 @@
+"""`tune`: a plan that is chosen by measured steps."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto_cli.cli.activity import activity, connected, notes_of_profiles
+from pesto_cli.cli.options import (
+    PATH,
+    check_output,
+    echo,
+    echo_json,
+    feeds_option,
+    json_option,
+    open_ports_option,
+    output_option,
+    parts_option,
+    quiet_option,
+    seed_option,
+    time_limit_option,
+)
+from pesto_cli.cli.searches import compile_before, stoppable
+from pesto_cli.errors import INTERRUPTED, BadInputError
+
+
+@click.command(short_help="Find the placement of GRAPH whose measured steps are the fastest.")
+@click.argument("graph", type=PATH)
+@click.option(
+    "-m", "--machine", required=True, help="local-workers:N, local-gpus or a cluster file (TOML)."
+)
+@output_option("the placement")
+@time_limit_option("Time limit of all measurements and searches together.", 600.0)
+@click.option("--log", type=PATH, help="Write all measurements here; continue if the file exists.")
+@click.option("--plot", type=PATH, help="Draw predicted and measured steps (.svg, .png, .html).")
+@click.option("--profile", type=PATH, help="A profile of GRAPH on this machine, in place of one.")
+@click.option("--comm", type=PATH, help="A fit by `pesto comm`, in place of timed transfers.")
+@parts_option(
+    "Try to split ops into N parts, such as 2,4.  [default: the number of devices, and twice as "
+    "many]"
+)
+@click.option("--whole", is_flag=True, help="Keep all ops whole.")
+@click.option("--corrected", type=PATH, help="Write the profile with the corrected costs.")
+@feeds_option
+@seed_option
+@open_ports_option
+@json_option
+@quiet_option()
+def tune(
+    graph: Path,
+    machine: str,
+    output: Path,
+    time_limit: float,
+    log: Path | None,
+    plot: Path | None,
+    profile: Path | None,
+    comm: Path | None,
+    parts: tuple[int, ...],
+    whole: bool,
+    corrected: Path | None,
+    feeds: str | None,
+    seed: int,
+    open_ports: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Find the placement of GRAPH whose measured steps on real devices are the fastest.
+
+    Measures transfers and op times, then repeats: search for placements of several forms, run the
+    best ones by turns, correct the costs by what was measured. A final round decides; a placement
+    as people make it (single, expert, data-parallel) is the answer unless another one is clearly
+    faster. Ctrl-C keeps the best one that was measured.
+    """
+    from pesto_cli import api
+    from pesto_cli.report.charts import write_chart
+    from pesto_cli.report.tuning_plot import tuning_chart
+
+    _check(graph, output, log, plot, profile, comm, corrected, feeds, parts, whole)
+    with activity(f"reading {graph}", quiet):
+        meta = api.read_meta_graph(graph)
+    settings: dict[str, Any] = {
+        "time_limit_s": time_limit,
+        "profile": None if profile is None else api.read_profile(profile),
+        "comm": None if comm is None else api.read_comm(comm),
+        "parts": () if whole else parts or None,
+        "log": log,
+        "feeds": feeds,
+    }
+    shown = _Shown(as_json or quiet, quiet)
+    compile_before(quiet)
+    with (
+        stoppable() as stop,
+        connected(machine, open_ports, quiet) as cluster,
+        notes_of_profiles(quiet),
+    ):
+        limits = api.Limits(seed=seed, workers=os.cpu_count() or 1, stop=stop)
+        found = api.tune(
+            meta, cluster, **settings, limits=limits, on_round=shown.round, watch=shown.watch()
+        )
+    api.write_placement(output, found.placement)
+    if corrected is not None:
+        api.write_profile(corrected, found.costs.profile)
+    if plot is not None:
+        write_chart(plot, tuning_chart(found.log, f"{graph.name} on {machine}"))
+    shown.end(found, as_json)
+    if found.error is not None:
+        echo(f"{output} has the best placement that was measured before the failure.", err=True)
+        raise found.error
+    if found.ended == "interrupted":
+        echo(f"Interrupted: {output} has the best placement that was measured.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _check(
+    graph: Path,
+    output: Path,
+    log: Path | None,
+    plot: Path | None,
+    profile: Path | None,
+    comm: Path | None,
+    corrected: Path | None,
+    feeds: str | None,
+    parts: tuple[int, ...],
+    whole: bool,
+) -> None:
+    """Check all paths and options before the work begins."""
+    from pesto_cli.report.charts import check_chart_path
+    from pesto_cli.runtime.feeds import source_file
+
+    inputs = [graph, profile, comm, None if feeds is None else source_file(feeds)]
+    outputs = [output, log, plot, corrected]
+    for index, path in enumerate(outputs):
+        if path is not None:
+            check_output(path, *inputs, *outputs[:index], *outputs[index + 1 :])
+    if plot is not None:
+        check_chart_path(plot)
+    if parts and whole:
+        raise BadInputError("--parts does not go with --whole, which splits no op; leave one out.")
+    if profile is not None and (parts or whole or comm is not None):
+        raise BadInputError(
+            "--profile already has the links and the prices of parts; it was expected without "
+            "--comm, --parts and --whole: leave them out, or leave out --profile."
+        )
+
+
+class _Shown:
+    """What a tuning prints: tables of its rounds to stdout, notes to stderr."""
+
+    def __init__(self, without_tables: bool, quiet: bool) -> None:
+        self._without_tables, self._quiet = without_tables, quiet
+
+    def watch(self) -> Any:
+        from pesto_cli.tuning.search import Watch
+
+        return Watch(lambda what: activity(what, self._quiet), self._note)
+
+    def _note(self, text: str) -> None:
+        if not self._quiet:
+            echo(text, err=True)
+
+    def round(self, log: Any) -> None:
+        """Print the table of the newest round."""
+        from pesto_cli.report.layouts import print_layouts
+        from pesto_cli.report.tuning import round_table, round_title
+
+        if not self._without_tables:
+            title = round_title(log, len(log.rounds) - 1)
+            print_layouts([round_table(title, log.rounds[-1])])
+
+    def end(self, found: Any, as_json: bool) -> None:
+        """Print the answer and what the time was used for."""
+        from pesto_cli.report.tuning import rounds_json, shares_text
+
+        if as_json:
+            echo_json(
+                {
+                    "answer": found.choice.answer,
+                    "choice": _choice_json(found),
+                    "ended": str(found.ended),
+                    "shares": dict(found.shares),
+                    "rounds": rounds_json(found.log),
+                }
+            )
+        elif not self._quiet:
+            factors = found.costs.factors
+            echo(answer_text(found))
+            echo(
+                f"Fitted to the measured steps: op times x {factors.ops:.3f}, transfers x "
+                f"{factors.transfers:.3f}.",
+                shares_text(found.shares),
+                err=True,
+            )
+
+
+def _choice_json(found: Any) -> Any:
+    from dataclasses import asdict
+
+    return asdict(found.choice)
+
+
+def answer_text(found: Any) -> str:
+    """Return the answer of a tuning, compared with the fastest simple placement."""
+    from pesto_cli.report.times import time_text
+
+    choice, us = found.choice, found.placement.predicted["measured_us"]
+    answer = f"Answer: {choice.answer}, measured {time_text(us)}"
+    if choice.faster is None:
+        return f"{answer}."
+    times = f"{choice.faster.times:.3f} times as fast as {choice.simple} (95 %: "
+    times += f"{choice.faster.low:.3f} - {choice.faster.high:.3f})"
+    if choice.answer == choice.fastest:
+        return f"{answer}, {times}."
+    return f"{answer}. {choice.fastest} is {times}, which is not clearly faster."

@@ -1,0 +1,68 @@
+"""The rounds of a tuning as tables and as JSON values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pesto_cli.data.steps import speed_up
+from pesto_cli.files import Measurement, TuningLog, TuningRound
+from pesto_cli.report.layouts import Layouts, layouts
+from pesto_cli.report.times import TimeScale
+
+
+def round_table(title: str, ran: TuningRound) -> Layouts:
+    """Return a table of the candidates of a round, the fastest first."""
+    rows = sorted(ran.measured, key=lambda row: row.times.median_us)
+    scale = TimeScale.of(row.times.min_us for row in rows)
+    columns = ["candidate", f"predicted {scale.unit}", "error", f"measured {scale.unit}"]
+    columns += [f"middle half {scale.unit}", f"times {rows[0].candidate}", "95 %"]
+    return layouts(title, columns, [_line(row, rows[0], scale) for row in rows])
+
+
+def _line(row: Measurement, first: Measurement, scale: TimeScale) -> list[str]:
+    faster = speed_up(first.times, row.times)
+    return [
+        row.candidate,
+        scale.text(row.predicted_us),
+        f"{row.error:+.1%}",
+        scale.text(row.times.median_us),
+        " - ".join(map(scale.text, row.times.quartiles_us)),
+        f"{faster.times:.3f}",
+        f"{faster.low:.3f} - {faster.high:.3f}",
+    ]
+
+
+def round_title(log: TuningLog, index: int) -> str:
+    """Return the title of a round of a log: its number, or that it is a final one."""
+    ran = log.rounds[index]
+    number = sum(not each.is_final for each in log.rounds[:index])
+    name = "final round" if ran.is_final else f"round {number}"
+    return f"{name}: {ran.measured[0].us.size} steps of each candidate, by turns"
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    """Return what the time was used for, in one line."""
+    return "Time: " + ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items())
+
+
+def rounds_json(log: TuningLog) -> list[dict[str, Any]]:
+    """Return all rounds as JSON values, with the time of every step."""
+    return [
+        {"is_final": each.is_final, "measured": list(map(_json, each.measured))}
+        for each in log.rounds
+    ]
+
+
+def _json(row: Measurement) -> dict[str, Any]:
+    return {
+        "candidate": row.candidate,
+        "predicted_us": row.predicted_us,
+        "median_us": row.times.median_us,
+        "quartiles_us": list(row.times.quartiles_us),
+        "error": row.error,
+        "steps_us": row.us.tolist(),
+    }
+
+
+def mean_errors(rounds: Sequence[TuningRound]) -> list[float]:
+    """Return the mean absolute error of the predictions of each round."""
+    return [sum(abs(row.error) for row in each.measured) / len(each.measured) for each in rounds]

@@ -1,0 +1,146 @@
+"""The forms of plans that are tried: they differ in structure, and not only in the seed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Result, SolveStatus
+from pesto_cli.data.solution import Solution
+from pesto_cli.errors import BadInputError, InfeasibleError
+from pesto_cli.evaluation.sampling import relative_deviation
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.refine import STAGES_NEAR_START, refine
+from pesto_cli.strategies.context import Context, Strategy
+from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, hosts_of
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.placement_mapping import start_from
+from pesto_cli.strategies.plan_mapping import split_start
+from pesto_cli.strategies.run import run
+from pesto_cli.strategies.single import Single
+from pesto_cli.strategies.tensor_parallel import TensorParallel
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of plan.
+
+    strategy: constructs the plan, or searches for it.
+    max_parts: ops are split into at most so many parts; None if the profile decides.
+    """
+
+    name: str
+    strategy: Strategy
+    max_parts: int | None = None
+    is_simple: bool = False
+
+
+class Refinable(Protocol):
+    """A strategy that constructs a plan with split ops."""
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Construct it."""
+
+
+@dataclass(frozen=True)
+class Refined:
+    """The plan of another strategy, whose ops are then placed and ordered by a search."""
+
+    strategy: Refinable
+    name: str = "refined"
+    is_search: bool = field(default=True, init=False)
+    splits: bool = field(default=True, init=False)
+    needs_parts: bool = field(default=True, init=False)
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        """Construct, and refine until the limits end the search."""
+        built = self.strategy(problem, context)
+        schedule = refine(
+            Simulator(built.problem),
+            [built.schedule],
+            context.limits,
+            lower_bound_us=built.lower_bound_us,
+            stages=STAGES_NEAR_START,
+        )
+        return replace(built, schedule=schedule)
+
+
+def simple_forms(problem: Problem) -> Iterator[Form]:
+    """Yield the plans that people make without a search."""
+    yield Form("single", Single(), 1, is_simple=True)
+    yield Form("expert", Expert(), 1, is_simple=True)
+    for name, strategy in _data_parallel(problem):
+        yield Form(name, strategy, is_simple=True)
+
+
+def searched_forms(problem: Problem) -> list[Form]:
+    """Return the forms that are searched for, the most promising ones first."""
+    whole = [Form("pesto --robust", Pesto(robust=True), 1), Form("pesto", Pesto(), 1)]
+    parts = problem.parts
+    if parts is None:
+        return whole
+    numbers = [2] if len(parts.numbers) > 1 and parts.numbers[0] == 2 else []
+    built: list[tuple[str, Refinable]] = [
+        *_data_parallel(problem),
+        ("intra-op", IntraOp(HIDDEN)),
+        ("tensor-parallel", TensorParallel()),
+    ]
+    return [
+        whole[0],
+        Form("split --robust", Pesto(robust=True)),
+        whole[1],
+        *(Form(f"split by {number}", Pesto(), number) for number in numbers),
+        Form("split", Pesto()),
+        *(Form(f"{name}, refined", Refined(strategy)) for name, strategy in built),
+    ]
+
+
+def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
+    """Yield the settings of `data-parallel` that differ on this machine, by name."""
+    if problem.parts is None:
+        return
+    for layout in VariableLayout:
+        name = "data-parallel" + ("" if layout is VariableLayout.WHOLE else f", {layout} variables")
+        yield name, DataParallel(variables=layout)
+    if len(set(hosts_of(problem, accelerators(problem)))) > 1:
+        yield "data-parallel, sums by host", DataParallel(by_host=True)
+    if len({device.speed for device in problem.machine.devices}) > 1 or len(problem.kinds) > 2:
+        yield "data-parallel, proportional", DataParallel(proportional=True)
+
+
+def solved(
+    form: Form, profile: Profile, context: Context, starts: Sequence[PlacementFile] = ()
+) -> tuple[Result | None, str]:
+    """Return the result of a form that fits into memory; else None and the reason.
+
+    starts: placements to start from: the best ones that ran, with and without split ops.
+    """
+    problem = _limited(profile.problem, form.max_parts)
+    deviation = None
+    if profile.spread is not None:
+        deviation = relative_deviation(problem, profile.spread)
+    context = replace(context, deviation=deviation)
+    for placed in starts:
+        if not placed.plan:
+            start = start_from(placed, Simulator(problem)).placement
+            context = replace(context, warm_start=start)
+        elif problem.parts is not None and (mapped := split_start(placed, problem)) is not None:
+            context = replace(context, split_start=mapped.start)
+    try:
+        result = run(problem, form.strategy, context)
+    except (BadInputError, InfeasibleError) as error:
+        return None, f"{form.name} is left out: {error}"
+    if result.status is SolveStatus.OUT_OF_MEMORY:
+        return None, f"{form.name} is left out: its plan does not fit into memory."
+    return replace(result, strategy=form.name), ""
+
+
+def _limited(problem: Problem, max_parts: int | None) -> Problem:
+    parts = problem.parts
+    if max_parts is None or parts is None:
+        return problem
+    return replace(problem, parts=None if max_parts < 2 else parts.limited(max_parts))

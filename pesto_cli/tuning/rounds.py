@@ -1,0 +1,151 @@
+"""Rounds of search and steps, and the final round that decides."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto_cli.data.limits import Limits
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.files import Candidate, Measurement, PlacementFile, TuningLog, TuningRound
+from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.interleaved import Turns
+from pesto_cli.tuning.choice import best_candidate, finalists, is_exhausted
+from pesto_cli.tuning.clock import Clock, Phase
+from pesto_cli.tuning.corrected import Corrected, corrected
+from pesto_cli.tuning.search import Watch, searched
+
+Measure = Callable[[Sequence[PlacementFile], Turns], Sequence[RealRun]]
+"""Runs steps of a graph under several placements by turns."""
+
+# Shares of the time limit: for the searches and the steps of one round, and for the final round.
+SEARCH_SHARE, STEPS_SHARE, FINAL_SHARE = 0.12, 0.08, 0.15
+# Number of new candidates that run in a round, and of finalists that are not simple.
+NEW_OF_A_ROUND, OTHERS_OF_THE_FINAL = 3, 3
+# A candidate whose prediction is so many times the least one is not run.
+HOPELESS = 1.3
+# Steps of each candidate, a multiple of those in a row. Few in a row give many turns, and so narrow
+# intervals of speed-ups.
+LEAST_STEPS, MOST_STEPS, STEPS_IN_A_ROW = 12, 60, 2
+NUM_WARM_UP, NUM_TRACED = 3, 3
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """What all rounds share. limits: those of the whole tuning."""
+
+    measure: Measure
+    clock: Clock
+    limits: Limits
+    watch: Watch
+
+    def rounds(self, log: TuningLog) -> Iterator[TuningLog]:
+        """Yield the log after each round: search rounds until they bring nothing, then the final.
+
+        At least one search round and the final round run, whatever the time limit is. After a
+        request to stop, no steps begin.
+        """
+        limit_s, num_rounds, round_s = self.clock.limit_s, 0, 0.0
+        while not log.search_rounds or (
+            self.clock.left_s > FINAL_SHARE * limit_s + round_s
+            and not (num_rounds > 1 and is_exhausted(log.search_rounds))
+        ):
+            before_s = self.clock.spent_s
+            costs = corrected(log.profile, log.measurements)
+            with self.clock.phase(Phase.SEARCH):
+                limits = replace(self.limits, time_limit_s=SEARCH_SHARE * limit_s)
+                log = replace(
+                    log, candidates=(*log.candidates, *searched(log, costs, limits, self.watch))
+                )
+            if self.limits.stop.is_set():
+                return
+            yield (log := self._ran(log, costs, _to_run(log, costs), STEPS_SHARE * limit_s))
+            num_rounds, round_s = num_rounds + 1, self.clock.spent_s - before_s
+        if self.limits.stop.is_set():
+            return
+        costs = corrected(log.profile, log.measurements)
+        chosen = [log.candidate_of[name] for name in finalists(log, OTHERS_OF_THE_FINAL)]
+        yield self._ran(log, costs, chosen, FINAL_SHARE * limit_s, is_final=True)
+
+    def _ran(
+        self,
+        log: TuningLog,
+        costs: Corrected,
+        candidates: Sequence[Candidate],
+        seconds: float,
+        *,
+        is_final: bool = False,
+    ) -> TuningLog:
+        """Run candidates by turns for about some seconds; return the log with one more round."""
+        predicted_us = {each.name: costs.predicted_us(each.placement) for each in candidates}
+        turns = turns_within(seconds, list(predicted_us.values()))
+        what = f"running {turns.num_steps} steps of each of {len(candidates)} candidates"
+        with self.clock.phase(Phase.STEPS), self.watch.during(what):
+            runs = self._runs(candidates, turns)
+        measured = tuple(
+            _measurement(each, predicted_us[each.name], run, turns) for each, run in runs
+        )
+        return replace(log, rounds=(*log.rounds, TuningRound(measured, is_final)))
+
+    def _runs(
+        self, candidates: Sequence[Candidate], turns: Turns
+    ) -> Sequence[tuple[Candidate, RealRun]]:
+        """Run candidates by turns; leave out those that cannot run.
+
+        Raises:
+            BadInputError, EnvironmentFailedError: no candidate can run.
+        """
+        try:
+            runs = self.measure([each.placement for each in candidates], turns)
+        except (BadInputError, EnvironmentFailedError):
+            able = [each for each in candidates if self._can_run(each)]
+            if not able or len(able) == len(candidates):
+                raise
+            return self._runs(able, turns)
+        return list(zip(candidates, runs, strict=True))
+
+    def _can_run(self, candidate: Candidate) -> bool:
+        try:
+            self.measure([candidate.placement], Turns(1, 0))
+        except (BadInputError, EnvironmentFailedError) as error:
+            self.watch.note(f"{candidate.name} cannot run: {error}")
+            return False
+        return True
+
+
+def turns_within(seconds: float, predicted_us: Sequence[float]) -> Turns:
+    """Return how many steps of plans with these step times run in some seconds."""
+    of_each = seconds * 1e6 / max(sum(predicted_us), 1.0) - NUM_WARM_UP - 2 * NUM_TRACED
+    steps = int(of_each) // STEPS_IN_A_ROW * STEPS_IN_A_ROW
+    steps = int(np.clip(steps, LEAST_STEPS, MOST_STEPS))
+    return Turns(steps, NUM_WARM_UP, NUM_TRACED, STEPS_IN_A_ROW)
+
+
+def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
+    """Return the candidates of a round.
+
+    These are the best one that ran before, or in the first round the simple ones (of those that
+    split the batch, the fastest by its prediction), and the new ones with the least predictions.
+    """
+    ran = {each.candidate for round_ in log.search_rounds for each in round_.measured}
+    new = [each for each in log.candidates if each.name not in ran]
+    predicted_us = {each.name: costs.predicted_us(each.placement) for each in new}
+    new.sort(key=lambda each: predicted_us[each.name])
+    best = best_candidate(log.search_rounds)
+    if best is None:
+        simple = [each for each in new if each.is_simple]
+        first = [each for each in simple if not each.placement.plan]
+        first += [each for each in simple if each.placement.plan][:1]
+    else:
+        first = [log.candidate_of[best]]
+        predicted_us[best] = costs.predicted_us(first[0].placement)
+    hopeless_us = HOPELESS * min(predicted_us.values())
+    others = [each for each in new if each not in first and predicted_us[each.name] <= hopeless_us]
+    return [*first, *others[:NEW_OF_A_ROUND]]
+
+
+def _measurement(
+    candidate: Candidate, predicted_us: float, run: RealRun, turns: Turns
+) -> Measurement:
+    op_us = np.array([run.op_us.get(name, np.nan) for name in candidate.placement.names])
+    return Measurement(candidate.name, predicted_us, run.times.us, op_us, turns.num_traced)

@@ -1,0 +1,118 @@
+"""Tune: rounds until the end, and the answer, also after an interruption or a failure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pesto_cli.data.limits import Limits
+from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.files import Measurement, PlacementFile, TuningLog
+from pesto_cli.tuning.choice import Choice, best_so_far, chosen
+from pesto_cli.tuning.clock import Clock, Phase
+from pesto_cli.tuning.corrected import Corrected, corrected
+from pesto_cli.tuning.rounds import Measure, Tuner
+from pesto_cli.tuning.search import Watch
+
+
+class Ended(StrEnum):
+    """How a tuning ended; only the first has a final round."""
+
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """The result of a tuning.
+
+    placement: that of the answer, with its measured step time.
+    choice: the decision. ended: if it is not DONE, the answer is the best of the search rounds.
+    costs: the corrected costs.
+    shares: phase -> share of the time. error: what ended the tuning if it failed.
+    """
+
+    log: TuningLog
+    placement: PlacementFile
+    choice: Choice
+    ended: Ended
+    costs: Corrected
+    shares: Mapping[Phase, float]
+    error: EnvironmentFailedError | None = None
+
+
+def tuned(
+    log: TuningLog,
+    measure: Measure,
+    clock: Clock,
+    limits: Limits,
+    on_round: Callable[[TuningLog], None] = lambda log: None,
+    watch: Watch | None = None,
+) -> Tuned:
+    """Tune from a log, which has at least a profile; the time limit is that of the clock.
+
+    Args:
+        log: what is known before. Candidates that ran are not run again, except for comparison.
+        measure: runs steps.
+        clock: counts the time.
+        limits: seed, workers and the request to stop.
+        on_round: receives the log after each round.
+        watch: is told what goes on.
+
+    Raises:
+        EnvironmentFailedError: a device failed before the first round had ended.
+        KeyboardInterrupt: the user stopped before the first round had ended.
+    """
+    ended, error, latest = Ended.INTERRUPTED, None, log
+    try:
+        for latest in Tuner(measure, clock, limits, watch or Watch()).rounds(log):
+            ended = Ended.DONE if latest.rounds[-1].is_final else Ended.INTERRUPTED
+            on_round(latest)
+    except KeyboardInterrupt:
+        if not latest.rounds:
+            raise
+    except EnvironmentFailedError as failure:
+        if not latest.rounds:
+            raise
+        ended, error = Ended.FAILED, failure
+    if not latest.rounds:
+        raise KeyboardInterrupt
+    return _result(latest, ended, clock, error)
+
+
+def _result(
+    log: TuningLog, ended: Ended, clock: Clock, error: EnvironmentFailedError | None
+) -> Tuned:
+    simple = [each.name for each in log.candidates if each.is_simple]
+    if ended is Ended.DONE:
+        choice = chosen(log.rounds[-1].measured, simple)
+    else:
+        choice = best_so_far(log.search_rounds, simple)
+    costs = corrected(log.profile, log.measurements)
+    placed = log.candidate_of[choice.answer].placement
+    measured = [row for each in log.rounds if (row := each.of(choice.answer)) is not None]
+    placed = _with_measured_step(placed, costs.predicted_us(placed), measured[-1])
+    return Tuned(log, placed, choice, ended, costs, clock.shares(), error)
+
+
+def _with_measured_step(
+    placed: PlacementFile, predicted_us: float, measured: Measurement
+) -> PlacementFile:
+    """Return a placement with the prediction by the newest costs, and its measured step time.
+
+    The figures of its whole ops and its bound follow from other costs, and are left out.
+    """
+    old = placed.predicted
+    predicted = {name: old[name] for name in ("peak_bytes", "sent_bytes") if name in old}
+    overhead_us = old["step_us"] - old["makespan_us"]
+    predicted |= {
+        "makespan_us": predicted_us - overhead_us,
+        "step_us": predicted_us,
+        "measured_us": measured.times.median_us,
+        "measured_quartiles_us": list(measured.times.quartiles_us),
+    }
+    provenance = {
+        **placed.provenance,
+        "parameters": {"tuned": True, "candidate": measured.candidate},
+    }
+    return replace(placed, predicted=predicted, provenance=provenance)

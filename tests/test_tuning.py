@@ -1,0 +1,373 @@
+"""Tuning: costs are corrected by measured steps, and the fastest plan as measured is the answer."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.steps import StepTimes
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.files import (
+    Measurement,
+    PlacementFile,
+    Profile,
+    TuningLog,
+    TuningRound,
+    read_tuning_log,
+    write_tuning_log,
+)
+from pesto_cli.files.profile import Spread
+from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.interleaved import Turns
+from pesto_cli.runtime.verify import Verification
+from pesto_cli.tuning.choice import brought_nothing, chosen, finalists, is_exhausted, relative_us
+from pesto_cli.tuning.clock import Clock
+from pesto_cli.tuning.corrected import corrected
+from pesto_cli.tuning.correction import untried, with_seen_times
+from pesto_cli.tuning.factors import Factors
+from pesto_cli.tuning.search import Watch
+from pesto_cli.tuning.seen import placed_on, seen
+from pesto_cli.tuning.tuned import Ended, Tuned, tuned
+
+NUM_LAYERS = 6
+
+
+def two_workers(**comm: float) -> Machine:
+    names = ("CPU:0", "CPU:1")
+    model = CommModel(latency_us=100.0, us_per_byte=0.001, wait_us=300.0, **comm)
+    links = (Link(*names, model, "both"), Link(*names[::-1], model, "both"))
+    devices = tuple(Device(name, "CPU", 2**40) for name in names)
+    return Machine(devices, links, signal_us=100.0, step_overhead_us=500.0)
+
+
+def towers() -> Problem:
+    """Three towers of layers of 1 to 3 ms, which end in a sum."""
+    count = 3 * NUM_LAYERS
+    tensors = [Tensor(op, 200_000, [op + 3 if op + 3 < count else count]) for op in range(count)]
+    graph = OpGraph.build(
+        [f"tower_{op % 3}/layer_{op // 3}" for op in range(count)] + ["sum"], tensors
+    )
+    times_us = np.random.default_rng(1).uniform(1000, 3000, count + 1)
+    return Problem.build(graph, {"CPU": times_us}, two_workers())
+
+
+def measured_profile(problem: Problem, deviation: float = 0.02) -> Profile:
+    """A profile whose times were measured 30 times."""
+    times_us = problem.time_us[:, 0]
+    runs = np.full(problem.num_ops, 30)
+    table = {"CPU": times_us}
+    spread = Spread(runs, table, table, {"CPU": deviation * times_us})
+    return Profile(problem, {"graph_hash": "0" * 64}, spread=spread)
+
+
+class Simulated:
+    """Steps of a simulated machine, whose op times and transfers differ from the profile's."""
+
+    def __init__(self, truth: Problem, seed: int = 0) -> None:
+        self.truth, self.random = truth, np.random.default_rng(seed)
+        self.ran: list[list[str]] = []
+
+    def __call__(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
+        return [self.run(placed, turns) for placed in placements]
+
+    def run(self, file: PlacementFile, turns: Turns) -> RealRun:
+        placed = placed_on(self.truth, file)
+        problem, device = placed.problem, placed.placement.device
+        shape = turns.num_steps // turns.num_in_a_row, turns.num_in_a_row
+        us = self.step_us(file) * np.exp(0.01 * self.random.standard_normal(shape))
+        op_us = problem.duration_us[np.arange(problem.num_ops), device]
+        op_us = op_us * np.exp(0.02 * self.random.standard_normal(problem.num_ops))
+        times = dict(zip(problem.graph.names, op_us.tolist(), strict=True))
+        return RealRun(StepTimes(us, (), {}), Verification(0, 0, ()), times)
+
+    def step_us(self, file: PlacementFile) -> float:
+        placed = placed_on(self.truth, file)
+        schedule = Simulator(placed.problem).replay(placed.placement)
+        return schedule.makespan_us + self.truth.machine.step_overhead_us
+
+
+def differing(problem: Problem, spread: float = 0.3, transfers: float = 1.6) -> Problem:
+    """The problem with other op times and slower transfers: the truth, which is to be found."""
+    random = np.random.default_rng(2)
+    factor = np.exp(spread * random.standard_normal(problem.time_us.shape))
+    truth = Factors(1.0, transfers).scaled(problem)
+    return replace(truth, time_us=truth.time_us * factor)
+
+
+class WithoutEnd(Clock):
+    """A clock that never runs out, so that a tuning ends when its rounds bring nothing."""
+
+    @property
+    def left_s(self) -> float:
+        return 1e9
+
+
+def tuned_on(truth: Problem, profile: Profile, **options: Any) -> Tuned:
+    return tuned(
+        options.pop("log", TuningLog(profile)),
+        options.pop("measure", Simulated(truth)),
+        options.pop("clock", WithoutEnd(0.3)),
+        options.pop("limits", Limits(workers=1, deterministic=True)),
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    api.warm_up()
+    return measured_profile(towers())
+
+
+@pytest.fixture(scope="module")
+def truth(profile: Profile) -> Problem:
+    return differing(profile.problem)
+
+
+@pytest.fixture(scope="module")
+def found(profile: Profile, truth: Problem) -> Tuned:
+    return tuned_on(truth, profile)
+
+
+def errors(ran: TuningRound) -> list[float]:
+    return [abs(row.error) for row in ran.measured]
+
+
+def test_wrong_op_times_and_transfers_are_corrected(found: Tuned, truth: Problem) -> None:
+    assert found.ended is Ended.DONE
+    assert max(errors(found.log.rounds[0])) > 0.08
+    assert max(errors(found.log.rounds[-1])) < 0.03
+    step_us = Simulated(truth).step_us(found.placement)
+    assert found.placement.predicted["step_us"] == pytest.approx(step_us, rel=0.03)
+
+
+def test_the_answer_is_the_fastest_and_faster_than_the_first_search(
+    found: Tuned, truth: Problem
+) -> None:
+    measure = Simulated(truth)
+    step_us = {each.name: measure.step_us(each.placement) for each in found.log.candidates}
+    answer_us = step_us[found.choice.answer]
+    assert answer_us <= 1.01 * min(step_us.values())
+    assert answer_us < step_us["pesto --robust"]
+    assert found.choice.faster is not None
+    assert found.choice.simple == "expert"
+    assert found.choice.faster.low > 1.3
+
+
+def test_it_ends_after_two_rounds_that_bring_nothing(found: Tuned) -> None:
+    *rounds, final = found.log.rounds
+    assert final.is_final
+    assert is_exhausted(rounds)
+    assert not is_exhausted(rounds[:-1])
+
+
+def test_a_time_that_was_measured_well_replaces_that_of_the_profile(
+    profile: Profile, truth: Problem
+) -> None:
+    (single,) = api.compare(profile, ["single"])
+    placed = api.placement(profile, single)
+    measured = measurement("single", Simulated(truth).run(placed, Turns(10)), placed)
+    steady = with_seen_times(profile, seen(profile, [(placed, measured)])).problem
+    varying = measured_profile(profile.problem, deviation=3.0)
+    unsteady = with_seen_times(varying, seen(varying, [(placed, measured)])).problem
+    assert steady.time_us == pytest.approx(truth.time_us, rel=0.15)
+    assert unsteady.time_us == pytest.approx(profile.problem.time_us, rel=0.02)
+
+
+def measurement(name: str, run: RealRun, placed: PlacementFile, us: float = 1.0) -> Measurement:
+    op_us = np.array([run.op_us[op] for op in placed.names])
+    return Measurement(name, us, run.times.us, op_us, num_traced=3)
+
+
+def test_an_op_without_a_time_gets_its_measured_time(profile: Profile, truth: Problem) -> None:
+    times_us = profile.problem.time_us.copy()
+    times_us[4] = 0.0  # it never ran when the step was profiled
+    unknown = replace(profile, problem=replace(profile.problem, time_us=times_us))
+    (single,) = api.compare(unknown, ["single"])
+    placed = api.placement(unknown, single)
+    run = Simulated(truth).run(placed, Turns(10))
+    found = with_seen_times(unknown, seen(unknown, [(placed, measurement("single", run, placed))]))
+    assert found.problem.time_us[4] == run.op_us[profile.problem.graph.names[4]]
+
+
+def test_a_time_that_was_never_measured_counts_as_0_until_a_plan_has_run(
+    profile: Profile, truth: Problem
+) -> None:
+    assert untried(profile, seen(profile, [])) is None
+    spread = profile.spread
+    assert spread is not None
+    mean_us = spread.mean_us["CPU"].copy()
+    mean_us[[2, 5]] = np.nan
+    partly = replace(profile, spread=replace(spread, mean_us={"CPU": mean_us}))
+    exploring = untried(partly, seen(partly, []))
+    assert exploring is not None
+    assert np.flatnonzero(exploring.problem.time_us[:, 0] == 0).tolist() == [2, 5]
+    (single,) = api.compare(profile, ["single"])
+    placed = api.placement(profile, single)
+    run = Simulated(truth).run(placed, Turns(10))
+    assert untried(partly, seen(partly, [(placed, measurement("single", run, placed))])) is None
+
+
+def test_few_steps_change_little(profile: Profile, truth: Problem) -> None:
+    assert corrected(profile, []).factors == Factors()
+    (single,) = api.compare(profile, ["single"])
+    placed = api.placement(profile, single)
+    run = Simulated(truth).run(placed, Turns(10))
+    slow = replace(run, times=StepTimes(run.times.us * 3, (), {}))
+    factors = corrected(profile, [(placed, measurement("single", slow, placed))]).factors
+    assert 1.5 < factors.ops < 3.0
+    assert factors.transfers == pytest.approx(1.0)  # one device tells nothing about transfers
+
+
+def ran(*median_us: float, names: str = "abcdef", noise: float = 0.0, new: int = 0) -> TuningRound:
+    """A round in which candidates have these medians; the first ones by turns 1 +- noise."""
+    turns = np.array([[1 - noise], [1.0], [1 + noise], [1 - noise], [1 + noise]])
+    rows = [
+        Measurement(name, us, turns[:: -1 if index % 2 else 1] * us, np.zeros(0))
+        for index, (name, us) in enumerate(zip(names, median_us, strict=False))
+    ]
+    return TuningRound(tuple(rows))
+
+
+def test_times_of_a_slower_round_are_compared_by_the_candidate_that_ran_in_both() -> None:
+    rounds = [ran(100, 90, names="ab"), ran(180, 170, names="bc")]
+    assert relative_us(rounds) == pytest.approx({"a": 100, "b": 90, "c": 85})
+
+
+@pytest.mark.parametrize(
+    ("new_us", "noise", "nothing"),
+    [(80.0, 0.0, False), (80.0, 0.3, True), (100.0, 0.0, True), (120.0, 0.0, True)],
+)
+def test_a_round_brings_something_if_a_new_candidate_is_clearly_faster(
+    new_us: float, noise: float, nothing: bool
+) -> None:
+    rounds = [ran(100, 110, names="ab"), ran(100, new_us, names="ac", noise=noise)]
+    assert not brought_nothing(rounds[:1])
+    assert brought_nothing(rounds) is nothing
+
+
+@pytest.mark.parametrize(
+    ("search_us", "noise", "answer"),
+    [(80.0, 0.0, "b"), (98.0, 0.1, "a"), (100.0, 0.0, "a"), (120.0, 0.0, "a")],
+    ids=["faster", "faster by chance", "equal", "slower"],
+)
+def test_a_simple_plan_is_the_answer_unless_another_is_clearly_faster(
+    search_us: float, noise: float, answer: str
+) -> None:
+    final = ran(100, search_us, 130, names="abc", noise=noise)
+    choice = chosen(final.measured, ["a", "c"])
+    assert (choice.answer, choice.simple) == (answer, "a")
+
+
+def test_the_answer_without_a_simple_plan_is_the_fastest() -> None:
+    assert chosen(ran(3, 2, 4).measured, []).answer == "b"
+
+
+def test_finalists_are_the_fastest_and_the_simple_ones_that_may_be_the_best(found: Tuned) -> None:
+    names = finalists(found.log, 2)
+    simple = [name for name in names if found.log.candidate_of[name].is_simple]
+    assert len(names) == 3
+    assert simple == ["expert"]  # single is clearly slower
+
+
+def test_a_log_is_read_as_it_was_written_and_gives_the_same_costs(
+    found: Tuned, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.json.gz"
+    write_tuning_log(path, found.log)
+    read = read_tuning_log(path)
+    write_tuning_log(tmp_path / "again.json.gz", read)
+    assert (tmp_path / "again.json.gz").read_bytes() == path.read_bytes()
+    costs = corrected(read.profile, read.measurements)
+    assert costs.factors == found.costs.factors
+    assert (costs.profile.problem.time_us == found.costs.profile.problem.time_us).all()
+
+
+def test_a_tuning_continues_from_its_log(
+    found: Tuned, profile: Profile, truth: Problem, tmp_path: Path
+) -> None:
+    log = replace(found.log, rounds=found.log.rounds[:2])
+    measure = Simulated(truth)
+    again = tuned_on(truth, profile, log=log, measure=measure)
+    assert again.log.rounds[:2] == log.rounds
+    assert max(errors(again.log.rounds[2])) < 0.04
+    before = {row.candidate for each in log.rounds for row in each.measured}
+    for each in again.log.search_rounds[2:]:
+        assert len({row.candidate for row in each.measured} & before) <= 1
+        before |= {row.candidate for row in each.measured}
+
+
+class Failing(Simulated):
+    """Steps that raise an error from a call on."""
+
+    def __init__(self, truth: Problem, error: BaseException, num_calls: int) -> None:
+        super().__init__(truth)
+        self.error, self.left = error, num_calls
+
+    def __call__(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return super().__call__(placements, turns)
+
+
+DEAD = EnvironmentFailedError("worker 1 of local-workers:2 has died: it was killed; connect again.")
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"), [(KeyboardInterrupt(), Ended.INTERRUPTED), (DEAD, Ended.FAILED)]
+)
+def test_the_best_measured_plan_is_kept_if_the_steps_end(
+    profile: Profile, truth: Problem, error: BaseException, ended: Ended
+) -> None:
+    logs: list[TuningLog] = []
+    found = tuned_on(truth, profile, measure=Failing(truth, error, 2), on_round=logs.append)
+    assert found.ended is ended
+    assert found.error is (error if ended is Ended.FAILED else None)
+    relative = relative_us(logs[-1].rounds)
+    assert len(logs) == 2
+    assert found.choice.answer == min(relative, key=relative.__getitem__)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DEAD])
+def test_without_a_measured_plan_the_error_is_raised(
+    profile: Profile, truth: Problem, error: BaseException
+) -> None:
+    with pytest.raises(type(error)):
+        tuned_on(truth, profile, measure=Failing(truth, error, 0))
+
+
+def test_a_request_to_stop_ends_the_tuning_before_the_next_steps(
+    profile: Profile, truth: Problem
+) -> None:
+    stop = threading.Event()
+    limits = Limits(workers=1, deterministic=True, stop=stop)
+    found = tuned_on(truth, profile, limits=limits, on_round=lambda log: stop.set())
+    assert found.ended is Ended.INTERRUPTED
+    assert len(found.log.rounds) == 1
+    with pytest.raises(KeyboardInterrupt):
+        tuned_on(truth, profile, limits=limits)
+
+
+def test_a_candidate_that_cannot_run_is_left_out(profile: Profile, truth: Problem) -> None:
+    class Picky(Simulated):
+        def run(self, file: PlacementFile, turns: Turns) -> RealRun:
+            if len(set(file.device)) == 1:
+                raise BadInputError("this one cannot run.")
+            return super().run(file, turns)
+
+    notes: list[str] = []
+    watch = Watch(note=notes.append)
+    found = tuned_on(truth, profile, measure=Picky(truth), watch=watch)
+    assert found.ended is Ended.DONE
+    assert "single cannot run: this one cannot run." in notes
+    assert all(each.of("single") is None for each in found.log.rounds)
