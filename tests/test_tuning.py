@@ -1,5 +1,6 @@
 """Tuning: costs are corrected by measured steps, and the fastest plan as measured is the answer."""
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Pesto
+from training_graphs import exported
+from two_cpus import two_cpus
 
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -18,15 +22,18 @@ from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import (
+    CommFit,
     Measurement,
     PlacementFile,
     Profile,
     TuningLog,
     TuningRound,
     read_tuning_log,
+    write_comm,
     write_tuning_log,
 )
 from pesto_cli.files.profile import Spread
+from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.runtime.verify import Verification
@@ -116,8 +123,8 @@ def tuned_on(truth: Problem, profile: Profile, **options: Any) -> Tuned:
     return tuned(
         options.pop("log", TuningLog(profile)),
         options.pop("measure", Simulated(truth)),
-        options.pop("clock", WithoutEnd(0.3)),
-        options.pop("limits", Limits(workers=1, deterministic=True)),
+        options.pop("clock", WithoutEnd(3.0)),
+        options.pop("limits", Limits(workers=1)),
         **options,
     )
 
@@ -282,11 +289,11 @@ def test_finalists_are_the_fastest_and_the_simple_ones_that_may_be_the_best(foun
 def test_a_log_is_read_as_it_was_written_and_gives_the_same_costs(
     found: Tuned, tmp_path: Path
 ) -> None:
-    path = tmp_path / "log.json.gz"
-    write_tuning_log(path, found.log)
-    read = read_tuning_log(path)
-    write_tuning_log(tmp_path / "again.json.gz", read)
-    assert (tmp_path / "again.json.gz").read_bytes() == path.read_bytes()
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_tuning_log(first, found.log)
+    read = read_tuning_log(first)
+    write_tuning_log(second, read)
+    assert json.loads(second.read_bytes()) == json.loads(first.read_bytes())
     costs = corrected(read.profile, read.measurements)
     assert costs.factors == found.costs.factors
     assert (costs.profile.problem.time_us == found.costs.profile.problem.time_us).all()
@@ -350,7 +357,7 @@ def test_a_request_to_stop_ends_the_tuning_before_the_next_steps(
     profile: Profile, truth: Problem
 ) -> None:
     stop = threading.Event()
-    limits = Limits(workers=1, deterministic=True, stop=stop)
+    limits = Limits(workers=1, stop=stop)
     found = tuned_on(truth, profile, limits=limits, on_round=lambda log: stop.set())
     assert found.ended is Ended.INTERRUPTED
     assert len(found.log.rounds) == 1
@@ -371,3 +378,145 @@ def test_a_candidate_that_cannot_run_is_left_out(profile: Profile, truth: Proble
     assert found.ended is Ended.DONE
     assert "single cannot run: this one cannot run." in notes
     assert all(each.of("single") is None for each in found.log.rounds)
+
+
+def damaged(value: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A log whose first measurement has other entries."""
+    rows = value["rounds"][0]["measured"]
+    rounds = [{**value["rounds"][0], "measured": [{**rows[0], **changes}, *rows[1:]]}]
+    return {**value, "rounds": rounds}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"candidate": "other"}, "a round has candidate 'other'; one of single, .* was expected"),
+        ({"op_us": [1.0]}, "have 1 op times and turns of .*; 19 op times and equal turns were"),
+        ({"steps_us": [[1.0], [1.0, 2.0]]}, "turns of 1, 2 steps; 19 op times and equal turns"),
+        ({"predicted_us": 0.0}, "predicted_us: Input should be greater than 0"),
+    ],
+)
+def test_a_damaged_log_is_refused(
+    found: Tuned, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "log.json"
+    write_tuning_log(path, found.log)
+    path.write_text(json.dumps(damaged(json.loads(path.read_text()), **changes)))
+    with pytest.raises(BadInputError, match=message):
+        read_tuning_log(path)
+
+
+def build_towers(tf: Any) -> Sequence[Any]:
+    """Two towers of dense layers."""
+    tf1 = tf.compat.v1
+    inputs = tf1.placeholder(tf.float32, [128, 256], name="inputs")
+    outputs = []
+    for name in ("left", "right"):
+        with tf1.variable_scope(name):
+            weights = [
+                tf1.get_variable(f"w{layer}", [256, 256], use_resource=True) for layer in range(2)
+            ]
+            output = inputs
+            for each in weights:
+                output = tf.nn.relu(output @ each)
+            outputs.append(output)
+    loss = tf.reduce_mean(outputs[0] * outputs[1])
+    return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss), loss]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tuning") / "towers.meta"
+    write_meta_graph(path, exported(build_towers))
+    return path
+
+
+def test_prices_of_parts_are_corrected(graph: Path) -> None:
+    """A part that takes twice its price makes that price higher, and others that are not seen."""
+    profile = api.profile(api.read_meta_graph(graph), "v100x2-nvlink", parts=(2, 4))
+    parts = profile.problem.parts
+    assert parts is not None
+    slow = replace(
+        parts, times={key: replace(row, ratio=2 * row.ratio) for key, row in parts.times.items()}
+    )
+    (split,) = api.compare(profile, ["data-parallel"])
+    placed = api.placement(profile, split)
+    run = Simulated(replace(profile.problem, parts=slow)).run(placed, Turns(10))
+    times = seen(profile, [(placed, measurement("split", run, placed))])
+    found = with_seen_times(profile, times).problem
+    assert found.parts is not None
+    assert found.time_us == pytest.approx(profile.problem.time_us, rel=0.05, nan_ok=True)
+    factors = {key: found.parts.times[key].ratio / row.ratio for key, row in parts.times.items()}
+    sized = {price for price in times.prices if not isinstance(price, str)}
+    assert sized < factors.keys()
+    gpu = profile.problem.kinds.index("GPU")
+    for key, factor in factors.items():
+        assert factor[gpu] == pytest.approx(2.0, rel=0.1 if key in sized else 0.3)
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Path:
+    """A fit of the links between workers, so that transfers need not be timed."""
+    path = tmp_path / "links.comm.json"
+    write_comm(path, [CommFit("CPU", "CPU", CommModel(120.0, 3e-4, wait_us=3000.0), signal_us=100)])
+    return path
+
+
+def test_real_steps_decide(pesto: Pesto, graph: Path, links: Path, tmp_path: Path) -> None:
+    output, log, plot = (tmp_path / name for name in ("p.json", "log.json", "plot.svg"))
+    machine = ("-m", "local-workers:2", "--time-limit", 3, "--comm", links, "--parts", 2)
+    files = ("-o", output, "--log", log, "--plot", plot)
+    done = pesto("tune", graph, *machine, *files, "--json", "--quiet")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    final = {row["candidate"]: row for row in record["rounds"][-1]["measured"]}
+    assert record["ended"] == "done"
+    assert record["rounds"][-1]["is_final"]
+    placed = api.read_placement(output)
+    assert placed.predicted["measured_us"] == final[record["choice"]["answer"]]["median_us"]
+    assert final.keys() & {"single", "expert", "data-parallel"}
+    assert sum(record["shares"].values()) == pytest.approx(1.0)
+    assert plot.read_text().startswith("<svg")
+    known = read_tuning_log(log)
+    assert len(known.rounds) == len(record["rounds"])
+    assert any((row.op_us > 0).any() for _, row in known.measurements)
+
+
+def test_a_log_is_continued_and_that_of_another_graph_is_refused(
+    graph: Path, links: Path, tmp_path: Path
+) -> None:
+    meta, log = api.read_meta_graph(graph), tmp_path / "log.json"
+    notes: list[str] = []
+    options: dict[str, Any] = {"time_limit_s": 0.5, "comm": api.read_comm(links), "log": log}
+    first = api.tune(meta, two_cpus(), **options, parts=())
+    second = api.tune(meta, two_cpus(), **options, watch=Watch(note=notes.append))
+    count = len(first.log.rounds)
+    assert len(second.log.rounds) > count
+    assert [each.measured[0].candidate for each in second.log.rounds[:count]] == [
+        each.measured[0].candidate for each in first.log.rounds
+    ]
+    assert f"{log} exists" in notes[0]
+    other = api.export("zoo:RNNLM-tiny")
+    with pytest.raises(BadInputError, match=r"log\.json: the profile is of another graph"):
+        api.tune(other, two_cpus(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--plot", "plot.txt"), "chart plot.txt: a name that ends in .svg"),
+        (("--parts", "2", "--whole"), "--parts does not go with --whole"),
+        (("--profile", "p.json", "--whole"), "--profile already has the links and the prices"),
+        (("--log", "out.json"), "out.json is also an input or another output"),
+        (("--feeds", "data.csv"), "feeds 'data.csv': this is neither an .npz file nor"),
+        (("--time-limit", "0"), "0 is not in the range"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(
+    pesto: Pesto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = pesto("tune", "g.meta", "-m", "local-workers:2", "-o", "out.json", *options)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+    assert not list(tmp_path.iterdir())

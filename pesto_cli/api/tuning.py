@@ -25,7 +25,7 @@ from pesto_cli.tuning.tuned import Tuned, tuned
 
 # Steps of the profile, as many with a trace as without. A short time limit allows fewer of them and
 # fewer turns of `pesto comm`: one for so many seconds.
-PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, SECONDS_OF_A_TURN = 30, 20.0, 30.0
+PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, SECONDS_OF_A_TURN = 30, 20.0, 60.0
 FEWEST = 3
 
 

@@ -179,6 +179,7 @@ class _Shown:
                     "answer": found.choice.answer,
                     "choice": _choice_json(found),
                     "ended": str(found.ended),
+                    "seconds": found.seconds,
                     "shares": dict(found.shares),
                     "rounds": rounds_json(found.log),
                 }
@@ -189,7 +190,7 @@ class _Shown:
             echo(
                 f"Fitted to the measured steps: op times x {factors.ops:.3f}, transfers x "
                 f"{factors.transfers:.3f}.",
-                shares_text(found.shares),
+                shares_text(found.shares, found.seconds),
                 err=True,
             )
 

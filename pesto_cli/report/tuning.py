@@ -39,9 +39,11 @@ def round_title(log: TuningLog, index: int) -> str:
     return f"{name}: {ran.measured[0].us.size} steps of each candidate, by turns"
 
 
-def shares_text(shares: Mapping[str, float]) -> str:
+def shares_text(shares: Mapping[str, float], seconds: float) -> str:
     """Return what the time was used for, in one line."""
-    return "Time: " + ", ".join(f"{phase} {share:.0%}" for phase, share in shares.items())
+    return f"{seconds:.0f} s: " + ", ".join(
+        f"{phase} {share:.0%}" for phase, share in shares.items()
+    )
 
 
 def rounds_json(log: TuningLog) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto_cli.data.columns import IntArray
+from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
@@ -26,6 +26,8 @@ class Rewritten:
     host: `[problem.num_ops]`: the host of `plan.hosts` for which an added op adds parts or passes a
         tensor on; else -1.
     serves: `[problem.num_ops]`: the origin, or for an added op the op whose output it converts.
+    is_priced: `[problem.num_ops]`: whether the op is a part whose time is a share of its op's time;
+        other ops of a part, such as the scaling of a partial mean, move or combine data.
     """
 
     problem: Problem
@@ -34,6 +36,7 @@ class Rewritten:
     part: IntArray
     host: IntArray
     serves: IntArray
+    is_priced: BoolArray
 
     def solution(self, asked: Problem, schedule: Schedule) -> Solution:
         """Return the solution of the original problem that a schedule of the split ops gives."""
@@ -64,7 +67,8 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
         np.array([column[op] for op in kept], dtype=np.int64)
         for column in (ops.origin, ops.part, ops.host, ops.serves)
     )
-    return Rewritten(expanded(problem, expansion), plan, origin, part, host, serves)
+    is_priced = np.array([ops.is_priced[op] for op in expansion.kept], dtype=np.bool_)
+    return Rewritten(expanded(problem, expansion), plan, origin, part, host, serves, is_priced)
 
 
 def expanded(problem: Problem, expansion: Expansion) -> Problem:

@@ -10,14 +10,15 @@ so a time that was measured often and varies little replaces that of the profile
 varies much hardly changes it. FastT replaces all of them (Section 4).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.parts import BytePrice, Parts
 from pesto_cli.files import Profile
-from pesto_cli.tuning.seen import WHOLE, Seen
+from pesto_cli.tuning.seen import WHOLE, Price, Seen
 
 # Standard deviations of the logarithms: of an op's time in a plan, relative to the profile, and of
 # the price of a part, which was measured alone.
@@ -81,34 +82,47 @@ def _op_times(time_us: FloatArray, seen: Seen) -> FloatArray:
 
 
 def _prices(parts: Parts, op_factor: FloatArray, seen: Seen) -> Parts:
-    """Correct prices; op_factor: `[num_ops, num_kinds]`, corrected op times by those before.
-
-    Prices have a common deviation too, because all were measured alone.
-    """
-    num_kinds = op_factor.shape[1]
-    priced = (seen.price != WHOLE) & (seen.usual_us > 0)
-    kind, price, op = seen.kind[priced], seen.price[priced], seen.op[priced]
-    of_op = np.where(op >= 0, op_factor[op, kind], 1.0)
-    ratio = np.log(seen.us[priced] / (seen.usual_us[priced] * of_op))
-    variance = seen.variance[priced]
-    common = deviations(kind, ratio, variance + PRICE_PRIOR**2, num_kinds, PRICE_PRIOR)
-    size = len(seen.prices) * num_kinds
-    own = deviations(price * num_kinds + kind, ratio - common[kind], variance, size, PRICE_PRIOR)
-    factor = np.exp(own.reshape(-1, num_kinds) + common)
-    factor_of = {key: factor[index] for index, key in enumerate(seen.prices)}
-    usual = np.exp(common)
+    """Correct prices; op_factor: `[num_ops, num_kinds]`, corrected op times by those before."""
+    is_part = np.array([not isinstance(price, str) for price in seen.prices] + [False])
+    of_parts, usual_of_parts = _price_factors(op_factor, seen, is_part[seen.price])
+    is_added = (seen.price != WHOLE) & ~is_part[seen.price]
+    of_added, usual_of_added = _price_factors(np.ones_like(op_factor), seen, is_added)
     return replace(
         parts,
         times={
-            key: replace(each, ratio=each.ratio * factor_of.get(key, usual)[:, None])
+            key: replace(each, ratio=each.ratio * of_parts.get(key, usual_of_parts)[:, None])
             for key, each in parts.times.items()
         },
         added={
-            (op_type, dtype): scaled_price(each, factor_of.get(op_type, usual))
+            (op_type, dtype): scaled_price(each, of_added.get(op_type, usual_of_added))
             for (op_type, dtype), each in parts.added.items()
         },
-        fallback=scaled_price(parts.fallback, usual),
+        fallback=scaled_price(parts.fallback, usual_of_added),
     )
+
+
+def _price_factors(
+    op_factor: FloatArray, seen: Seen, chosen: BoolArray
+) -> tuple[Mapping[Price, FloatArray], FloatArray]:
+    """Return the factors on some prices, `[num_kinds]` each, and on those that were not seen.
+
+    The latter is common to all of these prices, because all were measured alone.
+    """
+    num_kinds = op_factor.shape[1]
+    rows = chosen & (seen.usual_us > 0)
+    kind, price, op, variance = (
+        seen.kind[rows],
+        seen.price[rows],
+        seen.op[rows],
+        seen.variance[rows],
+    )
+    of_op = np.where(op >= 0, op_factor[op, kind], 1.0)
+    ratio = np.log(seen.us[rows] / (seen.usual_us[rows] * of_op))
+    common = deviations(kind, ratio, variance + PRICE_PRIOR**2, num_kinds, PRICE_PRIOR)
+    group, size = price * num_kinds + kind, len(seen.prices) * num_kinds
+    own = deviations(group, ratio - common[kind], variance, size, PRICE_PRIOR)
+    factor = np.exp(own.reshape(-1, num_kinds) + common)
+    return {seen.prices[index]: factor[index] for index in set(price.tolist())}, np.exp(common)
 
 
 def scaled_price(price: BytePrice, factor: FloatArray | float) -> BytePrice:

@@ -106,7 +106,8 @@ def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
     for layout in VariableLayout:
         name = "data-parallel" + ("" if layout is VariableLayout.WHOLE else f", {layout} variables")
         yield name, DataParallel(variables=layout)
-    if len(set(hosts_of(problem, accelerators(problem)))) > 1:
+    devices = accelerators(problem)
+    if 1 < len(set(hosts_of(problem, devices))) < len(devices):
         yield "data-parallel, sums by host", DataParallel(by_host=True)
     if len({device.speed for device in problem.machine.devices}) > 1 or len(problem.kinds) > 2:
         yield "data-parallel, proportional", DataParallel(proportional=True)

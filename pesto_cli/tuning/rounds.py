@@ -140,7 +140,7 @@ def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
         first = [log.candidate_of[best]]
         predicted_us[best] = costs.predicted_us(first[0].placement)
     hopeless_us = HOPELESS * min(predicted_us.values())
-    others = [each for each in new if each not in first and predicted_us[each.name] <= hopeless_us]
+    others = [each for each in new if not each.is_simple and predicted_us[each.name] <= hopeless_us]
     return [*first, *others[:NEW_OF_A_ROUND]]
 
 

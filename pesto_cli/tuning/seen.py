@@ -51,15 +51,16 @@ def placed_on(problem: Problem, file: PlacementFile) -> Placed:
         return Placed(problem, file.match(problem), ops, np.full(len(ops), WHOLE), ())
     split = split_by(file, problem)
     parts, prices, price = problem.parts, dict[Price, int](), np.full(len(split.origin), WHOLE)
+    choices = file.plan.choices
     assert parts is not None
     for op, origin in enumerate(split.origin.tolist()):
         key: Price | None = None
-        if origin < 0:
-            key = split.problem.graph.types[op]
-        elif split.part[op] >= 0:
-            choice = file.plan.choices[problem.graph.names[origin]]
+        choice = choices.get(problem.graph.names[origin]) if split.part[op] >= 0 else None
+        if split.is_priced[op] and choice is not None:
             sized = int(parts.spec_of[origin]), choice.alternative
             key = sized if sized in parts.times else None
+        elif origin < 0 or choice is not None:
+            key = split.problem.graph.types[op]
         if key is not None:
             price[op] = prices.setdefault(key, len(prices))
     placement = file.match(split.problem)

@@ -29,7 +29,8 @@ class Tuned:
     placement: that of the answer, with its measured step time.
     choice: the decision. ended: if it is not DONE, the answer is the best of the search rounds.
     costs: the corrected costs.
-    shares: phase -> share of the time. error: what ended the tuning if it failed.
+    seconds: time from the start of the clock. shares: phase -> share of this time.
+    error: what ended the tuning if it failed.
     """
 
     log: TuningLog
@@ -37,6 +38,7 @@ class Tuned:
     choice: Choice
     ended: Ended
     costs: Corrected
+    seconds: float
     shares: Mapping[Phase, float]
     error: EnvironmentFailedError | None = None
 
@@ -92,7 +94,7 @@ def _result(
     placed = log.candidate_of[choice.answer].placement
     measured = [row for each in log.rounds if (row := each.of(choice.answer)) is not None]
     placed = _with_measured_step(placed, costs.predicted_us(placed), measured[-1])
-    return Tuned(log, placed, choice, ended, costs, clock.shares(), error)
+    return Tuned(log, placed, choice, ended, costs, clock.spent_s, clock.shares(), error)
 
 
 def _with_measured_step(
