@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from training_graphs import exported
 from two_cpus import two_cpus
 
 from pesto_cli import api
+from pesto_cli.api import tuning as api_tuning
+from pesto_cli.cli import tuning as cli_tuning
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
@@ -34,7 +37,7 @@ from pesto_cli.files import (
 )
 from pesto_cli.files.profile import Spread
 from pesto_cli.graphdef.containers import write_meta_graph
-from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.runtime.verify import Verification
 from pesto_cli.tuning.choice import brought_nothing, chosen, finalists, is_exhausted, relative_us
@@ -520,3 +523,66 @@ def test_wrong_options_are_refused_before_any_work(
     assert done.code == 2
     assert message in " ".join(done.err.split())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two devices of this process, in place of workers."""
+    monkeypatch.setattr(cli_tuning, "connected", lambda *given: nullcontext(two_cpus()))
+
+
+QUICK = ("-m", "local-workers:2", "--time-limit", 0.5, "--whole")
+SCRIPT = Path(__file__).parent.parent / "examples" / "train_v1.py"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_script_is_tuned_with_the_data_of_its_first_step(
+    pesto: Pesto, links: Path, tmp_path: Path
+) -> None:
+    output, corrected_file = tmp_path / "p.json", tmp_path / "corrected.json"
+    files = ("--comm", links, "-o", output, "--corrected", corrected_file)
+    done = pesto("tune", SCRIPT, *QUICK, *files)
+    assert done.code == 0, done.err
+    assert "round 0: 12 steps" in done.out
+    assert "final round: " in done.out
+    assert "Answer: " in done.out
+    assert "Fitted to the measured steps: op times x" in done.err
+    placed, profile = api.read_placement(output), api.read_profile(corrected_file)
+    expected_us = placed.predicted["step_us"]
+    assert api.predicted_us(placed, profile) == pytest.approx(expected_us)
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted: "),
+        (DEAD, 5, "worker 1 of local-workers:2 has died"),
+    ],
+)
+@pytest.mark.parametrize("num_calls", [0, 1])
+def test_the_exit_code_says_how_it_ended_and_the_best_plan_is_written(
+    pesto: Pesto,
+    graph: Path,
+    links: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    message: str,
+    num_calls: int,
+) -> None:
+    left = iter([compared] * num_calls)
+
+    def failing(*given: Any, **options: Any) -> Any:
+        run = next(left, None)
+        if run is None:
+            raise error
+        return run(*given, **options)
+
+    monkeypatch.setattr(api_tuning, "compared", failing)
+    output = tmp_path / "p.json"
+    done = pesto("tune", graph, *QUICK, "--comm", links, "-o", output, "--quiet")
+    assert done.code == code, done.err
+    assert output.exists() is bool(num_calls)
+    assert message in done.err or not num_calls

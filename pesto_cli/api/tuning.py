@@ -136,13 +136,13 @@ def _profiled(
         )
     if comm is None:
         turns = _as_many(clock.limit_s / SECONDS_OF_A_TURN, NUM_TURNS)
-        with clock.phase(Phase.LINKS), watch.during("timing transfers"):
+        with clock.phase(Phase.LINKS), watch.during(Phase.LINKS, "timing transfers"):
             comm = timed_transfers(cluster, num_turns=turns).fits()
     if parts is None:
         parts = (num_devices, 2 * num_devices)
     steps = _as_many(clock.limit_s / SECONDS_OF_A_PROFILE_STEP, PROFILE_STEPS)
     what = f"running {steps} steps with a trace and as many without, then parts of ops alone"
-    with clock.phase(Phase.PROFILE), watch.during(what):
+    with clock.phase(Phase.PROFILE), watch.during(Phase.PROFILE, what):
         return profile_by_run(meta, cluster, steps=steps, feeds=feeds, comm=comm, parts=parts)
 
 

@@ -124,6 +124,7 @@ COMPLETERS: Mapping[str, Completer] = {
     "profile source": one_of(SOURCES),
     "machine": either(presets, names(*LIVE_MACHINES), files(".toml")),
     "run machine": either(names(*LIVE_MACHINES), files(".toml")),
+    "tune graph": files(*GRAPHS, ".py"),
     "tune machine": either(names(*LIVE_MACHINES), files(".toml")),
     "comm machine": either(names(*LIVE_MACHINES), files(".toml")),
     "cluster": files(".toml"),

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -326,6 +326,18 @@ def file_of(source: str) -> Path:
     """Return the path in a SOURCE; for script.py:function, the path of the script."""
     script, colon, _ = source.rpartition(":")
     return Path(script if colon and script.endswith(".py") else source)
+
+
+def check_script(script: Path, arguments: Sequence[str]) -> None:
+    """Check that a script (.py) exists, and that any other graph has no arguments."""
+    if script.suffix != ".py" and arguments:
+        given = " ".join(arguments)
+        raise BadInputError(
+            f"arguments ({given}) are for a script, but {script} is not a script (.py); leave "
+            "them out."
+        )
+    if script.suffix == ".py" and not script.is_file():
+        raise BadInputError(f"{script} does not exist; check the path.")
 
 
 def check_output(output: Path, *others: Path | None) -> None:

@@ -14,6 +14,7 @@ from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
 from pesto_cli.cli.options import (
     FOLDER_SUFFIX,
     PATH,
+    check_script,
     echo,
     echo_json,
     json_option,
@@ -224,16 +225,9 @@ def _check_script(
     feeds: str | None,
 ) -> None:
     """Refuse options that a script does not take, and arguments for a graph."""
+    check_script(script, arguments)
     if script.suffix != ".py":
-        if arguments:
-            given = " ".join(arguments)
-            raise BadInputError(
-                f"arguments ({given}) are for a script, but {script} is not a script (.py); leave "
-                "them out."
-            )
         return
-    if not script.is_file():
-        raise BadInputError(f"{script} does not exist; check the path.")
     if placement is None:
         raise BadInputError(f"{script} is a script, which needs --placement PLACEMENT; add it.")
     others = {"--compare": compare, "--profile": profile, "--feeds": feeds}

@@ -1,8 +1,13 @@
 """`tune`: a plan that is chosen by measured steps."""
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -11,6 +16,7 @@ from pesto_cli.cli.activity import activity, connected, notes_of_profiles
 from pesto_cli.cli.options import (
     PATH,
     check_output,
+    check_script,
     echo,
     echo_json,
     feeds_option,
@@ -28,6 +34,7 @@ from pesto_cli.errors import INTERRUPTED, BadInputError
 
 @click.command(short_help="Find the placement of GRAPH whose measured steps are the fastest.")
 @click.argument("graph", type=PATH)
+@click.argument("arguments", nargs=-1, metavar="[-- ARGS...]")
 @click.option(
     "-m", "--machine", required=True, help="local-workers:N, local-gpus or a cluster file (TOML)."
 )
@@ -50,6 +57,7 @@ from pesto_cli.errors import INTERRUPTED, BadInputError
 @quiet_option()
 def tune(
     graph: Path,
+    arguments: tuple[str, ...],
     machine: str,
     output: Path,
     time_limit: float,
@@ -72,32 +80,40 @@ def tune(
     best ones by turns, correct the costs by what was measured. A final round decides; a placement
     as people make it (single, expert, data-parallel) is the answer unless another one is clearly
     faster. Ctrl-C keeps the best one that was measured.
+
+    GRAPH is an exported graph. It can also be a script in the style of TensorFlow 1: it runs with
+    ARGS up to its first training step, and this step is tuned with the data that it feeds.
     """
     from pesto_cli import api
     from pesto_cli.report.charts import write_chart
     from pesto_cli.report.tuning_plot import tuning_chart
 
     _check(graph, output, log, plot, profile, comm, corrected, feeds, parts, whole)
-    with activity(f"reading {graph}", quiet):
-        meta = api.read_meta_graph(graph)
+    check_script(graph, arguments)
     settings: dict[str, Any] = {
         "time_limit_s": time_limit,
         "profile": None if profile is None else api.read_profile(profile),
         "comm": None if comm is None else api.read_comm(comm),
         "parts": () if whole else parts or None,
         "log": log,
-        "feeds": feeds,
     }
     shown = _Shown(as_json or quiet, quiet)
     compile_before(quiet)
     with (
-        stoppable() as stop,
+        _step(graph, arguments, feeds, quiet) as (meta, feeds),
+        shown.stoppable() as stop,
         connected(machine, open_ports, quiet) as cluster,
         notes_of_profiles(quiet),
     ):
         limits = api.Limits(seed=seed, workers=os.cpu_count() or 1, stop=stop)
         found = api.tune(
-            meta, cluster, **settings, limits=limits, on_round=shown.round, watch=shown.watch()
+            meta,
+            cluster,
+            **settings,
+            feeds=feeds,
+            limits=limits,
+            on_round=shown.round,
+            watch=shown.watch(),
         )
     api.write_placement(output, found.placement)
     if corrected is not None:
@@ -111,6 +127,26 @@ def tune(
     if found.ended == "interrupted":
         echo(f"Interrupted: {output} has the best placement that was measured.", err=True)
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _step(
+    graph: Path, arguments: Sequence[str], feeds: str | None, quiet: bool
+) -> Iterator[tuple[Any, str | None]]:
+    """Yield the graph of the step, and the source of its feeds: for a script, those of its step."""
+    from pesto_cli import api
+    from pesto_cli.graphdef.programs.capture import write_feeds
+
+    with activity(f"reading {graph}", quiet):
+        captured = api.capture(graph, arguments) if graph.suffix == ".py" else None
+        meta = api.read_meta_graph(graph) if captured is None else captured.meta
+    if captured is None or feeds is not None or not captured.feeds:
+        yield meta, feeds
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "feeds.npz"
+        write_feeds(path, captured.feeds)
+        yield meta, str(path)
 
 
 def _check(
@@ -146,15 +182,40 @@ def _check(
 
 
 class _Shown:
-    """What a tuning prints: tables of its rounds to stdout, notes to stderr."""
+    """What a tuning prints: tables of its rounds to stdout, notes to stderr; and Ctrl-C."""
 
     def __init__(self, without_tables: bool, quiet: bool) -> None:
         self._without_tables, self._quiet = without_tables, quiet
+        self._phase = ""
 
     def watch(self) -> Any:
+        """Return what the tuning tells about its work."""
         from pesto_cli.tuning.search import Watch
 
-        return Watch(lambda what: activity(what, self._quiet), self._note)
+        return Watch(self._during, self._note)
+
+    @contextmanager
+    def _during(self, phase: str, what: str) -> Iterator[None]:
+        self._phase = phase
+        try:
+            with activity(what, self._quiet):
+                yield
+        finally:
+            self._phase = ""
+
+    @contextmanager
+    def stoppable(self) -> Iterator[threading.Event]:
+        """Yield an event that Ctrl-C sets during a search; otherwise it ends the work at once."""
+        with stoppable() as stop:
+            set_event = signal.getsignal(signal.SIGINT)
+
+            def request_stop(signum: int, frame: Any) -> None:
+                if self._phase != "search" or not callable(set_event):
+                    raise KeyboardInterrupt
+                set_event(signum, frame)
+
+            signal.signal(signal.SIGINT, request_stop)
+            yield stop
 
     def _note(self, text: str) -> None:
         if not self._quiet:

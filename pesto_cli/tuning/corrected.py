@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.tuning.correction import untried, with_seen_times
@@ -20,16 +21,18 @@ class Corrected:
     """Corrected costs.
 
     profile: the profile with corrected costs. factors: those that the profile contains.
+    problem: the problem of the profile without these factors.
     exploring: the profile with times of 0 where nothing was ever measured; None if all was.
     """
 
     profile: Profile
     factors: Factors
+    problem: Problem
     exploring: Profile | None
 
     def predicted_us(self, file: PlacementFile) -> float:
         """Return the predicted step time of a placement in us."""
-        return predicted_us(placed_on(self.profile.problem, file), Factors())
+        return predicted_us(placed_on(self.problem, file), self.factors)
 
 
 def corrected(profile: Profile, ran: Iterable[Ran]) -> Corrected:
@@ -44,8 +47,8 @@ def corrected(profile: Profile, ran: Iterable[Ran]) -> Corrected:
         for file, measured in ran[-MOST_STEPS:]
     ]
     factors = fitted(steps)
-    better = replace(better, problem=factors.scaled(better.problem))
-    return Corrected(better, factors, untried(better, times))
+    scaled = replace(better, problem=factors.scaled(better.problem))
+    return Corrected(scaled, factors, better.problem, untried(scaled, times))
 
 
 def _error(times: StepTimes) -> float:

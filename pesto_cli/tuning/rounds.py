@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto_cli.data.limits import Limits
-from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 from pesto_cli.files import Candidate, Measurement, PlacementFile, TuningLog, TuningRound
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
@@ -80,7 +80,7 @@ class Tuner:
         predicted_us = {each.name: costs.predicted_us(each.placement) for each in candidates}
         turns = turns_within(seconds, list(predicted_us.values()))
         what = f"running {turns.num_steps} steps of each of {len(candidates)} candidates"
-        with self.clock.phase(Phase.STEPS), self.watch.during(what):
+        with self.clock.phase(Phase.STEPS), self.watch.during(Phase.STEPS, what):
             runs = self._runs(candidates, turns)
         measured = tuple(
             _measurement(each, predicted_us[each.name], run, turns) for each, run in runs
@@ -98,19 +98,23 @@ class Tuner:
         try:
             runs = self.measure([each.placement for each in candidates], turns)
         except (BadInputError, EnvironmentFailedError):
-            able = [each for each in candidates if self._can_run(each)]
+            errors = {each.name: self._error(each) for each in candidates}
+            able = [each for each in candidates if errors[each.name] is None]
             if not able or len(able) == len(candidates):
                 raise
+            for name, error in errors.items():
+                if error is not None:
+                    self.watch.note(f"{name} cannot run: {error}")
             return self._runs(able, turns)
         return list(zip(candidates, runs, strict=True))
 
-    def _can_run(self, candidate: Candidate) -> bool:
+    def _error(self, candidate: Candidate) -> PestoError | None:
+        """Return the error that a candidate causes if it runs alone, or None."""
         try:
             self.measure([candidate.placement], Turns(1, 0))
         except (BadInputError, EnvironmentFailedError) as error:
-            self.watch.note(f"{candidate.name} cannot run: {error}")
-            return False
-        return True
+            return error
+        return None
 
 
 def turns_within(seconds: float, predicted_us: Sequence[float]) -> Turns:

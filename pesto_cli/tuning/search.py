@@ -1,7 +1,5 @@
 """The search of a round: candidates of several forms, from corrected costs."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -9,11 +7,12 @@ from typing import Any
 
 from pesto_cli.data.limits import Limits
 from pesto_cli.files import Candidate, PlacementFile, Profile, TuningLog, placement
-from pesto_cli.files.plan import plan_json
 from pesto_cli.strategies.context import Context, is_search
 from pesto_cli.tuning.choice import relative_us
+from pesto_cli.tuning.clock import Phase
 from pesto_cli.tuning.corrected import Corrected
 from pesto_cli.tuning.forms import Form, searched_forms, simple_forms, solved
+from pesto_cli.tuning.seen import digest
 
 # Number of forms that are searched for in one round. The first ones are searched for in each round.
 FORMS_OF_A_ROUND, FORMS_OF_EACH_ROUND = 4, 2
@@ -24,11 +23,11 @@ EXPLORED = "untried ops"
 class Watch:
     """What is told to the caller.
 
-    during: returns a context for an activity, which a text describes.
-    note: receives the reason why a form was left out.
+    during: returns a context for an activity of a phase, which a text describes.
+    note: receives the reason why a form or a candidate was left out.
     """
 
-    during: Callable[[str], AbstractContextManager[Any]] = lambda text: nullcontext()
+    during: Callable[[Phase, str], AbstractContextManager[Any]] = lambda phase, text: nullcontext()
     note: Callable[[str], None] = lambda text: None
 
 
@@ -81,7 +80,7 @@ def _starts(log: TuningLog) -> Iterator[PlacementFile]:
 def _placed(
     form: Form, profile: Profile, limits: Limits, starts: Sequence[PlacementFile], watch: Watch
 ) -> PlacementFile | None:
-    with watch.during(f"searching: {form.name}"):
+    with watch.during(Phase.SEARCH, f"searching: {form.name}"):
         used = starts if is_search(form.strategy) else ()
         result, reason = solved(form, profile, Context(limits=limits), used)
     if result is None:
@@ -99,9 +98,3 @@ def _unless_known(
         taken = {each.name for each in by_digest.values()}
         name = form.name if form.name not in taken else f"{form.name} ({number})"
         yield Candidate(name, form.name, form.is_simple, placed)
-
-
-def digest(placed: PlacementFile) -> str:
-    """Return a digest that is equal for placements that give the same steps."""
-    value = [placed.devices, placed.names, placed.device, placed.rank, plan_json(placed.plan)]
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -1,5 +1,7 @@
 """The times of ops in plans that ran, next to the times that a profile gives them."""
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -7,9 +9,11 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.schedule import Placement
 from pesto_cli.evaluation.sampling import relative_deviation
 from pesto_cli.files import Measurement, PlacementFile, Profile
+from pesto_cli.files.plan import plan_json
 from pesto_cli.files.split_placement import split_by
 
 Ran = tuple[PlacementFile, Measurement]
@@ -40,12 +44,31 @@ class Placed:
     prices: tuple[Price, ...]
 
 
+def digest(placed: PlacementFile) -> str:
+    """Return a digest that is equal for placements that give the same steps."""
+    value = [placed.devices, placed.names, placed.device, placed.rank, plan_json(placed.plan)]
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+@cached_per_problem
+def _known(problem: Problem) -> dict[str, Placed]:
+    """Return the results of `placed_on` for a problem, by digest; splitting takes time."""
+    return {}
+
+
 def placed_on(problem: Problem, file: PlacementFile) -> Placed:
     """Return a placement of a problem's ops, or of their parts.
 
     Raises:
         BadInputError: the placement is of other ops or devices, or its parts have no prices.
     """
+    known, key = _known(problem), digest(file)
+    if key not in known:
+        known[key] = _placed(problem, file)
+    return known[key]
+
+
+def _placed(problem: Problem, file: PlacementFile) -> Placed:
     if not file.plan:
         ops = np.arange(problem.num_ops)
         return Placed(problem, file.match(problem), ops, np.full(len(ops), WHOLE), ())
