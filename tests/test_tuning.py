@@ -25,6 +25,7 @@ from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import (
+    Candidate,
     CommFit,
     Measurement,
     PlacementFile,
@@ -45,9 +46,9 @@ from pesto_cli.tuning.clock import Clock
 from pesto_cli.tuning.corrected import corrected
 from pesto_cli.tuning.correction import untried, with_seen_times
 from pesto_cli.tuning.factors import Factors
-from pesto_cli.tuning.search import Watch
 from pesto_cli.tuning.seen import placed_on, seen
 from pesto_cli.tuning.tuned import Ended, Tuned, tuned
+from pesto_cli.tuning.watch import Watch
 
 NUM_LAYERS = 6
 
@@ -228,14 +229,22 @@ def test_a_time_that_was_never_measured_counts_as_0_until_a_plan_has_run(
 
 
 def test_few_steps_change_little(profile: Profile, truth: Problem) -> None:
-    assert corrected(profile, []).factors == Factors()
+    assert corrected(TuningLog(profile)).factors == Factors()
     (single,) = api.compare(profile, ["single"])
     placed = api.placement(profile, single)
     run = Simulated(truth).run(placed, Turns(10))
     slow = replace(run, times=StepTimes(run.times.us * 3, (), {}))
-    factors = corrected(profile, [(placed, measurement("single", slow, placed))]).factors
+    candidate = Candidate("single", "single", True, placed)
+    slower = TuningRound((measurement("single", slow, placed),))
+    factors = corrected(TuningLog(profile, (candidate,), (slower,))).factors
     assert 1.5 < factors.ops < 3.0
     assert factors.transfers == pytest.approx(1.0)  # one device tells nothing about transfers
+    before = TuningRound((measurement("single", run, placed),))
+    newest_is_slow, newest_is_fast = (
+        corrected(TuningLog(profile, (candidate,), rounds)).factors.ops
+        for rounds in ((before, slower), (slower, before))
+    )
+    assert newest_is_fast < 1.5 < newest_is_slow
 
 
 def ran(*median_us: float, names: str = "abcdef", noise: float = 0.0, new: int = 0) -> TuningRound:
@@ -297,7 +306,7 @@ def test_a_log_is_read_as_it_was_written_and_gives_the_same_costs(
     read = read_tuning_log(first)
     write_tuning_log(second, read)
     assert json.loads(second.read_bytes()) == json.loads(first.read_bytes())
-    costs = corrected(read.profile, read.measurements)
+    costs = corrected(read)
     assert costs.factors == found.costs.factors
     assert (costs.profile.problem.time_us == found.costs.profile.problem.time_us).all()
 
@@ -586,3 +595,19 @@ def test_the_exit_code_says_how_it_ended_and_the_best_plan_is_written(
     assert done.code == code, done.err
     assert output.exists() is bool(num_calls)
     assert message in done.err or not num_calls
+
+
+def test_candidates_that_cannot_run_together_run_one_after_the_other(
+    profile: Profile, truth: Problem
+) -> None:
+    class Small(Simulated):
+        def __call__(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
+            if len(placements) > 1:
+                raise EnvironmentFailedError("the devices could not run the step: out of memory.")
+            return super().__call__(placements, turns)
+
+    notes: list[str] = []
+    found = tuned_on(truth, profile, measure=Small(truth), watch=Watch(note=notes.append))
+    assert found.ended is Ended.DONE
+    assert len(found.log.rounds[0].measured) > 2
+    assert notes[0].startswith("the candidates cannot run together")

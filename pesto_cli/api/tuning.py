@@ -20,8 +20,8 @@ from pesto_cli.profile.comm.transfers import NUM_TURNS, timed_transfers
 from pesto_cli.runtime.comparison import compared
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.tuning.clock import Clock, Phase
-from pesto_cli.tuning.search import Watch
 from pesto_cli.tuning.tuned import Tuned, tuned
+from pesto_cli.tuning.watch import Watch
 
 # Steps of the profile, as many with a trace as without. A short time limit allows fewer of them and
 # fewer turns of `pesto comm`: one for so many seconds.

@@ -88,7 +88,8 @@ def tune(
     from pesto_cli.report.charts import write_chart
     from pesto_cli.report.tuning_plot import tuning_chart
 
-    _check(graph, output, log, plot, profile, comm, corrected, feeds, parts, whole)
+    _check_files([output, log, plot, corrected], [graph, profile, comm], plot, feeds)
+    _check_options(profile, comm, parts, whole)
     check_script(graph, arguments)
     settings: dict[str, Any] = {
         "time_limit_s": time_limit,
@@ -149,29 +150,28 @@ def _step(
         yield meta, str(path)
 
 
-def _check(
-    graph: Path,
-    output: Path,
-    log: Path | None,
+def _check_files(
+    outputs: Sequence[Path | None],
+    inputs: Sequence[Path | None],
     plot: Path | None,
-    profile: Path | None,
-    comm: Path | None,
-    corrected: Path | None,
     feeds: str | None,
-    parts: tuple[int, ...],
-    whole: bool,
 ) -> None:
-    """Check all paths and options before the work begins."""
+    """Check all outputs before the work begins, and that they are not the inputs."""
     from pesto_cli.report.charts import check_chart_path
     from pesto_cli.runtime.feeds import source_file
 
-    inputs = [graph, profile, comm, None if feeds is None else source_file(feeds)]
-    outputs = [output, log, plot, corrected]
-    for index, path in enumerate(outputs):
-        if path is not None:
-            check_output(path, *inputs, *outputs[:index], *outputs[index + 1 :])
+    fed = None if feeds is None else source_file(feeds)
     if plot is not None:
         check_chart_path(plot)
+    for index, path in enumerate(outputs):
+        if path is not None:
+            check_output(path, *inputs, fed, *outputs[:index], *outputs[index + 1 :])
+
+
+def _check_options(
+    profile: Path | None, comm: Path | None, parts: tuple[int, ...], whole: bool
+) -> None:
+    """Refuse options that contradict each other."""
     if parts and whole:
         raise BadInputError("--parts does not go with --whole, which splits no op; leave one out.")
     if profile is not None and (parts or whole or comm is not None):
@@ -190,7 +190,7 @@ class _Shown:
 
     def watch(self) -> Any:
         """Return what the tuning tells about its work."""
-        from pesto_cli.tuning.search import Watch
+        from pesto_cli.tuning.watch import Watch
 
         return Watch(self._during, self._note)
 

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.steps import StepTimes
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.placement import (
     PlacementFile,
     PlacementSchema,
@@ -183,6 +183,9 @@ def read_tuning_log(path: Path | str) -> TuningLog:
         for each in parsed.rounds
     )
     profile = profile_of(parsed.profile, path)
+    for each in candidates:
+        with about(f"{path}: candidate {each.name!r}"):
+            each.placement.check_graph_ops(profile.problem.graph.names)
     return TuningLog(profile, candidates, rounds, parsed.provenance)
 
 

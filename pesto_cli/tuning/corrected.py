@@ -1,19 +1,20 @@
 """A profile whose costs are corrected by all measurements of a log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.steps import StepTimes
-from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.files import PlacementFile, Profile, TuningLog
 from pesto_cli.tuning.correction import untried, with_seen_times
 from pesto_cli.tuning.factors import Factors, MeasuredStep, fitted, predicted_us
-from pesto_cli.tuning.seen import Ran, placed_on, seen
+from pesto_cli.tuning.seen import placed_on, seen
 
-# The newest measurements to which factors are fitted; a machine may become slower or faster.
-MOST_STEPS = 16
+# Rounds to whose steps the common factors are fitted, and the standard deviation by which step
+# times change from one round to the next, because the machine becomes slower or faster.
+NEWEST_ROUNDS, DRIFT = 4, 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +36,22 @@ class Corrected:
         return predicted_us(placed_on(self.problem, file), self.factors)
 
 
-def corrected(profile: Profile, ran: Iterable[Ran]) -> Corrected:
-    """Correct a profile by plans that ran: ops and prices first, then common factors."""
-    ran = list(ran)
-    times = seen(profile, ran)
-    better = with_seen_times(profile, times)
-    steps = [
-        MeasuredStep(
-            placed_on(better.problem, file), measured.times.median_us, _error(measured.times)
-        )
-        for file, measured in ran[-MOST_STEPS:]
-    ]
-    factors = fitted(steps)
+def corrected(log: TuningLog) -> Corrected:
+    """Correct the profile of a log by the plans that ran: ops and prices first, then factors."""
+    times = seen(log.profile, log.measurements)
+    better = with_seen_times(log.profile, times)
+    factors = fitted(list(_steps(log, better.problem)))
     scaled = replace(better, problem=factors.scaled(better.problem))
     return Corrected(scaled, factors, better.problem, untried(scaled, times))
+
+
+def _steps(log: TuningLog, problem: Problem) -> Iterator[MeasuredStep]:
+    """Yield the measured steps of the newest rounds; older ones have larger errors."""
+    for age, each in enumerate(log.rounds[: -NEWEST_ROUNDS - 1 : -1]):
+        for row in each.measured:
+            placed = placed_on(problem, log.candidate_of[row.candidate].placement)
+            error = float(np.hypot(_error(row.times), DRIFT * age))
+            yield MeasuredStep(placed, row.times.median_us, error)
 
 
 def _error(times: StepTimes) -> float:

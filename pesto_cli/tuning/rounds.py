@@ -10,10 +10,11 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 from pesto_cli.files import Candidate, Measurement, PlacementFile, TuningLog, TuningRound
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
-from pesto_cli.tuning.choice import best_candidate, finalists, is_exhausted
+from pesto_cli.tuning.choice import MOST_IDLE_ROUNDS, best_candidate, finalists, is_exhausted
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
-from pesto_cli.tuning.search import Watch, searched
+from pesto_cli.tuning.search import searched
+from pesto_cli.tuning.watch import Watch
 
 Measure = Callable[[Sequence[PlacementFile], Turns], Sequence[RealRun]]
 """Runs steps of a graph under several placements by turns."""
@@ -45,40 +46,51 @@ class Tuner:
         At least one search round and the final round run, whatever the time limit is. After a
         request to stop, no steps begin.
         """
-        limit_s, num_rounds, round_s = self.clock.limit_s, 0, 0.0
-        while not log.search_rounds or (
-            self.clock.left_s > FINAL_SHARE * limit_s + round_s
-            and not (num_rounds > 1 and is_exhausted(log.search_rounds))
-        ):
-            before_s = self.clock.spent_s
-            costs = corrected(log.profile, log.measurements)
-            with self.clock.phase(Phase.SEARCH):
-                limits = replace(self.limits, time_limit_s=SEARCH_SHARE * limit_s)
-                log = replace(
-                    log, candidates=(*log.candidates, *searched(log, costs, limits, self.watch))
-                )
+        num_before, round_s = len(log.search_rounds), 0.0
+        while self._goes_on(log, len(log.search_rounds) - num_before, round_s):
+            began_s = self.clock.spent_s
+            costs = corrected(log)
+            log = self._searched(log, costs)
             if self.limits.stop.is_set():
                 return
-            yield (log := self._ran(log, costs, _to_run(log, costs), STEPS_SHARE * limit_s))
-            num_rounds, round_s = num_rounds + 1, self.clock.spent_s - before_s
+            yield (log := self._ran(log, costs, _to_run(log, costs), STEPS_SHARE))
+            round_s = self.clock.spent_s - began_s
         if self.limits.stop.is_set():
             return
-        costs = corrected(log.profile, log.measurements)
+        costs = corrected(log)
         chosen = [log.candidate_of[name] for name in finalists(log, OTHERS_OF_THE_FINAL)]
-        yield self._ran(log, costs, chosen, FINAL_SHARE * limit_s, is_final=True)
+        yield self._ran(log, costs, chosen, FINAL_SHARE, is_final=True)
+
+    def _goes_on(self, log: TuningLog, num_rounds: int, round_s: float) -> bool:
+        """Return whether to begin a search round; num_rounds: those of this call."""
+        if not log.search_rounds:
+            return True
+        is_in_time = self.clock.left_s > FINAL_SHARE * self.clock.limit_s + round_s
+        is_idle = num_rounds >= MOST_IDLE_ROUNDS and is_exhausted(log.search_rounds)
+        return is_in_time and not is_idle and not self.limits.stop.is_set()
+
+    def _searched(self, log: TuningLog, costs: Corrected) -> TuningLog:
+        """Return the log with new candidates."""
+        limits = replace(self.limits, time_limit_s=SEARCH_SHARE * self.clock.limit_s)
+        with self.clock.phase(Phase.SEARCH):
+            found = searched(log, costs, limits, self.watch)
+        return replace(log, candidates=(*log.candidates, *found))
 
     def _ran(
         self,
         log: TuningLog,
         costs: Corrected,
         candidates: Sequence[Candidate],
-        seconds: float,
+        share: float,
         *,
         is_final: bool = False,
     ) -> TuningLog:
-        """Run candidates by turns for about some seconds; return the log with one more round."""
+        """Run candidates by turns; return the log with one more round.
+
+        share: the share of the time limit that the steps take, about.
+        """
         predicted_us = {each.name: costs.predicted_us(each.placement) for each in candidates}
-        turns = turns_within(seconds, list(predicted_us.values()))
+        turns = turns_within(share * self.clock.limit_s, list(predicted_us.values()))
         what = f"running {turns.num_steps} steps of each of {len(candidates)} candidates"
         with self.clock.phase(Phase.STEPS), self.watch.during(Phase.STEPS, what):
             runs = self._runs(candidates, turns)
@@ -92,6 +104,9 @@ class Tuner:
     ) -> Sequence[tuple[Candidate, RealRun]]:
         """Run candidates by turns; leave out those that cannot run.
 
+        Those that cannot run together, because the devices have too little memory for all their
+        variables, run one after the other.
+
         Raises:
             BadInputError, EnvironmentFailedError: no candidate can run.
         """
@@ -100,12 +115,15 @@ class Tuner:
         except (BadInputError, EnvironmentFailedError):
             errors = {each.name: self._error(each) for each in candidates}
             able = [each for each in candidates if errors[each.name] is None]
-            if not able or len(able) == len(candidates):
+            if not able:
                 raise
             for name, error in errors.items():
                 if error is not None:
                     self.watch.note(f"{name} cannot run: {error}")
-            return self._runs(able, turns)
+            if len(able) < len(candidates):
+                return self._runs(able, turns)
+            self.watch.note("the candidates cannot run together, so they run one after the other.")
+            runs = [self.measure([each.placement], turns)[0] for each in candidates]
         return list(zip(candidates, runs, strict=True))
 
     def _error(self, candidate: Candidate) -> PestoError | None:

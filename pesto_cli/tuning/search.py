@@ -1,9 +1,7 @@
 """The search of a round: candidates of several forms, from corrected costs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from pesto_cli.data.limits import Limits
 from pesto_cli.files import Candidate, PlacementFile, Profile, TuningLog, placement
@@ -13,22 +11,11 @@ from pesto_cli.tuning.clock import Phase
 from pesto_cli.tuning.corrected import Corrected
 from pesto_cli.tuning.forms import Form, searched_forms, simple_forms, solved
 from pesto_cli.tuning.seen import digest
+from pesto_cli.tuning.watch import Watch
 
 # Number of forms that are searched for in one round. The first ones are searched for in each round.
 FORMS_OF_A_ROUND, FORMS_OF_EACH_ROUND = 4, 2
 EXPLORED = "untried ops"
-
-
-@dataclass(frozen=True)
-class Watch:
-    """What is told to the caller.
-
-    during: returns a context for an activity of a phase, which a text describes.
-    note: receives the reason why a form or a candidate was left out.
-    """
-
-    during: Callable[[Phase, str], AbstractContextManager[Any]] = lambda phase, text: nullcontext()
-    note: Callable[[str], None] = lambda text: None
 
 
 def searched(

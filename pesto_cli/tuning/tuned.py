@@ -11,7 +11,7 @@ from pesto_cli.tuning.choice import Choice, best_so_far, chosen
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
 from pesto_cli.tuning.rounds import Measure, Tuner
-from pesto_cli.tuning.search import Watch
+from pesto_cli.tuning.watch import Watch
 
 
 class Ended(StrEnum):
@@ -90,26 +90,25 @@ def _result(
         choice = chosen(log.rounds[-1].measured, simple)
     else:
         choice = best_so_far(log.search_rounds, simple)
-    costs = corrected(log.profile, log.measurements)
+    costs = corrected(log)
     placed = log.candidate_of[choice.answer].placement
     measured = [row for each in log.rounds if (row := each.of(choice.answer)) is not None]
-    placed = _with_measured_step(placed, costs.predicted_us(placed), measured[-1])
+    placed = _with_measured_step(placed, costs, measured[-1])
     return Tuned(log, placed, choice, ended, costs, clock.spent_s, clock.shares(), error)
 
 
 def _with_measured_step(
-    placed: PlacementFile, predicted_us: float, measured: Measurement
+    placed: PlacementFile, costs: Corrected, measured: Measurement
 ) -> PlacementFile:
     """Return a placement with the prediction by the newest costs, and its measured step time.
 
     The figures of its whole ops and its bound follow from other costs, and are left out.
     """
-    old = placed.predicted
+    old, step_us = placed.predicted, costs.predicted_us(placed)
     predicted = {name: old[name] for name in ("peak_bytes", "sent_bytes") if name in old}
-    overhead_us = old["step_us"] - old["makespan_us"]
     predicted |= {
-        "makespan_us": predicted_us - overhead_us,
-        "step_us": predicted_us,
+        "makespan_us": step_us - costs.problem.machine.step_overhead_us,
+        "step_us": step_us,
         "measured_us": measured.times.median_us,
         "measured_quartiles_us": list(measured.times.quartiles_us),
     }
