@@ -1,6 +1,7 @@
 """The rounds of a tuning as tables and as JSON values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from pesto_cli.data.steps import speed_up
@@ -31,12 +32,16 @@ def _line(row: Measurement, first: Measurement, scale: TimeScale) -> list[str]:
     ]
 
 
+def round_names(log: TuningLog) -> list[str]:
+    """Return a name for each round of a log; search rounds are numbered from 0."""
+    numbers = count()
+    return ["final round" if each.is_final else f"round {next(numbers)}" for each in log.rounds]
+
+
 def round_title(log: TuningLog, index: int) -> str:
-    """Return the title of a round of a log: its number, or that it is a final one."""
-    ran = log.rounds[index]
-    number = sum(not each.is_final for each in log.rounds[:index])
-    name = "final round" if ran.is_final else f"round {number}"
-    return f"{name}: {ran.measured[0].us.size} steps of each candidate, by turns"
+    """Return the title of the table of a round."""
+    num_steps = log.rounds[index].measured[0].us.size
+    return f"{round_names(log)[index]}: {num_steps} steps of each candidate, by turns"
 
 
 def shares_text(shares: Mapping[str, float], seconds: float) -> str:
@@ -63,8 +68,3 @@ def _json(row: Measurement) -> dict[str, Any]:
         "error": row.error,
         "steps_us": row.us.tolist(),
     }
-
-
-def mean_errors(rounds: Sequence[TuningRound]) -> list[float]:
-    """Return the mean absolute error of the predictions of each round."""
-    return [sum(abs(row.error) for row in each.measured) / len(each.measured) for each in rounds]

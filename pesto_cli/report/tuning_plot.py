@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from pesto_cli.files import TuningLog
 from pesto_cli.report.times import TimeScale
+from pesto_cli.report.tuning import round_names
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,14 +23,14 @@ def tuning_chart(log: TuningLog, title: str) -> "alt.LayerChart | alt.FacetChart
     scale = TimeScale.of(every_us)
     rows = [
         {
-            "round": "final" if each.is_final else str(number),
+            "round": name,
             "candidate": row.candidate,
-            "made": "by hand" if log.candidate_of[row.candidate].is_simple else "by a search",
+            "made": "simple" if log.candidate_of[row.candidate].is_simple else "searched",
             "predicted": row.predicted_us / scale.us_per_unit,
             "measured": row.times.median_us / scale.us_per_unit,
             "error": row.error,
         }
-        for number, each in enumerate(log.rounds)
+        for name, each in zip(round_names(log), log.rounds, strict=True)
         for row in each.measured
     ]
     low, high = (1 - MARGIN) * min(every_us), (1 + MARGIN) * max(every_us)
@@ -47,7 +48,8 @@ def tuning_chart(log: TuningLog, title: str) -> "alt.LayerChart | alt.FacetChart
             y=y,
             color=alt.Color(
                 "round:N",
-                sort=list(dict.fromkeys(str(row["round"]) for row in rows)),
+                title=None,
+                sort=list(dict.fromkeys(round_names(log))),
                 scale=alt.Scale(scheme="viridis"),
             ),
             shape=alt.Shape("made:N", title="candidate"),
