@@ -611,3 +611,21 @@ def test_candidates_that_cannot_run_together_run_one_after_the_other(
     assert found.ended is Ended.DONE
     assert len(found.log.rounds[0].measured) > 2
     assert notes[0].startswith("the candidates cannot run together")
+
+
+def test_the_first_round_has_whole_ops_even_if_split_ones_are_predicted_to_be_faster(
+    graph: Path, links: Path
+) -> None:
+    """Split ops seem to take no time; steps tell that they are slower."""
+    meta = api.read_meta_graph(graph)
+    profile = api.profile_by_run(meta, two_cpus(), steps=2, parts=(2,))
+    parts = profile.problem.parts
+    assert parts is not None
+    times = {key: replace(row, ratio=0.01 * row.ratio) for key, row in parts.times.items()}
+    cheap = replace(profile.problem, parts=replace(parts, times=times))
+    measure = Simulated(profile.problem)
+    found = tuned_on(profile.problem, replace(profile, problem=cheap), measure=measure)
+    first = [found.log.candidate_of[row.candidate] for row in found.log.rounds[0].measured]
+    searched = [each for each in first if not each.is_simple]
+    assert {bool(each.placement.plan) for each in searched} == {True, False}
+    assert max(errors(found.log.rounds[-1])) < 0.2 < max(errors(found.log.rounds[0]))

@@ -144,26 +144,38 @@ def turns_within(seconds: float, predicted_us: Sequence[float]) -> Turns:
 
 
 def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
-    """Return the candidates of a round.
+    """Return the candidates of a round: in later rounds the best one before, and new ones.
 
-    These are the best one that ran before, or in the first round the simple ones (of those that
-    split the batch, the fastest by its prediction), and the new ones with the least predictions.
+    Of the new ones, those with the least predictions run.
     """
     ran = {each.candidate for round_ in log.search_rounds for each in round_.measured}
-    new = [each for each in log.candidates if each.name not in ran]
-    predicted_us = {each.name: costs.predicted_us(each.placement) for each in new}
-    new.sort(key=lambda each: predicted_us[each.name])
     best = best_candidate(log.search_rounds)
-    if best is None:
-        simple = [each for each in new if each.is_simple]
-        first = [each for each in simple if not each.placement.plan]
-        first += [each for each in simple if each.placement.plan][:1]
-    else:
-        first = [log.candidate_of[best]]
-        predicted_us[best] = costs.predicted_us(first[0].placement)
+    known = [each for each in log.candidates if each.name not in ran or each.name == best]
+    predicted_us = {each.name: costs.predicted_us(each.placement) for each in known}
+    known.sort(key=lambda each: predicted_us[each.name])
+    first = list(_first_to_run(known)) if best is None else [log.candidate_of[best]]
     hopeless_us = HOPELESS * min(predicted_us.values())
-    others = [each for each in new if not each.is_simple and predicted_us[each.name] <= hopeless_us]
-    return [*first, *others[:NEW_OF_A_ROUND]]
+    others = [
+        each
+        for each in known
+        if each not in first and not each.is_simple and predicted_us[each.name] <= hopeless_us
+    ]
+    num_new = sum(not each.is_simple and each.name != best for each in first)
+    return [*first, *others[: NEW_OF_A_ROUND - num_new]]
+
+
+def _first_to_run(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield those that run in the first round, even if their predictions are long.
+
+    These are the simple ones with whole ops, the first simple one with split ops, and of the
+    others the first with whole ops and the first with split ops.
+    """
+    forms = set[tuple[bool, bool]]()
+    for each in candidates:
+        is_split = bool(each.placement.plan)
+        if (each.is_simple and not is_split) or (each.is_simple, is_split) not in forms:
+            forms.add((each.is_simple, is_split))
+            yield each
 
 
 def _measurement(
