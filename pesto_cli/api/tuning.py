@@ -76,26 +76,37 @@ def tune(
     """
     _check_unplaced(meta)
     warm_up()
-    clock, watch, limits = Clock(time_limit_s), watch or Watch(), limits or Limits()
-    if log is not None and Path(log).exists():
-        watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
-        known = read_tuning_log(log)
-        with about(log):
-            _check_same(known.profile, meta, cluster)
-    else:
+    clock, watch = Clock(time_limit_s), watch or Watch()
+    known = _earlier(log, meta, cluster, watch)
+    if known is None:
         if profile is None:
             profile = _profiled(meta, cluster, comm, parts, feeds, clock, watch)
-        else:
-            _check_same(profile, meta, cluster)
+        _check_same(profile, meta, cluster)
         known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
+        _write(log, known)
 
     def ended(latest: TuningLog) -> None:
-        if log is not None:
-            write_tuning_log(log, latest)
+        _write(log, latest)
         on_round(latest)
 
     measure = partial(compared, meta, cluster, feeds=feeds)
-    return tuned(known, measure, clock, limits, ended, watch)
+    return tuned(known, measure, clock, limits or Limits(), ended, watch)
+
+
+def _earlier(log: Path | str | None, meta: Any, cluster: Cluster, watch: Watch) -> TuningLog | None:
+    """Return the log of an earlier tuning of this graph; None if there is none."""
+    if log is None or not Path(log).exists():
+        return None
+    known = read_tuning_log(log)
+    with about(log):
+        _check_same(known.profile, meta, cluster)
+    watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
+    return known
+
+
+def _write(path: Path | str | None, log: TuningLog) -> None:
+    if path is not None:
+        write_tuning_log(path, log)
 
 
 def _check_unplaced(meta: Any) -> None:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,19 +61,12 @@ def tune(
     arguments: tuple[str, ...],
     machine: str,
     output: Path,
-    time_limit: float,
-    log: Path | None,
     plot: Path | None,
-    profile: Path | None,
-    comm: Path | None,
-    parts: tuple[int, ...],
-    whole: bool,
     corrected: Path | None,
-    feeds: str | None,
-    seed: int,
     open_ports: bool,
     as_json: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Find the placement of GRAPH whose measured steps on real devices are the fastest.
 
@@ -88,34 +82,20 @@ def tune(
     from pesto_cli.report.charts import write_chart
     from pesto_cli.report.tuning_plot import tuning_chart
 
-    _check_files([output, log, plot, corrected], [graph, profile, comm], plot, feeds)
-    _check_options(profile, comm, parts, whole)
     check_script(graph, arguments)
-    settings: dict[str, Any] = {
-        "time_limit_s": time_limit,
-        "profile": None if profile is None else api.read_profile(profile),
-        "comm": None if comm is None else api.read_comm(comm),
-        "parts": () if whole else parts or None,
-        "log": log,
-    }
-    shown = _Shown(as_json or quiet, quiet)
+    _check_files([output, options["log"], plot, corrected], graph, plot, options)
+    _check_options(options)
+    settings, shown = _settings(options), _Shown(as_json or quiet, quiet)
     compile_before(quiet)
     with (
-        _step(graph, arguments, feeds, quiet) as (meta, feeds),
+        _step(graph, arguments, options["feeds"], quiet) as (meta, feeds),
         shown.stoppable() as stop,
         connected(machine, open_ports, quiet) as cluster,
         notes_of_profiles(quiet),
     ):
-        limits = api.Limits(seed=seed, workers=os.cpu_count() or 1, stop=stop)
-        found = api.tune(
-            meta,
-            cluster,
-            **settings,
-            feeds=feeds,
-            limits=limits,
-            on_round=shown.round,
-            watch=shown.watch(),
-        )
+        settings["limits"] = replace(settings["limits"], stop=stop)
+        watch = shown.watch()
+        found = api.tune(meta, cluster, **settings, feeds=feeds, on_round=shown.round, watch=watch)
     api.write_placement(output, found.placement)
     if corrected is not None:
         api.write_profile(corrected, found.costs.profile)
@@ -128,6 +108,21 @@ def tune(
     if found.ended == "interrupted":
         echo(f"Interrupted: {output} has the best placement that was measured.", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `api.tune` that the options give; reads their files."""
+    from pesto_cli import api
+
+    profile, comm = options["profile"], options["comm"]
+    return {
+        "time_limit_s": options["time_limit"],
+        "profile": None if profile is None else api.read_profile(profile),
+        "comm": None if comm is None else api.read_comm(comm),
+        "parts": () if options["whole"] else options["parts"] or None,
+        "log": options["log"],
+        "limits": api.Limits(seed=options["seed"], workers=os.cpu_count() or 1),
+    }
 
 
 @contextmanager
@@ -151,30 +146,28 @@ def _step(
 
 
 def _check_files(
-    outputs: Sequence[Path | None],
-    inputs: Sequence[Path | None],
-    plot: Path | None,
-    feeds: str | None,
+    outputs: Sequence[Path | None], graph: Path, plot: Path | None, options: dict[str, Any]
 ) -> None:
     """Check all outputs before the work begins, and that they are not the inputs."""
     from pesto_cli.report.charts import check_chart_path
     from pesto_cli.runtime.feeds import source_file
 
-    fed = None if feeds is None else source_file(feeds)
+    feeds = options["feeds"]
+    inputs = [graph, options["profile"], options["comm"]]
+    inputs += [] if feeds is None else [source_file(feeds)]
     if plot is not None:
         check_chart_path(plot)
     for index, path in enumerate(outputs):
         if path is not None:
-            check_output(path, *inputs, fed, *outputs[:index], *outputs[index + 1 :])
+            check_output(path, *inputs, *outputs[:index], *outputs[index + 1 :])
 
 
-def _check_options(
-    profile: Path | None, comm: Path | None, parts: tuple[int, ...], whole: bool
-) -> None:
+def _check_options(options: dict[str, Any]) -> None:
     """Refuse options that contradict each other."""
+    parts, whole = options["parts"], options["whole"]
     if parts and whole:
         raise BadInputError("--parts does not go with --whole, which splits no op; leave one out.")
-    if profile is not None and (parts or whole or comm is not None):
+    if options["profile"] is not None and (parts or whole or options["comm"] is not None):
         raise BadInputError(
             "--profile already has the links and the prices of parts; it was expected without "
             "--comm, --parts and --whole: leave them out, or leave out --profile."
@@ -232,22 +225,13 @@ class _Shown:
 
     def end(self, found: Any, as_json: bool) -> None:
         """Print the answer and what the time was used for."""
-        from pesto_cli.report.tuning import rounds_json, shares_text
+        from pesto_cli.report.tuning import shares_text
 
         if as_json:
-            echo_json(
-                {
-                    "answer": found.choice.answer,
-                    "choice": _choice_json(found),
-                    "ended": str(found.ended),
-                    "seconds": found.seconds,
-                    "shares": dict(found.shares),
-                    "rounds": rounds_json(found.log),
-                }
-            )
+            echo_json(_json(found))
         elif not self._quiet:
             factors = found.costs.factors
-            echo(answer_text(found))
+            echo(_answer_text(found))
             echo(
                 f"Fitted to the measured steps: op times x {factors.ops:.3f}, transfers x "
                 f"{factors.transfers:.3f}.",
@@ -256,13 +240,20 @@ class _Shown:
             )
 
 
-def _choice_json(found: Any) -> Any:
-    from dataclasses import asdict
+def _json(found: Any) -> dict[str, Any]:
+    from pesto_cli.report.tuning import rounds_json
 
-    return asdict(found.choice)
+    return {
+        "choice": asdict(found.choice),
+        "ended": str(found.ended),
+        "seconds": found.seconds,
+        "shares": dict(found.shares),
+        "factors": asdict(found.costs.factors),
+        "rounds": rounds_json(found.log),
+    }
 
 
-def answer_text(found: Any) -> str:
+def _answer_text(found: Any) -> str:
     """Return the answer of a tuning, compared with the fastest simple placement."""
     from pesto_cli.report.times import time_text
 
@@ -270,8 +261,10 @@ def answer_text(found: Any) -> str:
     answer = f"Answer: {choice.answer}, measured {time_text(us)}"
     if choice.faster is None:
         return f"{answer}."
-    times = f"{choice.faster.times:.3f} times as fast as {choice.simple} (95 %: "
-    times += f"{choice.faster.low:.3f} - {choice.faster.high:.3f})"
+    times = (
+        f"{choice.faster.times:.3f} times as fast as {choice.simple} (95 %: "
+        f"{choice.faster.low:.3f} - {choice.faster.high:.3f})"
+    )
     if choice.answer == choice.fastest:
         return f"{answer}, {times}."
     return f"{answer}. {choice.fastest} is {times}, which is not clearly faster."
