@@ -274,6 +274,13 @@ def test_a_round_brings_something_if_a_new_candidate_is_clearly_faster(
     assert brought_nothing(rounds) is nothing
 
 
+def test_two_rounds_without_a_faster_candidate_end_the_search() -> None:
+    something, nothing = ran(100, 80, names="ab"), ran(80, 90, names="bc")
+    also_nothing = ran(80, 80, names="bd")
+    rounds = [ran(100, names="a"), something, nothing, also_nothing]
+    assert [is_exhausted(rounds[:count]) for count in range(1, 5)] == [False, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("search_us", "noise", "answer"),
     [(80.0, 0.0, "b"), (98.0, 0.1, "a"), (100.0, 0.0, "a"), (120.0, 0.0, "a")],

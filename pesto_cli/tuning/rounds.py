@@ -59,7 +59,8 @@ class Tuner:
             return
         costs = corrected(log)
         chosen = [log.candidate_of[name] for name in finalists(log, OTHERS_OF_THE_FINAL)]
-        yield self._ran(log, costs, chosen, FINAL_SHARE, is_final=True)
+        share = max(FINAL_SHARE, self.clock.left_s / self.clock.limit_s)
+        yield self._ran(log, costs, chosen, share, is_final=True)
 
     def _goes_on(self, log: TuningLog, num_rounds: int, round_s: float) -> bool:
         """Return whether to begin a search round; num_rounds: those of this call."""
