@@ -1,8 +1,8 @@
 """The forms of plans that are tried: they differ in structure, and not only in the seed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
@@ -39,22 +39,15 @@ class Form:
     is_simple: bool = False
 
 
-class Refinable(Protocol):
-    """A strategy that constructs a plan with split ops."""
-
-    def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Construct it."""
-
-
 @dataclass(frozen=True)
 class Refined:
-    """The plan of another strategy, whose ops are then placed and ordered by a search."""
+    """The plan of another strategy, whose parts are then placed and ordered by a search."""
 
-    strategy: Refinable
-    name: str = "refined"
-    is_search: bool = field(default=True, init=False)
-    splits: bool = field(default=True, init=False)
-    needs_parts: bool = field(default=True, init=False)
+    name: ClassVar[str] = "refined"
+    is_search: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
+    needs_parts: ClassVar[bool] = True
+    strategy: Strategy
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Construct, and refine until the limits end the search."""
@@ -83,8 +76,8 @@ def searched_forms(problem: Problem) -> list[Form]:
     parts = problem.parts
     if parts is None:
         return whole
-    numbers = [2] if len(parts.numbers) > 1 and parts.numbers[0] == 2 else []
-    built: list[tuple[str, Refinable]] = [
+    fewest = parts.numbers[:1] if len(parts.numbers) > 1 else ()
+    built: list[tuple[str, Strategy]] = [
         *_data_parallel(problem),
         ("intra-op", IntraOp(HIDDEN)),
         ("tensor-parallel", TensorParallel()),
@@ -93,7 +86,7 @@ def searched_forms(problem: Problem) -> list[Form]:
         whole[0],
         Form("split --robust", Pesto(robust=True)),
         whole[1],
-        *(Form(f"split by {number}", Pesto(), number) for number in numbers),
+        *(Form(f"split by {number}", Pesto(), number) for number in fewest),
         Form("split", Pesto()),
         *(Form(f"{name}, refined", Refined(strategy)) for name, strategy in built),
     ]
