@@ -20,6 +20,7 @@ from pesto_cli.cli import tuning as cli_tuning
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
@@ -46,6 +47,7 @@ from pesto_cli.tuning.clock import Clock
 from pesto_cli.tuning.corrected import corrected
 from pesto_cli.tuning.correction import untried, with_seen_times
 from pesto_cli.tuning.factors import Factors
+from pesto_cli.tuning.rounds import first_to_run
 from pesto_cli.tuning.seen import placed_on, seen
 from pesto_cli.tuning.tuned import Ended, Tuned, tuned
 from pesto_cli.tuning.watch import Watch
@@ -620,19 +622,22 @@ def test_candidates_that_cannot_run_together_run_one_after_the_other(
     assert notes[0].startswith("the candidates cannot run together")
 
 
-def test_the_first_round_has_whole_ops_even_if_split_ones_are_predicted_to_be_faster(
-    graph: Path, links: Path
+def test_the_first_round_has_whole_ops_and_split_ones_whatever_their_predictions_are(
+    found: Tuned,
 ) -> None:
-    """Split ops seem to take no time; steps tell that they are slower."""
-    meta = api.read_meta_graph(graph)
-    profile = api.profile_by_run(meta, two_cpus(), steps=2, parts=(2,))
-    parts = profile.problem.parts
-    assert parts is not None
-    times = {key: replace(row, ratio=0.01 * row.ratio) for key, row in parts.times.items()}
-    cheap = replace(profile.problem, parts=replace(parts, times=times))
-    measure = Simulated(profile.problem)
-    found = tuned_on(profile.problem, replace(profile, problem=cheap), measure=measure)
-    first = [found.log.candidate_of[row.candidate] for row in found.log.rounds[0].measured]
-    searched = [each for each in first if not each.is_simple]
-    assert {bool(each.placement.plan) for each in searched} == {True, False}
-    assert max(errors(found.log.rounds[-1])) < 0.2 < max(errors(found.log.rounds[0]))
+    whole = found.log.candidates[0].placement
+    split = replace(whole, plan=Plan({"sum": Choice("rows", (1, 1))}))
+    rows = [
+        Candidate(name, name, is_simple, placed)
+        for name, is_simple, placed in (
+            ("split", False, split),
+            ("split by 2", False, split),
+            ("data-parallel", True, split),
+            ("data-parallel, mirrored variables", True, split),
+            ("pesto", False, whole),
+            ("expert", True, whole),
+            ("single", True, whole),
+        )
+    ]
+    names = [each.name for each in first_to_run(rows)]
+    assert names == ["split", "data-parallel", "pesto", "expert", "single"]

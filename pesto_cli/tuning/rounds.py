@@ -154,7 +154,7 @@ def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
     known = [each for each in log.candidates if each.name not in ran or each.name == best]
     predicted_us = {each.name: costs.predicted_us(each.placement) for each in known}
     known.sort(key=lambda each: predicted_us[each.name])
-    first = list(_first_to_run(known)) if best is None else [log.candidate_of[best]]
+    first = list(first_to_run(known)) if best is None else [log.candidate_of[best]]
     hopeless_us = HOPELESS * min(predicted_us.values())
     others = [
         each
@@ -165,7 +165,7 @@ def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
     return [*first, *others[: NEW_OF_A_ROUND - num_new]]
 
 
-def _first_to_run(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+def first_to_run(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     """Yield those that run in the first round, even if their predictions are long.
 
     These are the simple ones with whole ops, the first simple one with split ops, and of the
