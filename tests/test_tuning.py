@@ -249,6 +249,21 @@ def test_few_steps_change_little(profile: Profile, truth: Problem) -> None:
     assert newest_is_fast < 1.5 < newest_is_slow
 
 
+def test_a_wrong_step_overhead_is_corrected_by_steps_that_are_short(profile: Profile) -> None:
+    problem = profile.problem
+    short = replace(profile, problem=replace(problem, time_us=problem.time_us / 1e4))
+    machine = replace(problem.machine, step_overhead_us=1000.0)
+    truth = replace(short.problem, machine=machine)
+    (single,) = api.compare(short, ["single"])
+    placed = api.placement(short, single)
+    run = Simulated(truth).run(placed, Turns(10))
+    candidate = Candidate("single", "single", True, placed)
+    row = measurement("single", run, placed)
+    costs = corrected(TuningLog(short, (candidate,), (TuningRound((row,)),)))
+    assert costs.factors.overhead == pytest.approx(2.0, rel=0.05)
+    assert costs.factors.ops == pytest.approx(1.0, rel=0.05)
+
+
 def ran(*median_us: float, names: str = "abcdef", noise: float = 0.0, new: int = 0) -> TuningRound:
     """A round in which candidates have these medians; the first ones by turns 1 +- noise."""
     turns = np.array([[1 - noise], [1.0], [1 + noise], [1 - noise], [1 + noise]])

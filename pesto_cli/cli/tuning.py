@@ -234,7 +234,7 @@ class _Shown:
             echo(_answer_text(found))
             echo(
                 f"Fitted to the measured steps: op times x {factors.ops:.3f}, transfers x "
-                f"{factors.transfers:.3f}.",
+                f"{factors.transfers:.3f}, step overhead x {factors.overhead:.3f}.",
                 shares_text(found.shares, found.seconds),
                 err=True,
             )

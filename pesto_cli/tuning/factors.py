@@ -1,9 +1,9 @@
 """Fit what no op time shows: how the predicted steps differ from the measured ones as a whole.
 
-    step_us = makespan(op times * ops, transfers * transfers) + step overhead
+    step_us = makespan(op times * ops, transfers * transfers) + step overhead * overhead
 
 `ops` covers what is common to all ops, such as the cost of the trace and a machine that has become
-slower. `transfers` covers latencies, overheads and delays of transfers and signals. Both are fitted
+slower. `transfers` covers latencies, overheads and delays of transfers and signals. All are fitted
 to the measured steps by least squares of relative errors (Gauss-Newton), with a normal prior around
 1, so that few steps change little.
 """
@@ -20,9 +20,9 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.tuning.correction import scaled_price
 from pesto_cli.tuning.seen import Placed
 
-# Standard deviations of the logarithms of both factors before any step was measured, and of the
+# Standard deviations of the logarithms of the factors before any step was measured, and of the
 # error of a prediction with the right factors.
-OPS_PRIOR, TRANSFERS_PRIOR, ERROR = 0.1, 0.5, 0.02
+OPS_PRIOR, TRANSFERS_PRIOR, OVERHEAD_PRIOR, ERROR = 0.1, 0.5, 0.3, 0.02
 LARGEST = 4.0
 NUM_ITERATIONS = 4
 # The change of a logarithm by which derivatives are estimated.
@@ -31,10 +31,11 @@ STEP = 0.05
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors on the times of all ops, and on those of all transfers and signals."""
+    """Factors on the times of all ops, of all transfers and signals, and on the step overhead."""
 
     ops: float = 1.0
     transfers: float = 1.0
+    overhead: float = 1.0
 
     def scaled(self, problem: Problem) -> Problem:
         """Return a problem with its times multiplied."""
@@ -57,6 +58,7 @@ class Factors:
                 replace(each, comm=_scaled(each.comm, self.transfers)) for each in machine.links
             ),
             signal_us=machine.signal_us * self.transfers,
+            step_overhead_us=machine.step_overhead_us * self.overhead,
         )
 
 
@@ -86,17 +88,17 @@ def fitted(steps: Sequence[MeasuredStep]) -> Factors:
         return Factors()
     measured = np.log([step.us for step in steps])
     sigma = np.hypot(ERROR, [step.error for step in steps])
-    prior = np.array([OPS_PRIOR, TRANSFERS_PRIOR])
+    prior = np.array([OPS_PRIOR, TRANSFERS_PRIOR, OVERHEAD_PRIOR])
 
     def residuals(logs: FloatArray) -> FloatArray:
         factors = Factors(*np.exp(logs).tolist())
         predicted = np.log([predicted_us(step.placed, factors) for step in steps])
         return np.concatenate([(predicted - measured) / sigma, logs / prior])
 
-    logs = np.zeros(2)
+    logs = np.zeros(len(prior))
     best = residuals(logs)
     for _ in range(NUM_ITERATIONS):
-        slopes = [(residuals(logs + STEP * unit) - best) / STEP for unit in np.eye(2)]
+        slopes = [(residuals(logs + STEP * unit) - best) / STEP for unit in np.eye(len(prior))]
         change = np.linalg.lstsq(np.transpose(slopes), -best, rcond=None)[0]
         tried = np.clip(logs + change, -np.log(LARGEST), np.log(LARGEST))
         found = residuals(tried)

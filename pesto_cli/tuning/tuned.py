@@ -107,7 +107,7 @@ def _with_measured_step(
     old, step_us = placed.predicted, costs.predicted_us(placed)
     predicted = {name: old[name] for name in ("peak_bytes", "sent_bytes") if name in old}
     predicted |= {
-        "makespan_us": step_us - costs.problem.machine.step_overhead_us,
+        "makespan_us": step_us - costs.profile.problem.machine.step_overhead_us,
         "step_us": step_us,
         "measured_us": measured.times.median_us,
         "measured_quartiles_us": list(measured.times.quartiles_us),
