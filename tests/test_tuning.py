@@ -326,8 +326,8 @@ def test_a_log_is_read_as_it_was_written_and_gives_the_same_costs(
     found: Tuned, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write_tuning_log(first, found.log)
-    read = read_tuning_log(first)
+    api.save(first, found.log)
+    read = api.load(first)
     write_tuning_log(second, read)
     assert json.loads(second.read_bytes()) == json.loads(first.read_bytes())
     costs = corrected(read)

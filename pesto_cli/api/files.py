@@ -9,6 +9,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import (
     PlacementFile,
     Profile,
+    TuningLog,
     atomic_write,
     loads,
     read_bytes,
@@ -17,9 +18,11 @@ from pesto_cli.files import (
     read_machine,
     read_placement,
     read_profile,
+    read_tuning_log,
     write_comm,
     write_placement,
     write_profile,
+    write_tuning_log,
 )
 from pesto_cli.files.storage import read_toml
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
@@ -34,6 +37,7 @@ _READERS = {
     "pesto-profile": read_profile,
     "pesto-placement": read_placement,
     "pesto-comm": read_comm,
+    "pesto-tuning": read_tuning_log,
 }
 
 
@@ -43,8 +47,8 @@ def load(name: Path | str) -> Any:
     The content of the file decides what it is read as.
 
     Returns:
-        A `Profile`, `PlacementFile` or list of `CommFit`, a `Machine` or `Constraints` (TOML), or a
-        MetaGraphDef (`.meta`, `.pb`, `.pbtxt`, a SavedModel).
+        A `Profile`, `PlacementFile`, `TuningLog` or list of `CommFit`, a `Machine` or `Constraints`
+        (TOML), or a MetaGraphDef (`.meta`, `.pb`, `.pbtxt`, a SavedModel).
 
     Raises:
         BadInputError: there is no such file, or it is damaged or none of these.
@@ -76,7 +80,7 @@ def _format(data: bytes) -> str:
 
 @checked
 def save(path: Path | str, value: Any) -> None:
-    """Write a profile, placement, communication fit, graph, chart or page.
+    """Write a profile, placement, communication fit, tuning log, graph, chart or page.
 
     Args:
         path: its ending selects the format of a graph (`.meta`, `.pb`, `.pbtxt`) or chart (`.svg`,
@@ -96,6 +100,8 @@ def save(path: Path | str, value: Any) -> None:
         write_profile(path, value)
     elif isinstance(value, PlacementFile):
         write_placement(path, value)
+    elif isinstance(value, TuningLog):
+        write_tuning_log(path, value)
     elif isinstance(value, list):
         write_comm(path, value)
     elif isinstance(value, str):
@@ -107,14 +113,14 @@ def save(path: Path | str, value: Any) -> None:
     else:
         raise BadInputError(
             f"{path}: a {type(value).__name__} has no file format; a profile, placement, "
-            "communication fit, graph, chart or page was expected. To save a result, save "
-            "placement(profile, result)."
+            "communication fit, tuning log, graph, chart or page was expected. To save a result, "
+            "save placement(profile, result)."
         )
 
 
 def _check_ending(path: Path, value: Any) -> None:
     """Refuse an ending that does not fit the value; charts are checked in `write_chart`."""
-    is_json = isinstance(value, Profile | PlacementFile | list)
+    is_json = isinstance(value, Profile | PlacementFile | TuningLog | list)
     if is_json and path.suffix in NO_JSON:
         raise BadInputError(
             f"{path}: a {type(value).__name__} is written as JSON; a name that ends in .json or "

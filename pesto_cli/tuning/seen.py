@@ -142,7 +142,8 @@ def _rows(
     row_of = {name: row for row, name in enumerate(file.names)}
     us = measured.op_us[[row_of[name] for name in problem.graph.names]]
     us = us * np.array([each.speed for each in problem.machine.devices])[device]
-    kind = np.array([problem.kinds.index(each.kind) for each in problem.machine.devices])[device]
+    number_of = {kind: number for number, kind in enumerate(problem.kinds)}
+    kind = np.array([number_of.get(each.kind, 0) for each in problem.machine.devices])[device]
     usual_us = problem.time_us[np.arange(len(kind)), kind]
     kept = (us > 0) & ~np.isnan(usual_us) & ~problem.is_hosted
     number = [prices.setdefault(price, len(prices)) for price in placed.prices]
