@@ -37,6 +37,7 @@ from pesto_cli.api.placing import (
     solve,
 )
 from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_placement
+from pesto_cli.api.runner import runner
 from pesto_cli.api.running import run_steps
 from pesto_cli.api.splitting import coverage, plan, rewritten, split
 from pesto_cli.api.tuning import tune
@@ -118,6 +119,7 @@ __all__ = [
     "report",
     "rewritten",
     "run_steps",
+    "runner",
     "sampled_makespans_us",
     "save",
     "simulate",

@@ -80,7 +80,7 @@ def tune(
     known = _earlier(log, meta, cluster, watch)
     if known is None:
         if profile is None:
-            profile = _profiled(meta, cluster, comm, parts, feeds, clock, watch)
+            profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
         _check_same(profile, meta, cluster)
         known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
         _write(log, known)
@@ -129,7 +129,7 @@ def _check_same(profile: Profile, meta: Any, cluster: Cluster) -> None:
     check_same_machine(profile, cluster.machine)
 
 
-def _profiled(
+def measured_profile(
     meta: Any,
     cluster: Cluster,
     comm: list[CommFit] | None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -16,10 +16,12 @@ class Connection:
     device_names: pesto's name of each device of the machine (`worker:0/CPU:0`) -> TensorFlow's full
         name, as in `session.list_devices()` and in step stats
         (`/job:worker/replica:0/task:0/device:CPU:0`).
+    kept: what a call keeps for later calls, such as an open session.
     """
 
     target: str
     device_names: Mapping[str, str]
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @contextmanager
     def session(self, graph: Any, config: Any = None) -> Iterator[Any]:

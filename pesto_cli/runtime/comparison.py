@@ -49,7 +49,7 @@ def compared(
         EnvironmentFailedError: a device or the client process failed.
     """
     devices = cluster.call(device_names)
-    plans = [_plan(meta, placement, devices) for placement in placements]
+    plans = [planned_run(meta, placement, devices) for placement in placements]
     runs = cluster.call(interleaved, [plan.meta for plan in plans], turns, feeds)
     return [_real_run(meta, plan, run, devices) for plan, run in zip(plans, runs, strict=True)]
 
@@ -80,7 +80,7 @@ def check_devices_here(placement: PlacementFile, there: Collection[str], remedy:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class PlannedRun:
     """A graph to run.
 
     meta: the MetaGraphDef with the changes. placement: None if the graph itself names the devices.
@@ -92,11 +92,20 @@ class _Plan:
     changes: Changes
 
 
-def _plan(meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]) -> _Plan:
+def planned_run(
+    meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]
+) -> PlannedRun:
+    """Write a placement into a graph, for the devices of a cluster.
+
+    devices: pesto's name of each device -> TensorFlow's full name.
+
+    Raises:
+        BadInputError: the placement is of another graph or for other devices.
+    """
     if placement is None:
         device = devices_in_graph(meta)
         _check_placed_here(device, devices)
-        return _Plan(meta, None, Changes(device, {}))
+        return PlannedRun(meta, None, Changes(device, {}))
     check_devices_here(
         placement,
         devices,
@@ -105,7 +114,7 @@ def _plan(meta: Any, placement: PlacementFile | None, devices: Mapping[str, str]
     )
     planned = {name: devices[name] for name in placement.devices if name in devices}
     changes = planned_changes(meta, placement, devices=planned)
-    return _Plan(with_changes(meta, changes), placement, changes)
+    return PlannedRun(with_changes(meta, changes), placement, changes)
 
 
 def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) -> None:
@@ -118,7 +127,7 @@ def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) ->
             )
 
 
-def _real_run(meta: Any, plan: _Plan, run: Runs, devices: Mapping[str, str]) -> RealRun:
+def _real_run(meta: Any, plan: PlannedRun, run: Runs, devices: Mapping[str, str]) -> RealRun:
     split = plan.changes.split
     meta = meta if split is None else split
     ran = [spans(traced, meta.graph_def) for traced in run.traced]

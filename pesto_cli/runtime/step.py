@@ -30,8 +30,10 @@ class Step:
     scalars, such as losses, are fetched as values; they are too small to take time.
     """
 
-    def __init__(self, session: Any, fetches: Sequence[Any], feeds: Iterator[Batch]) -> None:
-        self._session, self._feeds = session, feeds
+    def __init__(
+        self, session: Any, fetches: Sequence[Any], feeds: Iterator[Batch], saver: Any = None
+    ) -> None:
+        self._session, self._feeds, self._saver = session, feeds, saver
         tf = tensorflow()
         is_loss = [isinstance(fetch, tf.Tensor) and _is_loss(fetch) for fetch in fetches]
         self._losses = [fetch for fetch, loss in zip(fetches, is_loss, strict=True) if loss]
@@ -52,6 +54,44 @@ class Step:
         options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
         self._run(options=options, run_metadata=metadata)
         return metadata
+
+    def save(self, prefix: str) -> None:
+        """Write a checkpoint of all variables with the saver of the graph.
+
+        Raises:
+            BadInputError: TensorFlow needs the name itself, or cannot write there.
+        """
+        with _explained(f"write checkpoint {prefix!r}"):
+            try:
+                self._known_saver().save(self._session, prefix, write_meta_graph=False)
+            except ValueError as error:
+                raise BadInputError(
+                    f"checkpoint {prefix!r} cannot be written: {reason(error)}; another name was "
+                    "expected, such as model/step."
+                ) from error
+
+    def restore(self, prefix: str) -> None:
+        """Read all variables from a checkpoint.
+
+        Raises:
+            BadInputError: it does not exist, or is of another graph.
+        """
+        with _explained(f"restore checkpoint {prefix!r}"):
+            try:
+                self._known_saver().restore(self._session, prefix)
+            except ValueError as error:  # there is no such checkpoint
+                raise BadInputError(
+                    f"checkpoint {prefix!r} cannot be restored: {reason(error)} The prefix of a "
+                    "checkpoint was expected, without .index."
+                ) from error
+
+    def _known_saver(self) -> Any:
+        if self._saver is None:
+            raise BadInputError(
+                "the graph has no saver, so its variables cannot be saved or restored; a graph "
+                "that pesto export wrote was expected: export it again."
+            )
+        return self._saver
 
     def _run(self, **tracing: Any) -> Ran:
         graph = self._session.graph
@@ -82,16 +122,17 @@ def opened(connection: Connection, meta: Any, feeds: str | None = None) -> Itera
     """
     given = batches(meta, feeds)
     with tensorflow().Graph().as_default() as graph, _explained():
-        _import(meta)
+        saver = _import(meta)
         with connection.session(graph, session_config()) as session:
             _initialise(session, _initialiser(meta, graph))
             fetches = [graph.as_graph_element(name) for name in fetch_names(meta)]
-            yield Step(session, fetches, given)
+            yield Step(session, fetches, given, saver)
 
 
-def _import(meta: Any) -> None:
+def _import(meta: Any) -> Any:
+    """Import a graph into the default graph; return its saver, None if it has none."""
     try:
-        tensorflow().compat.v1.train.import_meta_graph(meta)
+        return tensorflow().compat.v1.train.import_meta_graph(meta)
     except Exception as error:  # TensorFlow raises many types of errors for a wrong graph
         raise BadInputError(
             f"TensorFlow cannot import the graph: {reason(error)} A graph written by pesto export "
@@ -126,16 +167,14 @@ def _is_loss(tensor: Any) -> bool:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Convert TensorFlow's errors to pesto's."""
+def _explained(what: str = "run the step") -> Iterator[None]:
+    """Convert TensorFlow's errors to pesto's; what: what TensorFlow was asked to do."""
     errors = tensorflow().errors
     try:
         yield
     except PestoError:
         raise
     except (errors.ResourceExhaustedError, errors.UnavailableError, errors.AbortedError) as error:
-        raise EnvironmentFailedError(
-            f"the devices could not run the step: {reason(error)}"
-        ) from error
+        raise EnvironmentFailedError(f"the devices could not {what}: {reason(error)}") from error
     except errors.OpError as error:
-        raise BadInputError(f"TensorFlow cannot run the step: {reason(error)}") from error
+        raise BadInputError(f"TensorFlow cannot {what}: {reason(error)}") from error
