@@ -221,9 +221,11 @@ class _Propagation:
             return float("inf")
         if is_copied:
             return 0.0
-        times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
+        messages = times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
+        if isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split):
+            messages = times**2  # a reduce-scatter: each device sends to each other one
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
-        return float(times * (self._prices.latency_us + bytes_us))
+        return float(messages * self._prices.latency_us + times * bytes_us)
 
     def _wanted(self) -> dict[int, set[Arrival]]:
         """Return for each tensor that is whole the layouts in which ops take it."""
