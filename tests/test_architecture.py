@@ -16,7 +16,7 @@ ROOT = Path(pesto_cli.__file__).parent
 
 DATA = ["printable", "errors", "plugins", "data", "sharding", "files", "diff"]
 ALGORITHMS = ["kernels", "bounds", "evaluation", "coarsen", "ilp", "refine"]
-TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile"]
+TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile", "learned"]
 
 # What each package may import; `cli` and `api` may import everything.
 MAY_IMPORT = {package: DATA[: index + 1] for index, package in enumerate(DATA)}
@@ -28,7 +28,8 @@ MAY_IMPORT |= {
     "apply": [*DATA, "graphdef", "zoo", "cluster", "apply"],
     "runtime": [*DATA, "graphdef", "cluster", "apply", "runtime"],
     "profile": [*DATA, "graphdef", "zoo", "cluster", "apply", "runtime", "profile"],
-    "strategies": [*DATA, *ALGORITHMS, "strategies"],
+    "strategies": [*DATA, *ALGORITHMS, "strategies", "learned"],
+    "learned": [*DATA, *ALGORITHMS, "graphdef", "strategies", "learned"],
     "tuning": [*DATA, *ALGORITHMS, "strategies", *TENSORFLOW, "tuning"],
     "report": [*DATA, "evaluation", "report"],
     "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],

@@ -40,6 +40,7 @@ from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_place
 from pesto_cli.api.runner import runner
 from pesto_cli.api.running import run_steps
 from pesto_cli.api.splitting import coverage, plan, rewritten, split
+from pesto_cli.api.training import train
 from pesto_cli.api.tuning import tune
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
@@ -60,6 +61,7 @@ from pesto_cli.files import (
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.programs.capture import capture
+from pesto_cli.learned.weights import read_weights, write_weights
 from pesto_cli.report.notebook import register
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.pesto import Pesto
@@ -116,6 +118,7 @@ __all__ = [
     "read_meta_graph",
     "read_placement",
     "read_profile",
+    "read_weights",
     "report",
     "rewritten",
     "run_steps",
@@ -127,6 +130,7 @@ __all__ = [
     "split",
     "timeline",
     "to_networkx",
+    "train",
     "tune",
     "violations",
     "warm_up",
@@ -134,6 +138,7 @@ __all__ = [
     "write_meta_graph",
     "write_placement",
     "write_profile",
+    "write_weights",
 ]
 
 

@@ -25,7 +25,7 @@ from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
-from pesto_cli.strategies.context import is_search, may_rewrite, parameters
+from pesto_cli.strategies.context import is_search, learns, may_rewrite, parameters
 from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.plan_mapping import split_start
 from pesto_cli.strategies.run import chosen, judged, leaving_out, run
@@ -128,7 +128,7 @@ def compare(
     Args:
         profile: the profile to place.
         strategies: names in `STRATEGIES`, or callables that implement `Strategy`. By default, all
-            that can be used for the profile.
+            that can be used for the profile and train no policy.
         context: the context of each strategy.
         options: as for `solve`, for each strategy.
 
@@ -138,7 +138,7 @@ def compare(
     Example:
         >>> compare(profile, ["single", "expert", "pesto"], time_limit_s=10)
     """
-    every = [*STRATEGIES.usable()] if strategies is None else [*strategies]
+    every = without_learning() if strategies is None else [*strategies]
     if not every:
         raise BadInputError(
             "there is no strategy to compare; one or more of "
@@ -151,6 +151,11 @@ def compare(
         with leaving_out(str(each), []) if strategies is None else nullcontext():
             results.append(run(profile.problem, each, context, **values))
     return Comparison(profile.problem, tuple(results))
+
+
+def without_learning() -> list[str]:
+    """Return the names of all usable strategies that train no policy."""
+    return [name for name, each in STRATEGIES.usable().items() if not learns(each)]
 
 
 @checked

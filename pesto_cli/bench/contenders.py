@@ -10,7 +10,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies import STRATEGIES, Context, Strategy
 from pesto_cli.strategies.baechi import SETTINGS, MEtf, MSct, MTopo
-from pesto_cli.strategies.context import is_search, needs_parts
+from pesto_cli.strategies.context import is_search, learns, needs_parts
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.single import Single
@@ -24,7 +24,9 @@ SPLITTING = tuple(
 )
 """The rivals that split ops."""
 BASELINES = tuple(
-    name for name, each in STRATEGIES.builtin.items() if name != PESTO and not needs_parts(each)
+    name
+    for name, each in STRATEGIES.builtin.items()
+    if name != PESTO and not needs_parts(each) and not learns(each)
 )
 _BAECHI: Mapping[str, type[MTopo | MEtf | MSct]] = {"m-topo": MTopo, "m-etf": MEtf, "m-sct": MSct}
 BAECHI = tuple(_BAECHI)

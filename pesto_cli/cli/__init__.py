@@ -21,6 +21,7 @@ from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.running import run, worker
 from pesto_cli.cli.streams import open_standard_streams
+from pesto_cli.cli.training import train
 from pesto_cli.cli.tuning import tune
 from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedError, PestoError
 
@@ -118,6 +119,7 @@ for command in (
     run,
     tune,
     worker,
+    train,
     bench,
     doctor,
     completion,

@@ -116,6 +116,7 @@ COMPLETERS: Mapping[str, Completer] = {
     "first": files(*PLACEMENTS),
     "second": files(*PLACEMENTS),
     "warm_start": files(*PLACEMENTS),
+    "weights": files(".npz"),
     "graph": files(*GRAPHS),
     "run graph": files(*GRAPHS, ".py"),
     "check graph": either(models, files(*GRAPHS, ".py")),

@@ -102,6 +102,9 @@ def coarsen(
     type=PATH,
     help="A placement to start from, of this graph or of an earlier version.",
 )
+@click.option(
+    "--weights", type=click.Path(), help="Weights of a learned policy to start from (pesto train)."
+)
 @summary_option
 @json_option
 @quiet_option()
@@ -133,6 +136,8 @@ def solve(
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
     priced = constrained(profile, options, read, quiet)
+    if options["weights"] is not None:
+        read["weights"] = api.read_weights(options["weights"]).file_hash
     start = None
     if warm_start is not None:
         check_takes_start(strategy)
@@ -257,13 +262,14 @@ def simulate(
 def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Solve PROFILE by several strategies; print one row each, with lower bound and gap."""
     from pesto_cli import api
+    from pesto_cli.api.placing import without_learning
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.records import result_json
     from pesto_cli.report.tables import comparison, expert_remark
     from pesto_cli.strategies.run import leaving_out, run
 
     if strategies == "all":
-        names = list(api.STRATEGIES.usable())
+        names = without_learning()
     else:
         some = f"all, or some of {', '.join(api.STRATEGIES)}"
         names = listed("--strategies", strategies, some)

@@ -25,6 +25,7 @@ PARAMETERS = {
     "no_congestion": "congestion",
     "balance": "balance",
     "robust": "robust",
+    "weights": "weights",
 }
 
 

@@ -166,6 +166,22 @@ class Progress:
         return gap(self.makespan_us, self.lower_bound_us)
 
 
+@dataclass(frozen=True)
+class RewardPoint:
+    """A point of the reward curve of a policy that learns: an iteration of its training.
+
+    num_placements: number of placements sampled until then. graph: hash of the profile.
+    mean_us: mean step time of the iteration's placements; a placement that does not fit in memory
+        counts several times.
+    best_us: the shortest step time of this profile so far.
+    """
+
+    num_placements: int
+    graph: str
+    mean_us: float
+    best_us: float
+
+
 def gap(makespan_us: float, lower_bound_us: float) -> float:
     """Return `1 - lower bound / makespan`, at least 0."""
     return max(0.0, 1 - lower_bound_us / makespan_us) if makespan_us > 0 else 0.0

@@ -1,5 +1,7 @@
 """Strategies. Each has a file, and a line in `STRATEGIES`."""
 
+from pesto_cli.learned.reinforce import Reinforce
+from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.plugins import Registry, called_with
 from pesto_cli.strategies.baechi import MEtf, MSct, MTopo
 from pesto_cli.strategies.context import Context, Strategy
@@ -41,6 +43,8 @@ STRATEGIES: Registry[Strategy] = Registry(
         "ev-ar": EvAr(),
         "cp-ps": CpPs(),
         "cp-ar": CpAr(),
+        "spotlight": Spotlight(),
+        "grl": Reinforce(),
         "pesto": Pesto(),
     },
     called_with("problem", "context"),

@@ -43,6 +43,8 @@ class Strategy(Protocol):
     splits: it may split ops, if the problem has prices of parts.
     needs_parts: it splits ops, and is called only if the problem has prices of parts.
     rewrites: it may return a solution of another graph in any case.
+    learns: it trains a policy by TensorFlow, and is called only by its name: a comparison of all
+        strategies leaves it out.
 
     A strategy that may rewrite the graph is called even if no placement of the given graph can fit
     in memory.
@@ -72,6 +74,11 @@ def splits(strategy: Strategy) -> bool:
 def needs_parts(strategy: Strategy) -> bool:
     """Return whether a strategy can be used only for problems with prices of parts."""
     return bool(getattr(strategy, "needs_parts", False))
+
+
+def learns(strategy: Strategy) -> bool:
+    """Return whether a strategy trains a policy, and so is called only by its name."""
+    return bool(getattr(strategy, "learns", False))
 
 
 def parameters(strategy: Strategy) -> dict[str, Any]:

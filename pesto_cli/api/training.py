@@ -1,0 +1,102 @@
+"""Training of learned policies."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from pesto_cli.api.arguments import checked
+from pesto_cli.data.limits import Limits
+from pesto_cli.errors import BadInputError
+from pesto_cli.files import Profile
+from pesto_cli.learned.environment import Environment
+from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.training import State, Trainer, iterations
+from pesto_cli.learned.weights import Trained
+from pesto_cli.strategies import STRATEGIES
+
+
+@checked
+def train(
+    policy: str | Policy,
+    profiles: Iterable[Profile],
+    start: Trained | None = None,
+    limits: Limits | None = None,
+    num_placements: int | None = None,
+    on_iteration: Callable[[State], None] = lambda state: None,
+) -> Trained:
+    """Train a policy on profiles, which take turns.
+
+    Args:
+        policy: the name of a strategy that learns, or such a strategy: `Spotlight(units=32)`.
+        profiles: of machines with the same number of devices.
+        start: a trained policy to continue; its seed is kept.
+        limits: time limit, which begins when TensorFlow is loaded; seed; threads for simulations;
+            request to stop.
+        num_placements: the number of placements to sample; then there is no time limit.
+        on_iteration: called after each iteration with the state of the training, whose `curve`
+            has the mean step times.
+
+    Returns:
+        The trained policy. `write_weights` writes it, and `solve(..., weights=path)` uses it.
+
+    Raises:
+        BadInputError: the strategy does not learn, a profile is given twice or leaves no choice, or
+            numbers of devices differ.
+
+    Example:
+        >>> write_weights("w.npz", train("spotlight", [profile], num_placements=1000))
+    """
+    policy, limits = _learning(policy), limits or Limits()
+    environments = _environments(profiles)
+    num_devices = _num_devices(environments.values())
+    if start is None:
+        start = Trained(policy.name, limits.seed, State.initial(policy, num_devices, limits.seed))
+    state = start.state_for(policy.name, num_devices)
+    end = math.inf if num_placements is None else state.num_placements + num_placements
+    trainer = Trainer(policy, start.seed)
+    is_over = replace(limits, deterministic=num_placements is not None).begin()
+    steps = iterations(trainer, state, environments, limits.workers)
+    while state.num_placements < end and not is_over():
+        state, _ = next(steps)
+        on_iteration(state)
+    return Trained(policy.name, start.seed, state)
+
+
+def _learning(policy: str | Policy) -> Policy:
+    """Return the strategy of a name."""
+    found = STRATEGIES.find(policy) if isinstance(policy, str) else policy
+    if not isinstance(found, Policy):
+        names = [name for name, each in STRATEGIES.usable().items() if isinstance(each, Policy)]
+        raise BadInputError(
+            f"strategy {policy!r} does not learn; one of {', '.join(names)} was expected."
+        )
+    return found
+
+
+def _num_devices(environments: Iterable[Environment]) -> int:
+    """Return the number of devices of all machines."""
+    found = sorted({each.num_devices for each in environments})
+    if len(found) > 1:
+        raise BadInputError(
+            f"the profiles are for machines with {' and '.join(map(str, found))} devices; machines "
+            "with equal numbers of devices were expected: train a policy for each number."
+        )
+    return found[0]
+
+
+def _environments(profiles: Iterable[Profile]) -> Mapping[str, Environment]:
+    """Return the environment of each profile by its hash."""
+    found: dict[str, Environment] = {}
+    for profile in profiles:
+        name = profile.file_hash or profile.graph_hash or ""
+        if name in found:
+            raise BadInputError(f"profile {name[:12]} is given twice; give each profile once.")
+        found[name] = Environment.of(profile.problem)
+        if not len(found[name].super_ops):
+            raise BadInputError(
+                f"profile {name[:12]} has no op that may run on two devices; a profile of a "
+                "machine with several devices was expected."
+            )
+    if not found:
+        raise BadInputError("there is no profile to train on; one or more were expected.")
+    return found

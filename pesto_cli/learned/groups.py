@@ -1,0 +1,94 @@
+"""Super-ops: colocation groups that a policy places together, by the scopes of their names.
+
+Spotlight (Gao, Chen and Li, ICML '18, Section 5.1, "Co-location group") puts ops with the same
+two-level prefix of their names into a super-op. Departures from it:
+
+- Scopes are those of the labels, so the scopes of a gradient are those of its forward op. Forward
+  pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
+- Ops outside of all scopes, such as sums of gradients, are grouped by layer.
+- A colocation group is in the super-op of its longest op.
+- Groups that only one device may run, such as feeds, are in no super-op.
+- If there are more than `MOST` super-ops, neighbours in topological order are joined.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto_cli.data.columns import BoolArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.strategies.devices import fastest_device
+from pesto_cli.strategies.layers import layers_of_groups
+
+LEVELS = 2
+MOST = 500
+
+
+@dataclass(frozen=True, eq=False)
+class SuperOps:
+    """The super-ops of a problem, in topological order of their first ops.
+
+    problem: the problem.
+    of_group: the super-op of each colocation group, `[num_groups]`; -1 if it has no choice.
+    """
+
+    problem: Problem
+    of_group: IntArray
+
+    def __len__(self) -> int:
+        return int(self.of_group.max(initial=-1)) + 1
+
+    @property
+    def of_op(self) -> IntArray:
+        """The super-op of each op or -1, `[num_ops]`."""
+        of_op: IntArray = self.of_group[self.problem.graph.colocation_group]
+        return of_op
+
+    def allowed(self) -> BoolArray:
+        """Return whether a device may run some group of a super-op, `[num_super_ops, num_devices]`.
+
+        Groups that may not run on the device of their super-op run on their fastest device.
+        """
+        allowed = np.zeros((len(self), self.problem.num_devices), dtype=np.bool_)
+        inside = self.of_group >= 0
+        np.logical_or.at(allowed, self.of_group[inside], self.problem.group_allowed[inside])
+        return allowed
+
+    def devices(self, chosen: IntArray) -> IntArray:
+        """Return the device of each op, `[num_ops]`.
+
+        chosen: the device of each super-op, `[num_super_ops]`.
+        """
+        device = fastest_device(self.problem)
+        groups = np.flatnonzero(self.of_group >= 0)
+        wanted = chosen[self.of_group[groups]]
+        can = self.problem.group_allowed[groups, wanted]
+        device[groups[can]] = wanted[can]
+        return device[self.problem.graph.colocation_group]
+
+
+def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
+    """Group ops of one phase that share their outermost scopes.
+
+    levels: the number of scopes that count.
+    """
+    graph = problem.graph
+    layer = layers_of_groups(graph, problem.min_duration_us).of_group[graph.colocation_group]
+    columns = (graph.labels.phase.tolist(), graph.labels.paths(graph.names), layer.tolist())
+    keys = [
+        (phase, path[:-1][:levels] or of_layer)
+        for phase, path, of_layer in zip(*columns, strict=True)
+    ]
+    longest = np.argsort(problem.min_duration_us, kind="stable")
+    leader = np.zeros(graph.num_groups, dtype=np.int64)
+    leader[graph.colocation_group[longest]] = longest  # the last assignment wins
+    has_choice = problem.group_allowed.sum(axis=1) > 1
+    number: dict[object, int] = {}
+    of_group = np.full(graph.num_groups, -1, dtype=np.int64)
+    for op in graph.topological_order.tolist():
+        group = graph.colocation_group[op]
+        if has_choice[group] and of_group[group] < 0:
+            of_group[group] = number.setdefault(keys[leader[group]], len(number))
+    if len(number) > MOST:
+        of_group = np.where(of_group < 0, -1, of_group * MOST // len(number))
+    return SuperOps(problem, of_group)

@@ -1,0 +1,191 @@
+"""The file format of weights: a zip of arrays as in `.npz`, and a JSON header; nothing is pickled.
+
+header.json             `HeaderSchema`
+weights/NAME.npy        float32, the weights of the network
+mean/NAME.npy, square/NAME.npy
+                        float32, the moments of Adam, so that a training can be resumed
+"""
+
+import io
+import json
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pesto_cli.data.result import RewardPoint
+from pesto_cli.errors import BadInputError
+from pesto_cli.files.reading import check_input_size, read_bytes
+from pesto_cli.files.storage import Schema, parse_json, sha256
+from pesto_cli.files.writing import atomic_write
+from pesto_cli.learned.adam import Moments
+from pesto_cli.learned.features import num_features
+from pesto_cli.learned.network import Array, shapes
+from pesto_cli.learned.training import State, Trials
+
+FORMAT = "pesto-weights"
+HEADER = "header.json"
+WHAT = "file of weights (pesto train POLICY PROFILE... -o WEIGHTS)"
+PARTS = ("weights", "mean", "square")
+
+
+class TrialsSchema(Schema):
+    """`Trials` of one graph."""
+
+    count: int
+    mean_us: float
+    square_us2: float
+    best_us: float
+
+
+class PointSchema(Schema):
+    """`RewardPoint` of the reward curve."""
+
+    num_placements: int
+    graph: str
+    mean_us: float
+    best_us: float
+
+
+class HeaderSchema(Schema):
+    """The header of a file of weights."""
+
+    format: str
+    version: int
+    policy: str
+    """The policy that was trained."""
+    seed: int
+    """The seed of the training."""
+    num_devices: int
+    """The number of devices of the machines, CPUs included."""
+    units: int
+    """The size of each layer."""
+    num_steps: int
+    """Steps of Adam so far."""
+    trials: dict[str, TrialsSchema]
+    """What was seen of each profile that the policy was trained on, by its hash."""
+    curve: list[PointSchema]
+    """The reward curve: a point for each iteration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained policy.
+
+    policy: its name. seed: the seed of the training.
+    file_hash: SHA-256 of the file, empty until it is read.
+    """
+
+    policy: str
+    seed: int
+    state: State
+    file_hash: str = ""
+
+    def __repr__(self) -> str:
+        state = self.state
+        return (
+            f"<Trained: {self.policy}, {state.num_placements:,} placements of "
+            f"{len(state.trials)} graphs, {state.num_devices} devices>"
+        )
+
+    def state_for(self, policy: str, num_devices: int) -> State:
+        """Return the state, if a policy can use it for a machine.
+
+        Raises:
+            BadInputError: they are of another policy, or for another number of devices.
+        """
+        if self.policy != policy:
+            raise BadInputError(
+                f"the weights are those of policy {self.policy!r}; weights of {policy!r} were "
+                f"expected: train it, or use {self.policy}."
+            )
+        if self.state.num_devices != num_devices:
+            raise BadInputError(
+                f"the weights are for {self.state.num_devices} devices, and the machine has "
+                f"{num_devices}; weights for as many devices were expected: train them on a "
+                "profile of this machine."
+            )
+        return self.state
+
+
+def write_weights(path: Path | str, trained: Trained) -> None:
+    """Write a trained policy; equal policies give equal files.
+
+    Raises:
+        BadInputError, EnvironmentFailedError: see `atomic_write`.
+    """
+    state, data = trained.state, io.BytesIO()
+    header = HeaderSchema(
+        format=FORMAT,
+        version=1,
+        policy=trained.policy,
+        seed=trained.seed,
+        num_devices=state.num_devices,
+        units=state.units,
+        num_steps=state.moments.num_steps,
+        trials={graph: TrialsSchema(**asdict(each)) for graph, each in state.trials.items()},
+        curve=[PointSchema(**asdict(point)) for point in state.curve],
+    )
+    arrays = zip(PARTS, (state.weights, state.moments.mean, state.moments.square), strict=True)
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(HEADER), json.dumps(header.model_dump()))
+        for part, values in arrays:
+            for name, value in values.items():
+                with archive.open(zipfile.ZipInfo(f"{part}/{name}.npy"), "w") as member:
+                    np.lib.format.write_array(member, value, allow_pickle=False)
+    atomic_write(path, data.getvalue())
+
+
+def read_weights(path: Path | str) -> Trained:
+    """Read a trained policy.
+
+    Raises:
+        BadInputError: the file is missing, damaged, of another version, or no file of weights.
+    """
+    data = read_bytes(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            check_input_size(path, sum(each.file_size for each in archive.infolist()))
+            header = parse_json(path, archive.read(HEADER), FORMAT, WHAT, HeaderSchema)
+            state = _state(header, archive)
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        EOFError,
+        OverflowError,
+        RuntimeError,
+    ) as error:
+        raise BadInputError(
+            f"{path} is damaged or no file of weights ({error}); a {WHAT} was expected."
+        ) from None
+    return Trained(header.policy, header.seed, state, sha256(data))
+
+
+def _state(header: HeaderSchema, archive: zipfile.ZipFile) -> State:
+    expected = dict(shapes(num_features(header.num_devices), header.num_devices, header.units))
+    weights, mean, square = (
+        {name: _array(archive, f"{part}/{name}.npy", shape) for name, shape in expected.items()}
+        for part in PARTS
+    )
+    return State(
+        weights,
+        Moments(mean, square, header.num_steps),
+        header.num_devices,
+        {graph: Trials(**each.model_dump()) for graph, each in header.trials.items()},
+        tuple(RewardPoint(**each.model_dump()) for each in header.curve),
+    )
+
+
+def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:
+    """Return an array of a known shape; nothing is allocated by sizes that the file states."""
+    with archive.open(name) as member:
+        np.lib.format.read_magic(member)
+        found, _, kind = np.lib.format.read_array_header_1_0(member)
+        if (found, kind) != (shape, np.dtype(np.float32)):
+            raise ValueError(f"{name} is {kind}{list(found)}, float32{list(shape)} was expected")
+        values = np.frombuffer(member.read(), dtype=np.float32).reshape(shape)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} has a number that is not finite")
+    return values

@@ -1,0 +1,520 @@
+"""Learned placers: the objectives, the network, the training, weights, strategies, `train`."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pesto, on_gpus, two_gpus
+from random_problems import random_problem
+from test_zoo import TINY, exported
+
+from pesto_cli import api
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import Device, Machine
+from pesto_cli.data.presets import PRESETS
+from pesto_cli.data.problem import Problem
+from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.violations import violations
+from pesto_cli.files import Profile, write_profile
+from pesto_cli.files.tensorflow_names import labelled
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.learned import adam, network
+from pesto_cli.learned.adam import Moments
+from pesto_cli.learned.environment import OUT_OF_MEMORY_FACTOR, Environment
+from pesto_cli.learned.features import features, num_features
+from pesto_cli.learned.groups import MOST, by_scope
+from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.reinforce import Reinforce
+from pesto_cli.learned.spotlight import Spotlight
+from pesto_cli.learned.training import State, Trainer, Trials
+from pesto_cli.learned.weights import Trained, read_weights, write_weights
+from pesto_cli.strategies import STRATEGIES, Context
+from pesto_cli.strategies.context import learns
+from pesto_cli.strategies.run import run
+
+SMALL: tuple[Policy, ...] = (
+    Spotlight(units=8, learning_rate=0.01),
+    Reinforce(units=8, learning_rate=0.05),
+)
+# Placements that a policy needs to learn to place `towers`.
+NEEDED = {"spotlight": 350, "grl": 1000}
+LEARNED = [name for name, each in STRATEGIES.builtin.items() if learns(each)]
+GPU0, GPU1 = 1, 2
+
+
+def towers(num_layers: int = 4) -> Problem:
+    """Two independent chains of heavy layers with large tensors; one GPU each is best."""
+    names = [f"{side}/layer_{n}/MatMul" for side in ("left", "right") for n in range(num_layers)]
+    chain = [op for op in range(2 * num_layers - 1) if op != num_layers - 1]
+    graph = OpGraph.build(names, [Tensor(op, 50_000, [op + 1]) for op in chain])
+    return on_gpus(labelled(graph), [100.0] * len(names))
+
+
+def profile_of(problem: Problem, name: str = "0") -> Profile:
+    return Profile(problem, {"graph_hash": name * 64})
+
+
+# Objectives, on one super-op and two devices: q = (1/2, 1/2), device 0 was chosen.
+
+
+@pytest.mark.parametrize(
+    ("policy", "share", "value", "slope"),
+    [
+        (Spotlight(), 0.5, 2.0, 1.0),  # 2 q'/q; slope 2 q' (1 - q') / q
+        # 2 * 0.8 / 0.5 - (0.5 ln(0.5 / 0.8) + 0.5 ln(0.5 / 0.2)); 2 * 0.16 / 0.5 - (0.8 - 0.5)
+        (Spotlight(), 0.8, 3.2 - 0.2231436, 0.34),
+        (Spotlight(kl_weight=10.0), 0.8, 3.2 - 2.231436, 0.64 - 3.0),
+        (Reinforce(), 0.8, 2 * np.log(0.8), 2 * 0.2),
+    ],
+)
+def test_objectives_and_their_gradients_are_those_on_paper(
+    policy: Policy, share: float, value: float, slope: float
+) -> None:
+    tf = tensorflow()
+    logits = tf.constant([[[np.log(share), np.log(1 - share)]]], tf.float32)
+    old, chosen = tf.math.log([[[0.5, 0.5]]]), tf.constant([[[1.0, 0.0]]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        found = policy.objective(tf.nn.log_softmax(logits), old, chosen, tf.constant([2.0]))
+    assert float(found) == pytest.approx(value, abs=1e-5)
+    assert tape.gradient(found, logits).numpy().ravel() == pytest.approx([slope, -slope], abs=1e-5)
+
+
+def test_adam_takes_steps_of_the_learning_rate_and_forgets_old_gradients() -> None:
+    weights = {"w": np.array([1.0, -1.0], np.float32)}
+    first, moments = adam.step(weights, {"w": np.array([5.0, -0.1])}, Moments.of(weights), 0.1)
+    assert first["w"] == pytest.approx([0.9, -0.9], abs=1e-6)
+    # mean 0.1 * (0.9 * 5 - 5) / 0.19, square 0.001 * (0.999 + 1) * 25 / 0.001999
+    second, _ = adam.step(first, {"w": np.array([-5.0, 0.1])}, moments, 0.1)
+    assert second["w"] == pytest.approx([0.9 + 0.1 * 0.05 / 0.95, -0.9 - 0.1 * 0.05 / 0.95])
+
+
+def test_averages_of_trials_are_those_of_all_trials_at_once() -> None:
+    costs_us = np.array([4.0, 1.0, 7.0, 2.0, 2.0])
+    trials = Trials().extended(costs_us[:2]).extended(costs_us[2:])
+    assert (trials.count, trials.best_us) == (5, 1.0)
+    expected = (costs_us.mean() - costs_us) / costs_us.std()
+    assert trials.advantage(costs_us) == pytest.approx(expected.astype(np.float32))
+    equal = np.full(5, 3.0)
+    assert Trials().extended(equal).advantage(equal).tolist() == [0.0] * 5
+
+
+# The network.
+
+
+def lstm(inputs: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The outputs of an LSTM cell, `[T, U]`, by the equations of Hochreiter and Schmidhuber."""
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    cell = output = np.zeros(len(bias) // 4)
+    outputs = []
+    for row in inputs:
+        gates = np.concatenate((row, output)) @ kernel + bias
+        input_gate, forget_gate, update, output_gate = np.split(gates, 4)
+        cell = sigmoid(forget_gate) * cell + sigmoid(input_gate) * np.tanh(update)
+        output = sigmoid(output_gate) * np.tanh(cell)
+        outputs.append(output)
+    return np.array(outputs)
+
+
+def test_the_encoder_is_two_layers_of_lstm_cells() -> None:
+    weights = network.initial_weights(5, 3, 4, seed=1)
+    rows = np.random.default_rng(0).random((6, 5)).astype(np.float32)
+    encoded, _ = network._encoded(weights, tensorflow().constant(rows))
+    expected = np.tanh(rows @ weights["features/kernel"] + weights["features/bias"])
+    for layer in range(2):
+        kernel, bias = weights[f"encoder_{layer}/kernel"], weights[f"encoder_{layer}/bias"]
+        assert bias[4:8].tolist() == [1.0] * 4  # the forget gate
+        expected = lstm(expected, kernel, bias)
+    assert encoded.numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
+    weights = network.initial_weights(5, 3, 4, seed=1)
+    rows = np.ones((2, 5), np.float32)
+    allowed = network.allowed_logits(np.array([[True, True, True], [False, True, True]]))
+    chosen = np.array([[0], [1]], np.int32)
+    found = np.exp(network.log_probabilities(weights, rows, allowed, chosen).numpy()[:, 0])
+    assert found == pytest.approx(np.array([[1 / 3] * 3, [0, 0.5, 0.5]]), abs=1e-6)
+
+
+def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
+    """The most probable placement, and frequencies of samples, are those of `log_probabilities`."""
+    rng = np.random.default_rng(2)
+    weights = network.initial_weights(5, 2, 4, seed=1)
+    weights["output"] = rng.normal(0, 2, weights["output"].shape).astype(np.float32)
+    rows, allowed = rng.random((3, 5)).astype(np.float32), np.zeros((3, 2), np.float32)
+    noise = rng.gumbel(size=(3, 4000, 2)).astype(np.float32)
+    drawn = network.sample(weights, rows, allowed, noise).numpy()
+    log_q = network.log_probabilities(weights, rows, allowed, drawn).numpy()
+    first = np.exp(log_q[0, 0, 0])
+    assert (drawn[0] == 0).mean() == pytest.approx(first, abs=0.03)
+    after = (drawn[0] == 1) & (drawn[1] == 0)
+    assert after.any()
+    column = int(np.flatnonzero(after)[0])
+    assert (drawn[2][after] == 0).mean() == pytest.approx(np.exp(log_q[2, column, 0]), abs=0.05)
+    best = network.sample(weights, rows, allowed, np.zeros((3, 1, 2), np.float32)).numpy()
+    of_best = network.log_probabilities(weights, rows, allowed, best).numpy()
+    assert (of_best[:, 0].argmax(axis=1) == best[:, 0]).all()
+
+
+# Super-ops, features and rewards.
+
+
+def test_super_ops_share_two_scopes_and_a_phase() -> None:
+    names = ["a/b/x", "a/b/c/y", "a/d/x", "gradients/a/b/x_grad/Mul", "plain"]
+    graph = labelled(OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(4)]))
+    found = by_scope(on_gpus(graph, [1.0] * 5))
+    assert found.of_op.tolist()[:2] == [0, 0]
+    assert len({*found.of_op.tolist()}) == 4
+
+
+def test_a_group_is_placed_as_a_whole_and_only_where_it_may_run() -> None:
+    names = ["a/x", "b/x", "b/y", "c/x"]
+    graph = labelled(OpGraph.build(names, colocation_group=[0, 0, 1, 2]))
+    times = {"GPU": [1.0, 5.0, 1.0, 1.0], "CPU": [np.nan, np.nan, 9.0, 9.0]}
+    problem = Problem.build(graph, times, two_gpus())
+    found = by_scope(problem)
+    assert found.of_op.tolist() == [0, 0, 0, 1]  # of its longest op
+    assert found.allowed().tolist() == [[True] * 3, [True] * 3]
+    assert found.devices(np.array([0, GPU1])).tolist() == [GPU0, GPU0, 0, GPU1]
+
+
+def test_many_super_ops_are_joined_and_ops_without_choice_are_none() -> None:
+    names = [f"a/s{index}/x" for index in range(2 * MOST)]
+    problem = on_gpus(labelled(OpGraph.build(names)), [1.0] * len(names))
+    found = by_scope(problem)
+    assert len(found) == MOST
+    assert (np.diff(found.of_op) >= 0).all()
+    alone = Machine((Device("GPU:0", "GPU", 10**9),), ())
+    assert len(by_scope(on_gpus(problem.graph, [1.0] * len(names), alone))) == 0
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_features_of_all_models_are_finite(name: str) -> None:
+    problem = api.profile(exported(name), PRESETS["v100x2-nvlink"]).problem
+    found = features(by_scope(problem))
+    assert found.shape[1] == num_features(problem.num_devices)
+    assert np.isfinite(found).all()
+    assert (np.abs(found) < 20).all()
+    assert (found.std(axis=0) > 0).sum() > 15
+
+
+def test_features_do_not_depend_on_the_unit_of_time() -> None:
+    problem = towers()
+    slower = on_gpus(problem.graph, [300.0] * problem.num_ops)
+    assert features(by_scope(problem)) == pytest.approx(features(by_scope(slower)))
+
+
+def test_a_placement_that_does_not_fit_counts_several_times() -> None:
+    graph = labelled(OpGraph.build(["a/x", "b/x"], resident_bytes=[60, 60]))
+    problem = on_gpus(graph, [1.0, 1.0], two_gpus(memory_bytes=100))
+    environment = Environment.of(problem)
+    apart, together = (environment.schedule(np.array([GPU0, each])) for each in (GPU1, GPU0))
+    assert environment.cost_us(apart) == 1.0
+    assert environment.cost_us(together) == 2.0 * OUT_OF_MEMORY_FACTOR
+
+
+# Training.
+
+
+@pytest.mark.parametrize("policy", SMALL, ids=lambda policy: policy.name)
+def test_both_policies_learn_to_use_both_devices(policy: Policy) -> None:
+    problem = towers()
+    trained = api.train(policy, [profile_of(problem)], num_placements=NEEDED[policy.name])
+    means_us = [point.mean_us for point in trained.state.curve]
+    assert np.mean(means_us[:10]) > 500
+    assert np.mean(means_us[-20:]) < 430
+    environment = Environment.of(problem)
+    chosen = Trainer(policy).most_probable(trained.state, environment)
+    device = environment.super_ops.devices(chosen)
+    assert {*device[:4]} | {*device[4:]} == {GPU0, GPU1}
+    assert environment.schedule(chosen).makespan_us == 400.0
+
+
+@pytest.mark.parametrize("policy", SMALL, ids=lambda policy: policy.name)
+def test_a_resumed_training_equals_one_without_a_break(policy: Policy, tmp_path: Path) -> None:
+    profiles = [profile_of(towers(3)), profile_of(towers(4), "1")]
+    limits = Limits(seed=3)
+    whole = api.train(policy, profiles, limits=limits, num_placements=30)
+    half = api.train(policy, profiles, limits=limits, num_placements=15)
+    write_weights(tmp_path / "half.npz", half)
+    resumed = api.train(
+        policy, profiles, read_weights(tmp_path / "half.npz"), limits=Limits(), num_placements=15
+    )
+    for name, trained in (("whole", whole), ("resumed", resumed)):
+        write_weights(tmp_path / f"{name}.npz", trained)
+    assert (tmp_path / "whole.npz").read_bytes() == (tmp_path / "resumed.npz").read_bytes()
+    assert whole.state.curve[-1].num_placements == 30
+    assert [point.graph[0] for point in whole.state.curve] == ["0", "1"] * 3
+    other = api.train(policy, profiles, limits=Limits(seed=4), num_placements=30)
+    assert other.state.curve != whole.state.curve
+
+
+def test_a_request_to_stop_keeps_what_was_learned() -> None:
+    limits = Limits()
+    states: list[State] = []
+
+    def stop(state: State) -> None:
+        states.append(state)
+        if len(states) == 2:
+            limits.stop.set()
+
+    trained = api.train(SMALL[0], [profile_of(towers())], limits=limits, on_iteration=stop)
+    assert trained.state is states[-1]
+    assert len(states) == 2
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda p: api.train("heft", [p]), "'heft' does not learn; one of spotlight, grl"),
+        (lambda p: api.train("spotlight", []), "there is no profile to train on"),
+        (lambda p: api.train("spotlight", [p, p]), "profile 000000000000 is given twice"),
+        (
+            lambda p: api.train("grl", [p, profile_of(random_problem(1, 8, num_devices=2), "1")]),
+            "machines with 2 and 3 devices",
+        ),
+        (
+            lambda p: api.train("grl", [profile_of(alone(), "1")]),
+            "profile 111111111111 has no op that may run on two devices",
+        ),
+        (lambda p: api.train("grl", [p], trained("spotlight", 3)), "those of policy 'spotlight'"),
+        (
+            lambda p: api.train("grl", [p], trained("grl", 5)),
+            "for 5 devices, and the machine has 3",
+        ),
+    ],
+)
+def test_a_training_that_cannot_work_is_refused(
+    attempt: Callable[[Profile], Any], message: str
+) -> None:
+    with pytest.raises(BadInputError, match=message):
+        attempt(profile_of(towers()))
+
+
+def alone() -> Problem:
+    graph = labelled(OpGraph.build(["a/x", "b/x"]))
+    return on_gpus(graph, [1.0, 1.0], Machine((Device("GPU:0", "GPU", 10**9),), ()))
+
+
+def trained(policy: str = "spotlight", num_devices: int = 3, seed: int = 0) -> Trained:
+    return Trained(policy, seed, State.initial(SMALL[0], num_devices, seed))
+
+
+# Weights.
+
+
+def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    written = api.train(SMALL[0], [profile_of(towers())], num_placements=10)
+    write_weights(path, written)
+    found = read_weights(path)
+    assert (found.policy, found.seed) == ("spotlight", 0)
+    assert found.state.curve == written.state.curve
+    assert found.state.trials == written.state.trials
+    assert list(found.state.trials) == ["0" * 64]
+    assert found.state.moments.num_steps == 20
+    for part in ("weights", "moments.mean", "moments.square"):
+        ours, theirs = (eval(f"each.state.{part}", {"each": each}) for each in (written, found))
+        assert ours.keys() == theirs.keys()
+        assert all((ours[name] == theirs[name]).all() for name in ours)
+    with np.load(path, allow_pickle=False) as arrays:  # it is an .npz file
+        assert arrays["weights/output"].shape == (16, 3)
+
+
+def changed(path: Path, **members: bytes | None) -> None:
+    """Replace or remove members of a zip file; `_` stands for `/`, and names have no ending."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    for key, data in members.items():
+        name = next(each for each in content if each.replace("/", "_").startswith(key))
+        content[name] = data
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            if data is not None:
+                archive.writestr(name, data)
+
+
+def npy(values: np.ndarray) -> bytes:
+    data = io.BytesIO()
+    np.save(data, values, allow_pickle=True)
+    return data.getvalue()
+
+
+def header(path: Path, **entries: Any) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        return json.dumps(json.loads(archive.read("header.json")) | entries).encode()
+
+
+CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "text": (lambda p: p.write_text("hello") and None, "damaged or no file of weights"),
+    "empty": (lambda p: p.write_bytes(b""), "damaged or no file of weights"),
+    "truncated": (lambda p: p.write_bytes(p.read_bytes()[:-300]), "damaged or no file of weights"),
+    "bit": (
+        lambda p: p.write_bytes(p.read_bytes().replace(p.read_bytes()[9000:9008], b"\xff" * 8)),
+        "damaged or no file of weights",
+    ),
+    "version": (lambda p: changed(p, header=header(p, version=2)), "is version 2 of pesto-weights"),
+    "format": (lambda p: changed(p, header=header(p, format="x")), "format 'x', 'pesto-weights'"),
+    "key": (lambda p: changed(p, header=header(p, more=1)), "more is an unknown key"),
+    "devices": (lambda p: changed(p, header=header(p, num_devices=4)), "was expected"),
+    "units": (lambda p: changed(p, header=header(p, units=10**12)), "was expected"),
+    "negative": (lambda p: changed(p, header=header(p, units=-8)), "was expected"),
+    "no header": (lambda p: changed(p, header=None), "no item named 'header.json'"),
+    "no array": (lambda p: changed(p, weights_output=None), "no item named 'weights/output.npy'"),
+    "pickle": (
+        lambda p: changed(p, weights_output=npy(np.full((16, 3), None))),
+        "weights/output.npy is object",
+    ),
+    "huge": (
+        lambda p: changed(
+            p, weights_output=npy(np.zeros((16, 3), "f4")).replace(b"(16, 3)", b"(9e9,3)")
+        ),
+        "damaged or no file of weights",
+    ),
+    "short": (
+        lambda p: changed(p, weights_output=npy(np.zeros((16, 3), np.float32))[:-4]),
+        "damaged or no file of weights",
+    ),
+    "nan": (
+        lambda p: changed(p, weights_output=npy(np.full((16, 3), np.nan, np.float32))),
+        "weights/output.npy has a number that is not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_file_that_is_no_file_of_weights_is_refused(tmp_path: Path, name: str) -> None:
+    change, message = CHANGES[name]
+    path = tmp_path / "w.npz"
+    write_weights(path, trained())
+    change(path)
+    with pytest.raises(BadInputError, match=message) as refused:
+        read_weights(path)
+    assert str(refused.value).startswith(str(path))
+
+
+def test_weights_that_are_larger_than_the_limit_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", b" " * 10**6)
+    with api.input_limit(10**5), pytest.raises(BadInputError, match="the limit for inputs"):
+        read_weights(path)
+
+
+# Strategies.
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_schedules_are_valid_and_repeat(name: str) -> None:
+    quick = Context(Limits(time_limit_s=1e-3, deterministic=True))
+    for seed in range(4):
+        problem = random_problem(seed, 8)
+        first, second = (run(problem, name, quick, units=8) for _ in range(2))
+        broken = violations(problem, first.schedule)
+        assert [each for each in broken if each.rule != "memory"] == []
+        assert 0 <= first.lower_bound_us <= first.makespan_us + 1e-9
+        assert first.schedule.device.tolist() == second.schedule.device.tolist()
+        assert first.schedule.rank.tolist() == second.schedule.rank.tolist()
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_trained_weights_place_at_once_and_others_are_refused(name: str, tmp_path: Path) -> None:
+    problem, path = towers(), str(tmp_path / "w.npz")
+    policy = next(each for each in SMALL if each.name == name)
+    write_weights(path, api.train(policy, [profile_of(problem)], num_placements=NEEDED[name]))
+    stages: list[str] = []
+    context = Context(
+        Limits(time_limit_s=1e-3, deterministic=True),
+        on_progress=lambda progress: stages.append(progress.source),
+    )
+    result = run(problem, name, context, weights=path)
+    assert (result.makespan_us, stages[-1]) == (400.0, "most probable")
+    with pytest.raises(BadInputError, match=f"{path}: .* for 3 devices, and the machine has 2"):
+        run(random_problem(1, 8, num_devices=2), name, context, weights=path)
+
+
+def test_a_warm_start_is_never_made_worse() -> None:
+    problem = towers()
+    best = run(problem, "metis", Context()).schedule
+    context = Context(Limits(time_limit_s=1e-3, deterministic=True), warm_start=best.placement)
+    assert run(problem, "grl", context, units=8).makespan_us <= best.makespan_us
+
+
+def test_ops_of_types_that_were_never_seen_are_placed(tmp_path: Path) -> None:
+    path = str(tmp_path / "w.npz")
+    write_weights(path, trained())
+    problem = towers()
+    other = on_gpus(replace(problem.graph, types=("Unknown>Op",) * 8), [100.0] * 8)
+    quick = Context(Limits(time_limit_s=1e-3, deterministic=True))
+    assert violations(other, run(other, "spotlight", quick, weights=path).schedule) == []
+
+
+def test_comparing_all_strategies_leaves_out_those_that_learn() -> None:
+    found = api.compare(profile_of(towers()), time_limit_s=0.1)
+    assert not {*LEARNED} & {each.strategy for each in found}
+    assert {"spotlight", "grl"} == {*LEARNED}
+
+
+# The command.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the profile of two towers."""
+    monkeypatch.chdir(tmp_path)
+    write_profile("x.profile.json", profile_of(towers()))
+    return tmp_path
+
+
+def test_train_writes_weights_and_a_curve_and_solve_uses_them(pesto: Pesto, folder: Path) -> None:
+    argv = ("train", "grl", "x.profile.json", "--placements", "20")
+    plain = pesto(*argv, "-o", "w.npz", "--plot", "curve.svg")
+    assert plain.code == 0, plain.err
+    assert len(plain.err.splitlines()) == 3  # after 1, 2 and 4 iterations
+    assert "x.profile.json" in plain.out
+    assert (folder / "curve.svg").read_text().count("best so far")
+    more = pesto(*argv, "-o", "w.npz", "--weights", "w.npz", "--json", "--quiet")
+    curve = json.loads(more.out)
+    assert [point["num_placements"] for point in curve] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert more.err == ""
+    solve = ("solve", "x.profile.json", "-o", "p.json", "--deterministic", "--time-limit", "0.01")
+    assert pesto(*solve, "--strategy", "grl", "--weights", "w.npz", "--quiet").code == 0
+    parameters = json.loads(Path("p.json").read_text())["provenance"]["parameters"]
+    assert parameters["weights"] == read_weights("w.npz").file_hash
+    wrong = pesto(*solve, "--strategy", "heft", "--weights", "w.npz")
+    assert (wrong.code, "--weights is not an option of 'heft'" in wrong.err) == (2, True)
+    refused = pesto(*argv, "-o", "v.npz", "--weights", "w.npz", "--seed", "1")
+    assert (refused.code, "leave out one of them" in refused.err) == (2, True)
+    damaged = pesto(*argv, "-o", "v.npz", "--weights", "x.profile.json")
+    assert (damaged.code, "x.profile.json is damaged or no file" in damaged.err) == (2, True)
+
+
+def test_ctrl_c_keeps_the_weights_and_exits_130(folder: Path) -> None:
+    command = [sys.executable, "-m", "pesto_cli", "train", "grl", "x.profile.json", "-o", "w.npz"]
+    program = (
+        "from pesto_cli.cli import main; import sys; sys.argv = ['pesto'] + sys.argv[1:]; main()"
+    )
+    command[1:3] = ["-c", program]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "placements" not in (line := process.stderr.readline()):
+            assert line, "the training ended"
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Interrupted: the weights so far are in w.npz." in rest
+    assert read_weights("w.npz").state.num_placements >= 5
