@@ -111,6 +111,7 @@ def ops(context: click.Context, typed: str) -> Iterable[str]:
 # By parameter, or by command and parameter.
 COMPLETERS: Mapping[str, Completer] = {
     "profile": files(".profile.json", ".profile.json.gz"),
+    "profiles": files(".profile.json", ".profile.json.gz"),
     "placement": files(*PLACEMENTS),
     "placements": files(*PLACEMENTS),
     "first": files(*PLACEMENTS),

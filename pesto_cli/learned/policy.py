@@ -30,7 +30,7 @@ class Policy(ABC):
     learns: ClassVar[bool] = True
     name: ClassVar[str]
     weights: str | None = None
-    units: int = 64
+    units: int = 32
     num_placements: int = 5
     num_steps: int = 10
     learning_rate: float = 3e-3
