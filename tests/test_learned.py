@@ -291,6 +291,8 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
             lambda p: api.train("grl", [profile_of(alone(), "1")]),
             "profile 111111111111 has no op that may run on two devices",
         ),
+        (lambda p: api.train("grl", p), "profiles is a profile; a list was expected"),
+        (lambda p: api.train("grl", [p], p), "start is a profile; a trained policy was expected"),
         (lambda p: api.train("grl", [p], trained("spotlight", 3)), "those of policy 'spotlight'"),
         (
             lambda p: api.train("grl", [p], trained("grl", 5)),
@@ -331,6 +333,8 @@ def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
         ours, theirs = (eval(f"each.state.{part}", {"each": each}) for each in (written, found))
         assert ours.keys() == theirs.keys()
         assert all((ours[name] == theirs[name]).all() for name in ours)
+    api.save(tmp_path / "again.npz", api.load(path))
+    assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
     with np.load(path, allow_pickle=False) as arrays:  # it is an .npz file
         assert arrays["weights/output"].shape == (16, 3)
 

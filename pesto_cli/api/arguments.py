@@ -13,12 +13,14 @@ from typing import runtime_checkable as at_run_time
 from pesto_cli.coarsen import Round
 from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
+from pesto_cli.learned.weights import Trained
 from pesto_cli.strategies import Context
 
 P = ParamSpec("P")
@@ -52,6 +54,8 @@ KINDS: Mapping[Any, Kind] = {
     Plan: Kind("a plan", "plan(placement) gives one, split(profile, SplitRule(...)) makes one"),
     SplitRule: Kind("a rule", 'such as SplitRule("layer_1/*", by="columns", parts=2)'),
     Context: Kind("a context", "Context(limits=Limits(time_limit_s=...)) makes one"),
+    Limits: Kind("limits", "Limits(time_limit_s=..., seed=...) makes them"),
+    Trained: Kind("a trained policy", "train(policy, profiles) gives one, load(path) reads one"),
     Round: Kind("a round", "coarsen(profile, on_round=rounds.append) collects them"),
     Mapping: Kind("a mapping from names", "such as {'mine': placement}"),
     Iterable: Kind("a list", "such as ['single', 'pesto']"),

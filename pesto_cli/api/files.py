@@ -28,10 +28,11 @@ from pesto_cli.files.storage import read_toml
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.export import export
+from pesto_cli.learned.weights import Trained, read_weights, write_weights
 from pesto_cli.report.charts import write_chart
 
 # Endings of files that are not JSON.
-NO_JSON = (".html", ".svg", ".png", ".meta", ".pb", ".pbtxt", ".toml")
+NO_JSON = (".npz", ".html", ".svg", ".png", ".meta", ".pb", ".pbtxt", ".toml")
 
 _READERS = {
     "pesto-profile": read_profile,
@@ -48,7 +49,8 @@ def load(name: Path | str) -> Any:
 
     Returns:
         A `Profile`, `PlacementFile`, `TuningLog` or list of `CommFit`, a `Machine` or `Constraints`
-        (TOML), or a MetaGraphDef (`.meta`, `.pb`, `.pbtxt`, a SavedModel).
+        (TOML), a `Trained` policy (`.npz`), or a MetaGraphDef (`.meta`, `.pb`, `.pbtxt`, a
+        SavedModel).
 
     Raises:
         BadInputError: there is no such file, or it is damaged or none of these.
@@ -65,6 +67,8 @@ def load(name: Path | str) -> Any:
             f"{name} is neither a file nor a machine preset; the path of a profile, placement, "
             f"graph, machine or constraints, or one of {', '.join(PRESETS)}, was expected."
         )
+    if path.suffix == ".npz":
+        return read_weights(path)
     if path.is_file() and (data := read_bytes(path)).startswith(b"{"):
         return _READERS.get(_format(data), read_profile)(path)
     return read_meta_graph(path)
@@ -80,7 +84,7 @@ def _format(data: bytes) -> str:
 
 @checked
 def save(path: Path | str, value: Any) -> None:
-    """Write a profile, placement, communication fit, tuning log, graph, chart or page.
+    """Write a profile, placement, communication fit, tuning log, policy, graph, chart or page.
 
     Args:
         path: its ending selects the format of a graph (`.meta`, `.pb`, `.pbtxt`) or chart (`.svg`,
@@ -106,6 +110,8 @@ def save(path: Path | str, value: Any) -> None:
         write_comm(path, value)
     elif isinstance(value, str):
         atomic_write(path, value.encode())
+    elif isinstance(value, Trained):
+        write_weights(path, value)
     elif hasattr(value, "graph_def"):
         write_meta_graph(path, value)
     elif hasattr(value, "to_dict"):
@@ -113,8 +119,8 @@ def save(path: Path | str, value: Any) -> None:
     else:
         raise BadInputError(
             f"{path}: a {type(value).__name__} has no file format; a profile, placement, "
-            "communication fit, tuning log, graph, chart or page was expected. To save a result, "
-            "save placement(profile, result)."
+            "communication fit, tuning log, trained policy, graph, chart or page was expected. To "
+            "save a result, save placement(profile, result)."
         )
 
 

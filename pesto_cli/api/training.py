@@ -37,14 +37,14 @@ def train(
             has the mean step times.
 
     Returns:
-        The trained policy. `write_weights` writes it, and `solve(..., weights=path)` uses it.
+        The trained policy. `save` writes it, and `solve(..., weights=path)` uses it.
 
     Raises:
         BadInputError: the strategy does not learn, a profile is given twice or leaves no choice, or
             numbers of devices differ.
 
     Example:
-        >>> write_weights("w.npz", train("spotlight", [profile], num_placements=1000))
+        >>> save("rnnlm.npz", train("spotlight", [profile], num_placements=1000))
     """
     policy, limits = _learning(policy), limits or Limits()
     environments = _environments(profiles)
