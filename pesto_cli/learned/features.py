@@ -5,7 +5,8 @@ Spotlight and its rival know a super-op by its name in a vocabulary of the graph
 graphs have: times, sizes, degrees, heights, ranks, memory, roles, phases, layers and op types.
 
 Quantities are divided by their mean over the super-ops, so they do not depend on units and on the
-size of the model. All features are finite, and most are between 0 and 5.
+size of the model. Then each feature has mean 0 and deviation 1 over the super-ops of a graph, so
+that the network sees what differs between them. All features are finite.
 """
 
 from zlib import crc32
@@ -59,7 +60,18 @@ def features(super_ops: SuperOps) -> FloatArray:
             for column in range(TYPE_COLUMNS)
         ),
     ]
-    return np.column_stack(columns)
+    return _standardised(np.column_stack(columns))
+
+
+def _standardised(table: FloatArray) -> FloatArray:
+    """Return columns of mean 0 and deviation 1; columns without differences are 0."""
+    if not len(table):
+        return table
+    deviation = table.std(axis=0)
+    centred = table - table.mean(axis=0)
+    scaled = np.zeros_like(table)
+    np.divide(centred, deviation, out=scaled, where=deviation > 1e-9)
+    return scaled
 
 
 def _exchanged(super_ops: SuperOps) -> list[FloatArray]:

@@ -33,7 +33,7 @@ class Policy(ABC):
     units: int = 32
     num_placements: int = 5
     num_steps: int = 10
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
 
     @abstractmethod
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:

@@ -19,6 +19,7 @@ class Reinforce(Policy):
 
     name: ClassVar[str] = "grl"
     num_steps: int = 1
+    learning_rate: float = 1e-2
 
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
         """Return the objective, whose gradient is that of the expected reward."""

@@ -22,7 +22,8 @@ from pesto_cli.files.writing import atomic_write
 from pesto_cli.learned.adam import Moments
 from pesto_cli.learned.features import num_features
 from pesto_cli.learned.network import Array, shapes
-from pesto_cli.learned.training import State, Trials
+from pesto_cli.learned.training import State
+from pesto_cli.learned.trials import Trials
 
 FORMAT = "pesto-weights"
 HEADER = "header.json"
