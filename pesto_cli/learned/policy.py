@@ -3,15 +3,14 @@
 To add a policy, add a file with a subclass, and a line in `strategies.STRATEGIES`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:
-    from pesto_cli.data.problem import Problem
-    from pesto_cli.data.solution import Solution
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
+
+if TYPE_CHECKING:  # strategies import the policies
     from pesto_cli.strategies.context import Context
 
 
@@ -46,7 +45,7 @@ class Policy(ABC):
             advantage: by how much each placement is better than the average, `[num_placements]`.
         """
 
-    def __call__(self, problem: Problem, context: Context) -> Solution:
+    def __call__(self, problem: Problem, context: "Context") -> Solution:
         """Train on this problem within the limits, and return the best schedule.
 
         Raises:

@@ -61,8 +61,9 @@ def start(policy: Policy, problem: Problem, seed: int) -> State:
     """
     if policy.weights is None:
         return State.initial(policy, problem.num_devices, seed)
+    trained = read_weights(policy.weights)
     with about(policy.weights):
-        return read_weights(policy.weights).state_for(policy.name, problem.num_devices)
+        return trained.state_for(policy.name, problem.num_devices)
 
 
 def num_iterations(policy: Policy, num_super_ops: int, limits: Limits) -> int | None:

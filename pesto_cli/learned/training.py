@@ -4,12 +4,10 @@ An iteration is a function of the state before it, the seed and the problem alon
 that is resumed gives the same weights as one that is not interrupted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,7 +38,7 @@ class State:
     curve: tuple[RewardPoint, ...] = ()
 
     @classmethod
-    def initial(cls, policy: Policy, num_devices: int, seed: int) -> State:
+    def initial(cls, policy: Policy, num_devices: int, seed: int) -> Self:
         """Return a state with random weights."""
         weights = network.initial_weights(
             num_features(num_devices), num_devices, policy.units, seed
@@ -56,25 +54,6 @@ class State:
     def num_placements(self) -> int:
         """Placements that were sampled so far, of all graphs."""
         return self.curve[-1].num_placements if self.curve else 0
-
-
-def iterations(
-    trainer: Trainer, state: State, environments: Mapping[str, Environment], workers: int
-) -> Iterator[tuple[State, Sequence[Schedule]]]:
-    """Yield the state and the sampled schedules after each iteration, without end.
-
-    Args:
-        trainer: the policy.
-        state: the state to continue from.
-        environments: by the hash of the graph; they take turns.
-        workers: threads that simulate.
-    """
-    graphs = list(environments)
-    with ThreadPoolExecutor(workers) as pool:
-        while True:
-            graph = graphs[len(state.curve) % len(graphs)]
-            state, schedules = trainer.iterate(state, graph, environments[graph], pool)
-            yield state, schedules
 
 
 class Trainer:
@@ -144,6 +123,25 @@ class Trainer:
             chosen = tf.one_hot(devices, allowed.shape[1])
             loss = -self.policy.objective(new, old, chosen, advantage)
         return tape.gradient(loss, weights)
+
+
+def iterations(
+    trainer: Trainer, state: State, environments: Mapping[str, Environment], workers: int
+) -> Iterator[tuple[State, Sequence[Schedule]]]:
+    """Yield the state and the sampled schedules after each iteration, without end.
+
+    Args:
+        trainer: the policy.
+        state: the state to continue from.
+        environments: by the hash of the graph; they take turns.
+        workers: threads that simulate.
+    """
+    graphs = list(environments)
+    with ThreadPoolExecutor(workers) as pool:
+        while True:
+            graph = graphs[len(state.curve) % len(graphs)]
+            state, schedules = trainer.iterate(state, graph, environments[graph], pool)
+            yield state, schedules
 
 
 def _inputs(environment: Environment) -> tuple[Array, Array]:

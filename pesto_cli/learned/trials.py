@@ -6,9 +6,8 @@ that the weight of the KL penalty means the same for all graphs. The trials of t
 too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -28,12 +27,12 @@ class Trials:
     square_us2: float = 0.0
     best_us: float = np.inf
 
-    def extended(self, costs_us: FloatArray) -> Trials:
+    def extended(self, costs_us: FloatArray) -> Self:
         """Return the statistics with more trials (Chan, Golub and LeVeque, 1983)."""
         count = self.count + len(costs_us)
         change_us = float(costs_us.mean()) - self.mean_us
         square_us2 = self.square_us2 + float(((costs_us - costs_us.mean()) ** 2).sum())
-        return Trials(
+        return type(self)(
             count,
             self.mean_us + change_us * len(costs_us) / count,
             square_us2 + change_us**2 * self.count * len(costs_us) / count,
