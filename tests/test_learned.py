@@ -166,6 +166,9 @@ def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     assert after.any()
     column = int(np.flatnonzero(after)[0])
     assert (drawn[2][after] == 0).mean() == pytest.approx(np.exp(log_q[2, column, 0]), abs=0.05)
+    last_changed = np.concatenate((drawn[:2], 1 - drawn[2:]))
+    same = network.log_probabilities(weights, rows, allowed, last_changed).numpy()
+    assert same == pytest.approx(log_q)  # a device depends only on those before it
     best = network.sample(weights, rows, allowed, np.zeros((3, 1, 2), np.float32)).numpy()
     of_best = network.log_probabilities(weights, rows, allowed, best).numpy()
     assert (of_best[:, 0].argmax(axis=1) == best[:, 0]).all()
