@@ -16,6 +16,7 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Phase
 from pesto_cli.data.plan import Choice, Local, Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, aligned_shares, scaled_extents, shares_of
@@ -194,7 +195,7 @@ class _Propagation:
         work_us = float(self._prices.work_us[op])
         if way is None:
             return work_us + sum(
-                self._conversion_us(tensor, arrival, ARRIVES_WHOLE)
+                self._conversion_us(op, tensor, arrival, ARRIVES_WHOLE)
                 for tensor, arrival in zip(self._row(op), arrivals, strict=True)
             )
         alternative, sizes = way
@@ -205,11 +206,13 @@ class _Propagation:
             return cost_us
         for slot, (tensor, arrival) in enumerate(zip(self._row(op), arrivals, strict=True)):
             wanted = _taken(spec, slot, alternative, sizes)
-            cost_us += self._conversion_us(tensor, arrival, wanted)
+            cost_us += self._conversion_us(op, tensor, arrival, wanted)
         return cost_us
 
-    def _conversion_us(self, tensor: int | None, arrival: Arrival, wanted: Arrival) -> float:
-        """Return the time to bring a tensor into a layout; inf if that is impossible."""
+    def _conversion_us(
+        self, op: int, tensor: int | None, arrival: Arrival, wanted: Arrival
+    ) -> float:
+        """Return the time to bring an input of an op into a layout; inf if that is impossible."""
         if arrival == wanted:
             return 0.0
         if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
@@ -221,8 +224,10 @@ class _Propagation:
             return float("inf")
         if is_copied:
             return 0.0
-        messages = times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
-        if isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split):
+        times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
+        is_gradient = self._graph.labels.phase[op] == Phase.UPDATE
+        messages = times
+        if is_gradient and isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split):
             messages = times**2  # a reduce-scatter: each device sends to each other one
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)
