@@ -31,7 +31,7 @@ REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
     ),
     (lambda p, r, pl: pesto.solve(None), "profile is None; a profile was expected"),
     (lambda p, r, pl: pesto.solve(p, ["single"]), "strategy is ['single']; a name or a function"),
-    (lambda p, r, pl: pesto.solve(p, context=pesto.Limits()), "context is a Limits; a context was"),
+    (lambda p, r, pl: pesto.solve(p, context=pesto.Limits()), "context is limits; a context was"),
     (lambda p, r, pl: pesto.placement(r, p), "profile is a result; a profile was expected"),
     (lambda p, r, pl: pesto.simulate(p, p), "placed is a profile; a placement or a result was"),
     (lambda p, r, pl: pesto.timeline(p, p), "a result or a schedule or a placement was expected"),

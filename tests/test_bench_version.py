@@ -84,7 +84,7 @@ def test_the_hash_of_a_run_depends_on_result_py_and_not_on_commands(
     before = code_hash(ENTRY, package)
     assert before == code_hash(ENTRY, ROOT)
     shutil.rmtree(package / "cli")
-    shutil.rmtree(package / "graphdef")
+    shutil.rmtree(package / "apply")
     assert code_hash(ENTRY, package) == before
     (path,) = package.rglob("result.py")
     path.write_text(f"{path.read_text()}\nCHANGED = 1\n")

@@ -218,11 +218,10 @@ class _Propagation:
         if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
             return float("inf")
         is_copied = isinstance(arrival.layout, Replicated)
-        if tensor is None or (is_copied and wanted == ARRIVES_WHOLE):
-            return 0.0
-        if is_handle(self._graph, tensor):
-            return float("inf")
-        if is_copied:
+        if tensor is not None and is_handle(self._graph, tensor):
+            for_each = is_copied and len(arrival.extents) == self._num_parts
+            return 0.0 if for_each and wanted == ARRIVES_WHOLE else float("inf")
+        if tensor is None or is_copied:
             return 0.0
         times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
         is_gradient = self._graph.labels.phase[op] == Phase.UPDATE
