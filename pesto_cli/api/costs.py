@@ -82,16 +82,14 @@ def limit_parts(profile: Profile, max_parts: int) -> Profile:
     Example:
         >>> solve(limit_parts(profile, 1))
     """
-    problem = profile.problem
-    parts = problem.parts
-    limited = None if parts is None or max_parts < 2 else parts.limited(max_parts)
-    if max_parts > 1 and limited is None:
+    parts, limited = profile.problem.parts, profile.problem.limited(max_parts)
+    if max_parts > 1 and limited.parts is None:
         known = "no prices of parts" if parts is None else f"only prices of {parts.numbers} parts"
         raise BadInputError(
             f"ops may be split into at most {max_parts} parts, but the profile has {known}; prices "
             f"of {max_parts} or fewer parts were expected: profile the graph with --parts 2,4,8."
         )
-    return replace(profile, problem=replace(problem, parts=limited))
+    return replace(profile, problem=limited)
 
 
 @checked

@@ -61,7 +61,7 @@ class Runner:
         return StepTimes(np.array([[each.us for each in ran]]), losses, {})
 
     def save(self, prefix: Path | str) -> None:
-        """Write a checkpoint, which also the program without pesto can read.
+        """Write a checkpoint. The program can read it without pesto, too.
 
         prefix: the path of the checkpoint, on the hosts of the devices, without .index.
         """
@@ -184,5 +184,5 @@ def _spec(what: str, source: Source) -> str:
 
 
 def _absolute(prefix: Path | str) -> str:
-    """Return the absolute path of a checkpoint: the workers may run in another folder."""
+    """Return the absolute path of a checkpoint, because workers may run in another folder."""
     return str(Path(prefix).absolute())

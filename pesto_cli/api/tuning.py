@@ -65,7 +65,7 @@ def tune(
         watch: is told what goes on.
 
     Raises:
-        BadInputError: the graph, the profile or the log do not match each other or the devices.
+        BadInputError: the profile or the log is of another graph, or of other devices.
         EnvironmentFailedError: a device failed before the first round had ended.
         KeyboardInterrupt: the tuning was stopped before the first round had ended.
 

@@ -171,8 +171,8 @@ def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     """Solve the problem of a job with its contender; return the record."""
     prepare(job.contender)
     problem = job.machine.applied(job.model.profile().problem)
-    if job.max_parts is not None and problem.parts is not None:
-        problem = replace(problem, parts=problem.parts.limited(job.max_parts))
+    if job.max_parts is not None:
+        problem = problem.limited(job.max_parts)
     if job.local_batch_norm:
         problem = replace(problem, local=frozenset({Local.BATCH_NORM}))
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}

@@ -175,6 +175,11 @@ class Problem:
         """Return each tensor's transfer time between two different devices, `[num_tensors]`."""
         return self.machine.transfer_us(self.graph.tensor_bytes, src, dst)
 
+    def limited(self, max_parts: int) -> Self:
+        """Return the problem with prices of at most `max_parts` parts; 1 keeps all ops whole."""
+        parts = None if self.parts is None else self.parts.limited(max_parts)
+        return replace(self, parts=parts)
+
     def constrained(
         self,
         *,

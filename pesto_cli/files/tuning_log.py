@@ -6,7 +6,7 @@ the measurements, so they are not stored.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -111,10 +111,6 @@ class TuningLog:
         for each in self.rounds:
             for measured in each.measured:
                 yield self.candidate_of[measured.candidate].placement, measured
-
-    def with_round(self, candidates: tuple[Candidate, ...], ran: TuningRound) -> "TuningLog":
-        """Return the log with new candidates and one more round."""
-        return replace(self, candidates=(*self.candidates, *candidates), rounds=(*self.rounds, ran))
 
 
 class _CandidateSchema(Extensible):

@@ -23,7 +23,7 @@ OUT_OF_MEMORY_FACTOR = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """A problem with its super-ops and their features, `[num_super_ops, num_features]`."""
+    """A problem with its super-ops. features: `[num_super_ops, num_features]`."""
 
     simulator: Simulator
     super_ops: SuperOps

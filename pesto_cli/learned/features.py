@@ -1,8 +1,9 @@
 """Features of super-ops: what a policy knows about them.
 
-Spotlight and its rival know a super-op by its name in a vocabulary of the graph (Section 5.1,
-"Architecture"), so their policies cannot place another graph. Here a super-op has features that all
-graphs have: times, sizes, degrees, heights, ranks, memory, roles, phases, layers and op types.
+In Spotlight and its rival, the input for a super-op is its name in a vocabulary of the graph
+(Section 5.1, "Architecture"), so their policies cannot place another graph. Here a super-op has
+features that all graphs have: times, sizes, degrees, heights, ranks, memory, roles, phases, layers
+and op types.
 
 Quantities are divided by their mean over the super-ops, so they do not depend on units and on the
 size of the model. Then each feature has mean 0 and deviation 1 over the super-ops of a graph, so

@@ -7,7 +7,7 @@ two-level prefix of their names into a super-op. Departures from it:
   pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
 - Ops outside of all scopes, such as sums of gradients, are grouped by layer.
 - A colocation group is in the super-op of its longest op.
-- Groups that only one device may run, such as feeds, are in no super-op.
+- A colocation group with only one allowed device, such as a feed, is in no super-op.
 - If there are more than `MOST` super-ops, neighbours in topological order are joined.
 """
 

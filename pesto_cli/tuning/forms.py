@@ -113,7 +113,9 @@ def solved(
 
     starts: placements to start from: the best ones that ran, with and without split ops.
     """
-    problem = _limited(profile.problem, form.max_parts)
+    problem = profile.problem
+    if form.max_parts is not None:
+        problem = problem.limited(form.max_parts)
     deviation = None
     if profile.spread is not None:
         deviation = relative_deviation(problem, profile.spread)
@@ -131,10 +133,3 @@ def solved(
     if result.status is SolveStatus.OUT_OF_MEMORY:
         return None, f"{form.name} is left out: its plan does not fit into memory."
     return replace(result, strategy=form.name), ""
-
-
-def _limited(problem: Problem, max_parts: int | None) -> Problem:
-    parts = problem.parts
-    if max_parts is None or parts is None:
-        return problem
-    return replace(problem, parts=None if max_parts < 2 else parts.limited(max_parts))

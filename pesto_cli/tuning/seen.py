@@ -1,4 +1,4 @@
-"""The times of ops in plans that ran, next to the times that a profile gives them."""
+"""Measured times of ops in plans that ran, and the times of the same ops in a profile."""
 
 import hashlib
 import json

@@ -39,7 +39,7 @@ def gather(spec: OpSpec) -> Iterator[Alternative]:
 def resource_gather(spec: OpSpec) -> Iterator[Alternative]:
     """Factors: the axes of the indices, and all axes of the variable.
 
-    Parts along the indices take a whole variable, or each the copy of a mirrored one.
+    Parts along the indices take the whole variable. If it is mirrored, each takes its own copy.
     """
     table, indices = (len(operand.sizes) for operand in spec.inputs)
     batch = _batch_dims(spec)
