@@ -28,13 +28,16 @@ from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned import adam, network
+from pesto_cli.learned import adam, sequence
 from pesto_cli.learned.adam import Moments
-from pesto_cli.learned.environment import OUT_OF_MEMORY_FACTOR, Environment
 from pesto_cli.learned.features import features, num_features
 from pesto_cli.learned.groups import MOST, by_scope
+from pesto_cli.learned.heterog import HeteroG
+from pesto_cli.learned.network import allowed_logits
+from pesto_cli.learned.placements import Placements
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.reinforce import Reinforce
+from pesto_cli.learned.sequence import SequenceNetwork
 from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
@@ -46,8 +49,10 @@ from pesto_cli.strategies.run import run
 SMALL: tuple[Policy, ...] = (
     Spotlight(units=8, learning_rate=0.01),
     Reinforce(units=8, learning_rate=0.05),
+    HeteroG(units=8, layers=1, heads=2, learning_rate=0.02),
 )
-# Placements that a policy needs to learn to place `towers`.
+# Placements that a policy needs to learn to place `towers`. The embeddings of `heterog` are equal
+# for both towers.
 NEEDED = {"spotlight": 350, "grl": 1000}
 LEARNED = [name for name, each in STRATEGIES.builtin.items() if learns(each)]
 GPU0, GPU1 = 1, 2
@@ -76,6 +81,8 @@ def profile_of(problem: Problem, name: str = "0") -> Profile:
         (Spotlight(), 0.8, 3.2 - 0.2231436, 0.34),
         (Spotlight(kl_weight=10.0), 0.8, 3.2 - 2.231436, 0.64 - 3.0),
         (Reinforce(), 0.8, 2 * np.log(0.8), 2 * 0.2),
+        # 2 ln q' + 3 H(q'); slope 2 (1 - q') - 3 q' (1 - q') ln(q' / (1 - q'))
+        (HeteroG(entropy_weight=3.0), 0.8, 2 * np.log(0.8) + 3 * 0.5004024, 0.4 - 0.48 * np.log(4)),
     ],
 )
 def test_objectives_and_their_gradients_are_those_on_paper(
@@ -102,12 +109,13 @@ def test_adam_takes_steps_of_the_learning_rate_and_forgets_old_gradients() -> No
 
 def test_averages_of_trials_are_those_of_all_trials_at_once() -> None:
     costs_us = np.array([4.0, 1.0, 7.0, 2.0, 2.0])
-    trials = Trials().extended(costs_us[:2]).extended(costs_us[2:])
+    policy = Spotlight()
+    trials = policy.extended(policy.extended(Trials(), costs_us[:2]), costs_us[2:])
     assert (trials.count, trials.best_us) == (5, 1.0)
     expected = (costs_us.mean() - costs_us) / costs_us.std()
-    assert trials.advantage(costs_us) == pytest.approx(expected.astype(np.float32))
+    assert policy.advantage(trials, costs_us) == pytest.approx(expected.astype(np.float32))
     equal = np.full(5, 3.0)
-    assert Trials().extended(equal).advantage(equal).tolist() == [0.0] * 5
+    assert policy.advantage(policy.extended(Trials(), equal), equal).tolist() == [0.0] * 5
 
 
 # The network.
@@ -131,9 +139,9 @@ def lstm(inputs: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray
 
 
 def test_the_encoder_is_two_layers_of_lstm_cells() -> None:
-    weights = network.initial_weights(5, 3, 4, seed=1)
+    weights = SequenceNetwork(4).initial_weights(5, 3, seed=1)
     rows = np.random.default_rng(0).random((6, 5)).astype(np.float32)
-    encoded, _ = network._encoded(weights, tensorflow().constant(rows))
+    encoded, _ = sequence._encoded(weights, tensorflow().constant(rows))
     expected = np.tanh(rows @ weights["features/kernel"] + weights["features/bias"])
     for layer in range(2):
         kernel, bias = weights[f"encoder_{layer}/kernel"], weights[f"encoder_{layer}/bias"]
@@ -143,23 +151,24 @@ def test_the_encoder_is_two_layers_of_lstm_cells() -> None:
 
 
 def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
-    weights = network.initial_weights(5, 3, 4, seed=1)
+    weights = SequenceNetwork(4).initial_weights(5, 3, seed=1)
     rows = np.ones((2, 5), np.float32)
-    allowed = network.allowed_logits(np.array([[True, True, True], [False, True, True]]))
+    allowed = allowed_logits(np.array([[True, True, True], [False, True, True]]))
     chosen = np.array([[0], [1]], np.int32)
-    found = np.exp(network.log_probabilities(weights, rows, allowed, chosen).numpy()[:, 0])
+    log_q = SequenceNetwork(4).log_probabilities(weights, (rows, allowed), chosen)
+    found = np.exp(log_q.numpy()[:, 0])
     assert found == pytest.approx(np.array([[1 / 3] * 3, [0, 0.5, 0.5]]), abs=1e-6)
 
 
 def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     """The most probable placement, and frequencies of samples, are those of `log_probabilities`."""
-    rng = np.random.default_rng(2)
-    weights = network.initial_weights(5, 2, 4, seed=1)
+    rng, network = np.random.default_rng(2), SequenceNetwork(4)
+    weights = network.initial_weights(5, 2, seed=1)
     weights["output"] = rng.normal(0, 2, weights["output"].shape).astype(np.float32)
-    rows, allowed = rng.random((3, 5)).astype(np.float32), np.zeros((3, 2), np.float32)
+    inputs = rng.random((3, 5)).astype(np.float32), np.zeros((3, 2), np.float32)
     noise = rng.gumbel(size=(3, 4000, 2)).astype(np.float32)
-    drawn = network.sample(weights, rows, allowed, noise).numpy()
-    log_q = network.log_probabilities(weights, rows, allowed, drawn).numpy()
+    drawn = network.sample(weights, inputs, noise).numpy()
+    log_q = network.log_probabilities(weights, inputs, drawn).numpy()
     first = np.exp(log_q[0, 0, 0])
     assert (drawn[0] == 0).mean() == pytest.approx(first, abs=0.03)
     after = (drawn[0] == 1) & (drawn[1] == 0)
@@ -167,10 +176,10 @@ def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     column = int(np.flatnonzero(after)[0])
     assert (drawn[2][after] == 0).mean() == pytest.approx(np.exp(log_q[2, column, 0]), abs=0.05)
     last_changed = np.concatenate((drawn[:2], 1 - drawn[2:]))
-    same = network.log_probabilities(weights, rows, allowed, last_changed).numpy()
+    same = network.log_probabilities(weights, inputs, last_changed).numpy()
     assert same == pytest.approx(log_q)  # a device depends only on those before it
-    best = network.sample(weights, rows, allowed, np.zeros((3, 1, 2), np.float32)).numpy()
-    of_best = network.log_probabilities(weights, rows, allowed, best).numpy()
+    best = network.sample(weights, inputs, np.zeros((3, 1, 2), np.float32)).numpy()
+    of_best = network.log_probabilities(weights, inputs, best).numpy()
     assert (of_best[:, 0].argmax(axis=1) == best[:, 0]).all()
 
 
@@ -226,27 +235,27 @@ def test_features_do_not_depend_on_the_unit_of_time() -> None:
 def test_a_placement_that_does_not_fit_counts_several_times() -> None:
     graph = labelled(OpGraph.build(["a/x", "b/x"], resident_bytes=[60, 60]))
     problem = on_gpus(graph, [1.0, 1.0], two_gpus(memory_bytes=100))
-    environment = Environment.of(problem)
-    apart, together = (environment.schedule(np.array([GPU0, each])) for each in (GPU1, GPU0))
-    assert environment.cost_us(apart) == 1.0
-    assert environment.cost_us(together) == 2.0 * OUT_OF_MEMORY_FACTOR
+    environment, policy = Placements.of(problem), Spotlight(out_of_memory_factor=10.0)
+    apart, together = (environment.solution(np.array([GPU0, each])) for each in (GPU1, GPU0))
+    assert policy.cost_us(apart) == 1.0
+    assert policy.cost_us(together) == 20.0
 
 
 # Training.
 
 
-@pytest.mark.parametrize("policy", SMALL, ids=lambda policy: policy.name)
-def test_both_policies_learn_to_use_both_devices(policy: Policy) -> None:
-    problem = towers()
+@pytest.mark.parametrize("name", NEEDED)
+def test_policies_learn_to_use_both_devices(name: str) -> None:
+    problem, policy = towers(), next(each for each in SMALL if each.name == name)
     trained = api.train(policy, [profile_of(problem)], num_placements=NEEDED[policy.name])
     means_us = [point.mean_us for point in trained.state.curve]
     assert np.mean(means_us[:10]) > 500
     assert np.mean(means_us[-20:]) < 430
-    environment = Environment.of(problem)
-    chosen = Trainer(policy).most_probable(trained.state, environment)
-    device = environment.super_ops.devices(chosen)
-    assert {*device[:4]} | {*device[4:]} == {GPU0, GPU1}
-    assert environment.schedule(chosen).makespan_us == 400.0
+    environment = policy.environment(problem)
+    chosen = Trainer(policy, policy.network).most_probable(trained.state, environment)
+    schedule = environment.solution(chosen).schedule
+    assert {*schedule.device[:4]} | {*schedule.device[4:]} == {GPU0, GPU1}
+    assert schedule.makespan_us == 400.0
 
 
 @pytest.mark.parametrize("policy", SMALL, ids=lambda policy: policy.name)
@@ -285,7 +294,7 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
-        (lambda p: api.train("heft", [p]), "'heft' does not learn; one of spotlight, grl"),
+        (lambda p: api.train("heft", [p]), "'heft' does not learn; one of spotlight, grl, heterog"),
         (lambda p: api.train("spotlight", []), "there is no profile to train on"),
         (lambda p: api.train("spotlight", [p, p]), "profile 000000000000 is given twice"),
         (
@@ -380,8 +389,10 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "format": (lambda p: changed(p, header=header(p, format="x")), "format 'x', 'pesto-weights'"),
     "key": (lambda p: changed(p, header=header(p, more=1)), "more is an unknown key"),
     "devices": (lambda p: changed(p, header=header(p, num_devices=4)), "was expected"),
-    "units": (lambda p: changed(p, header=header(p, units=10**12)), "was expected"),
-    "negative": (lambda p: changed(p, header=header(p, units=-8)), "was expected"),
+    "units": (lambda p: changed(p, header=header(p, sizes={"units": 10**12})), "was expected"),
+    "negative": (lambda p: changed(p, header=header(p, sizes={"units": -8})), "is too small"),
+    "network": (lambda p: changed(p, header=header(p, network="x")), "damaged or no file"),
+    "sizes": (lambda p: changed(p, header=header(p, sizes={})), "damaged or no file"),
     "no header": (lambda p: changed(p, header=None), "no item named 'header.json'"),
     "no array": (lambda p: changed(p, weights_output=None), "no item named 'weights/output.npy'"),
     "pickle": (
@@ -440,7 +451,7 @@ def test_schedules_are_valid_and_repeat(name: str) -> None:
         assert first.schedule.rank.tolist() == second.schedule.rank.tolist()
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", NEEDED)
 def test_trained_weights_place_at_once_and_others_are_refused(name: str, tmp_path: Path) -> None:
     problem, path = towers(), str(tmp_path / "w.npz")
     policy = next(each for each in SMALL if each.name == name)
@@ -475,7 +486,7 @@ def test_ops_of_types_that_were_never_seen_are_placed(tmp_path: Path) -> None:
 def test_comparing_all_strategies_leaves_out_those_that_learn() -> None:
     found = api.compare(profile_of(towers()), time_limit_s=0.1)
     assert not {*LEARNED} & {each.strategy for each in found}
-    assert {"spotlight", "grl"} == {*LEARNED}
+    assert {"spotlight", "grl", "heterog"} == {*LEARNED}
 
 
 # The command.

@@ -47,13 +47,13 @@ def train(
         >>> save("rnnlm.npz", train("spotlight", [profile], num_placements=1000))
     """
     policy, limits = _learning(policy), limits or Limits()
-    environments = _environments(profiles)
+    environments = _environments(policy, profiles)
     num_devices = _num_devices(environments.values())
     if start is None:
         start = Trained(policy.name, limits.seed, State.initial(policy, num_devices, limits.seed))
     state = start.state_for(policy.name, num_devices)
     end = math.inf if num_placements is None else state.num_placements + num_placements
-    trainer = Trainer(policy, start.seed)
+    trainer = Trainer(policy, state.network, start.seed)
     is_over = replace(limits, deterministic=num_placements is not None).begin()
     steps = iterations(trainer, state, environments, limits.workers)
     while state.num_placements < end and not is_over():
@@ -75,7 +75,7 @@ def _learning(policy: str | Policy) -> Policy:
 
 def _num_devices(environments: Iterable[Environment]) -> int:
     """Return the number of devices of all machines."""
-    found = sorted({each.num_devices for each in environments})
+    found = sorted({each.problem.num_devices for each in environments})
     if len(found) > 1:
         raise BadInputError(
             f"the profiles are for machines with {' and '.join(map(str, found))} devices; machines "
@@ -84,15 +84,15 @@ def _num_devices(environments: Iterable[Environment]) -> int:
     return found[0]
 
 
-def _environments(profiles: Iterable[Profile]) -> Mapping[str, Environment]:
+def _environments(policy: Policy, profiles: Iterable[Profile]) -> Mapping[str, Environment]:
     """Return the environment of each profile by its hash."""
     found: dict[str, Environment] = {}
     for profile in profiles:
         name = profile.file_hash or profile.graph_hash or ""
         if name in found:
             raise BadInputError(f"profile {name[:12]} is given twice; give each profile once.")
-        found[name] = Environment.of(profile.problem)
-        if not len(found[name].super_ops):
+        found[name] = policy.environment(profile.problem)
+        if not found[name].num_decisions:
             raise BadInputError(
                 f"profile {name[:12]} has no op that may run on two devices; a profile of a "
                 "machine with several devices was expected."

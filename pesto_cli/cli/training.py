@@ -56,7 +56,7 @@ def train(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Train POLICY, spotlight or grl, on profiles, by simulated steps of sampled placements.
+    """Train POLICY (spotlight, grl, heterog) on profiles, by simulated steps of sampled placements.
 
     The profiles take turns. `pesto solve --weights` uses the result.
     """

@@ -1,57 +1,49 @@
-"""The environment of a policy: placements of super-ops in, their step times by the simulator out.
+"""The environment of a policy: actions in, a simulated solution out."""
 
-Spotlight runs ten steps of each placement on a machine (Section 5.1, "Distributed training"). Here
-the simulator replaces the machine, with the order by upward rank. The paper does not treat
-placements that do not fit in memory. Here their step time counts `OUT_OF_MEMORY_FACTOR` times, the
-factor of HeteroG (Yi et al., CoNEXT '20, Section 4.1.3).
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
-from pesto_cli.data.columns import FloatArray, IntArray
+from numpy.typing import NDArray
+
+from pesto_cli.data.columns import IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule, shortfall_bytes
-from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.learned.features import features
-from pesto_cli.learned.groups import SuperOps, by_scope
-from pesto_cli.strategies.order import highest_rank_first
-
-OUT_OF_MEMORY_FACTOR = 10.0
+from pesto_cli.data.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
-class Environment:
-    """A problem with its super-ops. features: `[num_super_ops, num_features]`."""
+class Environment(ABC):
+    """A problem as the decisions of a policy.
 
-    simulator: Simulator
-    super_ops: SuperOps
-    features: FloatArray
+    inputs: those of the policy's network; the last one has a row for each decision.
+    notes: what the policy cannot decide, and why.
+    """
+
+    problem: Problem
+    inputs: tuple[NDArray[Any], ...]
+    notes: tuple[str, ...]
 
     @property
-    def num_devices(self) -> int:
-        """The number of devices of the machine."""
-        return self.simulator.problem.num_devices
+    def num_decisions(self) -> int:
+        """The number of decisions in a placement; 0 if there is no choice."""
+        return len(self.inputs[-1])
 
-    @classmethod
-    def of(cls, problem: Problem) -> "Environment":
-        """Group the ops of a problem by their scopes."""
-        super_ops = by_scope(problem)
-        return cls(Simulator(problem), super_ops, features(super_ops))
+    @property
+    def num_actions(self) -> int:
+        """The number of actions of a decision."""
+        return int(self.inputs[-1].shape[1])
 
-    def schedules(self, chosen: IntArray, pool: ThreadPoolExecutor) -> Sequence[Schedule]:
-        """Return the schedule of each placement.
+    def can_take(self, actions: Sequence[int]) -> bool:
+        """Return whether actions are those of a placement of this problem."""
+        fits = len(actions) == self.num_decisions
+        return fits and min(actions) >= 0 and max(actions) < self.num_actions
 
-        chosen: the device of each super-op in each placement, `[num_placements, num_super_ops]`.
-        """
-        return list(pool.map(self.schedule, chosen))
+    @abstractmethod
+    def solution(self, chosen: IntArray) -> Solution:
+        """Return the solution that actions lead to, `[num_decisions]`."""
 
-    def schedule(self, chosen: IntArray) -> Schedule:
-        """Return the schedule of one placement, `[num_super_ops]`."""
-        return highest_rank_first(self.simulator, self.super_ops.devices(chosen))
-
-    def cost_us(self, schedule: Schedule) -> float:
-        """Return the step time in us that a policy minimises."""
-        fits = not shortfall_bytes(self.simulator.problem, schedule).any()
-        return schedule.makespan_us * (1.0 if fits else OUT_OF_MEMORY_FACTOR)
+    def solutions(self, chosen: IntArray, pool: ThreadPoolExecutor) -> Sequence[Solution]:
+        """Return the solution of each row of actions, `[num_placements, num_decisions]`."""
+        return list(pool.map(self.solution, chosen))

@@ -1,7 +1,7 @@
-"""Super-ops: colocation groups that a policy places together, by the scopes of their names.
+"""Super-ops: colocation groups that a policy places together.
 
-Spotlight (Gao, Chen and Li, ICML '18, Section 5.1, "Co-location group") puts ops with the same
-two-level prefix of their names into a super-op. Departures from it:
+`by_scope`: Spotlight (Gao, Chen and Li, ICML '18, Section 5.1, "Co-location group") puts ops with
+the same two-level prefix of their names into a super-op. Departures from it:
 
 - Scopes are those of the labels, so the scopes of a gradient are those of its forward op. Forward
   pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
@@ -9,8 +9,13 @@ two-level prefix of their names into a super-op. Departures from it:
 - A colocation group is in the super-op of its longest op.
 - A colocation group with only one allowed device, such as a feed, is in no super-op.
 - If there are more than `MOST` super-ops, neighbours in topological order are joined.
+
+`around_longest`: HeteroG (Yi et al., CoNEXT '20, Section 4.1.1, "Per-group embeddings") takes the
+longest ops, and puts each other op to the one that is the fewest hops away. Here these are
+colocation groups that may run on several devices.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,13 +87,46 @@ def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
     longest = np.argsort(problem.min_duration_us, kind="stable")
     leader = np.zeros(graph.num_groups, dtype=np.int64)
     leader[graph.colocation_group[longest]] = longest  # the last assignment wins
-    has_choice = problem.group_allowed.sum(axis=1) > 1
-    number: dict[object, int] = {}
-    of_group = np.full(graph.num_groups, -1, dtype=np.int64)
-    for op in graph.topological_order.tolist():
-        group = graph.colocation_group[op]
-        if has_choice[group] and of_group[group] < 0:
-            of_group[group] = number.setdefault(keys[leader[group]], len(number))
-    if len(number) > MOST:
-        of_group = np.where(of_group < 0, -1, of_group * MOST // len(number))
+    of_group = _numbered(problem, [keys[op] for op in leader.tolist()])
+    count = int(of_group.max(initial=-1)) + 1
+    if count > MOST:
+        of_group = np.where(of_group < 0, -1, of_group * MOST // count)
     return SuperOps(problem, of_group)
+
+
+def around_longest(problem: Problem, most: int) -> SuperOps:
+    """Group colocation groups around those with the longest times, at most `most` of them."""
+    graph = problem.graph
+    work_us = np.bincount(graph.colocation_group, problem.min_duration_us, graph.num_groups)
+    has_choice = problem.group_allowed.sum(axis=1) > 1
+    longest = np.argsort(np.where(has_choice, -work_us, np.inf), kind="stable")
+    longest = longest[: min(most, int(has_choice.sum()))]
+    centre = np.full(graph.num_groups, graph.num_groups)
+    centre[longest] = np.arange(len(longest))
+    tail, head = graph.colocation_group[graph.edges.reshape(-1, 2)].T
+    while True:
+        nearest = centre.copy()
+        for one, other in ((tail, head), (head, tail)):
+            np.minimum.at(nearest, one, centre[other])  # of equally near ones the longest
+        reached = np.where(centre < graph.num_groups, centre, nearest)
+        if (reached == centre).all():
+            break
+        centre = reached
+    centre[centre == graph.num_groups] = 0  # no path leads there
+    return SuperOps(problem, _numbered(problem, centre.tolist()))
+
+
+def _numbered(problem: Problem, keys: Sequence[object]) -> IntArray:
+    """Return the super-op of each colocation group with a choice: one for each key.
+
+    They are in topological order of their first ops; groups without a choice have -1.
+    """
+    has_choice = (problem.group_allowed.sum(axis=1) > 1).tolist()
+    number: dict[object, int] = {}
+    of_group = np.full(problem.graph.num_groups, -1, dtype=np.int64)
+    of_op = problem.graph.colocation_group.tolist()
+    for op in problem.graph.topological_order.tolist():
+        group = of_op[op]
+        if has_choice[group] and of_group[group] < 0:
+            of_group[group] = number.setdefault(keys[group], len(number))
+    return of_group

@@ -1,20 +1,13 @@
-"""The policy network: a two-layer sequence-to-sequence LSTM with attention, as in Spotlight.
+"""Policy networks: weights as named arrays, and the interface that the training uses.
 
-Source: Spotlight, Section 5.1, "Architecture". The encoder reads the features of all super-ops. The
-decoder then chooses the device of one super-op after the other:
-
-    s_n = decoder(s_(n-1), [embedding of the device of super-op n-1, encoder output of super-op n])
-    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m])
-
-where e_m is the encoder's output for super-op m. W begins with zeros, so that the distributions
-begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
-
-A sequence of LSTM cells is one op of TensorFlow (`BlockLSTMV2`), which is faster than a loop. TF's
-shapes are time-major here: T super-ops, B placements, U units, D devices.
+A network gives each decision a probability of each action. TF's shapes are time-major here: T
+decisions, B placements, A actions.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,39 +18,61 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 Array = NDArray[np.float32]
 Weights = Mapping[str, Array]
 
-NUM_LAYERS = 2
-# Added to the logit of a device that may not run a super-op.
+# Added to the logit of an action that is not allowed.
 FORBIDDEN = -1e9
-# `BlockLSTMV2` has its gates in the order input, forget, cell, output.
-FORGET_GATE = 1
 
 
-def shapes(
-    num_features: int, num_devices: int, units: int
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the shape of each array of weights."""
-    yield "features/kernel", (num_features, units)
-    yield "features/bias", (units,)
-    yield "devices", (num_devices + 1, units)  # the last row stands for no device
-    for part, num_inputs in (("encoder", 1), ("decoder", 2)):
-        for layer in range(NUM_LAYERS):
-            rows = (num_inputs if layer == 0 else 1) + 1
-            yield f"{part}_{layer}/kernel", (rows * units, 4 * units)
-            yield f"{part}_{layer}/bias", (4 * units,)
-    yield "attention/query", (units, units)
-    yield "attention/key", (units, units)
-    yield "output", (2 * units, num_devices)
+@dataclass(frozen=True)
+class Network(ABC):
+    """A network; its fields are its sizes, which are stored with its weights.
 
+    Its inputs are arrays that an environment provides. The last of them is what is added to the
+    logits, `[T, A]`; see `allowed_logits`.
 
-def initial_weights(num_features: int, num_devices: int, units: int, seed: int) -> dict[str, Array]:
-    """Draw weights: uniform with a variance of 1 / inputs; forget gates open, output zero."""
-    rng, weights = np.random.default_rng(seed), dict[str, Array]()
-    for name, shape in shapes(num_features, num_devices, units):
-        limit = 0.0 if len(shape) == 1 or name == "output" else np.sqrt(3 / shape[0])
-        weights[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
-        if len(shape) == 1 and shape[0] == 4 * units:
-            weights[name][FORGET_GATE * units : (FORGET_GATE + 1) * units] = 1.0
-    return weights
+    is_sequential: whether it samples one decision after the other. Otherwise sampling once takes
+        less time than to compile it.
+    """
+
+    name: ClassVar[str]
+    is_sequential: ClassVar[bool]
+    units: int
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0 or not self.units:
+            raise ValueError(f"{self} has a size that is too small")
+
+    @abstractmethod
+    def shapes(self, num_features: int, num_devices: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the name and the shape of each array of weights; `output` is the last layer."""
+
+    @abstractmethod
+    def num_actions(self, num_devices: int) -> int:
+        """Return the number of actions among which a decision chooses."""
+
+    @abstractmethod
+    def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
+        """Return the log-probability of each action of given placements, `[T, B, A]`.
+
+        chosen: the actions, `[T, B]`.
+        """
+
+    @abstractmethod
+    def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
+        """Return actions that are drawn from the policy, `[T, B]`.
+
+        noise: standard Gumbel numbers, `[T, B, A]`; with zeros, the most probable actions.
+        """
+
+    def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
+        """Draw weights: uniform with a variance of 1 / inputs; biases and the output are zero.
+
+        So each allowed action is equally probable in the beginning.
+        """
+        rng, weights = np.random.default_rng(seed), dict[str, Array]()
+        for name, shape in self.shapes(num_features, num_devices):
+            limit = 0.0 if len(shape) == 1 or name == "output" else np.sqrt(3 / shape[0])
+            weights[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
+        return weights
 
 
 def started() -> Any:
@@ -74,95 +89,6 @@ def started() -> Any:
     return tf
 
 
-def log_probabilities(weights: Any, features: Any, allowed: Any, chosen: Any) -> Any:
-    """Return log q(. | s_n) for each super-op of given placements, `[T, B, D]`.
-
-    features: `[T, num_features]`. allowed: `[T, D]`. chosen: the device of each super-op, `[T, B]`.
-    """
-    tf = tensorflow()
-    encoded, states = _encoded(weights, features)
-    num_devices = allowed.shape[1]
-    before = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
-    outputs, _ = _decoded(weights, before, encoded, _for_each(states, chosen.shape[1]))
-    return _distributions(weights, outputs, encoded, allowed)
-
-
-def sample(weights: Any, features: Any, allowed: Any, noise: Any) -> Any:
-    """Return placements that are drawn from the policy, `[T, B]`.
-
-    noise: standard Gumbel numbers, `[T, B, D]`; with zeros, each device is the most probable one.
-    """
-    tf = tensorflow()
-    encoded, states = _encoded(weights, features)
-    num_super_ops, num_placements, num_devices = noise.shape
-
-    def place_next(n: Any, last: Any, states: Any, chosen: Any) -> Any:
-        outputs, states = _decoded(weights, last[None], encoded[n : n + 1], states)
-        logits = _distributions(weights, outputs, encoded, allowed[n : n + 1])[0]
-        last = tf.argmax(logits + noise[n], axis=1, output_type=tf.int32)
-        return n + 1, last, states, chosen.write(n, last)
-
-    first = tf.fill((num_placements,), num_devices)
-    chosen = tf.TensorArray(tf.int32, num_super_ops)
-    state = (0, first, _for_each(states, num_placements), chosen)
-    return tf.while_loop(lambda n, *_: n < num_super_ops, place_next, state)[-1].stack()
-
-
 def allowed_logits(allowed: BoolArray) -> Array:
-    """Return what is added to logits: 0 where a device is allowed."""
+    """Return what is added to logits: 0 where an action is allowed."""
     return np.where(allowed, 0.0, FORBIDDEN).astype(np.float32)
-
-
-def _encoded(weights: Any, features: Any) -> Any:
-    """Return the encoder's outputs, `[T, U]`, and the last states of its layers."""
-    tf = tensorflow()
-    inputs = tf.tanh(features @ weights["features/kernel"] + weights["features/bias"])
-    start = tf.zeros((1, inputs.shape[1]))
-    outputs, states = _layers(weights, "encoder", inputs[:, None], ((start, start),) * NUM_LAYERS)
-    return outputs[:, 0], states
-
-
-def _decoded(weights: Any, before: Any, encoded: Any, states: Any) -> Any:
-    """Return the decoder's outputs, `[T, B, U]`, and states; before: devices, `[T, B]`."""
-    tf = tensorflow()
-    embedded = tf.one_hot(before, weights["devices"].shape[0]) @ weights["devices"]
-    inputs = tf.concat((embedded, encoded[:, None] + tf.zeros_like(embedded)), axis=2)
-    return _layers(weights, "decoder", inputs, states)
-
-
-def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
-    """Return the outputs of the last layer of LSTM cells, `[T, B, U]`, and the last states."""
-    tf, last = tensorflow(), []
-    for layer, (cell, output) in enumerate(states):
-        bias = weights[f"{part}_{layer}/bias"]
-        no_peephole = tf.zeros(bias.shape[0] // 4)
-        ran = tf.raw_ops.BlockLSTMV2(
-            seq_len_max=tf.constant(inputs.shape[0], tf.int64),
-            x=inputs,
-            cs_prev=cell,
-            h_prev=output,
-            w=weights[f"{part}_{layer}/kernel"],
-            wci=no_peephole,
-            wcf=no_peephole,
-            wco=no_peephole,
-            b=bias,
-        )
-        inputs = ran.h
-        last.append((ran.cs[-1], ran.h[-1]))
-    return inputs, tuple(last)
-
-
-def _distributions(weights: Any, outputs: Any, encoded: Any, allowed: Any) -> Any:
-    """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder."""
-    tf = tensorflow()
-    keys = encoded @ weights["attention/key"]
-    scores = outputs @ weights["attention/query"] @ tf.transpose(keys)
-    context = tf.nn.softmax(scores / np.sqrt(keys.shape[1])) @ encoded
-    logits = tf.concat((outputs, context), axis=2) @ weights["output"]
-    return tf.nn.log_softmax(logits + allowed[:, None])
-
-
-def _for_each(states: Any, num_placements: int) -> Any:
-    """Return states of one sequence as equal states of several."""
-    tf = tensorflow()
-    return tf.nest.map_structure(lambda state: state + tf.zeros((num_placements, 1)), states)

@@ -7,10 +7,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 
 if TYPE_CHECKING:  # strategies import the policies
+    from pesto_cli.learned.environment import Environment
+    from pesto_cli.learned.network import Array, Network
+    from pesto_cli.learned.trials import Trials
     from pesto_cli.strategies.context import Context
 
 
@@ -23,6 +29,10 @@ class Policy(ABC):
     num_placements: placements that are sampled in an iteration.
     num_steps: steps of gradient ascent in an iteration.
     learning_rate: of Adam.
+    out_of_memory_factor: the step time of a placement that does not fit in memory counts so many
+        times.
+    num_kept: how many of the best placements are kept, to learn from them again. With 1 or more,
+        the first ones of a graph have the same action for all decisions.
     """
 
     is_search: ClassVar[bool] = True
@@ -33,17 +43,50 @@ class Policy(ABC):
     num_placements: int = 5
     num_steps: int = 10
     learning_rate: float = 1e-3
+    out_of_memory_factor: float = 10.0
+    num_kept: int = 0
+
+    @property
+    @abstractmethod
+    def network(self) -> "Network":
+        """The network that is trained."""
+
+    @abstractmethod
+    def environment(self, problem: Problem) -> "Environment":
+        """Return what the policy decides about a problem."""
 
     @abstractmethod
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
         """Return what a step of gradient ascent increases, as a tensor without dimensions.
 
         Args:
-            new: log q'(. | s_n), `[num_super_ops, num_placements, num_devices]`.
+            new: log q'(. | s_n), `[num_decisions, num_placements, num_actions]`.
             old: log q(. | s_n) before the iteration, of the same shape.
-            chosen: 1 at the device of each super-op, otherwise 0, of the same shape.
+            chosen: 1 at the action of each decision, otherwise 0, of the same shape.
             advantage: by how much each placement is better than the average, `[num_placements]`.
         """
+
+    def cost_us(self, solution: Solution) -> float:
+        """Return the step time that counts, in us."""
+        short_bytes, makespan_us = solution.objective
+        return makespan_us * (self.out_of_memory_factor if short_bytes else 1.0)
+
+    def reward(self, costs_us: FloatArray) -> FloatArray:
+        """Return the rewards of placements, by their step times in us, `[num_placements]`."""
+        return -costs_us
+
+    def extended(self, trials: "Trials", costs_us: FloatArray) -> "Trials":
+        """Return the trials of a graph with the step times of new ones, `[num_placements]`."""
+        return trials.extended(self.reward(costs_us), float(costs_us.min()))
+
+    def baseline(self, trials: "Trials") -> float:
+        """Return the reward that is neither good nor bad."""
+        return trials.mean
+
+    def advantage(self, trials: "Trials", costs_us: FloatArray) -> "Array":
+        """Return by how much placements are better than the baseline, `[num_placements]`."""
+        gain = self.reward(costs_us) - self.baseline(trials)
+        return (gain / trials.unit).astype(np.float32)
 
     def __call__(self, problem: Problem, context: "Context") -> Solution:
         """Train on this problem within the limits, and return the best schedule.
@@ -54,3 +97,21 @@ class Policy(ABC):
         from pesto_cli.learned.search import best_sample
 
         return best_sample(self, problem, context)
+
+
+@dataclass(frozen=True)
+class SequencePolicy(Policy):
+    """Place one super-op after the other, by a sequence-to-sequence network."""
+
+    @property
+    def network(self) -> "Network":
+        """The network of Spotlight."""
+        from pesto_cli.learned.sequence import SequenceNetwork
+
+        return SequenceNetwork(self.units)
+
+    def environment(self, problem: Problem) -> "Environment":
+        """Return the super-ops of a problem, by the scopes of their names."""
+        from pesto_cli.learned.placements import Placements
+
+        return Placements.of(problem)

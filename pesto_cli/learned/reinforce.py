@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.policy import SequencePolicy
 
 
 @dataclass(frozen=True)
-class Reinforce(Policy):
+class Reinforce(SequencePolicy):
     """Increase the mean over stages n and placements of log q(a_n | s_n) advantage."""
 
     name: ClassVar[str] = "grl"

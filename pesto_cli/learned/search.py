@@ -1,24 +1,29 @@
 """A policy as a strategy: train on one problem within the limits, and return the best sample."""
 
 import math
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, islice
 
 import numpy as np
 
 from pesto_cli.bounds import lower_bound_us
+from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.solution import Solution
+from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import about
+from pesto_cli.evaluation.simulator import replay
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.training import State, Trainer, iterations
 from pesto_cli.learned.weights import read_weights
-from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.context import Context, splits
 from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.split_ways import AsBefore
 
-# Steps of gradient ascent in a second, times super-ops: the unit of work in deterministic mode.
-SUPER_OP_STEPS_PER_S = 5000.0
+# Steps of gradient ascent in a second, times decisions: the unit of work in deterministic mode.
+DECISION_STEPS_PER_S = 5000.0
 
 
 def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
@@ -29,28 +34,50 @@ def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
     Raises:
         BadInputError: the weights cannot be used for this policy and problem.
     """
-    limits, environment = context.limits, Environment.of(problem)
-    incumbent = Incumbent(problem, context)
-    incumbent.prove(lower_bound_us(problem))
-    if context.warm_start is not None:
-        incumbent.offer("warm start", environment.simulator.replay(context.warm_start))
-    if not len(environment.super_ops):
-        incumbent.offer(policy.name, environment.schedule(np.empty(0, dtype=np.int64)))
-        return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us)
-    state = start(policy, problem, limits.seed)
-    trainer = Trainer(policy, limits.seed)
+    incumbent, environment = Incumbent(problem, context), policy.environment(problem)
+    bound_us, holds_for = lower_bound_us(problem), PlanSet.ASKED_GRAPH
+    if problem.parts is not None:
+        bound_us, holds_for = all_plans_bound_us(problem), PlanSet.ALL_PLANS
+    incumbent.prove(bound_us)
+    learned = _learned(policy, environment, context, incumbent)
+    for source, solution in chain(_starts(policy, problem, context), learned):
+        incumbent.offer(source, solution.schedule, solution.problem)
+        if incumbent.schedule is solution.schedule:
+            best = solution
+        if incumbent.is_optimal:
+            break
+    return replace(
+        best, lower_bound_us=bound_us, bound_holds_for=holds_for, notes=environment.notes
+    )
+
+
+def _starts(policy: Policy, problem: Problem, context: Context) -> Iterator[tuple[str, Solution]]:
+    """Yield the placement of the warm start, if the policy may use it."""
+    if context.warm_start is not None and not problem.chosen:
+        yield "warm start", Solution.of(problem, replay(problem, context.warm_start))
+    if context.split_start is not None and splits(policy) and problem.parts is not None:
+        yield AsBefore(context.split_start)(problem, context)
+
+
+def _learned(
+    policy: Policy, environment: Environment, context: Context, incumbent: Incumbent
+) -> Iterator[tuple[str, Solution]]:
+    """Yield the most probable placement, and then all that are sampled while the policy learns."""
+    limits = context.limits
+    if not environment.num_decisions:
+        yield policy.name, environment.solution(np.empty(0, dtype=np.int64))
+        return
+    state = start(policy, environment.problem, limits.seed)
+    trainer = Trainer(policy, state.network, limits.seed)
     is_over = limits.begin()
     incumbent.begin("most probable")
-    chosen = trainer.most_probable(state, environment)
-    incumbent.offer("most probable", environment.schedule(chosen))
+    yield "most probable", environment.solution(trainer.most_probable(state, environment))
     incumbent.begin("learning")
-    most = num_iterations(policy, len(environment.super_ops), limits)
-    for _, schedules in islice(iterations(trainer, state, {"": environment}, limits.workers), most):
-        for schedule in schedules:
-            incumbent.offer("sample", schedule)
-        if is_over() or incumbent.is_optimal:
-            break
-    return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us)
+    most = num_iterations(policy, environment.num_decisions, limits)
+    steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
+    while not is_over() and (step := next(steps, None)) is not None:
+        for solution in step[1]:
+            yield "sample", solution
 
 
 def start(policy: Policy, problem: Problem, seed: int) -> State:
@@ -66,9 +93,9 @@ def start(policy: Policy, problem: Problem, seed: int) -> State:
         return trained.state_for(policy.name, problem.num_devices)
 
 
-def num_iterations(policy: Policy, num_super_ops: int, limits: Limits) -> int | None:
+def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:
     """Return the number of iterations in deterministic mode; None: time is the only limit."""
     if not limits.deterministic:
         return None
-    steps = limits.time_limit_s * SUPER_OP_STEPS_PER_S / num_super_ops
+    steps = limits.time_limit_s * DECISION_STEPS_PER_S / num_decisions
     return max(1, math.ceil(steps / (policy.num_steps + 1)))

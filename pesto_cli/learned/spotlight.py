@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.policy import SequencePolicy
 
 
 @dataclass(frozen=True)
-class Spotlight(Policy):
+class Spotlight(SequencePolicy):
     """Increase the objective of Eq. 15. kl_weight: its β."""
 
     name: ClassVar[str] = "spotlight"

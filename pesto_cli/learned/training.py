@@ -4,7 +4,7 @@ An iteration is a function of the state before it, the seed and the problem alon
 that is resumed gives the same weights as one that is not interrupted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -13,15 +13,18 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.result import RewardPoint
-from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned import adam, network
+from pesto_cli.learned import adam
 from pesto_cli.learned.adam import Moments
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.features import num_features
-from pesto_cli.learned.network import Array, Weights
+from pesto_cli.learned.network import Array, Network, Weights, started
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.trials import Trials
+
+# Placements that were kept are used again in every third iteration, as in HeteroG's program.
+REPLAY_EVERY = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,7 @@ class State:
     trials: statistics by the hash of the graph. curve: a point for each iteration.
     """
 
+    network: Network
     weights: Weights
     moments: Moments
     num_devices: int
@@ -40,15 +44,9 @@ class State:
     @classmethod
     def initial(cls, policy: Policy, num_devices: int, seed: int) -> Self:
         """Return a state with random weights."""
-        weights = network.initial_weights(
-            num_features(num_devices), num_devices, policy.units, seed
-        )
-        return cls(weights, Moments.of(weights), num_devices)
-
-    @property
-    def units(self) -> int:
-        """The size of each layer of the network."""
-        return len(self.weights["features/bias"])
+        network = policy.network
+        weights = network.initial_weights(num_features(num_devices), num_devices, seed)
+        return cls(network, weights, Moments.of(weights), num_devices)
 
     @property
     def num_placements(self) -> int:
@@ -59,76 +57,95 @@ class State:
 class Trainer:
     """A policy with its compiled functions; TensorFlow is loaded when it is made."""
 
-    def __init__(self, policy: Policy, seed: int = 0) -> None:
-        tf = network.started()
-        self.policy, self.seed = policy, seed
-        self._sample = tf.function(network.sample)
-        self._log_probabilities = tf.function(network.log_probabilities)
-        self._gradient = tf.function(self._gradient_of_loss)
+    def __init__(self, policy: Policy, network: Network, seed: int = 0) -> None:
+        """network: that of the state that is trained."""
+        tf = started()
+        self.policy, self.network, self.seed = policy, network, seed
+        self._sample, self._log_probabilities, self._gradient = (
+            tf.function(each, autograph=False)
+            for each in (network.sample, network.log_probabilities, self._gradient_of_loss)
+        )
 
     def most_probable(self, state: State, environment: Environment) -> IntArray:
-        """Return the most probable device of one super-op after the other, `[num_super_ops]`."""
-        noise = np.zeros((len(environment.super_ops), 1, state.num_devices))
-        placement: IntArray = self._chosen(state, environment, noise)[0]
+        """Return the most probable action of one decision after the other, `[num_decisions]`."""
+        sample = self._sample if self.network.is_sequential else self.network.sample
+        noise = np.zeros((environment.num_decisions, 1, environment.num_actions))
+        placement: IntArray = _actions(sample, state, environment, noise)[0]
         return placement
 
     def drawn(self, state: State, environment: Environment) -> IntArray:
-        """Return the placements of an iteration, `[num_placements, num_super_ops]`."""
+        """Return the actions of an iteration, `[num_placements, num_decisions]`."""
         rng = np.random.default_rng((self.seed, state.num_placements))
-        shape = (len(environment.super_ops), self.policy.num_placements, state.num_devices)
-        return self._chosen(state, environment, rng.gumbel(size=shape))
-
-    def _chosen(self, state: State, environment: Environment, noise: FloatArray) -> IntArray:
-        chosen = self._sample(state.weights, *_inputs(environment), noise.astype(np.float32))
-        placements: IntArray = np.array(chosen, dtype=np.int64).T
-        return placements
+        decisions, actions = environment.num_decisions, environment.num_actions
+        noise = rng.gumbel(size=(decisions, self.policy.num_placements, actions))
+        return _actions(self._sample, state, environment, noise)
 
     def iterate(
         self, state: State, graph: str, environment: Environment, pool: ThreadPoolExecutor
-    ) -> tuple[State, Sequence[Schedule]]:
+    ) -> tuple[State, Sequence[Solution]]:
         """Sample placements of a graph and improve the policy; return both.
 
         graph: the hash of the graph.
         """
-        chosen = self.drawn(state, environment)
-        schedules = environment.schedules(chosen, pool)
-        costs_us = np.array([environment.cost_us(each) for each in schedules])
-        trials = state.trials.get(graph, Trials()).extended(costs_us)
+        trials = state.trials.get(graph, Trials())
+        is_first = self.policy.num_kept > 0 and not trials.count
+        chosen = _uniform(environment) if is_first else self.drawn(state, environment)
+        solutions = environment.solutions(chosen, pool)
+        costs_us = np.array([self.policy.cost_us(each) for each in solutions])
+        trials = self.policy.extended(trials, costs_us)
+        trials = trials.keeping(self.policy.num_kept, costs_us, chosen)
         num_placements = state.num_placements + len(chosen)
         point = RewardPoint(num_placements, graph, float(costs_us.mean()), trials.best_us)
-        improved = self.improved(state, environment, chosen, trials.advantage(costs_us))
+        if not is_first:
+            state = self.improved(
+                state, environment, chosen, self.policy.advantage(trials, costs_us)
+            )
+        if (trials.count // self.policy.num_placements) % REPLAY_EVERY == 0:
+            state = self._replayed(state, environment, trials)
         known, curve = {**state.trials, graph: trials}, (*state.curve, point)
-        return replace(improved, trials=known, curve=curve), schedules
+        return replace(state, trials=known, curve=curve), solutions
+
+    def _replayed(self, state: State, environment: Environment, trials: Trials) -> State:
+        """Return the state after the steps of an iteration with placements that were kept."""
+        number = self.policy.num_placements
+        fitting = [each for each in trials.kept if environment.can_take(each.actions)]
+        if len(fitting) < number:
+            return state
+        rng = np.random.default_rng((self.seed, state.num_placements, 1))
+        kept = [fitting[each] for each in rng.permutation(len(fitting))[:number]]
+        costs_us = np.array([each.cost_us for each in kept])
+        chosen = np.array([each.actions for each in kept])
+        return self.improved(state, environment, chosen, self.policy.advantage(trials, costs_us))
 
     def improved(
         self, state: State, environment: Environment, chosen: IntArray, advantage: Array
     ) -> State:
         """Return the state after the steps of an iteration."""
-        weights, moments, inputs = state.weights, state.moments, _inputs(environment)
-        devices = chosen.T.astype(np.int32)
-        old = self._log_probabilities(weights, *inputs, devices)
+        weights, moments, inputs = state.weights, state.moments, environment.inputs
+        actions = chosen.T.astype(np.int32)
+        old = self._log_probabilities(weights, inputs, actions)
         for _ in range(self.policy.num_steps):
-            gradient = self._gradient(weights, *inputs, devices, old, advantage)
+            gradient = self._gradient(weights, inputs, actions, old, advantage)
             found = {name: value.numpy() for name, value in gradient.items()}
             weights, moments = adam.step(weights, found, moments, self.policy.learning_rate)
         return replace(state, weights=weights, moments=moments)
 
     def _gradient_of_loss(
-        self, weights: Any, features: Any, allowed: Any, devices: Any, old: Any, advantage: Any
+        self, weights: Any, inputs: Any, actions: Any, old: Any, advantage: Any
     ) -> Any:
         tf = tensorflow()
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            new = network.log_probabilities(weights, features, allowed, devices)
-            chosen = tf.one_hot(devices, allowed.shape[1])
+            new = self.network.log_probabilities(weights, inputs, actions)
+            chosen = tf.one_hot(actions, new.shape[2])
             loss = -self.policy.objective(new, old, chosen, advantage)
         return tape.gradient(loss, weights)
 
 
 def iterations(
     trainer: Trainer, state: State, environments: Mapping[str, Environment], workers: int
-) -> Iterator[tuple[State, Sequence[Schedule]]]:
-    """Yield the state and the sampled schedules after each iteration, without end.
+) -> Iterator[tuple[State, Sequence[Solution]]]:
+    """Yield the state and the sampled solutions after each iteration, without end.
 
     Args:
         trainer: the policy.
@@ -140,10 +157,20 @@ def iterations(
     with ThreadPoolExecutor(workers) as pool:
         while True:
             graph = graphs[len(state.curve) % len(graphs)]
-            state, schedules = trainer.iterate(state, graph, environments[graph], pool)
-            yield state, schedules
+            state, solutions = trainer.iterate(state, graph, environments[graph], pool)
+            yield state, solutions
 
 
-def _inputs(environment: Environment) -> tuple[Array, Array]:
-    allowed = environment.super_ops.allowed()
-    return environment.features.astype(np.float32), network.allowed_logits(allowed)
+def _actions(
+    sample: Callable[..., Any], state: State, environment: Environment, noise: FloatArray
+) -> IntArray:
+    """Return the actions that a network samples, `[num_placements, num_decisions]`."""
+    chosen = sample(state.weights, environment.inputs, noise.astype(np.float32))
+    placements: IntArray = np.array(chosen, dtype=np.int64).T
+    return placements
+
+
+def _uniform(environment: Environment) -> IntArray:
+    """Return the placements with the same action for all decisions, if it is allowed everywhere."""
+    allowed = (environment.inputs[-1] == 0).all(axis=0)
+    return np.repeat(np.flatnonzero(allowed)[:, None], environment.num_decisions, axis=1)

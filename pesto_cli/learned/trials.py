@@ -1,46 +1,76 @@
-"""The step times of all sampled placements of a graph, and how much better than them one is.
+"""Rewards of all sampled placements of a graph, and how much better than them a placement is.
 
-In Spotlight (Eq. 1), the reward of a placement is the average time of all trials so far minus its
-own. The paper leaves the unit of time open. Here it is the standard deviation of all trials, so
-that the weight of the KL penalty means the same for all graphs. The trials of the iteration count
-too.
+In Spotlight (Eq. 1), the reward of a placement counts from the average of all trials so far, and in
+HeteroG (Section 4.1.3) from a moving average. Both leave the unit of time open. Here it is the
+standard deviation of the rewards, so that the weights of the KL penalty and of the entropy mean the
+same for all graphs. The trials of the iteration count too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray
-from pesto_cli.learned.network import Array
+from pesto_cli.data.columns import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A placement that is kept: its step time that counts, and its actions, `[num_decisions]`."""
+
+    cost_us: float
+    actions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Statistics of the step times of all placements of one graph, in us.
+    """Statistics of the trials of one graph.
 
-    square_us2: sum of the squares of deviations from the mean. best_us: the shortest step time.
+    count: number of trials. mean, variance: of their rewards. best_us: the shortest step time.
+    kept: the best placements, the best first.
     """
 
     count: int = 0
-    mean_us: float = 0.0
-    square_us2: float = 0.0
+    mean: float = 0.0
+    variance: float = 0.0
     best_us: float = np.inf
+    kept: tuple[Kept, ...] = ()
 
-    def extended(self, costs_us: FloatArray) -> Self:
-        """Return the statistics with more trials (Chan, Golub and LeVeque, 1983)."""
-        count = self.count + len(costs_us)
-        change_us = float(costs_us.mean()) - self.mean_us
-        square_us2 = self.square_us2 + float(((costs_us - costs_us.mean()) ** 2).sum())
-        return type(self)(
-            count,
-            self.mean_us + change_us * len(costs_us) / count,
-            square_us2 + change_us**2 * self.count * len(costs_us) / count,
-            min(self.best_us, float(costs_us.min())),
+    def keeping(self, most: int, costs_us: FloatArray, chosen: IntArray) -> Self:
+        """Return the trials with the best placements of those that are kept and new ones.
+
+        Args:
+            most: how many are kept.
+            costs_us: of the new placements, `[num_placements]`.
+            chosen: their actions, `[num_placements, num_decisions]`.
+        """
+        new = map(Kept, costs_us.tolist(), map(tuple, chosen.tolist()))
+        every = {each.actions: each for each in (*self.kept, *new)}.values()
+        return replace(self, kept=tuple(sorted(every, key=lambda each: each.cost_us)[:most]))
+
+    def extended(self, rewards: FloatArray, best_us: float, least_share: float = 0.0) -> Self:
+        """Return the statistics with more trials.
+
+        Args:
+            rewards: of the new trials, `[num_placements]`.
+            best_us: the shortest step time of the new trials.
+            least_share: the share that new trials have in the statistics at least. With 0, all
+                trials count alike (Chan, Golub and LeVeque, 1983); otherwise the mean is a moving
+                average with this weight (Finch, 2009).
+        """
+        count = self.count + len(rewards)
+        share = max(len(rewards) / count, least_share)
+        change = float(rewards.mean()) - self.mean
+        within = float(rewards.var())
+        return replace(
+            self,
+            count=count,
+            mean=self.mean + share * change,
+            variance=(1 - share) * (self.variance + share * change**2) + share * within,
+            best_us=min(self.best_us, best_us),
         )
 
-    def advantage(self, costs_us: FloatArray) -> Array:
-        """Return by how many standard deviations each trial is better than the average."""
-        deviation_us = np.sqrt(self.square_us2 / max(self.count, 1))
-        scale = 1 / deviation_us if deviation_us > 0 else 0.0
-        return ((self.mean_us - costs_us) * scale).astype(np.float32)
+    @property
+    def unit(self) -> float:
+        """The standard deviation of the rewards; infinite if they do not differ."""
+        return float(np.sqrt(self.variance)) or np.inf

@@ -21,23 +21,36 @@ from pesto_cli.files.storage import Schema, parse_json, sha256
 from pesto_cli.files.writing import atomic_write
 from pesto_cli.learned.adam import Moments
 from pesto_cli.learned.features import num_features
-from pesto_cli.learned.network import Array, shapes
+from pesto_cli.learned.graph_attention import GraphAttention
+from pesto_cli.learned.network import Array, Network
+from pesto_cli.learned.sequence import SequenceNetwork
 from pesto_cli.learned.training import State
-from pesto_cli.learned.trials import Trials
+from pesto_cli.learned.trials import Kept, Trials
 
 FORMAT = "pesto-weights"
 HEADER = "header.json"
 WHAT = "file of weights (pesto train POLICY PROFILE... -o WEIGHTS)"
 PARTS = ("weights", "mean", "square")
+NETWORKS: dict[str, type[Network]] = {
+    network.name: network for network in (SequenceNetwork, GraphAttention)
+}
+
+
+class KeptSchema(Schema):
+    """`Kept`: a placement."""
+
+    cost_us: float
+    actions: list[int]
 
 
 class TrialsSchema(Schema):
     """`Trials` of one graph."""
 
     count: int
-    mean_us: float
-    square_us2: float
+    mean: float
+    variance: float
     best_us: float
+    kept: list[KeptSchema]
 
 
 class PointSchema(Schema):
@@ -60,8 +73,10 @@ class HeaderSchema(Schema):
     """The seed of the training."""
     num_devices: int
     """The number of devices of the machines, CPUs included."""
-    units: int
-    """The size of each layer."""
+    network: str
+    """The kind of network."""
+    sizes: dict[str, int]
+    """The sizes of its layers, by the fields of the network."""
     num_steps: int
     """Steps of Adam so far."""
     trials: dict[str, TrialsSchema]
@@ -123,9 +138,10 @@ def write_weights(path: Path | str, trained: Trained) -> None:
         policy=trained.policy,
         seed=trained.seed,
         num_devices=state.num_devices,
-        units=state.units,
+        network=state.network.name,
+        sizes={name: int(size) for name, size in asdict(state.network).items()},
         num_steps=state.moments.num_steps,
-        trials={graph: TrialsSchema(**asdict(each)) for graph, each in state.trials.items()},
+        trials={graph: _written(each) for graph, each in state.trials.items()},
         curve=[PointSchema(**asdict(point)) for point in state.curve],
     )
     arrays = zip(PARTS, (state.weights, state.moments.mean, state.moments.square), strict=True)
@@ -153,6 +169,7 @@ def read_weights(path: Path | str) -> Trained:
     except (
         zipfile.BadZipFile,
         KeyError,
+        TypeError,
         ValueError,
         EOFError,
         OverflowError,
@@ -165,18 +182,32 @@ def read_weights(path: Path | str) -> Trained:
 
 
 def _state(header: HeaderSchema, archive: zipfile.ZipFile) -> State:
-    expected = dict(shapes(num_features(header.num_devices), header.num_devices, header.units))
+    network, count = NETWORKS[header.network](**header.sizes), header.num_devices
     weights, mean, square = (
-        {name: _array(archive, f"{part}/{name}.npy", shape) for name, shape in expected.items()}
+        {
+            name: _array(archive, f"{part}/{name}.npy", shape)
+            for name, shape in network.shapes(num_features(count), count)
+        }
         for part in PARTS
     )
     return State(
+        network,
         weights,
         Moments(mean, square, header.num_steps),
-        header.num_devices,
-        {graph: Trials(**each.model_dump()) for graph, each in header.trials.items()},
+        count,
+        {graph: _trials(each) for graph, each in header.trials.items()},
         tuple(RewardPoint(**each.model_dump()) for each in header.curve),
     )
+
+
+def _written(trials: Trials) -> TrialsSchema:
+    kept = [KeptSchema(cost_us=each.cost_us, actions=[*each.actions]) for each in trials.kept]
+    return TrialsSchema(**{**asdict(trials), "kept": kept})
+
+
+def _trials(read: TrialsSchema) -> Trials:
+    kept = tuple(Kept(each.cost_us, tuple(each.actions)) for each in read.kept)
+    return Trials(read.count, read.mean, read.variance, read.best_us, kept)
 
 
 def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:

@@ -148,6 +148,11 @@ def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> 
 
 def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
     """Return extents of parts in proportion to weights; they add up to `extent`."""
+    return _shares_of(extent, tuple(weights))
+
+
+@lru_cache(maxsize=2**14)
+def _shares_of(extent: int, weights: tuple[float, ...]) -> tuple[int, ...]:
     ends = np.rint(np.cumsum(weights) / np.sum(weights) * extent).astype(np.int64)
     return tuple(np.diff(ends, prepend=0).tolist())
 

@@ -224,9 +224,9 @@ class _Propagation:
         if tensor is None or is_copied:
             return 0.0
         times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
-        is_gradient = self._graph.labels.phase[op] == Phase.UPDATE
         messages = times
-        if is_gradient and isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split):
+        is_scattered = isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split)
+        if is_scattered and self._graph.labels.phase[op] == Phase.UPDATE:
             messages = times**2  # a reduce-scatter: each device sends to each other one
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)

@@ -1,5 +1,6 @@
 """Strategies. Each has a file, and a line in `STRATEGIES`."""
 
+from pesto_cli.learned.heterog import HeteroG
 from pesto_cli.learned.reinforce import Reinforce
 from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.plugins import Registry, called_with
@@ -45,6 +46,7 @@ STRATEGIES: Registry[Strategy] = Registry(
         "cp-ar": CpAr(),
         "spotlight": Spotlight(),
         "grl": Reinforce(),
+        "heterog": HeteroG(),
         "pesto": Pesto(),
     },
     called_with("problem", "context"),

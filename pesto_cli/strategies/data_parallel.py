@@ -184,7 +184,7 @@ def batch_plan(
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = weights or [1.0] * len(device_of_part)
     prices, fixed = propagation_prices(problem), decisions(problem.chosen, graph, specs)
-    fixed = {**_variables(graph, specs, variables, len(device_of_part), fixed), **fixed}
+    fixed = {**decisions_on_variables(graph, specs, variables, len(device_of_part), fixed), **fixed}
     found = [
         propagate(graph, specs, seeds, weights, prices, fixed, problem.local)
         for seeds in _seeds(problem, len(device_of_part))
@@ -200,7 +200,7 @@ def batch_plan(
     return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())
 
 
-def _variables(
+def decisions_on_variables(
     graph: OpGraph,
     specs: Sequence[OpSpec | None],
     variables: VariableLayout,

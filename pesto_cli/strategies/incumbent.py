@@ -10,7 +10,8 @@ class Incumbent:
     """The best schedule and the best lower bound so far; reports each change of them."""
 
     def __init__(self, problem: Problem, context: Context) -> None:
-        self._problem, self._context = problem, context
+        self._problem = self._solved = problem
+        self._context = context
         self._stage = self._source = ""
         self._best: Schedule | None = None
         self.lower_bound_us = 0.0
@@ -25,7 +26,7 @@ class Incumbent:
     @property
     def is_optimal(self) -> bool:
         """Whether the best schedule fits in memory and is proved to be optimal."""
-        quality = objective(self._problem, self.schedule)
+        quality = objective(self._solved, self.schedule)
         return quality <= (0, optimal_up_to_us(self.lower_bound_us))
 
     def begin(self, stage: str) -> None:
@@ -33,11 +34,15 @@ class Incumbent:
         self._stage = stage
         self._report()
 
-    def offer(self, source: str, schedule: Schedule) -> None:
-        """Keep a schedule if it is better than the best so far."""
-        problem = self._problem
-        if self._best is None or objective(problem, schedule) < objective(problem, self._best):
-            self._source, self._best = source, schedule
+    def offer(self, source: str, schedule: Schedule, solved: Problem | None = None) -> None:
+        """Keep a schedule if it is better than the best so far.
+
+        solved: the problem of the schedule, if its graph was rewritten.
+        """
+        solved = solved or self._problem
+        best = self._best
+        if best is None or objective(solved, schedule) < objective(self._solved, best):
+            self._source, self._best, self._solved = source, schedule, solved
             self._report()
 
     def prove(self, lower_bound_us: float) -> None:
@@ -53,7 +58,7 @@ class Incumbent:
             stage=self._stage,
             source=self._source,
             incumbent=self._best,
-            shortfall_bytes=int(shortfall_bytes(self._problem, self._best).sum()),
+            shortfall_bytes=int(shortfall_bytes(self._solved, self._best).sum()),
             lower_bound_us=self.lower_bound_us,
         )
         self._context.on_progress(progress)

@@ -1,9 +1,11 @@
 """The devices of the ops of a split graph on a mesh.
 
-1. Colocation groups with whole variables are dealt in order of decreasing bytes, each to the device
-   of its stage that has the fewest bytes so far, those of pieces and copies of variables included.
-2. A part is on the device of its stage and index, unless it must be with a variable that is whole.
-3. An op that is neither, such as a sum of parts, is on the device that takes most of its outputs,
+1. Whole ops for which a device is wanted are there, with their colocation groups.
+2. Other colocation groups with whole variables are dealt in order of decreasing bytes, each to the
+   device of its stage that has the fewest bytes so far, those of pieces and copies of variables
+   included.
+3. A part is on the device of its stage and index, unless it must be with an op that is whole.
+4. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. An op that adds the parts of one host, or
    passes a tensor on there, stays on this host.
 """
@@ -17,9 +19,22 @@ from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies.meshes import Mesh
 
 
-def devices_of_parts(split: Rewritten, mesh: Mesh, stage: IntArray) -> IntArray:
-    """Return the device of each op, `[num_ops]`; stage: the stage of each op, `[num_ops]`."""
-    return _Dealer(split, mesh, stage).dealt()
+def devices_of_parts(
+    split: Rewritten, mesh: Mesh, stage: IntArray, wanted: IntArray | None = None
+) -> IntArray:
+    """Return the device of each op, `[num_ops]`.
+
+    Args:
+        split: the split problem.
+        mesh: the devices of parts.
+        stage: the stage of each op, `[num_ops]`.
+        wanted: the device that is wanted for each op of the original problem if it stays whole, or
+            -1; no entry if there is no such op.
+    """
+    dealer = _Dealer(split, mesh, stage)
+    if wanted is not None:
+        dealer.keep_together(wanted)
+    return dealer.dealt()
 
 
 class _Dealer:
@@ -28,6 +43,14 @@ class _Dealer:
         self._problem, self._graph = split.problem, split.problem.graph
         self._group = self._graph.colocation_group
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
+
+    def keep_together(self, wanted: IntArray) -> None:
+        """Put whole ops on the devices that are wanted for them, where these are allowed."""
+        origin = self._split.origin
+        device = np.where(self._split.part < 0, wanted[origin], -1)
+        for op in np.flatnonzero((origin >= 0) & (device >= 0)).tolist():
+            if self._problem.group_allowed[self._group[op], device[op]]:
+                self._device[self._group[op]] = device[op]
 
     def dealt(self) -> IntArray:
         """Return the device of each op."""
@@ -48,15 +71,17 @@ class _Dealer:
             number = self._group[op]
             held[self._device_of_part(op)] += num_bytes[number]
             num_bytes[number] = 0.0
-        for number in np.argsort(-num_bytes, kind="stable"):
+        is_dealt = self._device >= 0
+        for number in np.lexsort((-num_bytes, ~is_dealt)).tolist():
             if num_bytes[number] <= 0:
-                break
-            allowed = self._problem.group_allowed[number]
-            able = [device for device in self._mesh.stages[stage[number]] if allowed[device]]
-            device = min(able, key=held.__getitem__) if able else int(np.argmax(allowed))
-            if able:
-                held[device] += num_bytes[number]
-            self._device[number] = device
+                continue
+            if not is_dealt[number]:
+                allowed = self._problem.group_allowed[number]
+                able = [device for device in self._mesh.stages[stage[number]] if allowed[device]]
+                first = int(np.argmax(allowed))
+                self._device[number] = min(able, key=held.__getitem__) if able else first
+            if self._device[number] in held:
+                held[self._device[number]] += num_bytes[number]
 
     def _near(self, op: int, device: int) -> int:
         """Return a device if it is allowed for an op, else the fastest one."""

@@ -19,7 +19,7 @@ from pesto_cli.errors import PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Partial, Whole
+from pesto_cli.sharding.layouts import Own, Partial, Whole
 from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
@@ -65,16 +65,27 @@ def kept_choices(placed: PlacementFile, problem: Problem) -> dict[str, Choice]:
                     share = size / (decision.alternative.size or size)
                     parts.part_ratio(op, choice.alternative, share)
             decided |= found
+    kept = fitting(problem, specs, decided)
+    return {graph.names[op]: placed.plan.choices[graph.names[op]] for op in kept}
+
+
+def fitting(
+    problem: Problem, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
+) -> Mapping[int, Decision]:
+    """Return as many decisions as fit each other: {op index: decision}.
+
+    An op that takes partial tensors or values of its own fits the decisions of their producers, and
+    a variable those of all ops that take its handle.
+    """
     kept = _fitting(problem, specs, decided)
     while len(kept) < len(decided):
         kept, decided = _fitting(problem, specs, kept), kept
-    return {graph.names[op]: placed.plan.choices[graph.names[op]] for op in kept}
+    return kept
 
 
 def _fitting(
     problem: Problem, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
 ) -> dict[int, Decision]:
-    """Return the decisions that fit those of the producers, and those of all ops of a variable."""
     graph, kept = problem.graph, dict[int, Decision]()
     for op in graph.topological_order.tolist():
         if op in decided and _has_its_producers(problem, op, decided[op], kept):
@@ -85,7 +96,23 @@ def _fitting(
             needed = variable_decisions(graph, specs, op, name, sizes)
             if needed is None or not _are_in(needed, kept):
                 del kept[op]
+        elif not _takers_have_their_own(problem, op, decision, kept):
+            del kept[op]
     return kept
+
+
+def _takers_have_their_own(
+    problem: Problem, op: int, decision: Decision, kept: Mapping[int, Decision]
+) -> bool:
+    """Whether each op that takes values of which each part has its own is split alike."""
+    graph = problem.graph
+    takers = {
+        taker
+        for tensor, layout in zip(graph.tensors_of(op), decision.alternative.outputs, strict=True)
+        if isinstance(layout, Own)
+        for taker in graph.consumers_of(tensor).tolist()
+    }
+    return all(taker in kept for taker in takers)
 
 
 def _are_in(needed: Mapping[int, Decision], kept: Mapping[int, Decision]) -> bool:
@@ -105,7 +132,7 @@ def _has_its_producers(
     operands, layouts = decision.spec.inputs, decision.alternative.inputs
     for tensor, operand, layout in zip(row, operands, layouts, strict=True):
         is_piece = operand.is_handle and not isinstance(layout, Whole)
-        if not (is_piece or isinstance(layout, Partial)):
+        if not (is_piece or isinstance(layout, Partial | Own)):
             continue
         producer = int(graph.tensor_producer[tensor]) if tensor >= 0 else -1
         before = kept.get(producer)

@@ -1,0 +1,101 @@
+"""`heterog`: a graph neural network chooses a device or a way to replicate for each group of ops.
+
+Source: Yi et al., "Optimizing Distributed Training Deployment in Heterogeneous GPU Clusters",
+CoNEXT '20, Section 4.1. `plans` has the actions, and `graph_attention` the network. `PAPER` has the
+published sizes, and `PROGRAM` also what the authors' program does differently; the defaults are
+smaller, for two cores. The paper leaves open the width of the layers, the step size, the weight of
+the entropy and that of the moving average.
+
+Left out of the program: a larger weight of the entropy when the training is stuck.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pesto_cli.data.columns import FloatArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.learned.policy import Policy
+
+if TYPE_CHECKING:
+    from pesto_cli.learned.environment import Environment
+    from pesto_cli.learned.network import Network
+    from pesto_cli.learned.trials import Trials
+
+
+@dataclass(frozen=True)
+class HeteroG(Policy):
+    """Increase the expected reward and the entropy of the policy, by REINFORCE.
+
+    groups: the largest number of groups.
+    layers, heads: of the graph attention. strategy_layers: of the strategy network.
+    separate_heads: see `GraphAttention`.
+    entropy_weight: λ, in standard deviations of the rewards.
+    new_share: the share of the new trials in the moving average of the rewards, at least.
+    best_share: the baseline is not the average, but so near to the best reward: 1 is the best one.
+    """
+
+    name: ClassVar[str] = "heterog"
+    splits: ClassVar[bool] = True
+    num_steps: int = 1
+    learning_rate: float = 1e-2
+    out_of_memory_factor: float = 100.0  # the reward counts ten times
+    groups: int = 100
+    layers: int = 2
+    heads: int = 4
+    strategy_layers: int = 1
+    separate_heads: bool = False
+    entropy_weight: float = 0.01
+    new_share: float = 0.1
+    best_share: float = 0.0
+
+    @property
+    def network(self) -> "Network":
+        """Graph attention and Transformer-XL."""
+        from pesto_cli.learned.graph_attention import GraphAttention
+
+        return GraphAttention(
+            self.units, self.layers, self.heads, self.strategy_layers, self.separate_heads
+        )
+
+    def environment(self, problem: Problem) -> "Environment":
+        """Return the groups of a problem, and the ways to replicate them."""
+        from pesto_cli.learned.plans import Plans
+
+        return Plans.of(problem, self.groups)
+
+    def reward(self, costs_us: FloatArray) -> FloatArray:
+        """Return -sqrt(T) for each step time T."""
+        rewards: FloatArray = -np.sqrt(costs_us)
+        return rewards
+
+    def extended(self, trials: "Trials", costs_us: FloatArray) -> "Trials":
+        """Return the trials with new ones; their mean is a moving average."""
+        return trials.extended(self.reward(costs_us), float(costs_us.min()), self.new_share)
+
+    def baseline(self, trials: "Trials") -> float:
+        """Return the average reward, or a reward between it and the best one."""
+        best = float(self.reward(np.array([trials.best_us]))[0])
+        return (1 - self.best_share) * trials.mean + self.best_share * best
+
+    def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
+        """Return the mean over groups of the objective J(θ), with the entropy H of the policy."""
+        tf = tensorflow()
+        gain = tf.reduce_sum(new * chosen, axis=2) * advantage
+        entropy = -tf.reduce_sum(tf.exp(new) * new, axis=2)
+        return tf.reduce_mean(gain + self.entropy_weight * entropy)
+
+
+PAPER = HeteroG(groups=2000, layers=12, heads=8, strategy_layers=8)
+PROGRAM = replace(
+    PAPER,
+    strategy_layers=12,
+    separate_heads=True,
+    out_of_memory_factor=1000.0,
+    best_share=0.5,
+    num_kept=20,
+    learning_rate=5e-5,
+    num_placements=2,
+)

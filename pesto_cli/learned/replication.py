@@ -1,0 +1,146 @@
+"""The ways in which HeteroG replicates ops: parts of a batch, and what happens to gradients.
+
+Source: Yi et al., CoNEXT '20, Section 4.1.2. The decisions are those of `ev-ps`, `ev-ar`, `cp-ps`
+and `cp-ar`, so a step in which all groups take one way is a step of these strategies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from pesto_cli.data.columns import IntArray
+from pesto_cli.data.parts import Parts
+from pesto_cli.data.plan import WHOLE_OPS, Plan
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.errors import BadInputError, UnfitError
+from pesto_cli.learned.graph_attention import NUM_WAYS
+from pesto_cli.sharding.alternative import aligned_shares
+from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
+from pesto_cli.sharding.variables import choices_of
+from pesto_cli.strategies.data_parallel import (
+    VariableLayout,
+    batch_plan,
+    decisions_on_variables,
+    input_extents,
+)
+from pesto_cli.strategies.devices import accelerators, speeds
+from pesto_cli.strategies.plan_mapping import fitting
+
+# Split problems that are kept, because a policy that has learned often samples the same plan.
+NUM_KEPT = 8
+
+Ways = Sequence[Mapping[int, Decision]]
+
+
+@dataclass(frozen=True, eq=False)
+class Replication:
+    """The decisions for the ops of a problem.
+
+    specs: `[num_ops]`. chosen: the decisions of the user, by op.
+    ways: for `ev-ps`, `ev-ar`, `cp-ps` and `cp-ar` the decision for each op that is split; empty if
+        no op can be split so, or if the profile does not price the parts.
+    notes: why ways are empty.
+    """
+
+    problem: Problem
+    specs: Sequence[OpSpec | None]
+    chosen: Mapping[int, Decision]
+    ways: Ways
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Replication":
+        """Return the decisions that split most work along the batch."""
+        try:
+            parts = prices_of(problem)
+            specs = [parts.spec(op) for op in range(problem.num_ops)]
+            chosen = decisions(problem.chosen, problem.graph, specs)
+            ways = _ways(problem, specs, chosen)
+        except UnfitError as error:
+            return cls(problem, (), {}, ({},) * NUM_WAYS, (f"no op is split: {error}",))
+        kept, notes = list[Mapping[int, Decision]](), dict[str, None]()
+        for way in ways:
+            try:
+                _check_prices(parts, way)
+                kept.append(way)
+            except BadInputError as error:
+                kept.append({})
+                notes[f"a way to replicate is left out: {error}"] = None
+        return cls(problem, specs, chosen, kept, tuple(notes))
+
+    def split(self, way: IntArray) -> Rewritten:
+        """Return the problem, split by the way of each op, `[num_ops]`; -1: the op is whole.
+
+        An op that takes open sums stays whole if the ops that compute them do.
+        """
+        return self._kept(way.astype(np.int8).tobytes())
+
+    @cached_property
+    def _kept(self) -> Callable[[bytes], Rewritten]:
+        return lru_cache(NUM_KEPT)(self._split)
+
+    def _split(self, way: bytes) -> Rewritten:
+        decided = {
+            op: self.ways[number][op]
+            for op, number in enumerate(np.frombuffer(way, dtype=np.int8).tolist())
+            if number >= 0 and op in self.ways[number]
+        }
+        decided = dict(fitting(self.problem, self.specs, {**decided, **self.chosen}))
+        if not decided:
+            return _whole(self.problem)
+        return rewritten(self.problem, Plan(choices_of(self.problem.graph, decided)))
+
+
+def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int, Decision]) -> Ways:
+    graph, devices = problem.graph, accelerators(problem)
+    even = decisions(batch_plan(problem, devices), graph, specs)
+    split = {op: each for op, each in even.items() if op not in chosen}
+    proportional = {**even, **_proportional(problem, split, devices)}
+    mirrored = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
+    return (even, {**even, **mirrored}, proportional, {**proportional, **mirrored})
+
+
+def _check_prices(parts: Parts, way: Mapping[int, Decision]) -> None:
+    """Check that the parts of a way have prices.
+
+    Raises:
+        BadInputError: one of them has none.
+    """
+    for op, decision in way.items():
+        size = decision.alternative.size
+        if size is not None:
+            parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)
+
+
+def _proportional(
+    problem: Problem, even: Mapping[int, Decision], devices: Sequence[int]
+) -> dict[int, Decision]:
+    """Return the decisions for parts of the batch in proportion to the speeds of devices."""
+    equal, weights = [1.0] * len(devices), speeds(problem, devices)
+
+    def is_share_of(batch: int, decision: Decision) -> bool:
+        size = decision.alternative.size
+        return size is not None and decision.sizes == aligned_shares(size, equal, (batch,))
+
+    def num_shares_of(batch: int) -> int:
+        return sum(is_share_of(batch, each) for each in even.values())
+
+    batch = max(input_extents(problem, len(devices)), key=num_shares_of)
+    found = {
+        op: replace(each, sizes=aligned_shares(each.alternative.size or 0, weights, (batch,)))
+        for op, each in even.items()
+        if is_share_of(batch, each)
+    }
+    return {op: each for op, each in found.items() if min(each.sizes) > 0}
+
+
+def _whole(problem: Problem) -> Rewritten:
+    """Return a problem of which no op is split."""
+    none = np.full(problem.num_ops, -1, dtype=np.int64)
+    itself = np.arange(problem.num_ops)
+    is_priced = np.zeros(problem.num_ops, dtype=np.bool_)
+    return Rewritten(problem, WHOLE_OPS, itself, none, none, itself, is_priced)

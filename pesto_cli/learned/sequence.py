@@ -1,0 +1,143 @@
+"""A two-layer sequence-to-sequence LSTM with attention, as in Spotlight.
+
+Source: Spotlight, Section 5.1, "Architecture". The encoder reads the features of all super-ops. The
+decoder then chooses the device of one super-op after the other:
+
+    s_n = decoder(s_(n-1), [embedding of the device of super-op n-1, encoder output of super-op n])
+    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m])
+
+where e_m is the encoder's output for super-op m. W begins with zeros, so that the distributions
+begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
+
+A sequence of LSTM cells is one op of TensorFlow (`BlockLSTMV2`), which is faster than a loop. In
+comments on shapes, U are units, and D devices.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.learned.network import Array, Network
+
+NUM_LAYERS = 2
+# `BlockLSTMV2` has its gates in the order input, forget, cell, output.
+FORGET_GATE = 1
+
+
+@dataclass(frozen=True)
+class SequenceNetwork(Network):
+    """The network; inputs: features of super-ops, `[T, num_features]`, and allowed devices."""
+
+    name: ClassVar[str] = "sequence"
+    is_sequential: ClassVar[bool] = True
+
+    def shapes(self, num_features: int, num_devices: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the name and the shape of each array of weights."""
+        units = self.units
+        yield "features/kernel", (num_features, units)
+        yield "features/bias", (units,)
+        yield "devices", (num_devices + 1, units)  # the last row stands for no device
+        for part, num_inputs in (("encoder", 1), ("decoder", 2)):
+            for layer in range(NUM_LAYERS):
+                rows = (num_inputs if layer == 0 else 1) + 1
+                yield f"{part}_{layer}/kernel", (rows * units, 4 * units)
+                yield f"{part}_{layer}/bias", (4 * units,)
+        yield "attention/query", (units, units)
+        yield "attention/key", (units, units)
+        yield "output", (2 * units, num_devices)
+
+    def num_actions(self, num_devices: int) -> int:
+        """Return the number of devices: each action is one."""
+        return num_devices
+
+    def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
+        """Draw weights; forget gates are open."""
+        weights, units = super().initial_weights(num_features, num_devices, seed), self.units
+        for value in weights.values():
+            if value.shape == (4 * units,):
+                value[FORGET_GATE * units : (FORGET_GATE + 1) * units] = 1.0
+        return weights
+
+    def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
+        """Return log q(. | s_n) for each super-op of given placements, `[T, B, D]`."""
+        tf, (features, allowed) = tensorflow(), inputs
+        encoded, states = _encoded(weights, features)
+        num_devices = allowed.shape[1]
+        before = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
+        outputs, _ = _decoded(weights, before, encoded, _for_each(states, chosen.shape[1]))
+        return _distributions(weights, outputs, encoded, allowed)
+
+    def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
+        """Return placements that are drawn from the policy, `[T, B]`."""
+        tf, (features, allowed) = tensorflow(), inputs
+        encoded, states = _encoded(weights, features)
+        num_super_ops, num_placements, num_devices = noise.shape
+
+        def place_next(n: Any, last: Any, states: Any, chosen: Any) -> Any:
+            outputs, states = _decoded(weights, last[None], encoded[n : n + 1], states)
+            logits = _distributions(weights, outputs, encoded, allowed[n : n + 1])[0]
+            last = tf.argmax(logits + noise[n], axis=1, output_type=tf.int32)
+            return n + 1, last, states, chosen.write(n, last)
+
+        first = tf.fill((num_placements,), num_devices)
+        chosen = tf.TensorArray(tf.int32, num_super_ops)
+        state = (0, first, _for_each(states, num_placements), chosen)
+        return tf.while_loop(lambda n, *_: n < num_super_ops, place_next, state)[-1].stack()
+
+
+def _encoded(weights: Any, features: Any) -> Any:
+    """Return the encoder's outputs, `[T, U]`, and the last states of its layers."""
+    tf = tensorflow()
+    inputs = tf.tanh(features @ weights["features/kernel"] + weights["features/bias"])
+    start = tf.zeros((1, inputs.shape[1]))
+    outputs, states = _layers(weights, "encoder", inputs[:, None], ((start, start),) * NUM_LAYERS)
+    return outputs[:, 0], states
+
+
+def _decoded(weights: Any, before: Any, encoded: Any, states: Any) -> Any:
+    """Return the decoder's outputs, `[T, B, U]`, and states; before: devices, `[T, B]`."""
+    tf = tensorflow()
+    embedded = tf.one_hot(before, weights["devices"].shape[0]) @ weights["devices"]
+    inputs = tf.concat((embedded, encoded[:, None] + tf.zeros_like(embedded)), axis=2)
+    return _layers(weights, "decoder", inputs, states)
+
+
+def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
+    """Return the outputs of the last layer of LSTM cells, `[T, B, U]`, and the last states."""
+    tf, last = tensorflow(), []
+    for layer, (cell, output) in enumerate(states):
+        bias = weights[f"{part}_{layer}/bias"]
+        no_peephole = tf.zeros(bias.shape[0] // 4)
+        ran = tf.raw_ops.BlockLSTMV2(
+            seq_len_max=tf.constant(inputs.shape[0], tf.int64),
+            x=inputs,
+            cs_prev=cell,
+            h_prev=output,
+            w=weights[f"{part}_{layer}/kernel"],
+            wci=no_peephole,
+            wcf=no_peephole,
+            wco=no_peephole,
+            b=bias,
+        )
+        inputs = ran.h
+        last.append((ran.cs[-1], ran.h[-1]))
+    return inputs, tuple(last)
+
+
+def _distributions(weights: Any, outputs: Any, encoded: Any, allowed: Any) -> Any:
+    """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder."""
+    tf = tensorflow()
+    keys = encoded @ weights["attention/key"]
+    scores = outputs @ weights["attention/query"] @ tf.transpose(keys)
+    context = tf.nn.softmax(scores / np.sqrt(keys.shape[1])) @ encoded
+    logits = tf.concat((outputs, context), axis=2) @ weights["output"]
+    return tf.nn.log_softmax(logits + allowed[:, None])
+
+
+def _for_each(states: Any, num_placements: int) -> Any:
+    """Return states of one sequence as equal states of several."""
+    tf = tensorflow()
+    return tf.nest.map_structure(lambda state: state + tf.zeros((num_placements, 1)), states)
