@@ -305,16 +305,27 @@ def test_without_a_namespace_the_error_names_open_ports(monkeypatch: pytest.Monk
 def received_in_a_chain(
     connection: Connection, num_bytes: int, num_hops: int
 ) -> list[tuple[int, str, str]]:
-    """Return (bytes, sender, receiver) of each received tensor of a step, from the trace."""
+    """Return (bytes, sender, receiver) of each received tensor of a step, from the trace.
+
+    On a busy machine, the trace of the other worker may be missing. Then another step is traced.
+    """
     tf1 = tensorflow().compat.v1
     src, dst = connection.device_names.values()
     chains = Chains(connection, home=src)
     chains.add("goes", num_hops, Hop(src, dst, chains.variable(src, num_bytes)))
-    metadata = tf1.RunMetadata()
     options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
     with connection.session(chains.graph, session_config()) as session:
         session.run(chains.assignments)
-        session.run(chains.ends["goes", num_hops], options=options, run_metadata=metadata)
+        for _ in range(5):
+            metadata = tf1.RunMetadata()
+            session.run(chains.ends["goes", num_hops], options=options, run_metadata=metadata)
+            if received := received_tensors(metadata):
+                return received
+    return []
+
+
+def received_tensors(metadata: Any) -> list[tuple[int, str, str]]:
+    """Return (bytes, sender, receiver) of each received tensor in a RunMetadata."""
     labels = [
         ReceivedLabel.parse(node.timeline_label)
         for device in metadata.step_stats.dev_stats

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Pesto
+from conftest import Pesto, Write
 from without_comforts import COMMANDS, MOUNTS
 
 from pesto_cli.cli import numba_cache
@@ -98,6 +98,26 @@ def test_ctrl_c_ends_a_comparison_with_the_finished_strategies(
     done = pesto("compare", diamond_profile, "--strategies", "heft,single", "--json", "--quiet")
     assert done.code == 130
     assert [row["strategy"] for row in json.loads(done.out)] == ["heft", "single"]
+
+
+INTERRUPTED_IN_A_LIBRARY = """
+import os
+import signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+except BaseException:
+    raise TypeError("this type cannot be imported") from ValueError("no such type")
+"""
+
+
+def test_an_interrupt_that_a_library_turns_into_another_error_is_an_interrupt(
+    pesto: Pesto, script: Write, tmp_path: Path
+) -> None:
+    path = script(INTERRUPTED_IN_A_LIBRARY)
+    done = pesto("export", path, "--capture", "-o", tmp_path / "step.meta", "--quiet")
+    assert (done.code, done.err) == (130, "Interrupted.\n")
 
 
 def test_the_next_process_removes_files_of_a_killed_process(

@@ -3,6 +3,8 @@
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -33,7 +35,7 @@ def main() -> None:
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(errors="replace")  # a locale may lack the characters of a table
     try:
-        with kernel_cache():
+        with kernel_cache(), _interrupts_as_such():
             cli(standalone_mode=False)
         click.echo(nl=False)  # flushes, where there is a stdout
     except click.exceptions.Exit as exit_:
@@ -71,6 +73,26 @@ def main() -> None:
         echo_text(traceback.format_exc().rstrip("\n"), err=True)
         echo("This is a bug in pesto: please report it with the lines above.", err=True)
         sys.exit(BUG)
+
+
+@contextmanager
+def _interrupts_as_such() -> Iterator[None]:
+    """Raise KeyboardInterrupt in place of an error into which a library has turned it."""
+    try:
+        yield
+    except Exception as error:
+        if _follows_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _follows_interrupt(error: BaseException) -> bool:
+    """Whether an error, or one from which it follows, is a KeyboardInterrupt."""
+    chain = [error]
+    for each in chain:
+        before = (each.__cause__, each.__context__)
+        chain += [one for one in before if one is not None and one not in chain]
+    return any(isinstance(each, KeyboardInterrupt) for each in chain)
 
 
 class InOrder(click.Group):
