@@ -13,7 +13,10 @@ from pesto_cli.apply.devices import parse_devices
 from pesto_cli.apply.edits import Changes, Order, planned_changes
 from pesto_cli.apply.functions import PlacedFunction, place_function
 from pesto_cli.apply.functions.variables import placed_variables
-from pesto_cli.apply.live import ProgramReport, placed_program, run_script
+from pesto_cli.apply.live import placed_program, run_script
+from pesto_cli.apply.live.hooks import hooked
+from pesto_cli.apply.live.program import ProgramReport
+from pesto_cli.apply.live.switched import NextStep, SwitchedProgram
 from pesto_cli.apply.placed import PLACED, apply, with_changes
 from pesto_cli.apply.session import (
     PlacementMayBeLostWarning,
@@ -25,12 +28,15 @@ from pesto_cli.apply.tf_pesto import write_tf_pesto
 __all__ = [
     "PLACED",
     "Changes",
+    "NextStep",
     "Order",
     "PlacedFunction",
     "PlacementMayBeLostWarning",
     "ProgramReport",
+    "SwitchedProgram",
     "apply",
     "check_session_config",
+    "hooked",
     "parse_devices",
     "place_function",
     "placed_program",

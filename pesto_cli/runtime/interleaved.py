@@ -31,6 +31,11 @@ class Turns:
     most_in_a_row: int = MOST_STEPS_IN_A_ROW
 
     @property
+    def num_all(self) -> int:
+        """Number of all steps of each graph."""
+        return self.num_steps + self.num_warm_up + self.num_traced
+
+    @property
     def num_in_a_row(self) -> int:
         """Number of consecutive steps of one graph in a round; it divides `num_steps`."""
         fits = (n for n in range(self.most_in_a_row, 0, -1) if self.num_steps % n == 0)

@@ -1,15 +1,17 @@
 """Run unmodified training scripts under a placement on a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pesto_cli.apply import run_script
+from pesto_cli.apply import ProgramReport, run_script
 from pesto_cli.cluster import Connection
+from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.files import PlacementFile
-from pesto_cli.runtime.comparison import RealRun, check_devices_here
+from pesto_cli.runtime.comparison import RealRun, check_devices_here, op_times_us
 from pesto_cli.runtime.spans import busy_us, spans
 from pesto_cli.runtime.verify import verified
 
@@ -32,14 +34,30 @@ def run_script_on(
     )
     names = {name: connection.device_names.get(name, name) for name in placement.devices}
     report = run_script(path, argv, placement, connection.target, names, trace=True)
+    us = report.step_us[WARM_UP:] or report.step_us
+    return real_run(report, placement, names, np.array([us]), [report.traced])
+
+
+def real_run(
+    report: ProgramReport,
+    placement: PlacementFile,
+    device_names: Mapping[str, str],
+    us: FloatArray,
+    traced: Sequence[Any],
+) -> RealRun:
+    """Return the step times of a program under a placement, and the check that it was followed.
+
+    device_names: device of the placement -> TensorFlow's full name.
+    us: `[num_turns, num_in_a_row]`, times of untraced steps. traced: RunMetadata of traced steps.
+    """
     meta = report.meta if report.changes.split is None else report.changes.split
-    ran = spans(report.traced, meta.graph_def)
-    busy = busy_us(ran)
-    step_us = report.step_us[WARM_UP:] or report.step_us
+    ran = [spans(each, meta.graph_def) for each in traced]
+    busy = busy_us(ran[-1])
     used = {placement.devices[index] for index in placement.device}
     times = StepTimes(
-        us=np.array([step_us]),
+        us=us,
         losses=(),
-        busy_us={name: busy.get(names[name], 0.0) for name in sorted(used)},
+        busy_us={name: busy.get(device_names[name], 0.0) for name in sorted(used)},
     )
-    return RealRun(times, verified(meta, placement, report.changes, ran))
+    verification = verified(meta, placement, report.changes, ran[-1])
+    return RealRun(times, verification, op_times_us(report.changes.step, ran))

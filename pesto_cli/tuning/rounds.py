@@ -10,6 +10,7 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 from pesto_cli.files import Candidate, Measurement, PlacementFile, TuningLog, TuningRound
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
+from pesto_cli.tuning.budget import Budget
 from pesto_cli.tuning.choice import MOST_IDLE_ROUNDS, best_candidate, finalists, is_exhausted
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
@@ -19,16 +20,10 @@ from pesto_cli.tuning.watch import Watch
 Measure = Callable[[Sequence[PlacementFile], Turns], Sequence[RealRun]]
 """Runs steps of a graph under several placements by turns."""
 
-# Shares of the time limit: for the searches and the steps of one round, and for the final round.
-SEARCH_SHARE, STEPS_SHARE, FINAL_SHARE = 0.12, 0.08, 0.15
 # Number of new candidates that run in a round, and of finalists that are not simple.
 NEW_OF_A_ROUND, OTHERS_OF_THE_FINAL = 3, 3
 # A candidate whose prediction is so many times the least one is not run.
 HOPELESS = 1.3
-# Steps of each candidate, a multiple of those in a row. Few in a row give many turns, and so narrow
-# intervals of speed-ups.
-LEAST_STEPS, MOST_STEPS, STEPS_IN_A_ROW = 12, 60, 2
-NUM_WARM_UP, NUM_TRACED = 3, 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +31,7 @@ class Tuner:
     """What all rounds share. limits: those of the whole tuning."""
 
     measure: Measure
+    budget: Budget
     clock: Clock
     limits: Limits
     watch: Watch
@@ -43,36 +39,35 @@ class Tuner:
     def rounds(self, log: TuningLog) -> Iterator[TuningLog]:
         """Yield the log after each round: search rounds until they bring nothing, then the final.
 
-        At least one search round and the final round run, whatever the time limit is. After a
+        At least one search round and the final round run, whatever the budget is. After a
         request to stop, no steps begin.
         """
-        num_before, round_s = len(log.search_rounds), 0.0
-        while self._goes_on(log, len(log.search_rounds) - num_before, round_s):
-            began_s = self.clock.spent_s
+        num_before, round_cost = len(log.search_rounds), 0.0
+        while self._goes_on(log, len(log.search_rounds) - num_before, round_cost):
+            before = self.budget.spent
             costs = corrected(log)
             log = self._searched(log, costs)
             if self.limits.stop.is_set():
                 return
-            yield (log := self._ran(log, costs, _to_run(log, costs), STEPS_SHARE))
-            round_s = self.clock.spent_s - began_s
+            yield (log := self._ran(log, costs, _to_run(log, costs)))
+            round_cost = self.budget.spent - before
         if self.limits.stop.is_set():
             return
         costs = corrected(log)
         chosen = [log.candidate_of[name] for name in finalists(log, OTHERS_OF_THE_FINAL)]
-        share = max(FINAL_SHARE, self.clock.left_s / self.clock.limit_s)
-        yield self._ran(log, costs, chosen, share, is_final=True)
+        yield self._ran(log, costs, chosen, is_final=True)
 
-    def _goes_on(self, log: TuningLog, num_rounds: int, round_s: float) -> bool:
+    def _goes_on(self, log: TuningLog, num_rounds: int, round_cost: float) -> bool:
         """Return whether to begin a search round; num_rounds: those of this call."""
         if not log.search_rounds:
             return True
-        is_in_time = self.clock.left_s > FINAL_SHARE * self.clock.limit_s + round_s
+        has_room = self.budget.has_room(round_cost)
         is_idle = num_rounds >= MOST_IDLE_ROUNDS and is_exhausted(log.search_rounds)
-        return is_in_time and not is_idle and not self.limits.stop.is_set()
+        return has_room and not is_idle and not self.limits.stop.is_set()
 
     def _searched(self, log: TuningLog, costs: Corrected) -> TuningLog:
         """Return the log with new candidates."""
-        limits = replace(self.limits, time_limit_s=SEARCH_SHARE * self.clock.limit_s)
+        limits = replace(self.limits, time_limit_s=self.budget.search_s)
         with self.clock.phase(Phase.SEARCH):
             found = searched(log, costs, limits, self.watch)
         return replace(log, candidates=(*log.candidates, *found))
@@ -82,16 +77,12 @@ class Tuner:
         log: TuningLog,
         costs: Corrected,
         candidates: Sequence[Candidate],
-        share: float,
         *,
         is_final: bool = False,
     ) -> TuningLog:
-        """Run candidates by turns; return the log with one more round.
-
-        share: the share of the time limit that the steps take, about.
-        """
+        """Run candidates by turns; return the log with one more round."""
         predicted_us = {each.name: costs.predicted_us(each.placement) for each in candidates}
-        turns = turns_within(share * self.clock.limit_s, list(predicted_us.values()))
+        turns = self.budget.turns(list(predicted_us.values()), is_final=is_final)
         what = f"running {turns.num_steps} steps of each of {len(candidates)} candidates"
         with self.clock.phase(Phase.STEPS), self.watch.during(Phase.STEPS, what):
             runs = self._runs(candidates, turns)
@@ -134,14 +125,6 @@ class Tuner:
         except (BadInputError, EnvironmentFailedError) as error:
             return error
         return None
-
-
-def turns_within(seconds: float, predicted_us: Sequence[float]) -> Turns:
-    """Return how many steps of plans with these step times run in some seconds."""
-    of_each = seconds * 1e6 / max(sum(predicted_us), 1.0) - NUM_WARM_UP - 2 * NUM_TRACED
-    steps = int(of_each) // STEPS_IN_A_ROW * STEPS_IN_A_ROW
-    steps = int(np.clip(steps, LEAST_STEPS, MOST_STEPS))
-    return Turns(steps, NUM_WARM_UP, NUM_TRACED, STEPS_IN_A_ROW)
 
 
 def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:

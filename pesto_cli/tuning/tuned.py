@@ -7,6 +7,7 @@ from enum import StrEnum
 from pesto_cli.data.limits import Limits
 from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.files import Measurement, PlacementFile, TuningLog
+from pesto_cli.tuning.budget import Budget, TimeBudget
 from pesto_cli.tuning.choice import Choice, best_so_far, chosen
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
@@ -50,8 +51,9 @@ def tuned(
     limits: Limits,
     on_round: Callable[[TuningLog], None] = lambda log: None,
     watch: Watch | None = None,
+    budget: Budget | None = None,
 ) -> Tuned:
-    """Tune from a log, which has at least a profile; the time limit is that of the clock.
+    """Tune from a log, which has at least a profile.
 
     Args:
         log: what is known before. Candidates that ran are not run again, except for comparison.
@@ -60,6 +62,7 @@ def tuned(
         limits: seed, workers and the request to stop.
         on_round: receives the log after each round.
         watch: is told what goes on.
+        budget: what the tuning may use; by default the time of the clock.
 
     Raises:
         EnvironmentFailedError: a device failed before the first round had ended.
@@ -67,7 +70,8 @@ def tuned(
     """
     ended, error, latest = Ended.INTERRUPTED, None, log
     try:
-        for latest in Tuner(measure, clock, limits, watch or Watch()).rounds(log):
+        tuner = Tuner(measure, budget or TimeBudget(clock), clock, limits, watch or Watch())
+        for latest in tuner.rounds(log):
             ended = Ended.DONE if latest.rounds[-1].is_final else Ended.INTERRUPTED
             on_round(latest)
     except KeyboardInterrupt:

@@ -40,7 +40,9 @@ def batch_shapes(
         is_open = any(not tensor.shape.is_fully_defined() for tensor in operation.outputs)
         if operation.type == "IteratorGetNext" and is_open:
             try:
-                batch = proceed(SessionRun(run.session, [], list(operation.outputs), run.feeds))
+                batch = proceed(
+                    SessionRun(run.session, [], list(operation.outputs), run.feeds), is_extra=True
+                )
             except tf.errors.OpError as error:
                 raise BadInputError(
                     f"{what}: {name!r} has no batch left, but one was expected, to read its sizes:"

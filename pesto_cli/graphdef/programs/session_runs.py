@@ -43,8 +43,9 @@ class SessionRun:
 
 
 Proceed = Callable[..., list[Any]]
-"""`proceed(run, traced=None)` executes a run, the intercepted or another one, and returns the
-fetched values. `traced`: a RunMetadata to be filled with a full trace."""
+"""`proceed(run, traced=None, is_extra=False)` executes the intercepted run or another one, of any
+session, and returns the fetched values. `traced`: a RunMetadata to be filled with a full trace.
+`is_extra`: whether it is an additional run, without the options and metadata of the program's."""
 Around = Callable[[SessionRun, Proceed], list[Any]]
 """The function that is called in place of every run."""
 
@@ -71,8 +72,10 @@ def intercepted_runs(around: Around) -> Iterator[None]:
         options: Any,
         metadata: Any,
     ) -> Any:
-        def proceed(run: SessionRun, traced: Any = None) -> list[Any]:
-            made = partial(original, self, None, run.targets, run.fetches, run.feeds)
+        def proceed(run: SessionRun, traced: Any = None, is_extra: bool = False) -> list[Any]:
+            made = partial(original, run.session, None, run.targets, run.fetches, run.feeds)
+            if is_extra:
+                return list(made(None, None))
             if traced is None:
                 return list(made(options, metadata))
             return _with_trace(made, options, metadata, traced)
