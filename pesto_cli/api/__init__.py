@@ -25,6 +25,7 @@ from pesto_cli.api.costs import (
 )
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
 from pesto_cli.api.files import load, read_graph, save
+from pesto_cli.api.live_tuning import tune_script
 from pesto_cli.api.networkx_graphs import from_networkx, to_networkx
 from pesto_cli.api.placing import (
     carry_over,
@@ -132,6 +133,7 @@ __all__ = [
     "to_networkx",
     "train",
     "tune",
+    "tune_script",
     "violations",
     "warm_up",
     "write_comm",

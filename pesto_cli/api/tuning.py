@@ -81,7 +81,7 @@ def tune(
     if known is None:
         if profile is None:
             profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
-        _check_same(profile, meta, cluster)
+        check_same(profile, meta, cluster)
         known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
         _write(log, known)
 
@@ -99,7 +99,7 @@ def _earlier(log: Path | str | None, meta: Any, cluster: Cluster, watch: Watch) 
         return None
     known = read_tuning_log(log)
     with about(log):
-        _check_same(known.profile, meta, cluster)
+        check_same(known.profile, meta, cluster)
     watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
     return known
 
@@ -117,7 +117,8 @@ def _check_unplaced(meta: Any) -> None:
         )
 
 
-def _check_same(profile: Profile, meta: Any, cluster: Cluster) -> None:
+def check_same(profile: Profile, meta: Any, cluster: Cluster) -> None:
+    """Raise BadInputError unless a profile is of this graph and of these devices."""
     step = read_step(meta)
     if profile.graph_hash not in (None, step.graph_hash) or (
         profile.problem.graph.names != step.graph.names

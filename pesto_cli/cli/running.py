@@ -1,7 +1,7 @@
 """`run` and `worker`: run steps on real devices."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join
@@ -11,11 +11,12 @@ import click
 
 from pesto_cli.cli.activity import activity, connected, searching
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption
+from pesto_cli.cli.live_tuning import run_tuned
+from pesto_cli.cli.measured import check_as_planned, show_runs
 from pesto_cli.cli.options import (
     FOLDER_SUFFIX,
     PATH,
     check_script,
-    echo,
     echo_json,
     json_option,
     listed,
@@ -24,10 +25,7 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
-from pesto_cli.errors import BadInputError, NotAsPlannedError, about, did_you_mean
-from pesto_cli.printable import printable
-
-SHOWN_DEPARTURES = 50
+from pesto_cli.errors import BadInputError, about, did_you_mean
 
 
 @click.command(short_help="Run steps of GRAPH on real devices, and verify them.")
@@ -49,6 +47,13 @@ SHOWN_DEPARTURES = 50
     type=PATH,
     help="A profile of GRAPH on this machine, to solve and to predict step times.",
 )
+@click.option(
+    "--tune",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Choose the placement of a script by the first STEPS steps of its training.",
+)
+@click.option("-o", "--output", type=PATH, help="With --tune: where to write the placement.")
 @live_options(steps=50)
 @click.option("--verify", is_flag=True, help="Fail if TensorFlow deviates from the placement.")
 @time_limit_option("Time limit of each strategy's search.")
@@ -62,6 +67,8 @@ def run(
     placement: Path | None,
     compare: str | None,
     profile: Path | None,
+    tune: int | None,
+    output: Path | None,
     steps: int,
     warm_up: int,
     feeds: str | None,
@@ -76,13 +83,31 @@ def run(
 
     GRAPH is an exported graph with --placement or --compare, or a graph placed by `pesto apply`. It
     can also be a script in the style of TensorFlow 1: the script runs with ARGS, and the placement
-    is applied to its training step.
+    is applied to its training step. With --tune, its first steps choose the placement.
     """
     from pesto_cli import api
     from pesto_cli.report.runs import RunRow, runs_json
     from pesto_cli.runtime.feeds import source_file
 
-    _check_script(graph, arguments, placement, compare, profile, feeds)
+    options = {"--compare": compare, "--profile": profile, "--feeds": feeds}
+    options |= {"--placement": placement, "--output": output}
+    _check_script(graph, arguments, tune, options)
+    if tune is not None:
+        run_tuned(
+            graph,
+            arguments,
+            machine,
+            steps=tune,
+            output=output,
+            profile=profile,
+            time_limit=time_limit,
+            seed=seed,
+            open_ports=open_ports,
+            as_json=as_json,
+            quiet=quiet,
+            verify=verify,
+        )
+        return
     names = _names(compare, placement, profile)
     if feeds is not None:
         source_file(feeds)
@@ -110,10 +135,10 @@ def run(
         echo_json(records)
     elif not quiet:
         remark = "" if names or meta is None else _no_prediction(graph, machine, is_unplaced)
-        _show(rows, f"{graph.name} on {machine}", remark)
+        show_runs(rows, f"{graph.name} on {machine}", remark)
     if verify:
         for row, real in zip(rows, found, strict=True):
-            _check(row.name, real.verification, quiet)
+            check_as_planned(row.name, real.verification, quiet)
 
 
 def _ran(
@@ -151,18 +176,6 @@ def _checked_meta(graph: Path, has_plans: bool, verify: bool, quiet: bool) -> tu
             f"--verify: {graph} sets no device; a placed graph, or --placement, was expected."
         )
     return meta, is_unplaced
-
-
-def _show(rows: Sequence[Any], what: str, remark: str) -> None:
-    """Print the table of runs, and remarks on them."""
-    from pesto_cli.report.layouts import print_layouts
-    from pesto_cli.report.runs import busy_note, runs_table
-
-    print_layouts([runs_table(f"{what}, {rows[0].times.us.size} steps", rows)])
-    if remark:
-        echo(remark, err=True)
-    if note := busy_note(rows):
-        echo(note, err=True)
 
 
 def _no_prediction(graph: Path, machine: str, is_unplaced: bool) -> str:
@@ -217,26 +230,35 @@ def _names(compare: str | None, placement: Path | None, profile: Path | None) ->
 
 
 def _check_script(
-    script: Path,
-    arguments: tuple[str, ...],
-    placement: Path | None,
-    compare: str | None,
-    profile: Path | None,
-    feeds: str | None,
+    script: Path, arguments: tuple[str, ...], tune: int | None, options: Mapping[str, object]
 ) -> None:
-    """Refuse options that a script does not take, and arguments for a graph."""
+    """Refuse options that a script or a graph does not take, and arguments for a graph.
+
+    options: those that are refused for a script, and `--placement` and `--output`, by name.
+    """
     check_script(script, arguments)
+    given = {option: value for option, value in options.items() if value is not None}
     if script.suffix != ".py":
-        return
-    if placement is None:
-        raise BadInputError(f"{script} is a script, which needs --placement PLACEMENT; add it.")
-    others = {"--compare": compare, "--profile": profile, "--feeds": feeds}
-    for option, value in others.items():
-        if value is not None:
+        if tune is not None:
             raise BadInputError(
-                f"{option} does not go with a script, which has its own steps and data; export its "
-                "graph (pesto export --capture) and run the graph."
+                f"--tune is for a script (.py), whose training it uses, but {script} is a graph: "
+                "tune it by pesto tune."
             )
+    elif tune is None and "--placement" not in given:
+        raise BadInputError(
+            f"{script} is a script, which needs --placement PLACEMENT or --tune STEPS; add one."
+        )
+    elif tune is not None and "--placement" in given:
+        raise BadInputError("--tune finds a placement, so --placement does not go with it.")
+    if tune is None and "--output" in given:
+        raise BadInputError("--output is for the placement that --tune finds; add --tune STEPS.")
+    allowed = {"--placement", "--output"} | ({"--profile"} if tune is not None else set())
+    refused = [option for option in given if option not in allowed]
+    if script.suffix == ".py" and refused:
+        raise BadInputError(
+            f"{refused[0]} does not go with a script, which has its own steps and data; export its "
+            "graph (pesto export --capture) and run the graph."
+        )
 
 
 @click.command()
@@ -261,23 +283,3 @@ def _solved(strategy: str, priced: Any, limits: Any, quiet: bool) -> Any:
 
     with searching(strategy, api.Context(limits=limits), quiet) as context:
         return api.placement(priced, api.solve(priced, strategy, context))
-
-
-def _check(name: str, verification: Any, quiet: bool) -> None:
-    """Fail if a step did not run as planned; the error lists the deviations."""
-    departures = verification.departures
-    if departures:
-        error = NotAsPlannedError(
-            f"{name}: {len(departures)} deviations from the placement, where "
-            f"{verification.num_nodes} nodes on their devices and {verification.num_ops} ops in "
-            "their order were expected: TensorFlow overrode the placement; export the graph with "
-            "this version of pesto, and place it again."
-        )
-        lines = [f"{row.name}: planned {row.planned}, ran {row.found}" for row in departures]
-        if len(lines) > SHOWN_DEPARTURES:
-            lines[SHOWN_DEPARTURES:] = [f"... and {len(departures) - SHOWN_DEPARTURES} more"]
-        error.add_note("\n".join(map(printable, lines)))
-        raise error
-    if not quiet:
-        order = f", {verification.num_ops} ops in their order" if verification.num_ops else ""
-        echo(f"{name}: {verification.num_nodes} nodes on their devices{order}.", err=True)

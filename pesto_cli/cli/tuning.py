@@ -85,7 +85,7 @@ def tune(
     check_script(graph, arguments)
     _check_files([output, options["log"], plot, corrected], graph, plot, options)
     _check_options(options)
-    settings, shown = _settings(options), _Shown(as_json or quiet, quiet)
+    settings, shown = _settings(options), Shown(as_json or quiet, quiet)
     compile_before(quiet)
     with (
         _step(graph, arguments, options["feeds"], quiet) as (meta, feeds),
@@ -102,12 +102,7 @@ def tune(
     if plot is not None:
         write_chart(plot, tuning_chart(found.log, f"{graph.name} on {machine}"))
     shown.end(found, as_json)
-    if found.error is not None:
-        echo(f"{output} has the best placement that was measured before the failure.", err=True)
-        raise found.error
-    if found.ended == "interrupted":
-        echo(f"Interrupted: {output} has the best placement that was measured.", err=True)
-        sys.exit(INTERRUPTED)
+    leave_if_early(found, output)
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +169,7 @@ def _check_options(options: dict[str, Any]) -> None:
         )
 
 
-class _Shown:
+class Shown:
     """What a tuning prints: tables of its rounds to stdout, notes to stderr; and Ctrl-C."""
 
     def __init__(self, without_tables: bool, quiet: bool) -> None:
@@ -228,7 +223,7 @@ class _Shown:
         from pesto_cli.report.tuning import shares_text
 
         if as_json:
-            echo_json(_json(found))
+            echo_json(tuning_json(found))
         elif not self._quiet:
             factors = found.costs.factors
             echo(_answer_text(found))
@@ -240,7 +235,20 @@ class _Shown:
             )
 
 
-def _json(found: Any) -> dict[str, Any]:
+def leave_if_early(found: Any, output: Path | None) -> None:
+    """End the command if the tuning failed or was interrupted. output: has the placement."""
+    has_best = "" if output is None else f"{output} has the best placement that was measured"
+    if found.error is not None:
+        if has_best:
+            echo(f"{has_best} before the failure.", err=True)
+        raise found.error
+    if found.ended == "interrupted":
+        echo(f"Interrupted: {has_best}." if has_best else "Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def tuning_json(found: Any) -> dict[str, Any]:
+    """Return the result of a tuning as a JSON value."""
     from pesto_cli.report.tuning import rounds_json
 
     return {

@@ -18,7 +18,7 @@ from pesto_cli.apply import NextStep, SwitchedProgram, hooked
 from pesto_cli.cluster import Connection
 from pesto_cli.errors import PestoError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graphdef.programs.run import run_program
+from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
@@ -54,17 +54,18 @@ class LiveTraining:
         """Start the script."""
         self._names = connection.device_names
         self._path, self._num_steps = path, 0
-        self._next: SimpleQueue[NextStep] = SimpleQueue()
+        self._next: SimpleQueue[NextStep | None] = SimpleQueue()
         self._results: SimpleQueue[float | PestoError | _Ended] = SimpleQueue()
         self._program = SwitchedProgram(
-            self._next.get,
+            self._following,
             self._results.put,
             self._results.put,
             target=connection.target,
             devices=connection.device_names,
             what=str(path),
         )
-        threading.Thread(target=self._run, args=(path, argv), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(path, argv), daemon=True)
+        self._thread.start()
 
     def _run(self, path: Path, argv: Sequence[str]) -> None:
         error: BaseException | None = None
@@ -74,6 +75,17 @@ class LiveTraining:
         except BaseException as failure:
             error = failure
         self._results.put(_Ended(error))
+
+    def _following(self) -> NextStep:
+        following = self._next.get()
+        if following is None:
+            raise ProgramStopped
+        return following
+
+    def stop(self) -> None:
+        """End the script before its next training step, as if it had called `sys.exit`."""
+        self._next.put(None)
+        self._thread.join()
 
     def steps(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
         """Run the next training steps of the script under some placements, by turns.
@@ -104,7 +116,7 @@ class LiveTraining:
     def finish(self, placement: PlacementFile) -> RealRun | None:
         """Run the script to its end under a placement; None if it made no further step."""
         traced = tensorflow().compat.v1.RunMetadata()
-        earlier = self._program.report(placement)
+        before = self._program.report(placement)
         try:
             traced_us = self._step(NextStep(placement, traced))
         except ScriptEndedError:
@@ -116,8 +128,8 @@ class LiveTraining:
             raise result.error
         report = self._program.report(placement)
         assert report is not None
-        num_earlier = 1 if earlier is None else 1 + len(earlier.step_us)
-        us = report.step_us[num_earlier:] or (traced_us,)
+        num_before = 0 if before is None else len(before.step_us)
+        us = report.step_us[num_before + 1 :] or (traced_us,)
         return real_run(report, placement, self._names, np.array([us]), [traced])
 
     def _step(self, following: NextStep) -> float:
@@ -170,3 +182,9 @@ def finish(connection: Connection, placement: PlacementFile) -> RealRun | None:
     """Run the script that was started to its end; see `LiveTraining.finish`."""
     training: LiveTraining = connection.kept.pop(LIVE_TRAINING)
     return training.finish(placement)
+
+
+def stop(connection: Connection) -> None:
+    """End the script that was started, if it was not run to its end."""
+    if LIVE_TRAINING in connection.kept:
+        connection.kept.pop(LIVE_TRAINING).stop()

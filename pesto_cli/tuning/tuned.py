@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pesto_cli.data.limits import Limits
-from pesto_cli.errors import EnvironmentFailedError
+from pesto_cli.errors import EnvironmentFailedError, PestoError
 from pesto_cli.files import Measurement, PlacementFile, TuningLog
+from pesto_cli.runtime.live_training import ScriptEndedError
 from pesto_cli.tuning.budget import Budget, TimeBudget
 from pesto_cli.tuning.choice import Choice, best_so_far, chosen
 from pesto_cli.tuning.clock import Clock, Phase
@@ -41,7 +42,7 @@ class Tuned:
     costs: Corrected
     seconds: float
     shares: Mapping[Phase, float]
-    error: EnvironmentFailedError | None = None
+    error: PestoError | None = None
 
 
 def tuned(
@@ -66,6 +67,7 @@ def tuned(
 
     Raises:
         EnvironmentFailedError: a device failed before the first round had ended.
+        ScriptEndedError: the script, whose steps are run, ended before the first round had ended.
         KeyboardInterrupt: the user stopped before the first round had ended.
     """
     ended, error, latest = Ended.INTERRUPTED, None, log
@@ -77,7 +79,7 @@ def tuned(
     except KeyboardInterrupt:
         if not latest.rounds:
             raise
-    except EnvironmentFailedError as failure:
+    except (EnvironmentFailedError, ScriptEndedError) as failure:
         if not latest.rounds:
             raise
         ended, error = Ended.FAILED, failure
@@ -86,9 +88,7 @@ def tuned(
     return _result(latest, ended, clock, error)
 
 
-def _result(
-    log: TuningLog, ended: Ended, clock: Clock, error: EnvironmentFailedError | None
-) -> Tuned:
+def _result(log: TuningLog, ended: Ended, clock: Clock, error: PestoError | None) -> Tuned:
     simple = [each.name for each in log.candidates if each.is_simple]
     if ended is Ended.DONE:
         choice = chosen(log.rounds[-1].measured, simple)

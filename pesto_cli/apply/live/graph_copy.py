@@ -45,11 +45,16 @@ class GraphCopy:
         body = self._original.as_graph_def()
         nodes = [node for node in body.node if node.name in names]
         del body.node[:]
+        known = {each.signature.name for each in self.graph.as_graph_def().library.function}
+        new = [each for each in body.library.function if each.signature.name not in known]
+        del body.library.function[:], body.library.gradient[:]
+        body.library.function.extend(new)
         given = {}
         for node, operation in zip(nodes, operations, strict=True):
             node.input[:] = [
                 text for text in node.input if not text.startswith("^") or text[1:] in names
             ]
+            node.attr.pop("_class", None)  # names operations outside this GraphDef
             body.node.append(node)
             for tensor in operation.inputs:
                 if tensor.op.name not in names:

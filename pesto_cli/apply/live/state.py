@@ -5,7 +5,7 @@ are initialised again. The state of other resources, such as queues, cannot be r
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +51,27 @@ Execute = Callable[[SessionRun], list[Any]]
 """Executes a run of a session, or the same run in another session."""
 
 
+class IteratorStarts:
+    """The runs that initialised the iterators of sessions."""
+
+    def __init__(self) -> None:
+        self._starts: dict[Any, dict[str, SessionRun]] = {}
+        self._makers: dict[object, list[Any]] = {}
+
+    def note(self, run: SessionRun) -> None:
+        """Remember a run if it initialises iterators; the last run for an iterator counts."""
+        if run.signature not in self._makers:
+            needed = needed_operations(run).values()
+            self._makers[run.signature] = [op for op in needed if op.type == "MakeIterator"]
+        for maker in self._makers[run.signature]:
+            of_session = self._starts.setdefault(run.session, {})
+            of_session[maker.inputs[1].op.name] = replace(run, targets=[maker], fetches=[])
+
+    def of(self, session: Any) -> Mapping[str, SessionRun]:
+        """Return name of an iterator -> the run that initialises it."""
+        return self._starts.get(session, {})
+
+
 class StateOps:
     """Operations, added to the graph of a session, that read and write its state."""
 
@@ -72,10 +93,15 @@ class StateOps:
             state |= self._position(name, execute)
         return state
 
-    def write(self, state: State, execute: Execute) -> None:
-        """Set the variables and the positions of iterators; initialise the lookup tables."""
+    def write(self, state: State, starts: Mapping[str, SessionRun], execute: Execute) -> None:
+        """Set the variables and the positions of iterators; initialise the lookup tables.
+
+        starts: name of an iterator -> the run that initialises it.
+        """
         if tables := self._session.graph.get_collection(TABLE_INITIALIZER):
             execute(self._run(tables))
+        for name in state.keys() & starts.keys():
+            execute(starts[name])
         for names in _in_messages(list(state), self._cells):
             feeds = {self._cells[name].fed.ref(): state[name] for name in names}
             execute(self._run([self._cells[name].write for name in names], feeds=feeds))

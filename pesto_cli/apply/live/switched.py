@@ -14,7 +14,7 @@ from typing import Any
 
 from pesto_cli.apply.live.graph_copy import GraphCopy
 from pesto_cli.apply.live.program import Program, ProgramReport
-from pesto_cli.apply.live.state import StateOps, check_carried
+from pesto_cli.apply.live.state import IteratorStarts, StateOps, check_carried
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.failures import reason
@@ -98,6 +98,7 @@ class SwitchedProgram:
         self._programs: dict[Any, Program] = {}
         self._next: NextStep | None = None
         self._trains: dict[object, bool] = {}
+        self._starts = IteratorStarts()
         self._lock = threading.RLock()
 
     def session_arguments(self, target: Any, graph: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -120,6 +121,7 @@ class SwitchedProgram:
         with self._lock:
             if self.failure is not None:
                 raise ProgramStopped
+            self._starts.note(run)
             place = self._places.get(run.session)
             is_training = self._known_to_train(run)
             if place is None and not is_training:
@@ -222,7 +224,10 @@ class SwitchedProgram:
                 stand_in = self._opened(place.session, placement)
                 place.open[id(placement)] = stand_in
             stand_in.program.place_before_run(stand_in.session)
-            place.state_ops.write(state, lambda run: proceed(stand_in.of(run), is_extra=True))
+            starts = self._starts.of(place.session)
+            place.state_ops.write(
+                state, starts, lambda run: proceed(stand_in.of(run), is_extra=True)
+            )
         except BadInputError as error:
             raise _CannotRunError(error) from error
         except (ProgramStopped, tensorflow().errors.OpError) as error:
