@@ -98,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metavar="1,2,...",
         help="numbers of GPUs",
     )
+    parser.add_argument(
+        "--columns", nargs="+", choices=[*COLUMNS], default=[*COLUMNS], metavar="COLUMN"
+    )
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     parser.add_argument("--output", type=Path, default=Path("build/scaling.json"))
     parser.add_argument("--plot", type=Path, help="a chart of the speed-ups: .svg, .png or .html")
@@ -113,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     rows = stored_rows(options.output, limits)
     for model in options.models:
-        for row in measure(model, options.devices, options.profiles, limits, rows):
+        for row in measure(model, options.devices, options.columns, options.profiles, limits, rows):
             rows.append(row)
             found = row.left_out if row.step_ms is None else f"{row.step_ms:.2f} ms"
             print(f"{model} on {row.num_gpus}, {row.column}: {found}", flush=True)
@@ -152,17 +155,13 @@ def stored_rows(path: Path, limits: pesto.Limits) -> list[Row]:
 def measure(
     model: str,
     gpu_counts: Sequence[int],
+    columns: Sequence[str],
     profiles: Path,
     limits: pesto.Limits,
     known: Sequence[Row],
 ) -> Iterator[Row]:
     """Yield the results of one model that are not known yet."""
     is_known = {(row.model, row.num_gpus, row.column) for row in known}
-    usable = {
-        column: [name for name in names if name in pesto.STRATEGIES]
-        for column, names in COLUMNS.items()
-    }
-    columns = [column for column in usable if usable[column]]
     wanted = [
         (count, column)
         for count in gpu_counts
@@ -184,7 +183,7 @@ def measure(
         else:
             if column == WHOLE:
                 placed = pesto.limit_parts(placed, 1)
-            yield filled(row, placed, usable.get(column, [SINGLE]), limits)
+            yield filled(row, placed, COLUMNS.get(column, [SINGLE]), limits)
 
 
 def on_machine(profile: Profile, machine: Machine) -> Profile:

@@ -145,6 +145,20 @@ def test_constraints_hold_and_are_part_of_what_is_asked(place: Pesto, tmp_path: 
     assert reused(place("--json")) == ["profile"]
 
 
+@pytest.mark.parametrize("asked", [("max_parts", 2), ("random", "local"), ("batch_norm", "local")])
+def test_what_parts_may_compute_is_part_of_what_is_asked(
+    asked: tuple[str, object], place: Pesto, tmp_path: Path
+) -> None:
+    name, value = asked
+    option = f"--{name.replace('_', '-')}"
+    assert reused(place("--json", "--parts", "2,4")) == []
+    assert reused(place("--json", "--parts", "2,4", option, value)) == ["profile"]
+    placed = read_placement(tmp_path / "placed.pesto" / "placement.json")
+    assert placed.provenance["parameters"][name] == value
+    assert placed.plan.num_parts <= 2 or name != "max_parts"
+    assert reused(place("--json", "--parts", "2,4", option, value)) == ["profile", "solve"]
+
+
 def test_a_written_graph_is_a_source_too_and_a_page_is_written(
     pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
 ) -> None:

@@ -179,12 +179,6 @@ def num_nodes_option(command: Command) -> Command:
     )(command)
 
 
-def _local_option(name: str, what: str) -> Callable[[Command], Command]:
-    """Return an option that allows parts to compute something else than whole ops."""
-    choice = click.Choice(["exact", "local"])
-    return click.option(name, type=choice, default="exact", show_default=True, help=what)
-
-
 def search_options(command: Command) -> Command:
     """Add the options of all searches."""
     options: list[Callable[[Command], Command]] = [
@@ -214,31 +208,6 @@ def search_options(command: Command) -> Command:
             help="Number of threads.  [default: all cores]",
         ),
         deterministic_option,
-        click.option(
-            "--max-parts",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Split ops into at most N parts; 1 keeps all ops whole.  [default: the largest "
-            "number that the profile prices]",
-        ),
-        _local_option(
-            "--batch-norm",
-            "local: parts of batch normalisation use the statistics of their own rows, which "
-            "changes what is computed.",
-        ),
-        _local_option(
-            "--random", "local: parts of random ops draw other numbers than the whole op."
-        ),
-        click.option(
-            "--constraints",
-            type=PATH,
-            help="Constraints (TOML): pin, forbid, together, headroom, split, whole.",
-        ),
-        click.option(
-            "--keep-devices",
-            is_flag=True,
-            help="Keep ops on the devices that the program itself sets by tf.device.",
-        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -26,9 +26,9 @@ from pesto_cli.cli.options import (
     search_options,
     summary_option,
 )
+from pesto_cli.cli.problem_options import constrained, problem_options
 from pesto_cli.cli.searches import (
     check_takes_start,
-    constrained,
     context_from,
     made_by,
     map_placement,
@@ -96,6 +96,7 @@ def coarsen(
     help="Strategy: {names}.",
 )
 @search_options
+@problem_options
 @robust_option
 @click.option(
     "--warm-start",
@@ -135,7 +136,7 @@ def solve(
     if summary is not None:
         check_output(summary, output, profile, warm_start)
     read: dict[str, Any] = {}
-    priced = constrained(profile, options, read, quiet)
+    priced = constrained(api.read_profile(profile), profile, options, read, quiet)
     if options["weights"] is not None:
         read["weights"] = api.read_weights(options["weights"]).file_hash
     start = None
@@ -257,6 +258,7 @@ def simulate(
     help="all, or some of {names}.",
 )
 @search_options
+@problem_options
 @json_option
 @quiet_option("no progress, only the table")
 def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **options: Any) -> None:
@@ -274,7 +276,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         some = f"all, or some of {', '.join(api.STRATEGIES)}"
         names = listed("--strategies", strategies, some)
     values = parameters_from(names, options)
-    priced = constrained(profile, options, {}, quiet)
+    priced = constrained(api.read_profile(profile), profile, options, {}, quiet)
     results: list[Any] = []
     unfit: list[str] = []
     with stoppable() as stop:

@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -91,51 +90,6 @@ def _those_with(parameter: str) -> str:
 
     known = api.STRATEGIES.usable().items()
     return ", ".join(name for name, each in known if parameter in parameters(each))
-
-
-def constrained(profile: Path, options: dict[str, Any], read: dict[str, Any], quiet: bool) -> Any:
-    """Return the profile with the constraints of the options, and record these in `read`.
-
-    Prints a note on stderr if colocation groups bind much of the step to one device.
-    """
-    from pesto_cli import api
-    from pesto_cli.data.binding import binding_note
-
-    priced = api.read_profile(profile)
-    note = None if quiet else binding_note(priced.problem)
-    if note is not None:
-        echo(f"{profile}: {note}", err=True)
-    max_parts = options.pop("max_parts")
-    if max_parts is not None:
-        read["max_parts"] = max_parts
-        with about(profile):
-            priced = api.limit_parts(priced, max_parts)
-    local = {name: options.pop(name) == "local" for name in ("batch_norm", "random")}
-    if any(local.values()):
-        read |= {name: "local" for name, is_local in local.items() if is_local}
-        priced = api.allow_local(priced, **local)
-    if options.pop("keep_devices"):
-        read["keep_devices"] = True
-        with about(profile):
-            priced = api.keep_devices(priced)
-    constraints = options.pop("constraints")
-    if constraints is None:
-        return priced
-    rules = api.read_constraints(constraints)
-    read["constraints"] = asdict(rules)
-    with about(constraints):
-        _check_parts(rules.split, max_parts)
-        return api.constrain(priced, rules)
-
-
-def _check_parts(rules: Sequence[Any], max_parts: int | None) -> None:
-    for rule in rules:
-        num_parts = rule.parts or len(rule.sizes)
-        if max_parts is not None and num_parts > max_parts:
-            raise BadInputError(
-                f"a constraint splits ops {rule.ops!r} into {num_parts} parts, but --max-parts is "
-                f"{max_parts}; at most as many parts were expected: change one of them."
-            )
 
 
 def map_placement(path: Path, priced: Any, quiet: bool, read: dict[str, Any]) -> Any:

@@ -5,10 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from pesto_cli import __version__
 from pesto_cli.data.graph import IntArray, OpGraph
@@ -19,10 +18,9 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Placement, sent_bytes
 from pesto_cli.errors import BadInputError, about
+from pesto_cli.files.placement_schema import PlacementSchema
 from pesto_cli.files.plan import (
-    PartsSchema,
     PlacedParts,
-    PlanSchema,
     parts_json,
     parts_of,
     plan_json,
@@ -30,68 +28,10 @@ from pesto_cli.files.plan import (
 )
 from pesto_cli.files.profile import Profile
 from pesto_cli.files.reading import read_bytes
-from pesto_cli.files.storage import Extensible, Schema, parse_json, sha256, write_json
+from pesto_cli.files.storage import parse_json, sha256, write_json
 from pesto_cli.printable import logger
 
 log = logger(__name__)
-
-
-class _PlacedOpsSchema(Schema):
-    """Columns with one entry for each op."""
-
-    name: list[str]
-    """Unique."""
-    device: list[int]
-    """Index into `devices`."""
-    rank: list[int]
-    """Position in the execution order of the device: from 0, without a gap."""
-
-
-_Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Bytes = Annotated[int, Field(ge=0)]
-
-
-class _LoadSchema(Schema):
-    """The load of a schedule: its work, transfers and memory, summed over devices."""
-
-    makespan_us: _Us
-    num_ops: Annotated[int, Field(ge=0)]
-    work_us: _Us
-    sent_bytes: _Bytes
-    peak_bytes: _Bytes
-
-
-class _PredictedSchema(BaseModel):
-    """Figures of the predicted schedule. Other keys are kept unchanged."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    makespan_us: _Us | None = None
-    step_us: _Us | None = None
-    peak_bytes: list[_Bytes] = []
-    sent_bytes: list[list[_Bytes]] = []
-    whole_ops: _LoadSchema | None = None
-    """If ops are split: the best schedule with whole ops that the search found."""
-
-
-class PlacementSchema(Extensible):
-    """A device and a rank for every op."""
-
-    model_config = ConfigDict(title="pesto-placement")
-
-    format: Literal["pesto-placement"]
-    version: Literal[1, 2]
-    provenance: dict[str, Any] = {}
-    """For the record: hashes of the profile and the graph, the strategy and its parameters."""
-    devices: list[str]
-    """Names of the machine's devices."""
-    ops: _PlacedOpsSchema
-    plan: PlanSchema = PlanSchema()
-    parts: PartsSchema = PartsSchema()
-    fingerprint: list[str] = []
-    """For each op of the graph (of `parts.ops`, if there are parts), a digest of its type and
-    inputs, to find changed ops later."""
-    predicted: _PredictedSchema = _PredictedSchema()
 
 
 NEWEST = 2

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pesto_cli.files.comm import CommSchema
 from pesto_cli.files.constraints import ConstraintsSchema
 from pesto_cli.files.machine import MachineSchema
-from pesto_cli.files.placement import PlacementSchema
+from pesto_cli.files.placement_schema import PlacementSchema
 from pesto_cli.files.profile_schema import ProfileSchema
 from pesto_cli.files.tuning_log import TuningLogSchema
 from pesto_cli.files.writing import atomic_write

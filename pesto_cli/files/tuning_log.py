@@ -19,10 +19,10 @@ from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.placement import (
     PlacementFile,
-    PlacementSchema,
     placement_json,
     placement_of,
 )
+from pesto_cli.files.placement_schema import PlacementSchema
 from pesto_cli.files.profile import Profile, profile_json, profile_of
 from pesto_cli.files.profile_schema import ProfileSchema
 from pesto_cli.files.reading import read_bytes

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pesto_cli.data.canonical import rounded
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 
@@ -61,3 +62,8 @@ def speeds(problem: Problem, devices: Sequence[int]) -> list[float]:
     total_us = np.where(np.isfinite(times_us), times_us, 0.0).sum(axis=0)
     speed: list[float] = (1e6 / np.maximum(total_us, LEAST_US)).tolist()
     return speed
+
+
+def differ(problem: Problem, devices: Sequence[int]) -> bool:
+    """Whether some of these devices are faster than others."""
+    return len(set(rounded(np.array(speeds(problem, devices))).tolist())) > 1

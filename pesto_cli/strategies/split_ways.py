@@ -11,10 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-import numpy as np
-
 from pesto_cli.bounds.plans import all_plans_bound_us
-from pesto_cli.data.canonical import rounded
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
@@ -29,7 +26,7 @@ from pesto_cli.strategies.data_parallel import (
     dealt,
     hosts_of,
 )
-from pesto_cli.strategies.devices import accelerators, speeds
+from pesto_cli.strategies.devices import accelerators, differ
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
@@ -170,12 +167,12 @@ def every_way(problem: Problem) -> Iterator[Way]:
     def distance(way: OnMeshes) -> int:
         return abs(way.meshes[0].num_parts - len(devices))
 
-    differ = len(set(rounded(np.array(speeds(problem, devices))).tolist())) > 1
-    if differ:
+    unequal = differ(problem, devices)
+    if unequal:
         yield AsStrategy(DataParallel(proportional=True))
     first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     yield first
-    yield AsStrategy(IntraOp(HIDDEN, proportional=differ))
+    yield AsStrategy(IntraOp(HIDDEN, proportional=unequal))
     yield from others
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance

@@ -14,7 +14,7 @@ from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, hosts_of
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.devices import accelerators, differ
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.pesto import Pesto
@@ -102,7 +102,7 @@ def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
     devices = accelerators(problem)
     if 1 < len(set(hosts_of(problem, devices))) < len(devices):
         yield "data-parallel, sums by host", DataParallel(by_host=True)
-    if len({device.speed for device in problem.machine.devices}) > 1 or len(problem.kinds) > 2:
+    if differ(problem, devices):
         yield "data-parallel, proportional", DataParallel(proportional=True)
 
 
