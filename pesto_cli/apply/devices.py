@@ -79,3 +79,8 @@ def tensorflow_devices(
 def device_type(device: str) -> str:
     """Return the type of a TensorFlow device: `GPU` for `/device:GPU:0`."""
     return device.rpartition("device:")[2].partition(":")[0]
+
+
+def of_placement(devices: Mapping[str, str], planned: Sequence[str]) -> dict[str, str]:
+    """Return the mapping of the devices that a placement has."""
+    return {name: devices[name] for name in planned if name in devices}

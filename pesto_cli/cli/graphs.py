@@ -61,8 +61,8 @@ def export(
     """Write the graph of a training step as one graph, with inlined functions.
 
     SOURCE is script.py:function, zoo:NAME, a SavedModel directory, a .meta, a .pb, a .pbtxt, or a
-    log directory or event file of TensorBoard. With --capture, SOURCE is a script in the style of
-    TensorFlow 1, and ARGS are its arguments.
+    log directory or event file of TensorBoard. With --capture, SOURCE is a script that trains by
+    Keras's fit or by sessions of TensorFlow 1, and ARGS are its arguments.
     """
     from pesto_cli import api
     from pesto_cli.graphdef.fetches import parse_feed

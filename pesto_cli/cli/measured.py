@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pesto_cli.cli.options import echo
-from pesto_cli.errors import NotAsPlannedError
+from pesto_cli.errors import BadInputError, NotAsPlannedError
 from pesto_cli.printable import printable
 
 SHOWN_DEPARTURES = 50
@@ -25,6 +25,12 @@ def show_runs(rows: Sequence[Any], what: str, remark: str) -> None:
 def check_as_planned(name: str, verification: Any, quiet: bool) -> None:
     """Fail if a step did not run as planned; the error lists the deviations."""
     departures = verification.departures
+    if not verification.num_nodes:
+        raise BadInputError(
+            "--verify: TensorFlow makes no trace of the training steps of a Keras model, so "
+            f"{name} cannot be verified; a program with sessions, or a graph, was expected: run "
+            "the captured graph (pesto run GRAPH --placement PLACEMENT --verify)."
+        )
     if departures:
         error = NotAsPlannedError(
             f"{name}: {len(departures)} deviations from the placement, where "

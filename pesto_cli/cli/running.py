@@ -82,8 +82,9 @@ def run(
     """Run steps of GRAPH on real devices, and compare their time with the prediction.
 
     GRAPH is an exported graph with --placement or --compare, or a graph placed by `pesto apply`. It
-    can also be a script in the style of TensorFlow 1: the script runs with ARGS, and the placement
-    is applied to its training step. With --tune, its first steps choose the placement.
+    can also be a script that trains by Keras's fit or by sessions of TensorFlow 1: the script runs
+    with ARGS, and the placement is applied to its training step. With --tune, the first steps of
+    its sessions choose the placement.
     """
     from pesto_cli import api
     from pesto_cli.report.runs import RunRow, runs_json

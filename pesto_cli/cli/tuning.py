@@ -75,8 +75,9 @@ def tune(
     as people make it (single, expert, data-parallel) is the answer unless another one is clearly
     faster. Ctrl-C keeps the best one that was measured.
 
-    GRAPH is an exported graph. It can also be a script in the style of TensorFlow 1: it runs with
-    ARGS up to its first training step, and this step is tuned with the data that it feeds.
+    GRAPH is an exported graph. It can also be a script that trains by Keras's fit or by sessions of
+    TensorFlow 1: it runs with ARGS up to its first training step, and this step is tuned with the
+    data that it feeds.
     """
     from pesto_cli import api
     from pesto_cli.report.charts import write_chart

@@ -18,7 +18,7 @@ from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.isolation import leave_network
 from pesto_cli.cluster.names import task_of
 from pesto_cli.cluster.processes import die_with
-from pesto_cli.cluster.workers import Watch, free_ports, start_workers
+from pesto_cli.cluster.workers import JOB, Watch, free_ports, start_workers
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.printable import logger
@@ -98,7 +98,11 @@ class LocalWorkers:
         found = found_devices(target, deadline - time.monotonic())
         shares = {task_of(each.name): memory_bytes() // self.count for each in found}
         return Opened(
-            Connection(target, {each.name: each.full for each in found}),
+            Connection(
+                target,
+                {each.name: each.full for each in found},
+                {JOB: [f"127.0.0.1:{port}" for port in ports]},
+            ),
             machine_of(found, lambda task: "here", shares),
             watch.wait_for_end,
         )

@@ -68,7 +68,7 @@ class RunningCluster:
         target = "grpc://" + next(iter(address_of.values()))
         found = found_devices(target, max(ATTEMPT_S, deadline - time.monotonic()))
         return Opened(
-            Connection(target, {each.name: each.full for each in found}),
+            Connection(target, {each.name: each.full for each in found}, self.file.jobs),
             machine_of(found, self.file.host_of.__getitem__, self._memory_shares(target, found)),
             watch.check,
         )

@@ -88,6 +88,12 @@ def function_graph(concrete: Any, what: str, *, with_values: bool = True) -> Any
         return tf1.train.export_meta_graph(graph=graph)
 
 
+def arguments(concrete: Any) -> list[Any]:
+    """Return the placeholders of a concrete function's arguments, in order."""
+    inside = {id(tensor) for tensor in concrete.graph.internal_captures}
+    return [tensor for tensor in concrete.graph.inputs if id(tensor) not in inside]
+
+
 @dataclass(frozen=True)
 class Capture:
     """A tensor or variable outside a function that the function's body uses."""

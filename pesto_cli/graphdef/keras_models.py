@@ -24,7 +24,29 @@ def traced_train_step(model: Any, specs: Any, feeds: Mapping[str, Shape], what: 
     Raises BadInputError when the model is not compiled, is built for several replicas, or has an
     open dimension.
     """
+    _check_trainable(model, what)
+    data = _inferred_specs(model, feeds, what) if specs is None else fit_data(specs, what)
+    return _traced(model, data, what)
+
+
+def traced_on_batch(model: Any, batch: Any, what: str) -> Any:
+    """Return the concrete function of `model.train_step` for a batch of tensors that `fit` passes.
+
+    Raises BadInputError when the model is not compiled or is built for several replicas.
+    """
+    _check_trainable(model, what)
+    return _traced(model, batch_specs(batch), what)
+
+
+def batch_specs(batch: Any) -> Any:
+    """Return the structure of a batch with the spec of each tensor; absent values stay None."""
     tf = tensorflow()
+    return tf.nest.map_structure(
+        lambda value: None if value is None else tf.type_spec_from_value(value), batch
+    )
+
+
+def _check_trainable(model: Any, what: str) -> None:
     if not getattr(model, "compiled", False):
         raise BadInputError(
             f"{what}: the Keras model {model.name!r} is not compiled, so it has neither a loss nor"
@@ -34,8 +56,10 @@ def traced_train_step(model: Any, specs: Any, feeds: Mapping[str, Shape], what: 
     if strategy is not None and strategy.num_replicas_in_sync > 1:
         found = f"model {model.name!r}, {strategy.num_replicas_in_sync} replicas"
         raise built_for_replicas(what, found)
-    data = _inferred_specs(model, feeds, what) if specs is None else fit_data(specs, what)
-    step = tf.function(model.train_step)
+
+
+def _traced(model: Any, data: Any, what: str) -> Any:
+    step = tensorflow().function(model.train_step)
     return traced(step, [data], {}, f"{what}: the training step of {model.name!r}")
 
 

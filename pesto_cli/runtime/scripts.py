@@ -13,7 +13,7 @@ from pesto_cli.data.steps import StepTimes
 from pesto_cli.files import PlacementFile
 from pesto_cli.runtime.comparison import RealRun, check_devices_here, op_times_us
 from pesto_cli.runtime.spans import busy_us, spans
-from pesto_cli.runtime.verify import verified
+from pesto_cli.runtime.verify import NOT_TRACED, verified
 
 WARM_UP = 2
 """Number of first steps that are left out if there are more, because they are slower."""
@@ -22,7 +22,7 @@ WARM_UP = 2
 def run_script_on(
     connection: Connection, path: Path, argv: Sequence[str], placement: PlacementFile
 ) -> RealRun:
-    """Run a script in the client process, with its sessions on the cluster; see `run_script`.
+    """Run a script in the client process, with its training on the cluster; see `run_script`.
 
     Raises:
         BadInputError: the placement is for other devices, or `run_script` raised it.
@@ -33,9 +33,12 @@ def run_script_on(
         "solve a profile on this machine of the script's graph (pesto export --capture)",
     )
     names = {name: connection.device_names.get(name, name) for name in placement.devices}
+    connection.connect_eagerly()
     report = run_script(path, argv, placement, connection.target, names, trace=True)
-    us = report.step_us[WARM_UP:] or report.step_us
-    return real_run(report, placement, names, np.array([us]), [report.traced])
+    us = np.array([report.step_us[WARM_UP:] or report.step_us])
+    if report.traced is None:
+        return RealRun(StepTimes(us=us, losses=(), busy_us={}), NOT_TRACED)
+    return real_run(report, placement, names, us, [report.traced])
 
 
 def real_run(

@@ -39,6 +39,10 @@ class Verification:
     departures: tuple[Departure, ...]
 
 
+NOT_TRACED = Verification(0, 0, ())
+"""For a step of which TensorFlow made no trace."""
+
+
 def verified(
     meta: Any, placement: PlacementFile | None, changes: Changes, ran: Sequence[Span]
 ) -> Verification:

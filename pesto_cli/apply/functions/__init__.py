@@ -13,15 +13,15 @@ from typing import Any
 
 from pesto_cli.apply.device_names import check_devices, is_of
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
-from pesto_cli.apply.live.same_step import difference
 from pesto_cli.apply.placed import with_changes
+from pesto_cli.apply.same_step import difference
 from pesto_cli.apply.session import session_config
 from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef import grappler
 from pesto_cli.graphdef.fetches import TRAIN_OP, fetch_names, node_name
-from pesto_cli.graphdef.functions import Capture, function_captures, function_graph
+from pesto_cli.graphdef.functions import Capture, arguments, function_captures, function_graph
 from pesto_cli.graphdef.nodes import Node, needed_nodes
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.simplify import simplify
@@ -33,11 +33,12 @@ SHOWN_VARIABLES = 3
 class PlacedFunction:
     """A placed function; it is called in the same way as the concrete function it was built from.
 
+    meta: the graph before it was placed.
     changes: the device of every op, and the added control inputs.
     """
 
-    def __init__(self, original: Any, placed: Any, changes: Changes) -> None:
-        self.changes = changes
+    def __init__(self, original: Any, placed: Any, meta: Any, changes: Changes) -> None:
+        self.meta, self.changes = meta, changes
         self._original, self._placed = original, placed  # The original keeps the variables alive.
         self._config = session_config()
 
@@ -107,7 +108,7 @@ def place_function(
     captures = function_captures(concrete, what, with_values=False)
     _check_variables(captures, changes, what)
     placed = _rebuilt(concrete, with_changes(meta, changes), captures)
-    return PlacedFunction(concrete, placed, changes)
+    return PlacedFunction(concrete, placed, meta, changes)
 
 
 def _check_variables(captures: Sequence[Capture], changes: Changes, what: str) -> None:
@@ -143,21 +144,21 @@ def _rebuilt(concrete: Any, meta: Any, captures: Sequence[Capture]) -> Any:
     present = {node.name for node in nodes}
     graph = FuncGraph(f"placed_{concrete.graph.name}")
     with graph.as_default():
-        arguments = {
+        placeholders = {
             tensor.op.name: tf.compat.v1.placeholder(
                 tensor.dtype, tensor.shape, name=tensor.op.name
             )
-            for tensor in _arguments(concrete)
+            for tensor in arguments(concrete)
         }
         handles = {
             capture.name: graph.capture(capture.external, name=f"captured/{capture.name}")
             for capture in captures
             if capture.variable is not None and capture.name in present
         }
-        _import(meta.graph_def, nodes, arguments | handles)
+        _import(meta.graph_def, nodes, placeholders | handles)
         graph.outputs = [graph.get_tensor_by_name(tensor.name) for tensor in concrete.graph.outputs]
         graph.control_outputs = [graph.get_operation_by_name(TRAIN_OP)]
-    graph.inputs = [*arguments.values(), *graph.internal_captures]
+    graph.inputs = [*placeholders.values(), *graph.internal_captures]
     graph.structured_outputs = concrete.structured_outputs
     graph.structured_input_signature = concrete.structured_input_signature
     return ConcreteFunction.from_func_graph(graph, _with_captures(concrete, graph), {})
@@ -171,12 +172,6 @@ def _import(graph_def: Any, nodes: Sequence[Node], outside: Mapping[str, Any]) -
     taken = {nodes[source].name for node in nodes for source, _ in node.inputs}
     given = {f"{name}:0": tensor for name, tensor in outside.items() if name in taken}
     tf.import_graph_def(body, input_map=given, name="")
-
-
-def _arguments(concrete: Any) -> list[Any]:
-    """Return the placeholders of the arguments, in order."""
-    inside = {id(tensor) for tensor in concrete.graph.internal_captures}
-    return [tensor for tensor in concrete.graph.inputs if id(tensor) not in inside]
 
 
 def _with_captures(concrete: Any, graph: Any) -> Any:

@@ -1,12 +1,13 @@
 """Create the variables of TF2 programs on their planned devices."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 
@@ -23,12 +24,18 @@ def placed_variables(
     devices: as in `place_function`.
     """
     tf = tensorflow()
+    from tensorflow.python.ops import variables
+
     names = tensorflow_devices(placement.devices, set(placement.device), devices or {})
     planned = zip(placement.names, placement.device, strict=True)
     device_of = {name: names[index] for name, index in planned}
     created: Counter[str] = Counter()
 
-    def create(next_creator: Callable[..., Any], **options: Any) -> Any:
+    create = variables.Variable._variable_call.__func__
+
+    def create_placed(cls: Any, *args: Any, **options: Any) -> Any:
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            return create(cls, *args, **options)  # in the graph of a session
         name = "/".join(
             filter(None, [tf.get_current_name_scope(), options.get("name") or "Variable"])
         )
@@ -36,7 +43,8 @@ def placed_variables(
         nth = f"{name}_variable_{created[name]}" if created[name] else name
         created[name] += 1
         with tf.device(device_of.get(nth)):
-            return next_creator(**options)
+            return create(cls, *args, **options)
 
-    with tf.variable_creator_scope(create):
+    # Keras's `clear_session` would end a `tf.variable_creator_scope`.
+    with replaced(variables.Variable, _variable_call=classmethod(create_placed)):
         yield

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pesto_cli.apply.edits import Order
 from pesto_cli.apply.live.hooks import hooked
+from pesto_cli.apply.live.keras_training import placed_keras
 from pesto_cli.apply.live.program import Program, ProgramReport
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.programs.run import run_program
@@ -32,15 +33,19 @@ def run_script(
 ) -> ProgramReport:
     """Run the script at `path` as `python path *argv` would, with its training step placed.
 
-    Arguments and errors are those of `placed_program`. BadInputError is also raised if the script
+    The step is that of v1 sessions, or of a Keras model. Arguments and errors are those of
+    `placed_program` and `placed_keras`. BadInputError is also raised if the script
     fails, or ends without running a step of the placement.
     """
     what = str(path)
-    with placed_program(
-        placement, target=target, devices=device_names, order=order, trace=trace, what=what
-    ) as program:
+    with (
+        placed_program(
+            placement, target=target, devices=device_names, order=order, trace=trace, what=what
+        ) as program,
+        placed_keras(placement, devices=device_names, order=order, what=what) as models,
+    ):
         run_program(path, argv)
-    return program.report()
+    return models.report() or program.report()
 
 
 @contextmanager

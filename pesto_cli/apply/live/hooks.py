@@ -11,10 +11,14 @@ from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, interc
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 
-class Hooks(Protocol):
-    """What is called for the sessions of a program. failure: why the program was stopped."""
+class Stopped(Protocol):
+    """A program that may have been stopped. failure: the reason, or None."""
 
     failure: PestoError | None
+
+
+class Hooks(Stopped, Protocol):
+    """What is called for the sessions of a program."""
 
     def session_arguments(self, target: Any, graph: Any, config: Any) -> tuple[Any, Any, Any]:
         """Return the arguments with which a session is constructed."""
@@ -45,13 +49,20 @@ def hooked(program: Hooks) -> Iterator[None]:
         init(self, *program.session_arguments(target, graph, config))
 
     with (
+        raising_failure(program),
         replaced(BaseSession, _extend_graph=extend_graph, __init__=init_session),
         intercepted_runs(program.around),
     ):
-        try:
-            yield
-        except ProgramStopped:
-            if program.failure is None:
-                raise
-    if program.failure is not None:
-        raise program.failure
+        yield
+
+
+@contextmanager
+def raising_failure(stopped: Stopped) -> Iterator[None]:
+    """Raise the failure for which the program was stopped within the context."""
+    try:
+        yield
+    except ProgramStopped:
+        if stopped.failure is None:
+            raise
+    if stopped.failure is not None:
+        raise stopped.failure

@@ -7,8 +7,8 @@ from typing import Any
 from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
-from pesto_cli.apply.live.same_step import Difference, find_step
 from pesto_cli.apply.placed import with_changes
+from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED

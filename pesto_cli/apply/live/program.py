@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 from pesto_cli.apply.device_names import check_devices
+from pesto_cli.apply.devices import of_placement
 from pesto_cli.apply.edits import Changes, Order
 from pesto_cli.apply.live.copies import NO_COPIES, Copies
 from pesto_cli.apply.live.placement import PlacedGraph, place_graph
-from pesto_cli.apply.live.same_step import Difference
 from pesto_cli.apply.live.split_step import (
     SplitStep,
     add_split_step,
@@ -19,6 +19,7 @@ from pesto_cli.apply.live.split_step import (
     shown_shapes,
 )
 from pesto_cli.apply.live.unordered import runs_more, unordered
+from pesto_cli.apply.same_step import Difference
 from pesto_cli.apply.session import SETTINGS, enforce_settings
 from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.files import PlacementFile
@@ -54,7 +55,8 @@ class ProgramReport:
     meta: the graph before it was placed.
     changes: the changes to it.
     step_us: wall time of each placed step. The first `NUM_TRACED` steps were traced on request.
-    traced: the RunMetadata of the last traced step, or None. If ops are split, its nodes have the
+    traced: the RunMetadata of the last traced step; None if none was requested, and for Keras
+        models, of whose steps TensorFlow makes none. If ops are split, its nodes have the
         names of the split graph, `changes.split`.
     sessions: the sessions that the program opened.
     unordered: the names that other runs requested, for each run that ignores the order.
@@ -115,7 +117,7 @@ class Program:
     ) -> None:
         self.failure: PestoError | None = None
         self._placement, self._target, self._order, self._what = placement, target, order, what
-        self._devices = None if devices is None else _of_placement(devices, placement)
+        self._devices = None if devices is None else of_placement(devices, placement.devices)
         self._traced = tensorflow().compat.v1.RunMetadata() if trace else None
         self._graphs: dict[Any, _Graph] = {}
         self._sessions: list[SessionReport] = []
@@ -290,7 +292,7 @@ class Program:
 
     def _not_trained(self, known: _Graph | None, *, has_trained: bool) -> BadInputError:
         if known is None:
-            found = "the script ran no session, where a TF1-style program"
+            found = "the script did not train, where a program"
         elif not has_trained and known.placed is None:
             found = "no session of the script ran a training step, where a program"
         elif known.placed is not None:
@@ -321,10 +323,6 @@ class Program:
         names = [(self._devices or {}).get(name, name) for name in used]
         numbers = [int(name.rpartition("CPU:")[2]) for name in names if "CPU:" in name]
         return max(numbers, default=-1) + 1
-
-
-def _of_placement(devices: Mapping[str, str], placement: PlacementFile) -> dict[str, str]:
-    return {name: devices[name] for name in placement.devices if name in devices}
 
 
 def _distance(known: _Graph) -> int:

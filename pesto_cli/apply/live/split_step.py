@@ -18,8 +18,8 @@ import numpy as np
 from pesto_cli.apply.control_inputs import is_handle
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.copies import Copies, add_copies, downstream, opened
-from pesto_cli.apply.live.same_step import Difference, find_step
 from pesto_cli.apply.placed import with_changes
+from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.fetches import FED_TYPES

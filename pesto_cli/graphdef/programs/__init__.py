@@ -1,1 +1,1 @@
-"""Run programs in the style of TensorFlow 1 and observe their session runs."""
+"""Run unmodified programs, and observe their session runs and the steps of their Keras models."""

@@ -1,8 +1,8 @@
 """`pesto export SCRIPT --capture`: get the graph of an unmodified program's training step.
 
 The program runs as it would without pesto, until one of its sessions is about to run a training
-step (see `training_step`). The fetches and feeds of this run are those of the step. The run itself
-does not take place, and the program ends there.
+step (see `training_step`), or a Keras model is about to train on a batch. The fetches and feeds of
+this run are those of the step. The run itself does not take place, and the program ends there.
 """
 
 import threading
@@ -20,7 +20,10 @@ from pesto_cli.files import atomic_write
 from pesto_cli.graphdef.data_sets import TABLE_INITIALIZER
 from pesto_cli.graphdef.export import flat_step
 from pesto_cli.graphdef.fetches import INIT_OP, feed_names, node_name
+from pesto_cli.graphdef.functions import arguments, function_graph
+from pesto_cli.graphdef.keras_models import traced_on_batch
 from pesto_cli.graphdef.programs.iterators import batch_shapes, hold_constants, iterator_start
+from pesto_cli.graphdef.programs.keras_steps import Step, replaced_steps, require_single_steps
 from pesto_cli.graphdef.programs.live_graphs import live_step
 from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
@@ -63,11 +66,15 @@ def capture(
         computes all of them, and they are fetched instead of the run's own fetches.
     optimize, as_built: as in `export`.
 
-    Raises BadInputError when the script fails before its first training step, runs no session,
-    trains eagerly, or has no training run.
+    Raises BadInputError when the script fails before its first training step, has none, or trains
+    in a loop of its own without a session.
     """
     recording = _Recording(path, tuple(fetches))
-    with intercepted_runs(recording.around), _no_eager_training(recording):
+    with (
+        intercepted_runs(recording.around),
+        replaced_steps(recording.take_batch),
+        _no_eager_training(recording),
+    ):
         try:
             run_program(path, argv)
         except BadInputError:
@@ -78,9 +85,11 @@ def capture(
     meta = flat_step(
         recording.step.meta,
         str(path),
+        fetches=() if recording.model is None else tuple(fetches),
         optimize=optimize,
         as_built=as_built,
-        whole_conditionals=True,  # As in a live graph that is placed (see `apply.live`).
+        # As in a live graph that is placed (see `apply.live`).
+        whole_conditionals=recording.model is None,
     )
     needed = feed_names(meta)
     return Captured(meta, {name: recording.step.feeds[name] for name in needed})
@@ -102,10 +111,14 @@ def _without_objects(value: Any) -> Any:
 
 
 class _Recording:
-    """The runs of one program so far, and its training step once it is found."""
+    """The runs of one program so far, and its training step once it is found.
+
+    model: the Keras model whose training step it is, or None.
+    """
 
     def __init__(self, path: Path, fetches: tuple[str, ...]) -> None:
         self.step: Captured | None = None
+        self.model: Any = None
         self.failure: BadInputError | None = None
         self.path, self._fetches = path, fetches
         self._other_runs: dict[tuple[object, ...], SessionRun] = {}
@@ -122,6 +135,19 @@ class _Recording:
                 self._other_runs[run.signature] = run
         return proceed(run)
 
+    def take_batch(self, model: Any) -> Step:
+        """Return a function that takes the step of a Keras model, and ends the program."""
+
+        def take(batch: Any) -> NoReturn:
+            self.model = model
+            try:
+                self.step = _captured_of_model(model, batch, str(self.path))
+            except BadInputError as error:
+                self.stop(error)
+            raise ProgramStopped
+
+        return take
+
     def stop(self, failure: BadInputError) -> NoReturn:
         """Record an error and end the program, which cannot handle the error."""
         self.failure = failure
@@ -131,8 +157,8 @@ class _Recording:
         """Return the error for a program that ended without a training step."""
         if not self._other_runs:
             return BadInputError(
-                f"{self.path}: the script ended without running a session, where a TF1-style"
-                " program (tf.compat.v1.Session) was expected."
+                f"{self.path}: the script ended without training, where `fit` of a Keras model or"
+                " a TF1-style program (tf.compat.v1.Session) was expected."
                 f" {_use_a_function(self.path)}"
             )
         wanted = "a run that computes " + " and ".join(self._fetches)
@@ -190,6 +216,15 @@ def _captured(
     return Captured(meta, feeds)
 
 
+def _captured_of_model(model: Any, batch: Any, what: str) -> Captured:
+    require_single_steps(model, what)
+    concrete = traced_on_batch(model, batch, what)
+    values = [each for each in tensorflow().nest.flatten(batch) if each is not None]
+    names = [tensor.op.name for tensor in arguments(concrete)]
+    feeds = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+    return Captured(function_graph(concrete, what), feeds)
+
+
 @contextmanager
 def _no_eager_training(recording: _Recording) -> Iterator[None]:
     """Stop a TF2 program when it starts to train: no session run would show it."""
@@ -197,12 +232,13 @@ def _no_eager_training(recording: _Recording) -> Iterator[None]:
     enter = tf.GradientTape.__enter__
 
     def stop_if_eager(self: Any) -> Any:
-        if tf.compat.v1.executing_eagerly_outside_functions():
+        if recording.model is None and tf.compat.v1.executing_eagerly_outside_functions():
             path = recording.path
             recording.stop(
                 BadInputError(
-                    f"{path}: the script trains eagerly or by tf.function, where a TF1-style"
-                    f" program (tf.compat.v1.Session) was expected. {_use_a_function(path)}"
+                    f"{path}: the script trains in a loop of its own, where `fit` of a Keras model"
+                    " or a TF1-style program (tf.compat.v1.Session) was expected."
+                    f" {_use_a_function(path)}"
                 )
             )
         return enter(self)

@@ -1,18 +1,21 @@
-"""Replace methods of TensorFlow's classes for a while, to observe an unmodified program."""
+"""Replace functions of TensorFlow for a while, to observe an unmodified program."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 
 @contextmanager
-def replaced(owner: type, **methods: Callable[..., Any]) -> Iterator[None]:
-    """Replace methods of a class, by name, until the context ends."""
-    before = {name: getattr(owner, name) for name in methods}
-    for name, method in methods.items():
-        setattr(owner, name, method)
+def replaced(owner: Any, **functions: Any) -> Iterator[None]:
+    """Replace methods of a class or functions of a module, by name, until the context ends."""
+    before = {name: vars(owner).get(name) for name in functions}  # None if inherited
+    for name, function in functions.items():
+        setattr(owner, name, function)
     try:
         yield
     finally:
-        for name, method in before.items():
-            setattr(owner, name, method)
+        for name, own in before.items():
+            if own is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
