@@ -179,7 +179,7 @@ def test_ops_that_the_user_splits_are_split(priced: Profile) -> None:
 @pytest.mark.parametrize(
     ("parts", "machine", "ways", "words"),
     [
-        ((), "v100x2-nvlink", 0, "no op is split: the profile has no prices of parts"),
+        ((), "v100x2-nvlink", 0, "no group is replicated: the profile has no prices of parts"),
         ((2,), "heterog-4", 0, "a way to replicate is left out: .* profile the graph again with"),
         ((2, 4), "heterog-4", 4, None),
         ((2,), "v100x2-nvlink", 4, None),
@@ -255,6 +255,9 @@ def test_it_learns_to_put_what_exchanges_much_on_one_device(tmp_path: Path) -> N
         run(problem, "grl", at_once, weights=path)
     with pytest.raises(BadInputError, match="for 3 devices, and the machine has 4"):
         run(random_problem(1, 8, num_devices=4), "heterog", at_once, weights=path)
+    write_weights(path, replace(trained, policy="grl"))
+    with pytest.raises(BadInputError, match="a graph attention network; those of a sequence netw"):
+        run(problem, "grl", at_once, weights=path)
 
 
 def pairs() -> Problem:

@@ -51,7 +51,7 @@ def train(
     num_devices = _num_devices(environments.values())
     if start is None:
         start = Trained(policy.name, limits.seed, State.initial(policy, num_devices, limits.seed))
-    state = start.state_for(policy.name, num_devices)
+    state = start.state_for(policy, num_devices)
     end = math.inf if num_placements is None else state.num_placements + num_placements
     trainer = Trainer(policy, state.network, start.seed)
     is_over = replace(limits, deterministic=num_placements is not None).begin()

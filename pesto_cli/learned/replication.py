@@ -55,22 +55,15 @@ class Replication:
     @classmethod
     def of(cls, problem: Problem) -> "Replication":
         """Return the decisions that split most work along the batch."""
+        specs, chosen = list[OpSpec | None](), dict[int, Decision]()
         try:
             parts = prices_of(problem)
             specs = [parts.spec(op) for op in range(problem.num_ops)]
             chosen = decisions(problem.chosen, problem.graph, specs)
-            ways = _ways(problem, specs, chosen)
+            ways, notes = _priced(parts, _ways(problem, specs, chosen))
         except UnfitError as error:
-            return cls(problem, (), {}, ({},) * NUM_WAYS, (f"no op is split: {error}",))
-        kept, notes = list[Mapping[int, Decision]](), dict[str, None]()
-        for way in ways:
-            try:
-                _check_prices(parts, way)
-                kept.append(way)
-            except BadInputError as error:
-                kept.append({})
-                notes[f"a way to replicate is left out: {error}"] = None
-        return cls(problem, specs, chosen, kept, tuple(notes))
+            ways, notes = ({},) * NUM_WAYS, (f"no group is replicated: {error}",)
+        return cls(problem, specs, chosen, ways, notes)
 
     def split(self, way: IntArray) -> Rewritten:
         """Return the problem, split by the way of each op, `[num_ops]`; -1: the op is whole.
@@ -104,16 +97,19 @@ def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int,
     return (even, {**even, **mirrored}, proportional, {**proportional, **mirrored})
 
 
-def _check_prices(parts: Parts, way: Mapping[int, Decision]) -> None:
-    """Check that the parts of a way have prices.
-
-    Raises:
-        BadInputError: one of them has none.
-    """
-    for op, decision in way.items():
-        size = decision.alternative.size
-        if size is not None:
-            parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)
+def _priced(parts: Parts, ways: Ways) -> tuple[Ways, tuple[str, ...]]:
+    """Return the ways; those with a part that has no price are empty, and notes say why."""
+    priced, notes = list(ways), dict[str, None]()
+    for number, way in enumerate(ways):
+        try:
+            for op, decision in way.items():
+                size = decision.alternative.size
+                if size is not None:
+                    parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)
+        except BadInputError as error:
+            priced[number] = {}
+            notes[f"a way to replicate is left out: {error}"] = None
+    return priced, tuple(notes)
 
 
 def _proportional(

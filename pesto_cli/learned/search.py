@@ -90,7 +90,7 @@ def start(policy: Policy, problem: Problem, seed: int) -> State:
         return State.initial(policy, problem.num_devices, seed)
     trained = read_weights(policy.weights)
     with about(policy.weights):
-        return trained.state_for(policy.name, problem.num_devices)
+        return trained.state_for(policy, problem.num_devices)
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:

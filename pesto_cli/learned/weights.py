@@ -23,6 +23,7 @@ from pesto_cli.learned.adam import Moments
 from pesto_cli.learned.features import num_features
 from pesto_cli.learned.graph_attention import GraphAttention
 from pesto_cli.learned.network import Array, Network
+from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.sequence import SequenceNetwork
 from pesto_cli.learned.training import State
 from pesto_cli.learned.trials import Kept, Trials
@@ -105,16 +106,21 @@ class Trained:
             f"{len(state.trials)} graphs, {state.num_devices} devices>"
         )
 
-    def state_for(self, policy: str, num_devices: int) -> State:
+    def state_for(self, policy: Policy, num_devices: int) -> State:
         """Return the state, if a policy can use it for a machine.
 
         Raises:
             BadInputError: they are of another policy, or for another number of devices.
         """
-        if self.policy != policy:
+        if self.policy != policy.name:
             raise BadInputError(
-                f"the weights are those of policy {self.policy!r}; weights of {policy!r} were "
+                f"the weights are those of policy {self.policy!r}; weights of {policy.name!r} were "
                 f"expected: train it, or use {self.policy}."
+            )
+        if self.state.network.name != policy.network.name:
+            raise BadInputError(
+                f"the weights are those of a {self.state.network.name} network; those of a "
+                f"{policy.network.name} network were expected: train the policy again."
             )
         if self.state.num_devices != num_devices:
             raise BadInputError(
