@@ -107,6 +107,13 @@ def test_other_training_is_refused(option: str, words: str, tmp_path: Path) -> N
         capture(PROGRAM, [str(tmp_path), option])
 
 
+def test_it_is_not_tuned_while_it_trains(pesto: Pesto, tmp_path: Path) -> None:
+    done = pesto("run", PROGRAM, "-m", "local-workers:2", "--tune", 500, "--", tmp_path)
+    assert done.code == 2
+    assert "variables cannot move to other devices during the training" in done.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_another_model_and_verify_are_refused(
     pesto: Pesto, placement: Path, weights: Path, tmp_path: Path
 ) -> None:

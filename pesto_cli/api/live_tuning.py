@@ -129,6 +129,13 @@ def _started(path: Path, arguments: Sequence[str], cluster: Cluster) -> Iterator
 def _captured(path: Path, arguments: Sequence[str]) -> Iterator[tuple[Any, str | None]]:
     """Yield the step of a script, and the source of its feeds."""
     found = capture(path, arguments)
+    if found.is_of_model:
+        raise BadInputError(
+            f"{path}: the script trains by `fit` of a Keras model, whose variables cannot move to "
+            "other devices during the training; a script that trains by sessions was expected: "
+            "tune the step (pesto tune), and run the script with that placement (pesto run "
+            "--placement)."
+        )
     if not found.feeds:
         yield found.meta, None
         return

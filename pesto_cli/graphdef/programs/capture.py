@@ -45,10 +45,12 @@ class Captured:
 
     meta: the step in the form that `export` returns.
     feeds: node name of a placeholder -> the array that the program fed.
+    is_of_model: whether it is the step of a Keras model, and not of a session.
     """
 
     meta: Any
     feeds: Mapping[str, Any]
+    is_of_model: bool = False
 
 
 def capture(
@@ -82,17 +84,17 @@ def capture(
                 raise
     if recording.step is None:
         raise recording.failure or recording.nothing_found()
+    is_of_model = recording.step.is_of_model
     meta = flat_step(
         recording.step.meta,
         str(path),
-        fetches=() if recording.model is None else tuple(fetches),
+        fetches=tuple(fetches) if is_of_model else (),
         optimize=optimize,
         as_built=as_built,
-        # As in a live graph that is placed (see `apply.live`).
-        whole_conditionals=recording.model is None,
+        whole_conditionals=not is_of_model,  # As in a live graph that is placed (`apply.live`).
     )
-    needed = feed_names(meta)
-    return Captured(meta, {name: recording.step.feeds[name] for name in needed})
+    feeds = {name: recording.step.feeds[name] for name in feed_names(meta)}
+    return Captured(meta, feeds, is_of_model)
 
 
 def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
@@ -113,7 +115,7 @@ def _without_objects(value: Any) -> Any:
 class _Recording:
     """The runs of one program so far, and its training step once it is found.
 
-    model: the Keras model whose training step it is, or None.
+    model: the Keras model that has begun to train, or None.
     """
 
     def __init__(self, path: Path, fetches: tuple[str, ...]) -> None:
@@ -222,7 +224,7 @@ def _captured_of_model(model: Any, batch: Any, what: str) -> Captured:
     values = [each for each in tensorflow().nest.flatten(batch) if each is not None]
     names = [tensor.op.name for tensor in arguments(concrete)]
     feeds = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
-    return Captured(function_graph(concrete, what), feeds)
+    return Captured(function_graph(concrete, what), feeds, is_of_model=True)
 
 
 @contextmanager
