@@ -9,7 +9,9 @@ from split_models import weights
 from test_split_search import on_machine, two_hosts
 from training_graphs import exported
 
+from benchmarks.problems import layered
 from pesto_cli import api
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import PRESETS
@@ -125,6 +127,23 @@ def test_the_answer_is_never_worse_than_for_one_host(problem: Problem) -> None:
     alone, both = (Pesto()(each, Context(limits)) for each in (one, placed))
     assert both.makespan_us <= 1.02 * alone.makespan_us
     assert on_first_host(problem) is None
+
+
+CHAINED = layered(400, machine=slow_network(1e5))
+# Four devices take half as long as two.
+INDEPENDENT = Problem.build(
+    OpGraph.build([f"op_{number}" for number in range(64)]), {"GPU": [100.0] * 64}, two_hosts()
+)
+
+
+@pytest.mark.parametrize(("problem", "begins_on_one"), [(CHAINED, True), (INDEPENDENT, False)])
+def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
+    problem: Problem, begins_on_one: bool
+) -> None:
+    stages: list[str] = []
+    limits = Limits(2.0, deterministic=True)
+    Pesto()(problem, Context(limits, on_progress=lambda each: stages.append(each.stage)))
+    assert ("refinement on one host" in stages) == begins_on_one
 
 
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:

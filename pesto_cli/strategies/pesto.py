@@ -55,7 +55,14 @@ BASELINES_SHARE = 0.15
 # On many devices baselines and the expert take longer; all starts end at this share of the time.
 STARTS_SHARE = 0.3
 
+# Links between hosts are slow, so several hosts can be slower than one. If the best start on one
+# host takes at most this many times as long as the best start, the search begins on this host for a
+# share of the time limit.
+CLOSE = 1.25
+ONE_HOST_SHARE = 0.3
+
 WARM_START = "warm start"
+ON_ONE_HOST = "on one host"
 
 _log = logger(__name__)
 
@@ -121,7 +128,9 @@ class Pesto:
         deviation = deviation_of(problem, context) if self.robust else None
         simulator, share = Simulator(problem), shares(context.limits)
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
-        starts = self._starts(simulator, context, share) | dict(found or {})
+        starts, found = self._starts(simulator, context, share), found or {}
+        on_host = _close_on_one_host(problem, starts, found)
+        starts |= found
         incumbent = Incumbent(problem, context)
         incumbent.prove(lower_bound_us(problem))
         for source, schedule in starts.items():
@@ -142,7 +151,12 @@ class Pesto:
             incumbent.prove(coarse.lower_bound_us)
         if not context.limits.stop.is_set():
             end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
-            rest = share(end - ilp_share, end)
+            spent = ilp_share
+            if on_host:
+                spent += ONE_HOST_SHARE
+                limits = share(ONE_HOST_SHARE, spent)
+                starts[ON_ONE_HOST] = _refined_on_host(problem, on_host, limits, incumbent)
+            rest = share(end - spent, end)
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
         best, sampled = incumbent.schedule, None
         if deviation is not None:
@@ -208,7 +222,7 @@ class Pesto:
                 if not context.limits.stop.is_set():
                     in_time = replace(context, limits=share(STARTS_SHARE))
                     schedule = baseline(one, in_time).schedule
-                    starts[f"{baseline.name} on one host"] = schedule
+                    starts[f"{baseline.name} {ON_ONE_HOST}"] = schedule
         return starts
 
 
@@ -223,6 +237,35 @@ def deviation_of(problem: Problem, context: Context) -> FloatArray:
         deviation = np.zeros((problem.num_ops, problem.num_devices))
     check_varies(problem, deviation)
     return deviation
+
+
+def _close_on_one_host(
+    problem: Problem, starts: Mapping[str, Schedule], found: Mapping[str, Schedule]
+) -> list[Schedule]:
+    """Return the starts and the found schedules on one host, if the starts are nearly the best."""
+    here = [schedule for name, schedule in starts.items() if name.endswith(ON_ONE_HOST)]
+    if not here:
+        return []
+    short, makespan_us = min(objective(problem, schedule) for schedule in starts.values())
+    if min(objective(problem, each) for each in here) > (short, CLOSE * makespan_us):
+        return []
+    on_host = on_first_host(problem)
+    ops = np.arange(problem.num_ops)
+    return [
+        *here,
+        *(each for each in found.values() if on_host and on_host.allowed[ops, each.device].all()),
+    ]
+
+
+def _refined_on_host(
+    problem: Problem, starts: list[Schedule], limits: Limits, incumbent: Incumbent
+) -> Schedule:
+    one = on_first_host(problem)
+    assert one is not None
+    bound_us = incumbent.lower_bound_us
+    incumbent.begin(f"refinement {ON_ONE_HOST}")
+    offer = incumbent.offer
+    return refine(Simulator(one), starts, limits, lower_bound_us=bound_us, on_incumbent=offer)
 
 
 def _pools(
