@@ -2,7 +2,7 @@
 
 The machines have V100s of 80 GB, up to four in a server. Each model is placed by pesto with whole
 ops, by strategies that split every op in one way, and by pesto with splitting. All times are
-simulated. The results are written as JSON, and printed as a table; results that the file already
+simulated. The results are written as JSON, and printed as tables; results that the file already
 has are not computed again, so a run can be continued with the same code. Profiles are cached in
 the folder of `--profiles`.
 """
@@ -30,7 +30,7 @@ from pesto_cli.data.presets import (
     cluster,
     v100_server,
 )
-from pesto_cli.data.result import Result
+from pesto_cli.data.result import Result, gap
 from pesto_cli.errors import PestoError
 from pesto_cli.files import Profile, atomic_write
 from pesto_cli.report.charts import check_chart_path, write_chart
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             atomic_write(options.output, json.dumps(record, indent=1).encode())
     shown = [row for row in rows if row.model in options.models and row.num_gpus in options.devices]
     shown.sort(key=lambda row: (options.models.index(row.model), row.num_gpus))
-    print(markdown(shown))
+    print(markdown(shown), gaps(shown), sep="\n\n")
     if options.plot:
         write_chart(options.plot, chart(shown))
 
@@ -250,6 +250,30 @@ def markdown(rows: Sequence[Row]) -> str:
             [model, str(count), *(cell(model, count, column) for column in columns)]
             for model, count in lines
         ],
+    )
+
+
+def gaps(rows: Sequence[Row]) -> str:
+    """Return a table of pesto's step times, with their gaps to the bound, and the mean gaps."""
+    step_ms = {(row.model, row.num_gpus, row.column): row.step_ms for row in rows if row.step_ms}
+    counts = sorted({count for _, count, column in step_ms if column == PESTO})
+    found: dict[int, list[float]] = {count: [] for count in counts}
+
+    def cell(model: str, count: int) -> str:
+        found_ms, bound_ms = (step_ms.get((model, count, column)) for column in (PESTO, BOUND))
+        if found_ms is None or bound_ms is None:
+            return "-"
+        found[count].append(gap(found_ms, bound_ms))
+        return f"{found_ms:.1f} ({found[count][-1]:.1%})"
+
+    lines = [
+        [model, f"{step_ms[model, 1, SINGLE]:.1f}", *(cell(model, count) for count in counts)]
+        for model in dict.fromkeys(row.model for row in rows)
+    ]
+    means = [f"{sum(each) / len(each):.1%}" if each else "-" for each in found.values()]
+    return markdown_table(
+        ["model", "1 GPU", *(f"{count} GPUs" for count in counts)],
+        [*lines, ["mean gap", "", *means]],
     )
 
 

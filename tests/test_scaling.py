@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scaling
-from benchmarks.scaling import BOUND, COLUMNS, MEAN, SINGLE, Row, main, markdown, speed_ups
+from benchmarks.scaling import BOUND, COLUMNS, MEAN, SINGLE, Row, gaps, main, markdown, speed_ups
 from pesto_cli import api
 
 # A profile with prices of 2 and 4 parts.
@@ -30,6 +30,15 @@ def test_speed_ups_are_over_one_gpu_and_means_over_the_models_with_a_result() ->
     assert "| A | 2 | - | 4.0 (2.00x, ev-ar) | 4.0 (2.00x) |" in markdown(ROWS)
 
 
+def test_gaps_are_shares_of_the_step_time() -> None:
+    bounds = (Row("A", 2, BOUND, step_ms=3.0), Row("B", 2, BOUND, step_ms=1.125))
+    assert gaps([*ROWS, *bounds]).splitlines()[2:] == [
+        "| A | 8.0 | 4.0 (25.0%) |",
+        "| B | 9.0 | 1.1 (0.0%) |",
+        "| mean gap |  | 12.5% |",
+    ]
+
+
 def test_every_model_and_machine_has_a_row_and_is_run_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +59,7 @@ def test_every_model_and_machine_has_a_row_and_is_run_once(
         found = [by_key[count, column] for column in columns - {BOUND}]
         assert all(row.step_ms >= bound if row.step_ms else row.left_out for row in found)
     assert "the smallest share that the profile prices" in by_key[8, "data-parallel"].left_out
-    table = capsys.readouterr().out.splitlines()[-8:]
+    table = capsys.readouterr().out.split("\n\n")[-2].splitlines()[-8:]
     begins = [line.split(" | ")[:2] for line in table[2:]]
     assert begins == [[f"| {name}", count] for name in (MODEL, MEAN) for count in "128"]
     assert plot.read_text().startswith("<svg")
