@@ -49,6 +49,7 @@ from pesto_cli.tuning.correction import untried, with_seen_times
 from pesto_cli.tuning.factors import Factors
 from pesto_cli.tuning.rounds import first_to_run
 from pesto_cli.tuning.seen import placed_on, seen
+from pesto_cli.tuning.slow import slow_devices
 from pesto_cli.tuning.tuned import Ended, Tuned, tuned
 from pesto_cli.tuning.watch import Watch
 
@@ -619,6 +620,47 @@ def test_the_exit_code_says_how_it_ended_and_the_best_plan_is_written(
     assert done.code == code, done.err
     assert output.exists() is bool(num_calls)
     assert message in done.err or not num_calls
+
+
+def with_slow_device(log: TuningLog, name: str, times: float) -> TuningLog:
+    """The log of a machine on which one device has slowed down."""
+
+    def slower(row: Measurement) -> Measurement:
+        placed = log.candidate_of[row.candidate].placement
+        is_slow = np.array([placed.devices[index] == name for index in placed.device])
+        return replace(row, op_us=np.where(is_slow, times, 1.0) * row.op_us)
+
+    rounds = [
+        replace(each, measured=tuple(map(slower, each.measured))) for each in log.search_rounds
+    ]
+    return replace(log, rounds=tuple(rounds))
+
+
+def test_a_slow_device_is_named(found: Tuned) -> None:
+    assert slow_devices(found.log) == []
+    (slow,) = slow_devices(with_slow_device(found.log, "CPU:1", 2.0))
+    assert (slow.name, slow.fastest) == ("CPU:1", "CPU:0")
+    assert slow.times == pytest.approx(2.0, rel=0.25)
+    assert str(slow).startswith("ops on CPU:1 take ")
+
+
+def test_a_slow_worker_is_named_once_in_a_tuning(profile: Profile, truth: Problem) -> None:
+    class SlowWorker(Simulated):
+        def run(self, file: PlacementFile, turns: Turns) -> RealRun:
+            real = super().run(file, turns)
+            device = dict(zip(file.names, file.device, strict=True))
+            slow = {
+                name: us * 2 if file.devices[device[name]] == "CPU:1" else us
+                for name, us in real.op_us.items()
+            }
+            return replace(real, op_us=slow)
+
+    notes: list[str] = []
+    watch = Watch(note=notes.append)
+    tuned_on(truth, profile, measure=SlowWorker(truth), watch=watch, clock=Clock(0.5))
+    assert [note.partition(" take")[0] for note in notes if "times as long" in note] == [
+        "ops on CPU:1"
+    ]
 
 
 def test_candidates_that_cannot_run_together_run_one_after_the_other(

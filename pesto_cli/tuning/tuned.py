@@ -1,6 +1,6 @@
 """Tune: rounds until the end, and the answer, also after an interruption or a failure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -13,6 +13,7 @@ from pesto_cli.tuning.choice import Choice, best_so_far, chosen
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
 from pesto_cli.tuning.rounds import Measure, Tuner
+from pesto_cli.tuning.slow import SlowDevice, slow_devices
 from pesto_cli.tuning.watch import Watch
 
 
@@ -70,12 +71,14 @@ def tuned(
         ScriptEndedError: the script, whose steps are run, ended before the first round had ended.
         KeyboardInterrupt: the user stopped before the first round had ended.
     """
+    watch, known = watch or Watch(), frozenset[str]()
     ended, error, latest = Ended.INTERRUPTED, None, log
     try:
-        tuner = Tuner(measure, budget or TimeBudget(clock), clock, limits, watch or Watch())
+        tuner = Tuner(measure, budget or TimeBudget(clock), clock, limits, watch)
         for latest in tuner.rounds(log):
             ended = Ended.DONE if latest.rounds[-1].is_final else Ended.INTERRUPTED
             on_round(latest)
+            known = _noted(slow_devices(latest), known, watch)
     except KeyboardInterrupt:
         if not latest.rounds:
             raise
@@ -86,6 +89,14 @@ def tuned(
     if not latest.rounds:
         raise KeyboardInterrupt
     return _result(latest, ended, clock, error)
+
+
+def _noted(slow: Sequence[SlowDevice], known: frozenset[str], watch: Watch) -> frozenset[str]:
+    """Tell which devices are slow, unless they are known to be; return the names of all."""
+    for each in slow:
+        if each.name not in known:
+            watch.note(str(each))
+    return known | {each.name for each in slow}
 
 
 def _result(log: TuningLog, ended: Ended, clock: Clock, error: PestoError | None) -> Tuned:
