@@ -56,7 +56,9 @@ from pesto_cli.errors import BadInputError, about, did_you_mean
 @click.option("-o", "--output", type=PATH, help="With --tune: where to write the placement.")
 @live_options(steps=50)
 @click.option("--verify", is_flag=True, help="Fail if TensorFlow deviates from the placement.")
-@time_limit_option("Time limit of each strategy's search.")
+@time_limit_option(
+    "Time limit of each strategy's search; with --tune, of the searches of each round."
+)
 @seed_option
 @json_option
 @quiet_option()

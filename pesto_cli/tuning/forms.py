@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution
@@ -96,7 +98,11 @@ def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
     """Yield the settings of `data-parallel` that differ on this machine, by name."""
     if problem.parts is None:
         return
+    variables = set(np.flatnonzero(problem.graph.resident_bytes > 0).tolist())
+    can_split_variables = not variables <= problem.parts.kept_whole
     for layout in VariableLayout:
+        if layout is not VariableLayout.WHOLE and not can_split_variables:
+            continue
         name = "data-parallel" + ("" if layout is VariableLayout.WHOLE else f", {layout} variables")
         yield name, DataParallel(variables=layout)
     devices = accelerators(problem)
