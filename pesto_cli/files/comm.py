@@ -133,16 +133,25 @@ def write_comm(path: Path | str, fits: list[CommFit]) -> None:
 def link_kinds(machine: Machine) -> list[LinkKind]:
     """Return the kind of every link; one link of each kind is timed, and all share its model.
 
-    The channel is part of the kind if several pairs of devices share it, such as a network card.
+    The channel is part of the kind if several pairs of devices share it, such as a network card. If
+    such a channel leads to several others, as with three hosts, the channel back is part too.
     """
     kind = {device.name: device.kind for device in machine.devices}
-    pairs = defaultdict(set)
+    back = {(link.dst, link.src): link.channel for link in machine.links}
+    pairs, backs = defaultdict(set), defaultdict(set)
     for link in machine.links:
         pairs[link.channel].add(frozenset((link.src, link.dst)))
-    return [
-        (kind[link.src], kind[link.dst], link.channel if len(pairs[link.channel]) > 1 else "")
-        for link in machine.links
-    ]
+        backs[link.channel].add(back[link.src, link.dst])
+
+    def shared(link: Link) -> str:
+        if len(pairs[link.channel]) < 2:
+            return ""
+        names = [link.channel]
+        if len(backs[link.channel]) > 1:
+            names.append(back[link.src, link.dst])
+        return ", ".join(names)
+
+    return [(kind[link.src], kind[link.dst], shared(link)) for link in machine.links]
 
 
 def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
@@ -156,7 +165,10 @@ def with_comm(machine: Machine, fits: list[CommFit]) -> Machine:
     """
     by_kind = {fit.link_kind: fit for fit in fits}
     kinds = link_kinds(machine)
-    found = [by_kind.get(kind) or by_kind.get((*kind[:2], "")) for kind in kinds]
+    found = [
+        by_kind.get(kind) or by_kind.get((*kind[:2], link.channel)) or by_kind.get((*kind[:2], ""))
+        for link, kind in zip(machine.links, kinds, strict=True)
+    ]
     if not any(found):
         raise BadInputError(
             f"the communication fit has links {_names(by_kind)}, the machine has links "

@@ -1,5 +1,6 @@
 """Device choices that several strategies use."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,8 +24,24 @@ def accelerators(problem: Problem) -> list[int]:
 
 
 def hosts_of_devices(problem: Problem) -> list[str]:
-    """Return the host of each device: its name without the last component, `[num_devices]`."""
-    return [device.name.rpartition("/")[0] for device in problem.machine.devices]
+    """Return the host of each device, `[num_devices]`: the task of the first device on it.
+
+    Devices of one task are on one host, and so are those from which all transfers to some other
+    devices share one channel, a network card.
+    """
+    task = {device.name: device.name.rpartition("/")[0] for device in problem.machine.devices}
+    ends = defaultdict[str, tuple[set[str], set[str]]](lambda: (set(), set()))
+    for link in problem.machine.links:
+        sources, destinations = ends[link.channel]
+        sources.add(link.src)
+        destinations.add(link.dst)
+    host = {name: name for name in task.values()}
+    for channel, (sources, destinations) in ends.items():
+        if channel and sources.isdisjoint(destinations):
+            merged = {host[task[name]] for name in sources}
+            first = next(name for name in task.values() if host[name] in merged)
+            host = {name: host[first] if of in merged else of for name, of in host.items()}
+    return [host[name] for name in task.values()]
 
 
 def on_first_host(problem: Problem) -> Problem | None:
