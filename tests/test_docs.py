@@ -116,7 +116,8 @@ def test_every_command_has_a_page_with_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["comm", "constraints", "machine", "placement", "plan", "profile_schema", "tuning_log"]
+    "name",
+    ["comm", "constraints", "machine", "placement_schema", "plan", "profile_schema", "tuning_log"],
 )
 def test_every_field_of_a_file_is_described(name: str) -> None:
     text = (DOCS / "files.md").read_text()
