@@ -268,7 +268,7 @@ def test_a_script_without_sessions_and_a_script_that_fails_are_refused(
     program: tuple[Path, PlacementFile], script: Write
 ) -> None:
     _, chosen = program
-    with pytest.raises(BadInputError, match="ran no session"):
+    with pytest.raises(BadInputError, match="did not train"):
         run_script(script("print(1)"), [], chosen)
     idle = "import tensorflow as tf\nwith tf.Graph().as_default():\n"
     idle += "    print(tf.compat.v1.Session().run(tf.constant(1)))"

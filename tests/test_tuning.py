@@ -343,7 +343,7 @@ def test_a_tuning_continues_from_its_log(
     measure = Simulated(truth)
     again = tuned_on(truth, profile, log=log, measure=measure)
     assert again.log.rounds[:2] == log.rounds
-    assert max(errors(again.log.rounds[2])) < 0.04
+    assert max(errors(again.log.rounds[2])) < 0.06 < max(errors(log.rounds[0]))
     before = {row.candidate for each in log.rounds for row in each.measured}
     for each in again.log.search_rounds[2:]:
         assert len({row.candidate for row in each.measured} & before) <= 1
