@@ -32,6 +32,20 @@ import keras  # noqa: E402
 BATCH = 4
 
 
+class Factors(keras.layers.Layer):  # type: ignore[misc]
+    """Variables that share a name, and are used in another order than they are created in."""
+
+    def build(self, shape: Any) -> None:
+        """Create the variables."""
+        self.factors = [self.add_weight(shape[-1:], "uniform", name="factor") for _ in range(3)]
+
+    def call(self, rows: Any) -> Any:
+        """Multiply by the factors, the last one first."""
+        for factor in reversed(self.factors):
+            rows = rows * (1 + factor)
+        return rows
+
+
 def build(scope: Any, kind: str = "plain") -> tuple[Any, Any]:
     """Return a model with all kinds of state, and its traced step; each build is identical.
 
@@ -44,7 +58,8 @@ def build(scope: Any, kind: str = "plain") -> tuple[Any, Any]:
         one = keras.layers.LSTM(4) if kind == "with loop" else keras.layers.GlobalAveragePooling1D()
         other = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(inputs))
         other = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(other))
-        outputs = keras.layers.Dense(5)(keras.layers.Concatenate()([one(inputs), other]))
+        joined = Factors()(keras.layers.Concatenate()([one(inputs), other]))
+        outputs = keras.layers.Dense(5)(joined)
         model = keras.Model(inputs, outputs)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         steps = 2 if kind == "with conditional" else None

@@ -43,6 +43,15 @@ def test_attributes_are_plain_and_include_defaults() -> None:
     assert not spec.is_stateful
 
 
+def test_constants_of_bfloat16_are_computed() -> None:
+    def build(tf: Any) -> list[Any]:
+        rows = tf.compat.v1.placeholder(tf.bfloat16, [4])
+        two = tf.add(tf.constant(1.5, tf.bfloat16), tf.constant(0.5, tf.bfloat16), name="two")
+        return [tf.multiply(rows, two, name="product")]
+
+    assert specs_by_name(exported(build))["product"].inputs[1].value == 2.0
+
+
 def test_axes_that_a_broadcast_has_added_are_values() -> None:
     """TensorFlow knows no static shape for them."""
 

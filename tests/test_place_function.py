@@ -48,7 +48,7 @@ def test_every_op_and_variable_is_on_its_device(model: str, found: Any) -> None:
     assert facts["elsewhere"] == []
     assert facts["variables on"] == ["device:CPU:0", "device:CPU:1"]
     # Only arguments and handles are missing from the graphs of the runtime.
-    assert facts["num ran"] > 0.9 * facts["num planned"]
+    assert facts["num ran"] > 0.85 * facts["num planned"]
 
 
 @pytest.mark.parametrize("model", ["plain", "with loop", "with conditional"])

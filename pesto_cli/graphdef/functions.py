@@ -121,14 +121,14 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
     names = (variable.name.split(":")[0] for variable in concrete.graph.variables)
     require_one_replica([*names, *operations.values()], what)
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    taken = set(operations)
+    captured = [variables[id(each)] for each, _ in concrete.graph.captures if id(each) in variables]
+    name_of = _variable_names(captured, set(operations))
     captures = []
     for external, inside in concrete.graph.captures:
         variable = variables.get(id(external))
         if variable is not None:
-            name = _free_name(variable.name.split(":")[0], taken)
             value = _value(variable, what) if with_values else None
-            captures.append(Capture(external, inside, value, variable, name))
+            captures.append(Capture(external, inside, value, variable, name_of[id(variable)]))
         elif external.dtype in (tf.resource, tf.variant):
             raise BadInputError(
                 f"{what}: the function uses a resource that is not a variable ({inside.name}), such"
@@ -137,7 +137,6 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
             )
         else:
             captures.append(Capture(external, inside, external.numpy(), None, inside.op.name))
-        taken.add(captures[-1].name)
     return captures
 
 
@@ -176,12 +175,22 @@ def _value(variable: Any, what: str) -> Any:
         ) from error
 
 
-def _free_name(base: str, taken: set[str]) -> str:
-    name, count = base, 0
-    while name in taken:
-        count += 1
-        name = f"{base}_variable_{count}"
-    return name
+def _variable_names(variables: Sequence[Any], taken: set[str]) -> dict[int, str]:
+    """Return a free name of each variable by its id; those with one name are numbered.
+
+    The numbers follow the order in which the variables were created, which is that of their unique
+    ids. It is also known when variables are created on their devices (`placed_variables`).
+    """
+    names: dict[int, str] = {}
+    for variable in sorted(variables, key=lambda each: int(each._unique_id.rpartition("_")[2])):
+        base = name = variable.name.split(":")[0]
+        count = 0
+        while name in taken:
+            count += 1
+            name = f"{base}_variable_{count}"
+        taken.add(name)
+        names[id(variable)] = name
+    return names
 
 
 def _outputs(concrete: Any, graph: Any, replacements: Mapping[str, Any]) -> list[Any]:

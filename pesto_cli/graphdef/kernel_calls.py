@@ -38,4 +38,5 @@ def computed(
             )
         except (tf.errors.OpError, TypeError, ValueError):  # the last two: unusual attributes
             return ()
-        return tuple(np.asarray(result) for result in results)
+        # numpy cannot convert a tensor of bfloat16 by itself.
+        return tuple(np.asarray(result.numpy()) for result in results)

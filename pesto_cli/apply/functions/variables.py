@@ -34,8 +34,9 @@ def placed_variables(
     create = variables.Variable._variable_call.__func__
 
     def create_placed(cls: Any, *args: Any, **options: Any) -> Any:
-        if not tf.compat.v1.executing_eagerly_outside_functions():
-            return create(cls, *args, **options)  # in the graph of a session
+        # The class of a new variable is called, too; and there are variables in graphs of sessions.
+        if cls is not tf.Variable or not tf.compat.v1.executing_eagerly_outside_functions():
+            return create(cls, *args, **options)
         name = "/".join(
             filter(None, [tf.get_current_name_scope(), options.get("name") or "Variable"])
         )

@@ -44,6 +44,7 @@ class KerasTraining:
         self._what = what
         self._step_us: list[float] = []
         self._placed: PlacedFunction | None = None
+        self._warned: set[str] = set()
 
     def report(self) -> ProgramReport | None:
         """Return the results of the program; None if no Keras model has trained."""
@@ -98,6 +99,9 @@ class KerasTraining:
         return self._placed
 
     def _warn(self, found: Any, planned: Any) -> None:
+        if _shapes(found) in self._warned:
+            return
+        self._warned.add(_shapes(found))
         log.warning(
             "%s: trained on a batch of %s without the placement, which is for %s.",
             self._what,
