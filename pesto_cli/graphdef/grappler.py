@@ -10,6 +10,7 @@ from pesto_cli.graphdef.fetches import FED_TYPES, TRAIN_OP, node_name
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.structure import variable_defs
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.values_of_calls import take_values
 
 MAX_FEED_BYTES = 2**30
 CONTEXT_COLLECTIONS = ("while_context", "cond_context")
@@ -22,6 +23,9 @@ def inline_functions(meta: Any, what: str, *, whole_conditionals: bool = False) 
     Functional while loops and conditionals stay one op each, with their bodies in the function
     library. The exception are conditionals that force several variables onto one device: they
     become Switches and Merges (see `conditionals`), unless `whole_conditionals`.
+
+    Calls that TensorFlow does not inline stay, too. They take the values of the variables that they
+    read (see `values_of_calls`), unless `whole_conditionals`.
     """
     marked = _copied(meta)
     if whole_conditionals:
@@ -42,6 +46,8 @@ def inline_functions(meta: Any, what: str, *, whole_conditionals: bool = False) 
     for node in rewritten.graph_def.node:
         if node.name in placeholders:
             node.attr["shape"].CopyFrom(placeholders[node.name])
+    if not whole_conditionals:
+        take_values(rewritten.graph_def)
     return rewritten
 
 
