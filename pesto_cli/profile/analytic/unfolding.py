@@ -11,10 +11,13 @@ from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.wiring import wiring
+from pesto_cli.graphdef.xla import MUST_COMPILE
 from pesto_cli.profile.analytic.loops import Loops
 
 # Prefix of the nodes that inlining adds for arguments and results: `Func/<caller>/input/_1`.
 PLUMBING = "Func/"
+# Attributes of functions, and of calls, that TensorFlow does not inline.
+STAYS_ONE_OP = (MUST_COMPILE, "_noinline")
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Unfolded:
     """The nodes of a step, where each call is replaced by the nodes of the called function.
 
     op_of: `[num_nodes]`, the op of the step that a node belongs to; None for a small constant,
-        which is not an op of the step.
+        which is not an op of the step, and for what stands for an argument or a result of a call.
     on_host: `[num_nodes]`, whether all outputs of a node are in host memory even if it runs on a
         GPU, as in arithmetic on shapes.
     iterations: `[num_nodes]`, how often a node runs in a step.
@@ -56,13 +59,16 @@ def unfold(meta_graph: Any, step: StepGraph) -> Unfolded:
     op_of_node = {node: op for op, members in enumerate(step.nodes) for node in members}
     original = {node.name for node in meta_graph.graph_def.node}
     calls = _calls(meta_graph.graph_def)
+    plain = {node.name for node in meta_graph.graph_def.node if node.op in CALLS}
+
+    def op_of(name: str) -> int | None:
+        caller = name if name in original else _caller(name, calls)
+        return None if name.startswith(PLUMBING) and caller in plain else op_of_node.get(caller)
+
     return Unfolded(
         graph_def=flat.graph_def,
         nodes=nodes,
-        op_of=[
-            op_of_node.get(node.name if node.name in original else _caller(node.name, calls))
-            for node in nodes
-        ],
+        op_of=[op_of(node.name) for node in nodes],
         on_host=[bool(site.host_outputs) and all(site.host_outputs) for site in where],
         iterations=[loops.iterations(index) for index in range(len(nodes))],
         unknown_loops=[frame[-1] for frame in loops.of_unknown_length],
@@ -74,7 +80,8 @@ def lowered(meta_graph: Any) -> Any:
     """Return the MetaGraphDef with its functions inlined and its loops as v1 frames.
 
     A graph without calls is returned unchanged. The nodes that replace a call `f` have names that
-    begin with `f/`.
+    begin with `f/`. Functions that XLA compiles, and those that forbid it, are inlined, too: the
+    result is never run.
 
     Raises:
         BadInputError: TensorFlow cannot rewrite the graph.
@@ -86,10 +93,13 @@ def lowered(meta_graph: Any) -> Any:
 
     request = tf1.MetaGraphDef()
     request.CopyFrom(meta_graph)
-    bodies = (node for function in request.graph_def.library.function for node in function.node_def)
+    bodies = [node for function in request.graph_def.library.function for node in function.node_def]
     for node in (*request.graph_def.node, *bodies):
         if node.op in FUNCTIONAL_CONTROL_FLOW:
             node.attr[LOWERED].b = True
+    for each in (*request.graph_def.node, *bodies, *request.graph_def.library.function):
+        for name in STAYS_ONE_OP:
+            each.attr.pop(name, None)
     config = tf1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
     rewrites.min_graph_nodes = -1
