@@ -124,6 +124,8 @@ def updated(spec: OpSpec, inputs: Sequence[Input]) -> tuple[list[Array], list[Ar
     attributes: list[Any] = []
     for name, value in spec.attributes:
         attributes += [name, _eager(value, definition[name])]
+    if "f" in definition:  # See `sharding_calls`.
+        attributes += ["f", spec.attribute["config"]]
     variables = [tf.Variable(each.array) for each in inputs if isinstance(each, Variable)]
     handles = iter(variables)
     tensors = [

@@ -308,6 +308,32 @@ def keras_cnn() -> Any:
     return model, specs
 
 
+def keras_groups() -> Any:
+    """Keras: grouped convolutions, which XLA compiles, with batch normalisation and dropout."""
+    import keras
+
+    layers = keras.layers
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Conv2D(4, 3, padding="same", activation="relu"),
+            layers.Conv2D(4, 3, padding="same", groups=4, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3, seed=1),
+            layers.Conv2D(8, 3, strides=2, groups=2),
+            layers.Flatten(),
+            layers.Dense(5),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("rmsprop", loss, jit_compile=False)
+    tf = tensorflow()
+    specs = tf.TensorSpec([BATCH, 8, 8, 3], tf.float32), tf.TensorSpec([BATCH], tf.int32)
+    return model, specs
+
+
 MODELS = {
     "RNNLM": Model(lambda: api.export("zoo:RNNLM-tiny")),
     "NMT": Model(lambda: api.export("zoo:NMT-tiny")),
@@ -317,6 +343,7 @@ MODELS = {
     "GPT": Model(lambda: api.export("zoo:GPT-1.3B-tiny"), noise="key/bias"),
     "NASNet": Model(lambda: api.export("zoo:NASNet-tiny"), has_float64=False),
     "keras_cnn": Model(lambda: api.export(f"{__file__}:keras_cnn")),
+    "keras_groups": Model(lambda: api.export(f"{__file__}:keras_groups")),
     "gpt": Model(of_graph(gpt), noise="key_bias"),
     "bert": Model(of_graph(bert), noise="key_bias"),
     "accumulation": Model(of_graph(accumulation)),

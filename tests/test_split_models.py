@@ -12,6 +12,7 @@ from split_models import MODELS, PROGRAMS, trained_model
 from split_training import check_equal, trained
 
 from pesto_cli.apply.splitting import split_graph
+from pesto_cli.graphdef.xla import MUST_COMPILE
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.sharding.rules.variables import is_variable
@@ -62,6 +63,22 @@ def test_tables_in_pieces_and_mirrored_norms_train_as_before(name: str) -> None:
     ways_of = {choice.alternative for choice in plan.choices.values()}
     assert {"variable 0", "mirrored", "rows"} <= ways_of
     check_equal(model.training, trained(split_graph(model.meta, plan)), 1e-9)
+
+
+def test_compiled_convolutions_are_split_along_the_batch_and_stay_compiled() -> None:
+    model = trained_model("keras_groups", "float64")
+    graph = model.step.graph
+    feeds = [op for op, kind in enumerate(graph.types) if kind == "Placeholder"]
+    seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
+    prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
+    plan = propagate(graph, model.specs, seeds, (1.0, 1.0), prices).plan
+    calls = [name for name, kind in zip(graph.names, graph.types, strict=True) if "Call" in kind]
+    assert [plan.choices[name].alternative for name in calls] == ["batch"] * 4
+    split = split_graph(model.meta, plan)
+    parts = [node for node in split.graph_def.node if node.op == "PartitionedCall"]
+    assert len(parts) == 8
+    assert all(node.attr[MUST_COMPILE].b for node in parts)
+    check_equal(model.training, trained(split), 1e-9)
 
 
 def test_random_plans_have_all_kinds_of_choices() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from pesto_cli.apply.part_functions import add_functions_of_parts, name_for_parts
 from pesto_cli.apply.split_variables import (
     Pieces,
     change_collections,
@@ -59,6 +60,7 @@ class _Writer:
         self._decided = self._expansion.decided
         self._ops = self._expansion.ops
         self._constants: dict[tuple[str | None, str], Any] = {}
+        self._called: dict[str, None] = {}
         self._waits_for: dict[int, list[str]] = defaultdict(list)
         for before, after in self._ops.controls:
             self._waits_for[after].append(self._ops.names[before])
@@ -94,6 +96,7 @@ class _Writer:
         copy.graph_def.ClearField("node")
         copy.graph_def.node.extend([*nodes.values(), *added])
         self._drop_classes(copy.graph_def.node)
+        add_functions_of_parts(copy.graph_def.library, self._called)
         change_collections(copy, self._variables.values())
         return copy
 
@@ -133,6 +136,9 @@ class _Writer:
         node.input.extend([*inputs, *(f"^{control}" for control in controls)])
         _set_changed_attributes(node, decision.spec, spec)
         node.attr.pop("_output_shapes", None)
+        if spec.body is not None:
+            self._called[node.attr["f"].func.name] = None
+            node.attr["f"].func.name = name_for_parts(node.attr["f"].func.name)
         if is_variable(spec) and name != self._proto(origin).name:
             shared = node.attr["shared_name"].s.decode() or self._proto(origin).name
             node.attr["shared_name"].s = f"{shared}.part_{self._ops.part[op]}".encode()

@@ -92,6 +92,31 @@ class Operand:
         return replace(self, shape=(*sizes[:axis], size, *sizes[axis + 1 :]), value=None)
 
 
+Taken = tuple[int, int]
+"""(op, output number) in a body; (ARGUMENT, slot) is what the call takes in a slot."""
+ARGUMENT = -1
+
+
+@dataclass(frozen=True)
+class BodyOp:
+    """An op of a body. inputs: what it takes, by slot."""
+
+    spec: "OpSpec"
+    inputs: tuple[Taken, ...]
+
+
+@dataclass(frozen=True)
+class Body:
+    """The ops of the function that a call runs; none of them has a state.
+
+    ops: in an order in which each op comes after those that it takes results of.
+    outputs: for each output of the call, what it is in the body.
+    """
+
+    ops: tuple[BodyOp, ...]
+    outputs: tuple[Taken, ...]
+
+
 @dataclass(frozen=True)
 class OpSpec:
     """The type, attributes and operands of an op.
@@ -99,7 +124,9 @@ class OpSpec:
     attributes: pairs of name and value, by name; a data type is its name, such as `float32`.
         Attributes that begin with an underscore, functions and the value of a Const are left out.
     inputs, outputs: by slot and by output number. Control inputs are no operands.
-    is_stateful: whether the op has an effect or a state in addition to its outputs.
+    is_stateful: whether the op has an effect or a state in addition to its outputs. That of a call
+        is unknown if its body is, and counts.
+    body: of a call; None for other ops, and if its ops have a state, open shapes, or are too many.
     """
 
     type: str
@@ -107,10 +134,11 @@ class OpSpec:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     is_stateful: bool = False
+    body: Body | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        key = (self.type, self.attributes, self.inputs, self.outputs, self.is_stateful)
+        key = (self.type, self.attributes, self.inputs, self.outputs, self.is_stateful, self.body)
         object.__setattr__(self, "_hash", hash(key))
 
     def __hash__(self) -> int:
@@ -135,6 +163,13 @@ class OpSpec:
         """
         operands = (*self.inputs, *self.outputs)
         return sum(operand.num_bytes for operand in operands if operand.is_static)
+
+    @property
+    def kernels(self) -> tuple[Self, ...]:
+        """The ops that a call runs, also in calls within its body; of another op, itself."""
+        if self.body is None:
+            return (self,)
+        return tuple(each for op in self.body.ops for each in op.spec.kernels)  # type: ignore[misc]
 
     def with_attributes(self, **values: Value) -> Self:
         """Return the spec with other values of attributes."""

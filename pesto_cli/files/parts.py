@@ -10,7 +10,7 @@ from pydantic import Field
 from pesto_cli.data.columns import check_length
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.parts import BytePrice, Parts, PartTimes, check_numbers
-from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.data.specs import ARGUMENT, Body, BodyOp, Operand, OpSpec, Taken, Value
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.repeated import Sizes
 from pesto_cli.files.storage import Extensible
@@ -48,6 +48,27 @@ class SpecSchema(Extensible):
     """Indices into `operands`."""
     is_stateful: bool = False
     """Whether the op has an effect or a state."""
+    body: "BodySchema | None" = None
+    """Of a call whose function can be split."""
+
+
+_Taken = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+class BodyOpSchema(SpecSchema):
+    """An op in the body of a function."""
+
+    takes: list[_Taken] = []
+    """By slot: index of an op of the body, -1 for the arguments, and number of its output."""
+
+
+class BodySchema(Extensible):
+    """The ops of a function, and its results."""
+
+    ops: list[BodyOpSchema] = []
+    """Each after those that it takes outputs of."""
+    outputs: list[_Taken] = []
+    """As in `takes`."""
 
 
 class PartTimesSchema(Extensible):
@@ -146,16 +167,40 @@ def _specs(section: PartsSchema) -> tuple[OpSpec, ...]:
     def chosen(name: str, places: Sequence[int]) -> tuple[Operand, ...]:
         return tuple(operands[_at(name, place, len(operands))] for place in places)
 
-    return tuple(
-        OpSpec(
+    def spec(each: SpecSchema) -> OpSpec:
+        return OpSpec(
             each.type,
             tuple((name, _value(name, value)) for name, value in sorted(each.attributes.items())),
             chosen("specs.inputs", each.inputs),
             chosen("specs.outputs", each.outputs),
             each.is_stateful,
+            None if each.body is None else body(each, each.body),
         )
-        for each in section.specs
-    )
+
+    def body(call: SpecSchema, section: BodySchema) -> Body:
+        ops: list[BodyOp] = []
+        for each in section.ops:
+            taken = _taken(len(call.inputs), ops, each.takes, len(each.inputs))
+            ops.append(BodyOp(spec(each), taken))
+        return Body(tuple(ops), _taken(len(call.inputs), ops, section.outputs, len(call.outputs)))
+
+    return tuple(map(spec, section.specs))
+
+
+def _taken(
+    num_arguments: int, ops: Sequence[BodyOp], found: Sequence[Sequence[int]], count: int
+) -> tuple[Taken, ...]:
+    """Return results of the ops of a body, or its arguments."""
+    check_length("parts.specs.body", len(found), count)
+    num_outputs = {ARGUMENT: num_arguments}
+    num_outputs |= {place: len(op.spec.outputs) for place, op in enumerate(ops)}
+    for op, output in found:
+        if not 0 <= output < num_outputs.get(op, 0):
+            raise BadInputError(
+                f"parts.specs.body takes output {output} of op {op}; an output of an earlier op of "
+                f"the body, or {ARGUMENT} and the number of an argument, were expected."
+            )
+    return tuple((op, output) for op, output in found)
 
 
 def _value(name: str, value: Any) -> Value:
@@ -221,12 +266,21 @@ def parts_json(parts: Parts, kinds: Sequence[str]) -> dict[str, Any]:
 
 def _spec_json(spec: OpSpec, place: dict[Operand, int]) -> dict[str, Any]:
     """Return a spec; its operands are added to `place`, which maps them to their indices."""
+    body = {} if spec.body is None else {"body": _body_json(spec.body, place)}
     return {
         "type": spec.type,
         "attributes": {name: _json(value) for name, value in spec.attributes},
         "inputs": [place.setdefault(each, len(place)) for each in spec.inputs],
         "outputs": [place.setdefault(each, len(place)) for each in spec.outputs],
         **({"is_stateful": True} if spec.is_stateful else {}),
+        **body,
+    }
+
+
+def _body_json(body: Body, place: dict[Operand, int]) -> dict[str, Any]:
+    return {
+        "ops": [_spec_json(op.spec, place) | {"takes": [*map(list, op.inputs)]} for op in body.ops],
+        "outputs": [*map(list, body.outputs)],
     }
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from pesto_cli.data.graph import IntArray, Shape
-from pesto_cli.data.specs import Operand, OpSpec, Value
+from pesto_cli.data.specs import ARGUMENT, Body, BodyOp, Operand, OpSpec, Taken, Value
 from pesto_cli.graphdef.attributes import attributes_key, plain_attributes
+from pesto_cli.graphdef.body_steps import CALLS, BodyStep, body_step
 from pesto_cli.graphdef.constant_values import constant_values, plain
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.sizes import TensorSize
@@ -39,6 +40,7 @@ class _Reader:
         self._index_of: dict[Hashable, int] = {}
         self._attributes: dict[Hashable, tuple[tuple[str, Value], ...]] = {}
         self._operands: dict[Row, Operand] = {}
+        self._bodies: dict[Hashable, Body | None] = {}
         self._known = constant_values(step)
         self._values = [tuple(map(plain, known)) for known in self._known]
 
@@ -75,7 +77,8 @@ class _Reader:
             self._row(index, output, on_host) for output, on_host in enumerate(site.host_outputs)
         )
         attributes = self._attributes_of(node.proto)
-        key = (node.type, attributes, inputs, outputs)
+        body = self._body(node.proto, inputs) if node.type in CALLS else None
+        key = (node.type, attributes, inputs, outputs, body)
         if key not in self._index_of:
             self._index_of[key] = len(self.specs)
             op_def = self._step.wiring.op_defs.of(node.proto)
@@ -85,10 +88,19 @@ class _Reader:
                     attributes,
                     self._interned(inputs),
                     self._interned(outputs),
-                    op_def.is_stateful,
+                    body is None if node.type in CALLS else op_def.is_stateful,
+                    body,
                 )
             )
         return self._index_of[key]
+
+    def _body(self, call: Any, inputs: Sequence[Row]) -> Body | None:
+        """Return the body of a call; None if it is not known, see `body_step` and `_body_of`."""
+        key = (call.attr["f"].func.name, tuple(inputs))
+        if key not in self._bodies:
+            found = body_step(call, self._interned(inputs), self._step.wiring.op_defs)
+            self._bodies[key] = None if found is None else _body_of(found)
+        return self._bodies[key]
 
     def _row(self, index: int, output: int, on_host: bool) -> Row:
         sizes, values = self._step.sizes[index], self._values[index]
@@ -120,6 +132,36 @@ class _Reader:
             op_def = self._step.wiring.op_defs.of(node)
             self._attributes[key] = plain_attributes(node, op_def)
         return self._attributes[key]
+
+
+def _body_of(found: BodyStep) -> Body | None:
+    """Return a body; None if an op takes or returns a handle or an open shape, or runs in a branch.
+
+    Ops without outputs are left out.
+    """
+    wiring, reader = found.step.wiring, _Reader(found.step)
+    node_of = {node.name: index for index, node in enumerate(wiring.nodes)}
+    slot_of = {node_of[name]: slot for slot, name in enumerate(found.arguments) if name in node_of}
+    place: dict[int, int] = {}
+    ops: list[BodyOp] = []
+
+    def taken(source: int, output: int) -> Taken:
+        return (ARGUMENT, slot_of[source]) if source in slot_of else (place[source], output)
+
+    for index in wiring.order:
+        if index in slot_of or not found.step.sizes[index]:
+            continue
+        spec = reader.specs[reader.spec_of(index)]
+        if wiring.frames[index] is not None or wiring.branches[index] or not _has_data(spec):
+            return None
+        place[index] = len(ops)
+        ops.append(BodyOp(spec, tuple(taken(*source) for source in wiring.nodes[index].inputs)))
+    return Body(tuple(ops), tuple(taken(node_of[name], number) for name, number in found.returns))
+
+
+def _has_data(spec: OpSpec) -> bool:
+    """Return whether the shapes of all operands are known, and none is a handle."""
+    return spec.is_static and not any(each.is_handle for each in (*spec.inputs, *spec.outputs))
 
 
 def _shape_of_variable(node: Any) -> Shape | None:

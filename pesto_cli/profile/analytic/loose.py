@@ -1,6 +1,7 @@
 """Analytic times of ops on their own: each one with inputs that nothing computes."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from pesto_cli.data.machine import DeviceKind
@@ -19,23 +20,30 @@ def loose_us(
 ) -> dict[str, TimesOfSpecs]:
     """Estimate the times of ops with static shapes in us, by device kind.
 
-    wanted: device kind -> distinct specs; the kind must have kernels for them. kinds: the
-        descriptions of these kinds.
+    wanted: device kind -> distinct specs; the kind must have kernels for them. A call takes the sum
+        of the times of the ops of its body. kinds: the descriptions of these kinds.
 
     Raises:
         EnvironmentFailedError: the process of TensorFlow's virtual cluster died.
     """
+    run = {
+        name: dict.fromkeys(chain.from_iterable(spec.kernels for spec in specs))
+        for name, specs in wanted.items()
+    }
     launched = {
         name: [spec for spec in specs if not _is_free(spec, kinds[name])]
-        for name, specs in wanted.items()
+        for name, specs in run.items()
     }
     asked = [name for name, specs in launched.items() if specs]
     runs = run_all([_run(launched[name], kinds[name]) for name in asked])
-    found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in wanted.items()}
+    found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in run.items()}
     for name, node_runs in zip(asked, runs, strict=True):
         for node, spec in zip(_names(launched[name]), launched[name], strict=True):
             found[name][spec] = launched_us(node_runs.get(node), kinds[name])
-    return dict(found)
+    return {
+        name: {spec: sum(found[name][each] for each in spec.kernels) for spec in specs}
+        for name, specs in wanted.items()
+    }
 
 
 def _is_free(spec: OpSpec, kind: DeviceKind) -> bool:
