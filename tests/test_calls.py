@@ -15,6 +15,7 @@ from split_training import check_equal, trained
 from training_graphs import exported
 
 from pesto_cli import api
+from pesto_cli.data.binding import bindings
 from pesto_cli.data.specs import ARGUMENT
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.body_steps import MAX_OPS
@@ -153,13 +154,16 @@ def compiled_layers(build_kernel: Any = None) -> Any:
 
         @tf.function(jit_compile=True)
         def layer(x: Any) -> Any:
-            return tf.nn.relu(tf.matmul(x, weights)) if build_kernel is None else build_kernel(x)
+            if build_kernel is not None:
+                return build_kernel(x)
+            kernel = tf.identity(weights)
+            return tf.nn.relu(tf.matmul(x, kernel)), kernel, x
 
         @tf.function(jit_compile=True)
         def loss_of(x: Any, y: Any) -> Any:
             return tf.reduce_sum(tf.matmul(x, y, transpose_b=True))
 
-        hidden = layer(rows)
+        hidden = tf.nest.flatten(layer(rows))[0]
         loss = tf.identity(loss_of(hidden, rows), name="loss")
         with tf.control_dependencies([loss]):
             train = weights.assign_sub(weights * 0.01, read_value=False, name="train")
@@ -230,6 +234,47 @@ def test_a_compiled_call_costs_what_its_ops_cost() -> None:
     num_free = (compiled["PartitionedCall"] - plain["MatMul"] - plain["Exp"]) / free_us
     assert plain["MatMul"] > 20 * free_us
     assert num_free in (1, 2, 3)
+
+
+def test_a_convolution_with_groups_costs_what_a_depthwise_one_costs() -> None:
+    """Also in a call."""
+
+    def build(tf: Any) -> Sequence[Any]:
+        images = tf.compat.v1.placeholder(tf.float32, [32, 28, 28, 64])
+        kernel = tf.compat.v1.placeholder(tf.float32, [7, 7, 1, 64])
+        grouped = tf.nn.conv2d(images, kernel, 1, "SAME")
+        compiled = tf.function(lambda x, y: tf.nn.conv2d(x, y, 1, "SAME"), jit_compile=True)
+        depthwise = tf.reshape(kernel, [7, 7, 64, 1])
+        results = tf.nn.depthwise_conv2d(images, depthwise, [1] * 4, "SAME")
+        called = tf.identity(compiled(images, kernel), name="called")
+        gradients = tf.gradients([grouped, results], [images, kernel])
+        return [grouped, results, called, *gradients]
+
+    problem = api.profile(exported(build), "v100x2-nvlink", parts=[2]).problem
+    us = dict(zip(problem.graph.types, np.nanmax(problem.time_us, axis=1), strict=True))
+    expected = us["DepthwiseConv2dNative"]
+    assert expected > 3 * us["Identity"] > 0
+    for kind in ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"):
+        assert us[kind] == pytest.approx(expected, rel=0.01)
+    call = next(kind for kind in us if "Call" in kind)
+    assert 0 <= us[call] - us["Conv2D"] <= 3 * us["Identity"]
+    parts = problem.parts
+    assert parts is not None
+    assert parts.part_ratio(problem.graph.types.index("Conv2D"), "groups", 0.5) == pytest.approx(
+        [np.nan, 0.5], nan_ok=True, rel=0.01
+    )
+
+
+def test_a_call_that_can_be_split_does_not_bind_its_work() -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        x, y = (tf.compat.v1.placeholder(tf.float32, [512, 512]) for _ in range(2))
+        product = tf.function(lambda x, y: tf.matmul(x, y), jit_compile=True)
+        return [tf.identity(product(x, y), name="result")]
+
+    meta = exported(build)
+    (bound,) = bindings(api.profile(meta, "v100x2-nvlink").problem)
+    assert "Call" in bound.op_type
+    assert bindings(api.profile(meta, "v100x2-nvlink", parts=[2]).problem) == []
 
 
 def test_profiles_keep_bodies(tmp_path: Path) -> None:

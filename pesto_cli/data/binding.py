@@ -74,8 +74,9 @@ def binding_note(problem: Problem) -> str | None:
 def bindings(problem: Problem) -> list[Binding]:
     """Return the groups above `LEAST_SHARE`, by decreasing bound work.
 
-    Groups whose binder is an optimiser's update (of a variable and its slots) are left out. For a
-    coarse problem the result is empty, because merging made its groups.
+    Groups whose binder is an optimiser's update (of a variable and its slots) are left out, and so
+    is an op whose parts have prices. For a coarse problem the result is empty, because merging made
+    its groups.
     """
     graph, weights = problem.graph, _Weights.of(problem)
     if (graph.num_members > 1).any():
@@ -83,6 +84,8 @@ def bindings(problem: Problem) -> list[Binding]:
     found = []
     for number in weights.heavy_groups(graph):
         members = graph.groups[number]
+        if len(members) == 1 and problem.parts is not None and problem.parts.can_split(members[0]):
+            continue
         work, variables = weights.bound(members)
         if max(work, variables) > LEAST_SHARE:
             binder = _binder(graph, members, weights)

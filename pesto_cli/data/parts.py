@@ -112,6 +112,10 @@ class Parts:
         index = int(self.spec_of[op])
         return None if index < 0 else self.specs[index]
 
+    def can_split(self, op: int) -> bool:
+        """Return whether the parts of an op have prices, in at least one way to split it."""
+        return int(self.spec_of[op]) in self._priced
+
     def limited(self, max_parts: int) -> Self | None:
         """Return the prices of at most `max_parts` parts; None if no number of parts is left."""
         numbers = tuple(number for number in self.numbers if number <= max_parts)
@@ -182,6 +186,11 @@ class Parts:
     @property
     def _numbers(self) -> str:
         return ",".join(map(str, self.numbers))
+
+    @cached_property
+    def _priced(self) -> frozenset[int]:
+        """The indices of the specs whose parts have prices."""
+        return frozenset(index for index, _ in self.times)
 
     @cached_property
     def _known(self) -> dict[tuple[int, str, float], FloatArray]:

@@ -90,7 +90,7 @@ def _of_values(function: Any, reads: Reads) -> Any:
         node.input[:] = [values.get(text, text) for text in node.input if text not in waits]
     copy.ClearField("node_def")
     copy.node_def.extend(kept)
-    for output, text in copy.ret.items():
+    for output, text in list(copy.ret.items()):  # A map that changes must not be walked through.
         copy.ret[output] = values.get(text, text)
     for output in [each for each, source in copy.control_ret.items() if source in reads]:
         del copy.control_ret[output]

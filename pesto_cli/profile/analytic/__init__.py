@@ -5,8 +5,9 @@
     time = no_launch_us               if it only passes on data or a handle
 
 The estimate is that of TensorFlow's `OpLevelCostEstimator`, which leaves out the cost of a kernel
-launch. The time of a while loop is the sum, over its nodes, of the node's time multiplied by its
-number of iterations. Both branches of a conditional are counted.
+launch; a convolution with groups is estimated by groups (see `groups`). The time of a while loop is
+the sum, over its nodes, of the node's time multiplied by its number of iterations; that of a call
+is the sum over the nodes of its function. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,14 @@ from pesto_cli.data.machine import DeviceKind
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.nodes import reached
 from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.analytic.groups import with_groups
 from pesto_cli.profile.analytic.kinds import (
     described_kinds,
     is_free,
     launched_us,
     virtual_device,
 )
+from pesto_cli.profile.analytic.loose import loose_us
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
 from pesto_cli.profile.analytic.virtual_cluster import (
     DEVICE_PREFIX,
@@ -55,13 +58,19 @@ def costs(request: CostRequest) -> Costs:
     asked = [name for name in kinds if estimated[name]]
     runs = run_all([_run(step, kinds[name], estimated[name]) for name in asked])
     runs_of = dict(zip(asked, runs, strict=True))
+    groups = with_groups(step, request.step)
+    us_of_groups = loose_us({name: dict.fromkeys(groups.values()) for name in asked}, kinds)
     time_us = {}
     for name, kind in kinds.items():
         node_runs = runs_of.get(name, {})
         column = np.zeros(request.step.graph.num_ops)
         for index, op in enumerate(step.op_of):
             if op is not None:
-                column[op] += step.iterations[index] * _node_us(step, index, kind, node_runs)
+                if index in groups and name in us_of_groups:
+                    node_us = us_of_groups[name][groups[index]]
+                else:
+                    node_us = _node_us(step, index, kind, node_runs)
+                column[op] += step.iterations[index] * node_us
         time_us[name] = np.where(may_run[kind.type], column, np.nan)
     return Costs(time_us, notes=tuple(_notes(step)))
 

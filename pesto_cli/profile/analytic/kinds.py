@@ -69,9 +69,10 @@ def is_free(op_type: str, on_host: bool, kind: DeviceKind) -> bool:
     return op_type in NO_LAUNCH or (kind.type == "GPU" and on_host)
 
 
-def launched_us(run: NodeRun | None, kind: DeviceKind) -> float:
+def launched_us(run: NodeRun | None, kind: DeviceKind, times: int = 1) -> float:
     """Return the time of an op that launches a kernel, in us.
 
     run: its virtual run; None, and so no estimate, if the virtual cluster did not run it.
+    times: how often the kernel does what was run.
     """
-    return max(0 if run is None else run.duration_ns / 1e3, kind.launch_us)
+    return max(0 if run is None else times * run.duration_ns / 1e3, kind.launch_us)

@@ -9,6 +9,7 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.graphdef.attributes import attr_value
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.analytic.groups import one_group
 from pesto_cli.profile.analytic.kinds import is_free, launched_us, virtual_device
 from pesto_cli.profile.analytic.virtual_cluster import DEVICE_PREFIX, VirtualRun, run_all
 
@@ -35,11 +36,14 @@ def loose_us(
         for name, specs in run.items()
     }
     asked = [name for name, specs in launched.items() if specs]
-    runs = run_all([_run(launched[name], kinds[name]) for name in asked])
+    groups = {spec: one_group(spec) for name in asked for spec in launched[name]}
+    runs = run_all(
+        [_run([groups[spec][0] for spec in launched[name]], kinds[name]) for name in asked]
+    )
     found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in run.items()}
     for name, node_runs in zip(asked, runs, strict=True):
         for node, spec in zip(_names(launched[name]), launched[name], strict=True):
-            found[name][spec] = launched_us(node_runs.get(node), kinds[name])
+            found[name][spec] = launched_us(node_runs.get(node), kinds[name], groups[spec][1])
     return {
         name: {spec: sum(found[name][each] for each in spec.kernels) for spec in specs}
         for name, specs in wanted.items()
