@@ -15,10 +15,13 @@ from split_training import check_equal, trained
 from training_graphs import exported
 
 from pesto_cli import api
+from pesto_cli.apply import place_function
 from pesto_cli.data.binding import bindings
 from pesto_cli.data.specs import ARGUMENT
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.body_steps import MAX_OPS
+from pesto_cli.graphdef.export import flat_step
+from pesto_cli.graphdef.functions import function_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.values_of_calls import take_values
@@ -298,3 +301,38 @@ def test_profiles_keep_bodies(tmp_path: Path) -> None:
     path.write_text(json.dumps(damaged))
     with pytest.raises(BadInputError, match=re.escape("parts.specs.body takes output 0 of op")):
         api.load(path)
+
+
+def test_a_placed_function_calls_compiled_functions_with_values() -> None:
+    kernel, weights = (tf.Variable(tf.ones(shape) / 4) for shape in ((3, 3, 1, 4), (64, 5)))
+    rows, labels = np.linspace(-1, 1, 2 * 4 * 4 * 4).reshape(2, 4, 4, 4), np.array([1, 2], "int32")
+
+    @tf.function(jit_compile=True)
+    def convolution(images: Any) -> Any:
+        return tf.nn.conv2d(images, kernel, 1, "SAME")
+
+    @tf.function
+    def step(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = tf.reshape(tf.nn.relu(convolution(images)), [2, 64]) @ weights
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        for variable, gradient in zip(
+            (kernel, weights), tape.gradient(loss, [kernel, weights]), strict=True
+        ):
+            variable.assign_sub(0.1 * gradient)
+        return loss
+
+    data = tf.constant(rows, tf.float32), tf.constant(labels)
+    concrete = step.get_concrete_function(*data)
+    meta = flat_step(function_graph(concrete, "step"), "step")
+    assert [node.op for node in meta.graph_def.node if "Call" in node.op] == ["PartitionedCall"] * 2
+    profile = api.profile(meta, "v100x2-nvlink")
+    placement = api.placement(profile, api.solve(profile, "single"))
+    devices = dict.fromkeys(("CPU:0", "GPU:0", "GPU:1"), "/device:CPU:0")
+    placed = place_function(concrete, placement, devices=devices)
+    before = kernel.numpy(), weights.numpy()
+    expected = [float(step(*data)) for _ in range(3)]
+    kernel.assign(before[0])
+    weights.assign(before[1])
+    assert [float(placed(*data)) for _ in range(3)] == pytest.approx(expected, rel=1e-6)
+    assert expected[0] > expected[1] > expected[2]

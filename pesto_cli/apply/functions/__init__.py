@@ -156,6 +156,7 @@ def _rebuilt(concrete: Any, meta: Any, captures: Sequence[Capture]) -> Any:
             if capture.variable is not None and capture.name in present
         }
         _import(meta.graph_def, nodes, placeholders | handles)
+        _register(meta.graph_def.library)
         graph.outputs = [graph.get_tensor_by_name(tensor.name) for tensor in concrete.graph.outputs]
         graph.control_outputs = [graph.get_operation_by_name(TRAIN_OP)]
     graph.inputs = [*placeholders.values(), *graph.internal_captures]
@@ -172,6 +173,15 @@ def _import(graph_def: Any, nodes: Sequence[Node], outside: Mapping[str, Any]) -
     taken = {nodes[source].name for node in nodes for source, _ in node.inputs}
     given = {f"{name}:0": tensor for name, tensor in outside.items() if name in taken}
     tf.import_graph_def(body, input_map=given, name="")
+
+
+def _register(library: Any) -> None:
+    """Register the functions that export has made of the program's own (see `values_of_calls`)."""
+    from tensorflow.python.eager import context
+
+    for function in library.function:
+        if not context.context().has_function(function.signature.name):
+            context.context().add_function_def(function)
 
 
 def _with_captures(concrete: Any, graph: Any) -> Any:
