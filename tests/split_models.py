@@ -283,6 +283,22 @@ def loops(tf: Any) -> Sequence[Any]:
         return [adam.apply_gradients(gradients, name="train"), loss]
 
 
+def compiled_calls(tf: Any) -> Sequence[Any]:
+    """Layers that XLA compiles, as calls of functions of one batch size; so are their gradients."""
+    tf1 = tf.compat.v1
+    inputs = tf1.placeholder(tf.float32, [BATCH, 4], name="inputs")
+    targets = tf1.placeholder(tf.float32, [BATCH, 3], name="targets")
+
+    @tf.function(jit_compile=True, autograph=False)
+    def layer(x: Any, kernel: Any) -> Any:
+        return tf.tanh(tf.matmul(x, kernel))
+
+    kernels = [tf.identity(weights(tf, *each)) for each in (("first", [4, 8]), ("last", [8, 3]))]
+    errors = tf.math.squared_difference(layer(layer(inputs, kernels[0]), kernels[1]), targets)
+    loss = tf.reduce_mean(errors, name="loss")
+    return [tf1.train.AdamOptimizer(0.01).minimize(loss, name="train"), loss]
+
+
 def keras_cnn() -> Any:
     """Keras: batch normalisation, dropout, and an l2 loss."""
     import keras
@@ -350,6 +366,7 @@ MODELS = {
     "scaled_loss": Model(of_graph(scaled_loss), has_float64=False, tolerance=1e-2),
     "batch_norm": Model(of_graph(batch_norm), has_float64=False),
     "loops": Model(of_graph(loops), has_float64=False),
+    "compiled_calls": Model(of_graph(compiled_calls)),
     "embedding": Model(of_graph(embedding)),
 }
 """Models small enough for each run of the tests."""

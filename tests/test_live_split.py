@@ -225,7 +225,7 @@ with tf.Graph().as_default() as graph:
 """
 
 
-@pytest.mark.parametrize("model", ["gpt", "batch_norm", "loops", "embedding"])
+@pytest.mark.parametrize("model", ["gpt", "batch_norm", "loops", "embedding", "compiled_calls"])
 @pytest.mark.parametrize("plan", [random_plan, propagated_plan])
 def test_any_plan_with_whole_variables_computes_the_same(
     plan: Any, model: str, script: Write, capsys: pytest.CaptureFixture[str]

@@ -147,6 +147,9 @@ def _import(graph: Any, graph_def: Any, nodes: list[Node], shared: set[str]) -> 
     """
     tf1 = tensorflow().compat.v1
     body, given = tf1.GraphDef(versions=graph_def.versions), {}
+    known = {each.signature.name for each in graph.as_graph_def().library.function}
+    new = [each for each in graph_def.library.function if each.signature.name not in known]
+    body.library.function.extend(new)  # Functions of parts.
     for node in nodes:
         if node.name in shared:
             continue
