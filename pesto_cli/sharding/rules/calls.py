@@ -151,13 +151,12 @@ def _as_they_are(spec: OpSpec) -> tuple[Alternative, ...]:
 
 
 def _is_as_it_is(spec: OpSpec, way: Alternative) -> bool:
-    if any(isinstance(each, Replicated | Own) for each in way.inputs):
+    """Return whether each part is the op with its attributes, and differs only by what it takes."""
+    takes_own = any(isinstance(each, Replicated | Own) for each in way.inputs)
+    takes_the_same = all(each == WHOLE for each in way.inputs) and not way.resized
+    if takes_own or takes_the_same or all(map(_is_whole, way.outputs)):
         return False
-    if all(map(_is_whole, way.outputs)) or not (
-        way.resized or any(each != WHOLE for each in way.inputs)
-    ):
-        return False  # Copies; or parts that are unlike, although they take the same.
-    if len(dict(way.resized)) < len(way.resized):
+    if len(dict(way.resized)) < len(way.resized):  # Two sizes in one constant.
         return False
     sizes = (1, 1 if way.size is None else way.size - 1)
     own, plain = (make(spec, way, sizes) for make in (way.program, one_op_each))
