@@ -33,7 +33,7 @@ MAY_IMPORT |= {
     "tuning": [*DATA, *ALGORITHMS, "strategies", *TENSORFLOW, "tuning"],
     "report": [*DATA, "evaluation", "report"],
     "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],
-    "bench": [*DATA, *ALGORITHMS, "strategies", "report", "bench"],
+    "bench": [*DATA, *ALGORITHMS, "strategies", "learned", "report", "bench"],
 }
 
 FILES = sorted(

@@ -202,6 +202,7 @@ PARTS = {
     r"|softmax|loss",
     "MobileNet-v2-tiny": r"input|stem|block_\d+|head|softmax|loss",
     "LeNet-tiny": r"input|[cs]\d|f6|softmax|loss",
+    "CIFAR-10-tiny": r"input|(conv|pool|norm)\d|local[34]|softmax|loss",
     "AlexNet-tiny": r"input|conv\d|pool\d|fc[67]|softmax|loss",
 }
 
@@ -272,6 +273,7 @@ PUBLISHED = {
     "ResNet-200": 64_894_440 - 168_320,
     # With full connections in c3 and pools without parameters; LeCun et al.: about 60,000.
     "LeNet": 61_706,
+    "CIFAR-10": 1_068_298,  # tensorflow/models, tutorials/image/cifar10
 }
 
 

@@ -1,8 +1,6 @@
 """Training of learned policies."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.data.limits import Limits
@@ -10,7 +8,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.policy import Policy
-from pesto_cli.learned.training import State, Trainer, iterations
+from pesto_cli.learned.training import State, Trainer, trained
 from pesto_cli.learned.weights import Trained
 from pesto_cli.strategies import STRATEGIES
 
@@ -52,13 +50,8 @@ def train(
     if start is None:
         start = Trained(policy.name, limits.seed, State.initial(policy, num_devices, limits.seed))
     state = start.state_for(policy, num_devices)
-    end = math.inf if num_placements is None else state.num_placements + num_placements
     trainer = Trainer(policy, state.network, start.seed)
-    is_over = replace(limits, deterministic=num_placements is not None).begin()
-    steps = iterations(trainer, state, environments, limits.workers)
-    while state.num_placements < end and not is_over():
-        state, _ = next(steps)
-        on_iteration(state)
+    state = trained(trainer, state, environments, limits, num_placements, on_iteration)
     return Trained(policy.name, start.seed, state)
 
 

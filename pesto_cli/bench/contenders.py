@@ -23,6 +23,8 @@ SPLITTING = tuple(
     name for name, each in STRATEGIES.builtin.items() if name != PESTO and needs_parts(each)
 )
 """The rivals that split ops."""
+LEARNED = tuple(name for name, each in STRATEGIES.builtin.items() if learns(each))
+"""The policies that learn."""
 BASELINES = tuple(
     name
     for name, each in STRATEGIES.builtin.items()
@@ -87,7 +89,7 @@ class IlpAlone(Pesto):
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    **{name: Contender(STRATEGIES[name]) for name in (*BASELINES, *SPLITTING)},
+    **{name: Contender(STRATEGIES[name]) for name in (*BASELINES, *SPLITTING, *LEARNED)},
     **{
         f"{placer}, {setting}": Contender(placer_type(settings))
         for placer, placer_type in _BAECHI.items()

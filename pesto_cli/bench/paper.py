@@ -15,14 +15,22 @@ from typing import Any
 from pesto_cli.bench.experiment import ExperimentRequest, Paper, Report, gib
 from pesto_cli.bench.fastt import FASTT
 from pesto_cli.bench.heterog import HETEROG
+from pesto_cli.bench.heterog_gnn import HETEROG_GNN
 from pesto_cli.bench.models import Models
 from pesto_cli.bench.pesto import PESTO_PAPER
 from pesto_cli.bench.runs import JobDone, run_jobs
+from pesto_cli.bench.spotlight import SPOTLIGHT
 from pesto_cli.bench.version import pesto_version
 from pesto_cli.files import atomic_write
 from pesto_cli.report.charts import write_chart
 
-PAPERS: Mapping[str, Paper] = {"paper": PESTO_PAPER, "fastt": FASTT, "heterog": HETEROG}
+PAPERS: Mapping[str, Paper] = {
+    "paper": PESTO_PAPER,
+    "fastt": FASTT,
+    "heterog": HETEROG,
+    "spotlight": SPOTLIGHT,
+    "heterog-gnn": HETEROG_GNN,
+}
 """Name of a command -> the paper whose evaluation it repeats."""
 
 RUNS = "runs"

@@ -49,6 +49,41 @@ class Decisions(Extensible):
     longest: list[LongOp]
 
 
+class CurvePoint(Extensible):
+    """A point of a learning curve.
+
+    seconds: since the run began. num_placements: that were tried on this graph until then.
+    mean_us: mean step time of the iteration. best_us: the shortest step time so far. A step that
+        does not fit in memory counts several times in both.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    seconds: float
+    num_placements: int
+    mean_us: float
+    best_us: float
+
+
+class Learning(Extensible):
+    """How a policy learned.
+
+    trained_s, num_trained: the training on other graphs before, in seconds and in placements.
+    first_us: the step time of its most probable placement, before it learned on this graph.
+    first_fits: whether this placement fits into memory. first_s: seconds until it was found.
+    curve: some iterations: those with a better placement, and of the others ever fewer.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    trained_s: float = 0.0
+    num_trained: int = 0
+    first_us: float
+    first_fits: bool
+    first_s: float
+    curve: list[CurvePoint]
+
+
 class Record(Extensible):
     """The result of a contender on a model and a machine.
 
@@ -60,6 +95,7 @@ class Record(Extensible):
     orders_us: order in `strategies.order.ORDERS` -> makespan of the same devices in this order.
     timeline: device or channel -> its busy periods.
     decisions: how ops were split and placed.
+    learning: how a policy learned.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -76,6 +112,7 @@ class Record(Extensible):
     orders_us: dict[str, float] = {}
     timeline: dict[str, Busy] = {}
     decisions: Decisions | None = None
+    learning: Learning | None = None
 
     @property
     def fits(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pesto_cli.bench.contenders import CONTENDERS
 from pesto_cli.bench.decisions import decisions_of
+from pesto_cli.bench.learning import Watch, trained_on
 from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.preparation import prepare
@@ -54,6 +55,7 @@ class Job:
     with_orders, with_timeline, with_decisions: whether these fields of the record are filled.
     max_parts: the largest number of parts that strategies may use; 1 for whole ops.
     local_batch_norm: whether parts of batch normalisation use the mean and variance of their rows.
+    trained_on: the graphs that a policy learns from before, for the time limit each.
     """
 
     model: BenchModel
@@ -67,6 +69,7 @@ class Job:
     with_decisions: bool = False
     max_parts: int | None = None
     local_batch_norm: bool = False
+    trained_on: tuple[BenchModel, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.model.name} {self.contender}"
@@ -108,6 +111,7 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
         "with_decisions": job.with_decisions,
         "max_parts": job.max_parts,
         "local_batch_norm": job.local_batch_norm,
+        "trained_on": [model.content_hash for model in job.trained_on],
     }
 
 
@@ -170,11 +174,7 @@ def run_and_cache(job: Job, key: Mapping[str, Any], folder: Path) -> tuple[Job, 
 def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     """Solve the problem of a job with its contender; return the record."""
     prepare(job.contender)
-    problem = job.machine.applied(job.model.profile().problem)
-    if job.max_parts is not None:
-        problem = problem.limited(job.max_parts)
-    if job.local_batch_norm:
-        problem = replace(problem, local=frozenset({Local.BATCH_NORM}))
+    problem = _problem(job, job.model)
     about: dict[str, Any] = {"key": dict(key), "num_ops": problem.num_ops}
     limits = Limits(**asdict(job.effort))
     if not CONTENDERS[job.contender].uses_time:
@@ -182,9 +182,14 @@ def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     strategy = with_parameters(
         CONTENDERS[job.contender].strategy, num_nodes=job.num_nodes, congestion=job.congestion
     )
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     try:
-        solution = strategy(problem, Context(limits))
+        with trained_on(
+            (_problem(job, model) for model in job.trained_on), strategy, limits
+        ) as start:
+            watch = Watch()
+            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+            context = Context(limits, on_progress=watch.progress, on_reward=watch.reward)
+            solution = start.strategy(problem, context)
     except PestoError as error:
         return Record(**about, refused=str(error))
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
@@ -202,7 +207,18 @@ def run_job(job: Job, key: Mapping[str, Any]) -> Record:
         orders_us=_orders_us(solved, schedule) if job.with_orders else {},
         timeline=timeline(solved, schedule) if job.with_timeline else {},
         decisions=decisions_of(solution) if job.with_decisions else None,
+        learning=watch.learning(start),
     )
+
+
+def _problem(job: Job, model: BenchModel) -> Problem:
+    """Return the problem of a model under the conditions of a job."""
+    problem = job.machine.applied(model.profile().problem)
+    if job.max_parts is not None:
+        problem = problem.limited(job.max_parts)
+    if job.local_batch_norm:
+        problem = replace(problem, local=frozenset({Local.BATCH_NORM}))
+    return problem
 
 
 def _orders_us(problem: Problem, schedule: Schedule) -> dict[str, float]:

@@ -65,6 +65,10 @@ _SEARCH = (
     _jobs,
     deterministic_option,
 )
+_LEARNING = (
+    time_limit_option("Time limit of each search by pesto, and of each training of a policy."),
+    *_SEARCH[1:],
+)
 _END = (_profiles, json_option, quiet_option("no progress, only the names of written files"))
 
 
@@ -130,12 +134,35 @@ def heterog(**options: Any) -> None:
     _show(_run("heterog", "", **options), options["as_json"])
 
 
+@bench.command()
+@_with(_output, _only("table1, fig4, fig5, fig6"), _models, *_LEARNING, *_END)
+def spotlight(**options: Any) -> None:
+    """Reproduce the tables and figures of Spotlight (ICML '18).
+
+    Policies that learn to place, with three seeds each, on up to four K80 GPUs, and pesto for the
+    same time. Files and cache are as those of `bench paper`.
+    """
+    _show(_run("spotlight", "", **options), options["as_json"])
+
+
+@bench.command("heterog-gnn")
+@_with(_output, _only("table1, table6, unseen"), _models, *_LEARNING, *_END)
+def heterog_gnn(**options: Any) -> None:
+    """Evaluate HeteroG's policy on graphs that it has not seen, and on Table 1 (CoNEXT '20).
+
+    The policy learns from scratch, or first on the graphs of other families for the time limit
+    each. pesto searches for the same time. Files and cache are as those of `bench paper`.
+    """
+    _show(_run("heterog-gnn", "", **options), options["as_json"])
+
+
 @bench.command("all")
 @_with(_output, _memory, *_SEARCH, json_option, _END[-1])
 def every(output: Path, memory: str, as_json: bool, **options: Any) -> None:
     """Reproduce the evaluations of all papers, each in a folder of its own.
 
-    The folders are OUTPUT/paper, OUTPUT/fastt and OUTPUT/heterog.
+    The folders are OUTPUT/paper, OUTPUT/fastt, OUTPUT/heterog, OUTPUT/spotlight and
+    OUTPUT/heterog-gnn.
     """
     from pesto_cli.bench import PAPERS
 

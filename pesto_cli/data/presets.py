@@ -1,6 +1,7 @@
 """Machine presets: servers with published device data and link fits."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations, product
 from operator import attrgetter
 
@@ -63,12 +64,35 @@ P100 = DeviceKind(
     launch_us=5.0,
     no_launch_us=1.0,
 )
+# One of the two GPUs of a Tesla K80: 13 SMs of 192 FP32 lanes, 875 MHz boost, 240 GB/s GDDR5, 12 GB
+# (NVIDIA's data sheet has 4,992 lanes, 8.73 TFLOPS, 480 GB/s and 24 GB for both). TensorFlow's cost
+# model knows the 192 lanes of this architecture.
+K80 = DeviceKind(
+    type="GPU",
+    frequency_mhz=875,
+    num_cores=13,
+    bandwidth_gb_s=240.0,
+    architecture="3.7",
+    launch_us=5.0,
+    no_launch_us=1.0,
+)
 # Xeon Silver 4116 (Pesto, Section 5.1): 12 cores, 2100 MHz, six channels of DDR4-2400.
 XEON_4116 = DeviceKind(
     type="CPU",
     frequency_mhz=2100,
     num_cores=12,
     bandwidth_gb_s=115.2,
+    launch_us=1.0,
+    no_launch_us=1.0,
+)
+
+# Intel Broadwell with 8 cores (Spotlight, Section 5.1). Assumed: Google Cloud's 2.2 GHz, and the
+# four channels of DDR4-2400 of a Xeon E5 v4.
+BROADWELL = DeviceKind(
+    type="CPU",
+    frequency_mhz=2200,
+    num_cores=8,
+    bandwidth_gb_s=76.8,
     launch_us=1.0,
     no_launch_us=1.0,
 )
@@ -198,6 +222,15 @@ def heterog(num_v100s: int, num_1080_ti_servers: int, num_p100_servers: int) -> 
     return cluster([first, *others], [NETWORK, *[NETWORK_50] * len(others)])
 
 
+def k80_server(num_gpus: int) -> Machine:
+    """Return the machine of Spotlight (Gao et al., ICML '18, Section 5.1).
+
+    The paper names no links, so the GPUs are assumed to be joined by PCIe.
+    """
+    server = pcie_server("GPU", K80, num_gpus, 12 * GIB)
+    return replace(server, kinds={**server.kinds, "CPU": BROADWELL})
+
+
 def _channel_in(server: str, link: Link) -> str:
     return f"{server}/{link.channel}" if link.channel else ""
 
@@ -237,6 +270,7 @@ def _server(
 # `v100x4-nvlink` has the fit of two NVLinks for each pair. In real servers with four V100s, pairs
 # have one or two NVLinks or none, so their transfers differ.
 # `2x8-v100` has the 16 GPUs of FastT (Yi et al., Middleware '20, Section 6.2).
+# `k80x4-pcie` has the GPUs of Spotlight's Table 1.
 # `heterog-4` has the GPUs of HeteroG's Figure 3, and `heterog-8` those of its Table 2: G0 and G1
 # are V100s, G2 to G5 1080 Ti, G6 and G7 P100s. Assumed: G0 and G1 are in the server of the V100s,
 # G2 and G3 in the first with 1080 Ti, G4 and G5 in the second, G6 and G7 in one with P100s.
@@ -249,6 +283,7 @@ PRESETS: Mapping[str, Machine] = {
     "2x8-v100": cluster([dgx1()] * 2, [NETWORK] * 2),
     "a100x8-nvswitch": switched_server(8, A100, HOST_TO_A100, A100_SWITCH),
     "h100x8-nvswitch": switched_server(8, H100, HOST_TO_H100, H100_SWITCH),
+    "k80x4-pcie": k80_server(4),
     "heterog-4": heterog(2, 1, 0),
     "heterog-8": heterog(2, 2, 1),
     "heterog-12": heterog(4, 2, 2),

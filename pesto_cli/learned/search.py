@@ -76,7 +76,9 @@ def _learned(
     most = num_iterations(policy, environment.num_decisions, limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
     while not is_over() and (step := next(steps, None)) is not None:
-        for solution in step[1]:
+        state, solutions = step
+        context.on_reward(state.curve[-1])
+        for solution in solutions:
             yield "sample", solution
 
 

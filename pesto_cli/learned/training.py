@@ -4,6 +4,7 @@ An iteration is a function of the state before it, the seed and the problem alon
 that is resumed gives the same weights as one that is not interrupted.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.result import RewardPoint
 from pesto_cli.data.solution import Solution
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -140,6 +142,33 @@ class Trainer:
             chosen = tf.one_hot(actions, new.shape[2])
             loss = -self.policy.objective(new, old, chosen, advantage)
         return tape.gradient(loss, weights)
+
+
+def trained(
+    trainer: Trainer,
+    state: State,
+    environments: Mapping[str, Environment],
+    limits: Limits,
+    num_placements: int | None = None,
+    on_iteration: Callable[[State], None] = lambda state: None,
+) -> State:
+    """Return the state after a training.
+
+    Args:
+        trainer: the policy.
+        state: the state to continue from.
+        environments: by the hash of the graph; they take turns.
+        limits: time limit, threads for simulations, request to stop.
+        num_placements: the number of placements to sample; then there is no time limit.
+        on_iteration: called after each iteration.
+    """
+    end = math.inf if num_placements is None else state.num_placements + num_placements
+    is_over = replace(limits, deterministic=num_placements is not None).begin()
+    steps = iterations(trainer, state, environments, limits.workers)
+    while state.num_placements < end and not is_over():
+        state, _ = next(steps)
+        on_iteration(state)
+    return state
 
 
 def iterations(

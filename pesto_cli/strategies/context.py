@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.result import Progress
+from pesto_cli.data.result import Progress, RewardPoint
 from pesto_cli.data.schedule import Placement
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
@@ -23,6 +23,7 @@ class Context:
     deviation: `[num_ops, num_devices]`, the standard deviation of the time of each op, divided by
         its mean; None if it is unknown. Robust searches use it.
     on_progress: called at the begin of each stage, and for each better schedule or bound.
+    on_reward: called after each iteration of a policy that learns.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -30,6 +31,7 @@ class Context:
     split_start: SplitStart | None = None
     deviation: FloatArray | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
+    on_reward: Callable[[RewardPoint], None] = lambda point: None
 
 
 class Strategy(Protocol):

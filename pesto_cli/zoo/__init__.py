@@ -14,6 +14,7 @@ from pesto_cli.errors import BadInputError, with_words
 from pesto_cli.printable import printable
 from pesto_cli.zoo.alexnet import alexnet
 from pesto_cli.zoo.bert import bert
+from pesto_cli.zoo.cifar import cifar
 from pesto_cli.zoo.gpt import gpt
 from pesto_cli.zoo.inception import inception
 from pesto_cli.zoo.lenet import lenet
@@ -119,6 +120,18 @@ FAMILIES: Mapping[str, Family] = {
         },
         fixed={"hidden": 1024},
     ),
+    "CIFAR-10": Family(
+        cifar,
+        (),
+        {
+            "filters": 4,
+            "units": 8,
+            "batch": 4,
+            "size": 8,
+            "classes": 20,
+            "learning_rate": 1e-3,
+        },
+    ),
     "BERT-large": Family(
         bert,
         (),
@@ -193,8 +206,10 @@ OTHER_MODELS = (
     "BERT-large",
     "XLNet-large",
     "GPT-1.3B",
+    "CIFAR-10",
 )
-"""The models of FastT, section 6.2, and HeteroG, section 6.1, that are not in Pesto; and a GPT."""
+"""The models of FastT, section 6.2, HeteroG, section 6.1, and Spotlight, section 5.1, that are not
+in Pesto; and a GPT."""
 
 MODELS = (*PAPER_MODELS, *OTHER_MODELS, *(f"{name}-tiny" for name in FAMILIES))
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pesto_cli.bench.busy_bars import busy_bars
 from pesto_cli.bench.contenders import ILP_ALONE
 from pesto_cli.bench.experiment import (
     Experiment,
@@ -97,33 +98,12 @@ def _chart(title: str, without: Record, with_: Record) -> "alt.LayerChart | alt.
     import altair as alt
 
     longest_ms = max(without.step_us, with_.step_us) / 1e3
-    panels = []
-    for which, record in (("without", without), ("with", with_)):
-        rows = [
-            {"row": row, "from": start / 1e3, "to": end / 1e3, "link": "->" in row}
-            for row, spans in record.timeline.items()
-            for start, end in spans
-        ]
-        bars = (
-            alt.Chart(alt.InlineData(values=rows))
-            .mark_bar(height=12)
-            .encode(
-                x=alt.X("from:Q", title="ms", scale=alt.Scale(domain=[0, longest_ms], nice=False)),
-                x2="to:Q",
-                y=alt.Y("row:N", title=None, sort=list(record.timeline)),
-                color=alt.Color(
-                    "link:N",
-                    legend=None,
-                    scale=alt.Scale(domain=[False, True], range=["#4c78a8", "#e4572e"]),
-                ),
-            )
-            .properties(
-                width=640,
-                height=alt.Step(18),
-                title=f"{title}, {which} congestion constraints: {ms(record.step_us)} ms",
-            )
+    panels = [
+        busy_bars(
+            f"{title}, {which} congestion constraints: {ms(record.step_us)} ms", record, longest_ms
         )
-        panels.append(bars)
+        for which, record in (("without", without), ("with", with_))
+    ]
     return alt.vconcat(*panels)
 
 

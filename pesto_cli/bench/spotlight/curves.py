@@ -1,0 +1,183 @@
+"""Spotlight's Figure 4: learning curves."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pesto_cli.bench.contenders import PESTO
+from pesto_cli.bench.experiment import (
+    Experiment,
+    ExperimentRequest,
+    Report,
+    figure,
+    ms,
+    ms_or_oom,
+)
+from pesto_cli.bench.models import BenchModel
+from pesto_cli.bench.published import family, published
+from pesto_cli.bench.record import CurvePoint, Learning
+from pesto_cli.bench.runs import Job, Records
+from pesto_cli.bench.spotlight.runs import CIFAR, MODELS, NAMES, POLICIES, Found, found, jobs_of
+from pesto_cli.report.markdown import markdown_table
+
+if TYPE_CHECKING:
+    import altair as alt
+
+AXES = {"placements": "num_placements", "seconds": "seconds"}
+# Rivals that are drawn as lines.
+DRAWN = ("single", PESTO)
+COLOURS = {"grl": "#4c78a8", "spotlight": "#f58518", "single": "#9aa5b1", PESTO: "#e4572e"}
+WIDTH, HEIGHT = 300, 200
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The runs of one model on some GPUs."""
+
+    model: str
+    num_gpus: int
+    found: Found
+
+    @property
+    def title(self) -> str:
+        """The title in the chart."""
+        return f"{self.model}, {self.num_gpus} GPUs"
+
+    def curves(self, policy: str) -> list[Learning]:
+        """Return how a policy learned with each seed."""
+        return [each.learning for each in self.found.records[policy] if each.learning is not None]
+
+
+def _cases(request: ExperimentRequest) -> Iterator[tuple[BenchModel, int]]:
+    """Yield each model with 4 GPUs, and that of the paper's figure also with 2."""
+    for model in request.models:
+        yield model, 4
+        if family(model.name) == family(*CIFAR):
+            yield model, 2
+
+
+def _jobs(request: ExperimentRequest) -> list[Job]:
+    return [
+        job
+        for model, num_gpus in _cases(request)
+        for _, job in jobs_of(model, num_gpus, request.effort, NAMES)
+    ]
+
+
+def _report(request: ExperimentRequest, records: Records) -> Report:
+    panels = [
+        Panel(
+            model.name,
+            num_gpus,
+            found(jobs_of(model, num_gpus, request.effort, NAMES), records),
+        )
+        for model, num_gpus in _cases(request)
+    ]
+    lines = [line for panel in panels for line in _lines(panel, request.effort.seed)]
+    columns = ["model", "GPUs", "policy", "seed", "placements", "first mean", "last mean", "best"]
+    columns += ["single", "below single after placements", "after s", "pesto"]
+    paper = published("spotlight_search")
+    four, two = (paper["minutes_until_below_single"][each] for each in ("4", "2"))
+    text = (
+        "Step times in ms: the means of the first and of the last iteration, and that of the best "
+        "placement. A step that does not fit into memory counts ten times in means and "
+        "curves. *below single*: the first placement whose step is shorter than on one GPU; a dash "
+        f"if there is none.\n\n{markdown_table(columns, lines, num_text=3)}\n\nIn the paper, the "
+        f"CIFAR-10 model gets {paper['placements']:,} placements in {paper['minutes']} minutes. "
+        f"Spotlight is below one GPU after {four} minutes with 4 GPUs, and after {two} with 2; "
+        f"GRL never is ({paper['source']})."
+    )
+    charts = {name: _chart(panels, name) for name in AXES}
+    return Report([_data(panel) for panel in panels], text, charts)
+
+
+def _lines(panel: Panel, seed: int) -> Iterator[list[str]]:
+    single_us = panel.found.step_us("single")
+    for policy in POLICIES:
+        for number, record in enumerate(panel.found.records[policy]):
+            curve = record.learning.curve if record.learning else []
+            below = _below(curve, single_us)
+            yield [
+                panel.model,
+                str(panel.num_gpus),
+                policy,
+                str(seed + number),
+                f"{curve[-1].num_placements:,}" if curve else "0",
+                *(ms(curve[at].mean_us) if curve else "-" for at in (0, -1)),
+                ms_or_oom(record),
+                ms_or_oom(panel.found.median("single")),
+                figure(below.num_placements if below else None, ",", "-"),
+                figure(below.seconds if below else None, ".1f", "-"),
+                ms_or_oom(panel.found.median(PESTO)),
+            ]
+
+
+def _below(curve: Sequence[CurvePoint], step_us: float | None) -> CurvePoint | None:
+    """Return the first point that is better than a step."""
+    if step_us is None:
+        return None
+    return next((point for point in curve if point.best_us < step_us), None)
+
+
+def _data(panel: Panel) -> dict[str, Any]:
+    return {
+        "model": panel.model,
+        "gpus": panel.num_gpus,
+        "curves": {
+            policy: [
+                [point.model_dump() for point in learning.curve]
+                for learning in panel.curves(policy)
+            ]
+            for policy in POLICIES
+        },
+        "steps_us": {name: panel.found.step_us(name) for name in NAMES},
+    }
+
+
+def _chart(panels: Sequence[Panel], axis: str) -> "alt.ConcatChart":
+    """Draw the best step so far of each seed; rivals are horizontal lines."""
+    import altair as alt
+
+    colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
+    drawn = []
+    for panel in panels:
+        points = [
+            {
+                "policy": policy,
+                "seed": number,
+                axis: getattr(point, AXES[axis]),
+                "ms": point.best_us / 1e3,
+            }
+            for policy in POLICIES
+            for number, learning in enumerate(panel.curves(policy))
+            for point in learning.curve
+        ]
+        rivals = [
+            {"policy": name, "ms": step_us / 1e3}
+            for name in DRAWN
+            for step_us in [panel.found.step_us(name)]
+            if step_us is not None
+        ]
+        step = alt.Y("ms:Q", title="best step, ms", scale=alt.Scale(type="log", nice=False))
+        colour = alt.Color("policy:N", title=None, scale=colours)
+        curves = (
+            alt.Chart(alt.InlineData(values=points))
+            .mark_line(interpolate="step-after")
+            .encode(
+                x=alt.X(f"{axis}:Q", title=axis, scale=alt.Scale(type="log", nice=False)),
+                y=step,
+                color=colour,
+                detail="seed:N",
+            )
+        )
+        lines = (
+            alt.Chart(alt.InlineData(values=rivals))
+            .mark_rule(strokeDash=[4, 3])
+            .encode(y=step, color=colour)
+        )
+        drawn.append((curves + lines).properties(width=WIDTH, height=HEIGHT, title=panel.title))
+    whole: alt.ConcatChart = alt.concat(*drawn, columns=2)
+    return whole
+
+
+FIGURE4 = Experiment("Figure 4: learning curves", MODELS, _jobs, _report)
