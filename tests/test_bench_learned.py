@@ -13,7 +13,7 @@ from pesto_cli.bench.experiment import ExperimentRequest
 from pesto_cli.bench.heterog.rows import EIGHT
 from pesto_cli.bench.heterog_gnn import fine_tuning, unseen
 from pesto_cli.bench.heterog_gnn import runs as heterog_gnn
-from pesto_cli.bench.heterog_gnn.fine_tuning import Row, reached
+from pesto_cli.bench.heterog_gnn.fine_tuning import Row, best_so_far
 from pesto_cli.bench.heterog_gnn.runs import fine_tuned
 from pesto_cli.bench.learning import thinned
 from pesto_cli.bench.machine_variant import MachineVariant
@@ -159,7 +159,11 @@ def test_fine_tuning_is_compared_by_the_time_to_the_best_step_from_scratch() -> 
     assert at_once.caught_up is not None
     assert (at_once.caught_up.seconds, at_once.caught_up.num_placements) == (0.5, 0)
     assert Row("a", "a", scratch, record(10.0, first_us=9.5, fits=False)).ratio is None
-    assert reached((), 1.0) is None
+    assert best_so_far(Record(key={}, num_ops=4, refused="no choice")) == []
+    first = Row("a", "a", record(9.0, point(1, 5, 12.0), first_us=9.0), scratch)
+    assert first.converged is not None
+    assert first.converged.num_placements == 0
+    assert first.caught_up is None
 
 
 def test_reports_of_unseen_graphs_show_zero_shot_plans(models: list[BenchModel]) -> None:

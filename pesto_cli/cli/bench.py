@@ -157,7 +157,14 @@ def heterog_gnn(**options: Any) -> None:
 
 
 @bench.command("all")
-@_with(_output, _memory, *_SEARCH, json_option, _END[-1])
+@_with(
+    _output,
+    _memory,
+    time_limit_option("Time limit of each search by pesto, training, and rival that splits ops."),
+    *_SEARCH[1:],
+    json_option,
+    _END[-1],
+)
 def every(output: Path, memory: str, as_json: bool, **options: Any) -> None:
     """Reproduce the evaluations of all papers, each in a folder of its own.
 
