@@ -25,7 +25,7 @@ from pesto_cli.bench.pesto.figure7 import FIGURE7, matrix
 from pesto_cli.bench.pesto.order import reduction, speed_up
 from pesto_cli.bench.pesto.table3 import effort_s
 from pesto_cli.bench.published import paper_models, published
-from pesto_cli.bench.record import Record
+from pesto_cli.bench.record import FORMAT, CurvePoint, Learning, Record
 from pesto_cli.bench.runs import Effort, Job, JobDone, cached, key_of, run_jobs
 from pesto_cli.bench.timeline import joined
 from pesto_cli.bench.version import pesto_version
@@ -84,6 +84,24 @@ def test_a_cached_run_is_not_run_again(model: BenchModel, tmp_path: Path, count:
     # 22 us on one device, 14 us at best: see conftest.
     assert first[jobs[0]].step_us == 22
     assert first[jobs[2]].step_us == 14
+
+
+def test_a_cached_run_has_its_timeline_and_its_curve(model: BenchModel, tmp_path: Path) -> None:
+    job = Job(model, "spotlight", MachineVariant(), QUICK, with_timeline=True)
+    record = Record(
+        key=key_of(job, pesto_version()),
+        num_ops=4,
+        timeline={"GPU:0": [(0.0, 2.0), (3.0, 4.5)]},
+        learning=Learning(
+            first_us=3.0,
+            first_fits=True,
+            first_s=0.5,
+            curve=[CurvePoint(seconds=1.0, num_placements=5, mean_us=2.0, best_us=1.0)],
+        ),
+    )
+    path = runs.path_of(tmp_path, record.key)
+    path.write_text(json.dumps({"format": FORMAT, "version": 1, **record.model_dump(mode="json")}))
+    assert cached(tmp_path, record.key) == record
 
 
 def test_an_interrupted_command_leaves_complete_files_and_continues_from_them(

@@ -1,15 +1,15 @@
 """The record of a run, which is cached in a file of its own."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from pesto_cli.files.storage import Extensible
 
 FORMAT = "pesto-bench-run"
 
-# A row of a timeline: start and end in us of every busy period.
-Busy = list[tuple[float, float]]
+# A row of a timeline: start and end in us of every busy period, which JSON has as a list.
+Busy = list[Annotated[tuple[float, float], Field(strict=False)]]
 
 
 class LongOp(Extensible):
