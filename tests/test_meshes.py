@@ -21,11 +21,11 @@ from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
-from pesto_cli.strategies.devices import on_first_host
+from pesto_cli.strategies.devices import is_on_first_host, on_first_host
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import every_way, ways
+from pesto_cli.strategies.split_ways import OnOneHost, every_way, ways
 
 
 def chain(tf: Any) -> list[Any]:
@@ -144,6 +144,18 @@ def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
     limits = Limits(2.0, deterministic=True)
     Pesto()(problem, Context(limits, on_progress=lambda each: stages.append(each.stage)))
     assert ("refinement on one host" in stages) == begins_on_one
+
+
+def test_steps_are_also_split_over_one_of_several_hosts(problem: Problem) -> None:
+    placed, limits = on_machine(problem, slow_network(1e6)), Limits(2.0, deterministic=True)
+    (here,) = [way for way in every_way(placed) if isinstance(way, OnOneHost)]
+    name, solution = here(placed, Context(limits))
+    assert name.endswith("on one host")
+    assert is_on_first_host(solution.problem, solution.schedule.device)
+    assert solution.asked is placed
+    # A search may use all devices, except where the constraints forbid it.
+    assert solution.plan is not None
+    assert (solution.problem.permitted == rewritten(placed, solution.plan).problem.permitted).all()
 
 
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:

@@ -87,10 +87,20 @@ def expanded(problem: Problem, expansion: Expansion) -> Problem:
         problem,
         graph=split_op_graph(problem.graph, parts, expansion),
         time_us=split_times_us(problem, parts, expansion),
-        permitted=np.where((origin >= 0)[:, None], problem.permitted[serves], True),
+        permitted=permitted_of_parts(problem, origin, serves),
         parts=None,
         chosen=WHOLE_OPS,
     )
+
+
+def permitted_of_parts(problem: Problem, origin: IntArray, serves: IntArray) -> BoolArray:
+    """Return the devices on which constraints allow each op of a rewritten problem.
+
+    Parts may run where their op may, and added ops everywhere. problem: the problem with whole ops.
+    origin, serves: see `Solution`.
+    """
+    allowed: BoolArray = np.where((origin >= 0)[:, None], problem.permitted[serves], True)
+    return allowed
 
 
 def prices_of(problem: Problem) -> Parts:

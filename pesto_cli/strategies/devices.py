@@ -10,17 +10,22 @@ from pesto_cli.data.canonical import rounded
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 
+ON_ONE_HOST = "on one host"
+"""Part of the names of schedules on one of several hosts."""
+
 LEAST_US = 1e-3
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
 
 
 def accelerators(problem: Problem) -> list[int]:
-    """Return the indices of all devices that are not CPUs, or of all devices if all are CPUs."""
+    """Return the indices of the devices that are not CPUs, or of all devices if all are CPUs.
+
+    A device on which the constraints permit no op is left out.
+    """
     machine = problem.machine
+    usable = np.flatnonzero(problem.permitted.any(axis=0) | (problem.num_ops == 0)).tolist()
     types = [machine.device_type(device.kind) for device in machine.devices]
-    return [index for index, type_ in enumerate(types) if type_ != "CPU"] or list(
-        range(machine.num_devices)
-    )
+    return [index for index in usable if types[index] != "CPU"] or usable
 
 
 def hosts_of_devices(problem: Problem) -> list[str]:
@@ -45,16 +50,23 @@ def hosts_of_devices(problem: Problem) -> list[str]:
 
 
 def on_first_host(problem: Problem) -> Problem | None:
-    """Return the problem on the devices of the first accelerator's host; None if there is only one.
+    """Return the problem on the devices of the first accelerator's host.
 
-    Groups that cannot be there keep all of their devices.
+    None if the constraints permit ops on one host only. Groups that cannot be on the first host
+    keep all of their devices.
     """
     hosts = hosts_of_devices(problem)
     here = np.array([host == hosts[accelerators(problem)[0]] for host in hosts])
-    if here.all():
+    if here[problem.permitted.any(axis=0)].all():
         return None
     can_be_here = (problem.group_allowed & here).any(axis=1)[problem.graph.colocation_group]
     return replace(problem, permitted=problem.permitted & (here | ~can_be_here[:, None]))
+
+
+def is_on_first_host(problem: Problem, device: IntArray) -> bool:
+    """Whether one of several hosts runs all ops that it can run; device: of each op."""
+    one = on_first_host(problem)
+    return one is not None and bool(one.permitted[np.arange(problem.num_ops), device].all())
 
 
 def group_time_us(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -27,7 +27,7 @@ from pesto_cli.printable import logger
 from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
-from pesto_cli.strategies.devices import on_first_host
+from pesto_cli.strategies.devices import ON_ONE_HOST, is_on_first_host, on_first_host
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.incumbent import Incumbent
@@ -56,13 +56,13 @@ BASELINES_SHARE = 0.15
 STARTS_SHARE = 0.3
 
 # Links between hosts are slow, so several hosts can be slower than one. If the best start on one
-# host takes at most this many times as long as the best start, the search begins on this host for a
-# share of the time limit.
+# host takes at most CLOSE times as long as the best start, the search begins on this host for the
+# first share of the time limit. It stays there for the second one if it has found the best schedule
+# of all.
 CLOSE = 1.25
-ONE_HOST_SHARE = 0.3
+ONE_HOST_SHARES = (0.3, 0.4)
 
 WARM_START = "warm start"
-ON_ONE_HOST = "on one host"
 
 _log = logger(__name__)
 
@@ -152,10 +152,13 @@ class Pesto:
         if not context.limits.stop.is_set():
             end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
             spent = ilp_share
-            if on_host:
-                spent += ONE_HOST_SHARE
-                limits = share(ONE_HOST_SHARE, spent)
-                starts[ON_ONE_HOST] = _refined_on_host(problem, on_host, limits, incumbent)
+            for host_share in ONE_HOST_SHARES if on_host else ():
+                spent += host_share
+                limits = share(host_share, spent)
+                refined = _refined_on_host(problem, on_host, limits, incumbent)
+                starts[ON_ONE_HOST], on_host = refined, [refined]
+                if objective(problem, refined) > objective(problem, incumbent.schedule):
+                    break
             rest = share(end - spent, end)
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
         best, sampled = incumbent.schedule, None
@@ -217,8 +220,8 @@ class Pesto:
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = baseline(problem, in_time).schedule
         one = on_first_host(problem)
-        if num_baselines and one is not None:
-            for baseline in (Interleaved(), FastT()):
+        if one is not None:
+            for baseline in (Interleaved(), *((Metis(), FastT()) if num_baselines else ())):
                 if not context.limits.stop.is_set():
                     in_time = replace(context, limits=share(STARTS_SHARE))
                     schedule = baseline(one, in_time).schedule
@@ -242,19 +245,17 @@ def deviation_of(problem: Problem, context: Context) -> FloatArray:
 def _close_on_one_host(
     problem: Problem, starts: Mapping[str, Schedule], found: Mapping[str, Schedule]
 ) -> list[Schedule]:
-    """Return the starts and the found schedules on one host, if the starts are nearly the best."""
+    """Return the schedules on one of several hosts; none if the search should not begin there.
+
+    starts: constructed schedules, which are compared; found: those of an earlier search.
+    """
     here = [schedule for name, schedule in starts.items() if name.endswith(ON_ONE_HOST)]
     if not here:
         return []
     short, makespan_us = min(objective(problem, schedule) for schedule in starts.values())
     if min(objective(problem, each) for each in here) > (short, CLOSE * makespan_us):
         return []
-    on_host = on_first_host(problem)
-    ops = np.arange(problem.num_ops)
-    return [
-        *here,
-        *(each for each in found.values() if on_host and on_host.allowed[ops, each.device].all()),
-    ]
+    return [*here, *(each for each in found.values() if is_on_first_host(problem, each.device))]
 
 
 def _refined_on_host(

@@ -1,8 +1,9 @@
 """The part of `pesto` that decides whether to split ops.
 
 It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`).
-The best of these, and that of a warm start, are refined for a short time. The best of all gets the
-rest of the time; it shares it with the whole ops if these are nearly as good.
+The best of these, the best on one of several hosts, and that of a warm start are refined for a
+short time. The best of all gets the rest of the time; it shares it with the whole ops if these are
+nearly as good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.devices import is_on_first_host, on_first_host
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.split_ways import AsBefore, ways
@@ -36,6 +38,9 @@ WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.2, 0.1
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2
 HOPELESS = 1.5
+# A schedule on one of several hosts is refined on this host first, and on all hosts for the last
+# part of the time. Few ops gain from a device of another host.
+ONE_HOST_SHARE = 0.75
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
 # their search begins hot, so it gains more later.
 CLOSE = 1.3
@@ -141,10 +146,23 @@ def _built(
             (started if isinstance(way, AsBefore) else others).append(way(problem, context))
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
-        others = sorted(others, key=lambda each: each[1].objective)[:MOST_REFINED]
+        others = _best(others)
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
     return [*started, *(each for each in others if each[1].objective < hopeless)], notes
+
+
+def _best(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution]]:
+    """Return the best schedules, and the best one on the first of several hosts."""
+    ranked = sorted(built, key=lambda each: each[1].objective)
+    best, others = ranked[:MOST_REFINED], ranked[MOST_REFINED:]
+    if not any(_is_on_one_host(solution) for _, solution in best):
+        best += [each for each in others if _is_on_one_host(each[1])][:1]
+    return best
+
+
+def _is_on_one_host(solution: Solution) -> bool:
+    return is_on_first_host(solution.problem, solution.schedule.device)
 
 
 def _refined_trial(
@@ -170,18 +188,25 @@ def _refined_trial(
 def _refined(
     simulator: Simulator, solution: Solution, context: Context, limits: Limits, source: str
 ) -> Solution:
-    incumbent = Incumbent(solution.problem, context)
+    incumbent, share = Incumbent(solution.problem, context), shares(limits)
     incumbent.offer(source, solution.schedule)
     incumbent.prove(solution.lower_bound_us)
     incumbent.begin("refinement of parts")
-    refine(
-        simulator,
-        [solution.schedule],
-        limits,
-        lower_bound_us=solution.lower_bound_us,
-        stages=STAGES_NEAR_START,
-        on_incumbent=incumbent.offer,
-    )
+    stages = [(simulator, 1.0)]
+    one = on_first_host(solution.problem) if _is_on_one_host(solution) else None
+    if one is not None:
+        stages = [(Simulator(one), ONE_HOST_SHARE), (simulator, 1.0)]
+    spent = 0.0
+    for on_devices, end in stages:
+        refine(
+            on_devices,
+            [incumbent.schedule],
+            share(end - spent, end),
+            lower_bound_us=solution.lower_bound_us,
+            stages=STAGES_NEAR_START,
+            on_incumbent=incumbent.offer,
+        )
+        spent = end
     return replace(solution, schedule=incumbent.schedule)
 
 

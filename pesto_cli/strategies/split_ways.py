@@ -17,7 +17,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
 from pesto_cli.evaluation.simulator import replay
-from pesto_cli.sharding.problems import rewritten
+from pesto_cli.sharding.problems import permitted_of_parts, rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import (
     DataParallel,
@@ -26,7 +26,7 @@ from pesto_cli.strategies.data_parallel import (
     dealt,
     hosts_of,
 )
-from pesto_cli.strategies.devices import accelerators, differ
+from pesto_cli.strategies.devices import ON_ONE_HOST, accelerators, differ, on_first_host
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
@@ -124,6 +124,29 @@ class AsStrategy:
         return self.strategy.name if is_whole else f"{layout} variables", solution
 
 
+@dataclass(frozen=True)
+class OnOneHost:
+    """Another way, on the devices of the first of several hosts."""
+
+    name: ClassVar[str] = "split on one host"
+    way: Way
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return the estimated time for each op of the problem, in us."""
+        return self.way.us_per_op(on_first_host(problem) or problem)
+
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
+        """Split for one host; a search may later use all devices."""
+        name, found = self.way(on_first_host(problem) or problem, context)
+        solved = problem
+        if found.serves is not None:
+            permitted = permitted_of_parts(problem, found.origin, found.serves)
+            solved = replace(found.problem, permitted=permitted)
+        bound_us = all_plans_bound_us(problem)
+        solution = replace(found, asked=problem, problem=solved, lower_bound_us=bound_us)
+        return f"{name} {ON_ONE_HOST}", solution
+
+
 def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
     """Return the ways to try in a share of the time limit, and a note on those that are left out.
 
@@ -172,7 +195,10 @@ def every_way(problem: Problem) -> Iterator[Way]:
         yield AsStrategy(DataParallel(proportional=True))
     first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     yield first
-    yield AsStrategy(IntraOp(HIDDEN, proportional=unequal))
+    intra_op = AsStrategy(IntraOp(HIDDEN, proportional=unequal))
+    yield intra_op
+    if on_first_host(problem) is not None:
+        yield OnOneHost(intra_op)
     yield from others
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
