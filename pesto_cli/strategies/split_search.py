@@ -32,7 +32,7 @@ from pesto_cli.strategies.split_ways import AsBefore, ways
 from pesto_cli.strategies.time_shares import shares
 
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
-# the best of these.
+# the MOST_REFINED best of these. Each one more, on one host or from a warm start, takes as long.
 WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.2, 0.1
 # Number of constructed schedules that are refined, if they are not much longer than the schedule
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
@@ -78,10 +78,11 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
     built, notes = _built(problem, context, trials[0].solution)
     spent = WHOLE_SHARE + WAYS_SHARE
-    for number, (name, solution) in enumerate(built, start=1):
-        limits = share(SPLIT_SHARE / len(built), spent + SPLIT_SHARE * number / len(built))
-        trials.append(_refined_trial(placer, solution, context, limits, name))
-    found, spent = [trial.solution for trial in trials], spent + SPLIT_SHARE
+    each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
+    for name, solution in built:
+        spent += each
+        trials.append(_refined_trial(placer, solution, context, share(each, spent), name))
+    found = [trial.solution for trial in trials]
     continued = _continued(trials)
     for number, trial in enumerate(continued, start=1):
         if not context.limits.stop.is_set():
