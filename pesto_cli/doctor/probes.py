@@ -31,19 +31,20 @@ def solved(solver: str) -> str:
 
     Return the solver's library and version.
     """
+    import numpy as np
+
     from pesto_cli import ilp
     from pesto_cli.data.graph import OpGraph
     from pesto_cli.data.limits import Limits
     from pesto_cli.data.presets import PRESETS
     from pesto_cli.data.problem import Problem
     from pesto_cli.data.result import SolveStatus
-    from pesto_cli.strategies.context import Context
-    from pesto_cli.strategies.single import Single
+    from pesto_cli.evaluation.simulator import Simulator
 
     graph = OpGraph.build(["a", "b", "c"])
     problem = Problem.build(graph, {"GPU": [5.0, 3.0, 2.0]}, PRESETS["v100x2-nvlink"])
     # Kernels may have to be compiled, which does not belong to the time of the solver.
-    Single()(problem, Context())
+    Simulator(problem).list_schedule(np.ones(3, np.int64), np.zeros(3))
     answer = ilp.solve_ilp(problem, Limits(time_limit_s=LIMIT_S), solver=solver)
     if answer.status is not SolveStatus.OPTIMAL or not math.isclose(answer.objective_us, 5.0):
         raise EnvironmentFailedError(
