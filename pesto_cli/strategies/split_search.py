@@ -194,8 +194,8 @@ def _refined(
     incumbent.prove(solution.lower_bound_us)
     incumbent.begin("refinement of parts")
     stages = [(simulator, 1.0)]
-    one = on_first_host(solution.problem) if _is_on_one_host(solution) else None
-    if one is not None:
+    one = on_first_host(solution.problem)
+    if one is not None and _is_on_one_host(solution):
         stages = [(Simulator(one), ONE_HOST_SHARE), (simulator, 1.0)]
     spent = 0.0
     for on_devices, end in stages:

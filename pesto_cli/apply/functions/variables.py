@@ -34,7 +34,8 @@ def placed_variables(
     create = variables.Variable._variable_call.__func__
 
     def create_placed(cls: Any, *args: Any, **options: Any) -> Any:
-        # The class of a new variable is called, too; and there are variables in graphs of sessions.
+        # TensorFlow calls this again for the subclass that it creates, which would count twice.
+        # Variables in the graph of a session are placed by the session.
         if cls is not tf.Variable or not tf.compat.v1.executing_eagerly_outside_functions():
             return create(cls, *args, **options)
         name = "/".join(

@@ -99,13 +99,14 @@ class KerasTraining:
         return self._placed
 
     def _warn(self, found: Any, planned: Any) -> None:
-        if _shapes(found) in self._warned:
+        shapes = _shapes(found)
+        if shapes in self._warned:
             return
-        self._warned.add(_shapes(found))
+        self._warned.add(shapes)
         log.warning(
             "%s: trained on a batch of %s without the placement, which is for %s.",
             self._what,
-            _shapes(found),
+            shapes,
             _shapes(planned),
         )
 

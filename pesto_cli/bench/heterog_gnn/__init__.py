@@ -1,4 +1,7 @@
-"""The evaluation of HeteroG's policy (Yi et al., CoNEXT '20): one file and one line each."""
+"""The evaluation of HeteroG's policy (Yi et al., CoNEXT '20).
+
+Each experiment is one file, and one line here.
+"""
 
 from pesto_cli.bench.experiment import Paper
 from pesto_cli.bench.heterog import HETEROG

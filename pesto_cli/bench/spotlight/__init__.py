@@ -1,4 +1,7 @@
-"""The evaluation of Spotlight (Gao et al., ICML '18): one file and one line each."""
+"""The evaluation of Spotlight (Gao et al., ICML '18).
+
+Each experiment is one file, and one line here.
+"""
 
 from pesto_cli.bench.experiment import Paper
 from pesto_cli.bench.spotlight.curves import FIGURE4

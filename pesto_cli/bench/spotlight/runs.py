@@ -37,7 +37,7 @@ class Found:
         return record.step_us if record.fits else None
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Return the share by which the step of a contender is shorter than another's."""
+        """Return 1 - step of `name` / step of `other`; None if one does not fit into memory."""
         own_us, other_us = self.step_us(name), self.step_us(other)
         return None if own_us is None or other_us is None else 1 - own_us / other_us
 

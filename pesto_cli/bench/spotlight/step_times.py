@@ -98,7 +98,7 @@ def _line(model: str, each: Found, theirs: Mapping[str, float]) -> list[str]:
 
 
 def _claims(of: Mapping[str, Found], theirs: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a table with the number of models for which each comparison holds."""
+    """Return a table: for each comparison, the number of models on which it holds."""
     lines = []
     for name, other in CLAIMS:
         ours = [each.is_shorter(name, other) for each in of.values()]

@@ -84,8 +84,8 @@ def measured_alone(
 def can_measure(spec: OpSpec) -> bool:
     """Return whether an op on its own does what it does in a step.
 
-    An op with a state may not. The spec of a Const does not contain its value, that of a call not
-    its function.
+    An op with a state may not. The spec of a Const does not contain its value, and the spec of a
+    call does not contain its function.
     """
     return not spec.is_stateful and spec.type != "Const" and spec.body is None
 
