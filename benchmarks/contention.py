@@ -1,8 +1,9 @@
 """Slow-down of ops while the other worker computes: `python -m benchmarks.contention`.
 
-Each family of ops runs in a chain of about 60 ms on one worker of this host, on the other, and on
-both at the same time, by turns. If the workers did not affect each other, a step with both chains
-would take as long as the longer of the two steps with one chain.
+Each family of ops runs in a chain of about 60 ms on one worker of this host. The other worker runs
+the same chain, or one of matrix products. One, the other and both chains run by turns. If the
+workers did not affect each other, a step with both chains would take as long as the longer of the
+two steps with one chain.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +21,10 @@ from pesto_cli.profile.comm.chains import NUM_WARM_UP
 from pesto_cli.profile.comm.products import timed_us, variable
 
 CHAIN_US, MAX_OPS, TURNS = 60_000.0, 3000, 12
+PRODUCTS = "MatMul 1024 x 1024"
 
 Tensor = Any
+Quartiles = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def families() -> Mapping[str, Family]:
     tf = tensorflow()
     return {
         "MatMul 256 x 256": Family(((256, 256),), tf.matmul),
-        "MatMul 1024 x 1024": Family(((1024, 1024),), tf.matmul),
+        PRODUCTS: Family(((1024, 1024),), tf.matmul),
         "Conv2D 3 x 3": Family(
             ((8, 32, 32, 64), (3, 3, 64, 64)),
             lambda y, _, kernel: tf.nn.conv2d(y, kernel, 1, "SAME"),
@@ -81,35 +84,50 @@ def step_times_us(connection: Connection, steps: Callable[[], Mapping[str, Any]]
     return {name: np.array([row[name] for row in rows[NUM_WARM_UP:]]) for name in ends}
 
 
-def slow_downs(connection: Connection) -> dict[str, tuple[float, float, float, float]]:
-    """Return (us of one op, quartiles of the slow-down) of each family; runs in the client."""
+def slow_downs(connection: Connection) -> dict[str, tuple[float, Quartiles, Quartiles]]:
+    """Return us of one op and the slow-downs of each family; runs in the client.
+
+    The slow-downs are those beside the same family, and beside matrix products.
+    """
     here, there = list(connection.device_names.values())[:2]
-    found = {}
+    one_us, counts = {}, {}
     for name, family in families().items():
         probe = step_times_us(
             connection,
             lambda f=family: {n: chain(f, here, n) for n in (1, 11)},  # type: ignore[misc]
         )
-        one_us = max(1.0, float(probe[11].min() - probe[1].min()) / 10)
-        count = min(MAX_OPS, int(np.ceil(CHAIN_US / one_us)))
+        one_us[name] = max(1.0, float(probe[11].min() - probe[1].min()) / 10)
+        counts[name] = min(MAX_OPS, int(np.ceil(CHAIN_US / one_us[name])))
 
-        def steps(family: Family = family, count: int = count) -> Mapping[str, Any]:
-            ends = [chain(family, device, count) for device in (here, there)]
+    def slow_down(name: str, other: str) -> Quartiles:
+        def steps() -> Mapping[str, Any]:
+            ends = [
+                chain(families()[family], device, counts[family])
+                for family, device in ((name, here), (other, there))
+            ]
             return {"here": [ends[0]], "there": [ends[1]], "both": ends}
 
         us = step_times_us(connection, steps)
         ratios = us["both"] / np.maximum(us["here"], us["there"])
-        found[name] = (one_us, *(float(q) for q in np.quantile(ratios, (0.25, 0.5, 0.75))))
-    return found
+        low, median, high = (float(q) for q in np.quantile(ratios, (0.25, 0.5, 0.75)))
+        return low, median, high
+
+    return {
+        name: (us, slow_down(name, name), slow_down(name, PRODUCTS)) for name, us in one_us.items()
+    }
 
 
 def main() -> None:
     """Measure, and print a table."""
     with pesto.connected(MACHINE) as cluster:
         found = cluster.call(slow_downs)
-    print("| ops | one op, us | slow-down | middle half |\n|---|--:|--:|--:|")
-    for name, (one_us, low, median, high) in found.items():
-        print(f"| {name} | {one_us:,.0f} | {median:.3f} | {low:.3f} - {high:.3f} |")
+    print(
+        "| ops | one op, us | beside the same | middle half | beside products | middle half |\n"
+        "|---|--:|--:|--:|--:|--:|"
+    )
+    for name, (one_us, *beside) in found.items():
+        cells = [f"{median:.3f} | {low:.3f} - {high:.3f}" for low, median, high in beside]
+        print(f"| {name} | {one_us:,.0f} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

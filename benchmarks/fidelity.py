@@ -3,8 +3,10 @@
 Each model of `fidelity_models` is profiled by real steps on two workers of this host, placed by
 several strategies, and run with all placements alternately. The prediction is the makespan of a
 replay in the simulator, plus the step overhead that the profile measured. The results are written
-as JSON, and printed as the table of docs/running.md. It also prints the regret of pesto's own
-placements: by how much their measured steps are longer than the shortest of the model.
+as JSON, and printed as the table of docs/running.md. It also prints the errors without those of
+one device, which are alike for all placements of a model if the machine became slower or faster
+since the profile; and the regret of pesto's own placements: by how much their measured steps are
+longer than the shortest of the model.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -113,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.output.write_text(json.dumps(record, indent=1))
     print(markdown(rows))
     print("\n".join(summary(rows)))
-    print("\n".join(regret_table(rows)))
+    print("\n".join(table_by_model("error beside single", errors_without_single, rows)))
+    print("\n".join(table_by_model("regret", regrets, rows)))
 
 
 def measure(
@@ -258,6 +261,19 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
             yield f"  wrong: {one.model}, {one.placement} and {other.placement}"
 
 
+def errors_without_single(rows: Sequence[Row], placement: str) -> dict[str, float]:
+    """Return the absolute error of a placement of each model, by name of the model.
+
+    The error is that of the ratio of its step and the step on one device, which ran by turns.
+    """
+    single = {row.model: 1 + row.error for row in rows if row.placement == "single"}
+    return {
+        row.model: abs((1 + row.error) / single[row.model] - 1)
+        for row in rows
+        if row.placement == placement
+    }
+
+
 def regrets(rows: Sequence[Row], placement: str) -> dict[str, float]:
     """Return the regret of a placement of each model, by name of the model.
 
@@ -274,14 +290,18 @@ def regrets(rows: Sequence[Row], placement: str) -> dict[str, float]:
     }
 
 
-def regret_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a table of the regrets of pesto's own placements, and of their means."""
-    found = [regrets(rows, placement) for placement in OWN]
-    yield f"| regret | {' | '.join(OWN)} |"
+def table_by_model(
+    title: str,
+    of: Callable[[Sequence[Row], str], Mapping[str, float]],
+    rows: Sequence[Row],
+) -> Iterator[str]:
+    """Yield the lines of a table of a figure of pesto's own placements, and of its means."""
+    found = [of(rows, placement) for placement in OWN]
+    yield f"| {title} | {' | '.join(OWN)} |"
     yield "|---|--:|--:|--:|"
     for model in found[0]:
-        yield f"| {model} | {' | '.join(f'{regret[model]:.1%}' for regret in found)} |"
-    means = [float(np.mean([*regret.values()])) for regret in found]
+        yield f"| {model} | {' | '.join(f'{values[model]:.1%}' for values in found)} |"
+    means = [float(np.mean([*values.values()])) for values in found]
     yield f"| mean | {' | '.join(f'{mean:.1%}' for mean in means)} |"
 
 
