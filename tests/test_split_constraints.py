@@ -8,7 +8,7 @@ from conftest import Pesto
 from split_model import Files, written
 
 from pesto_cli import api
-from pesto_cli.data.constraints import Constraints, SplitRule
+from pesto_cli.data.constraints import Constraints, Rule, SplitRule
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
@@ -193,3 +193,12 @@ def test_rules_need_prices_of_parts(pesto: Pesto, files: Files, tmp_path: Path) 
     path.write_text('[[whole]]\nops = "product"\n')
     options = ("--strategy", "single", "-o", tmp_path / "p.json")
     assert pesto("solve", files.plain, "--constraints", path, *options).code == 0
+
+
+def test_parts_are_only_where_their_op_may_be(priced: Profile) -> None:
+    pinned = api.constrain(priced, Constraints(pin=[Rule("product", "GPU:1")]))
+    solution = api.solve(pinned, "data-parallel").solution
+    names = [device.name for device in solution.problem.machine.devices]
+    op = pinned.problem.graph.index_of["product"]
+    parts = solution.schedule.device[solution.origin == op]
+    assert {names[device] for device in parts.tolist()} == {"GPU:1"}

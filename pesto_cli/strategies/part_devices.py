@@ -84,9 +84,10 @@ class _Dealer:
                 held[self._device[number]] += num_bytes[number]
 
     def _near(self, op: int, device: int) -> int:
-        """Return a device if it is allowed for an op, else the fastest one."""
-        is_allowed = self._problem.allowed[op, device]
-        return device if is_allowed else int(np.argmin(self._problem.duration_us[op]))
+        """Return a device if it is allowed for an op, else the fastest one that is."""
+        allowed = self._problem.allowed[op]
+        time_us = np.where(allowed, self._problem.duration_us[op], np.inf)
+        return device if allowed[device] else int(np.argmin(time_us))
 
     def _place_near_data(self) -> None:
         order = self._graph.topological_order.tolist()
