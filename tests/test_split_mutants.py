@@ -56,6 +56,17 @@ def read_before_assignment(tf: Any) -> Sequence[Any]:
     return [train, result]
 
 
+def fetched_after_update(tf: Any) -> Sequence[Any]:
+    """A fetched tensor that is the only op that waits for the update of a variable."""
+    inputs = tf.compat.v1.placeholder(tf.float32, [BATCH, 4], name="inputs")
+    variable = weights(tf, "variable", [BATCH, 4])
+    loss = tf.reduce_sum(inputs * variable, name="loss")
+    with tf.control_dependencies([loss]):
+        update = variable.assign_add(inputs, name="update", read_value=False)
+    with tf.control_dependencies([update]):
+        return [tf.identity(loss, name="result")]
+
+
 def forget_shares(patch: pytest.MonkeyPatch) -> None:
     share = reductions._share
     patch.setattr(reductions, "_share", lambda mean, _: share(mean, 0.5))
@@ -106,6 +117,10 @@ def lose_control_edges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(splitting._Writer, "_replace_controls", without_parts)
 
 
+def wait_for_one_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(expansion._Expander, "_gives_copies", lambda *_: False)
+
+
 class Mutant(NamedTuple):
     """A wrong rewriting, with a graph and a plan where it changes the results."""
 
@@ -114,6 +129,7 @@ class Mutant(NamedTuple):
     plan: dict[str, Choice]
 
 
+PIECES = Choice("variable 0", (3, 3))
 GRADIENT = Choice("contracted", (3, 3))
 MUTANTS = {
     "a share of a mean is forgotten": Mutant(
@@ -137,6 +153,14 @@ MUTANTS = {
     ),
     "a control edge is lost": Mutant(
         lose_control_edges, read_before_assignment, {"result": Choice("axis 0", (3, 1))}
+    ),
+    "a part of an update is lost": Mutant(
+        wait_for_one_part,
+        fetched_after_update,
+        {
+            **dict.fromkeys(("variable", "mul/ReadVariableOp", "update"), PIECES),
+            "result": Choice("replicated", (1, 1)),
+        },
     ),
 }
 

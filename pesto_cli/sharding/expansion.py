@@ -34,7 +34,7 @@ from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, sc
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Split, Whole
+from pesto_cli.sharding.layouts import Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.rules.variables import MIRRORED, READS, is_variable
 from pesto_cli.sharding.variables import is_handle
@@ -246,14 +246,19 @@ class _Expander:
         """Add the images of control edges.
 
         A part waits for the part of equal index if both ops are pure and have parts of equal sizes.
-        Otherwise all parts wait for all parts, through a NoOp.
+        Otherwise all parts wait for all parts, through a NoOp. If parts compute copies, the step
+        may need only the first one, so this one waits for all parts.
         """
+        part = self._ops.part
         for before, after in self._graph.control_edges.tolist():
             if self._is_aligned(before, after):
-                for tail in self._images[before]:
-                    for head in self._images[after]:
-                        if self._ops.part[tail] == self._ops.part[head]:
-                            self._ops.controls.append((tail, head))
+                waits_for_all = {0} if self._gives_copies(after) else set[int]()
+                self._ops.controls += [
+                    (tail, head)
+                    for tail in self._images[before]
+                    for head in self._images[after]
+                    if part[tail] == part[head] or part[head] in waits_for_all
+                ]
                 continue
             tails, heads = self._images[before], self._images[after]
             if len(tails) > 1 and len(heads) > 1:
@@ -298,6 +303,11 @@ class _Expander:
         """Return the number of parts of an op, if each has no effect on others; else 0."""
         decision = self._decided.get(op)
         return 0 if decision is None or not _works_alone(decision) else len(decision.sizes)
+
+    def _gives_copies(self, op: int) -> bool:
+        """Return whether each part of a split op computes a whole output."""
+        outputs = self._decided[op].alternative.outputs
+        return any(isinstance(layout, Replicated) for layout in outputs)
 
     def _join(self, op: int) -> int:
         """Return the op that waits for all parts of an op; an op without outputs gives its name."""
