@@ -24,9 +24,13 @@ def load_us(problem: Problem) -> float:
     because no device is busy for longer than C_max. (These y are solutions of the dual of the
     linear program for unrelated machines.) Also C_max >= min_d time[g, d].
     """
+    return max(spread_us(problem), float(_group_time_us(problem).min(axis=1).max(initial=0.0)))
+
+
+def spread_us(problem: Problem) -> float:
+    """Return the bound of all work spread over the devices; see `load_us`."""
     group_us = _group_time_us(problem)
-    spread_us = [_share(group_us, y).sum() for y in device_shares(problem)]
-    return float(max([*spread_us, group_us.min(axis=1).max(initial=0.0)]))
+    return float(max((_share(group_us, y).sum() for y in device_shares(problem)), default=0.0))
 
 
 def head_tail_load_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray) -> float:
@@ -45,15 +49,27 @@ def head_tail_load_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray
         head_us: r, `[num_ops]`.
         tail_us: q, `[num_ops]`.
     """
-    graph = problem.graph
-    bounds_us = [
+    return max(
+        spread_between_us(problem, head_us, tail_us), groups_between_us(problem, head_us, tail_us)
+    )
+
+
+def spread_between_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray) -> float:
+    """Return the bound of sets J of ops; see `head_tail_load_us`."""
+    bounds_us = (
         _jackson(head_us, shared_work_us(problem, y), tail_us) for y in device_shares(problem)
-    ]
+    )
+    return max(bounds_us, default=0.0)
+
+
+def groups_between_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray) -> float:
+    """Return the bound of each colocation group on one device; see `head_tail_load_us`."""
+    graph = problem.graph
     first_us, last_us = (np.full(graph.num_groups, np.inf) for _ in range(2))
     np.minimum.at(first_us, graph.colocation_group, head_us)
     np.minimum.at(last_us, graph.colocation_group, tail_us)
     alone_us = first_us + _group_time_us(problem).min(axis=1) + last_us
-    return float(max([*bounds_us, alone_us.max(initial=0.0)]))
+    return float(alone_us.max(initial=0.0))
 
 
 def shared_work_us(problem: Problem, y: FloatArray) -> FloatArray:

@@ -7,6 +7,8 @@ the points of `PartTimes.curve`, and no share is smaller than the smallest of th
   1; the minimum is at one of the points;
 - each part takes at least min_s f(s) of its time, and waits for a part of each predecessor.
 
+The parts of an op may share its work, so the bound for one device counts its smallest part alone.
+
 Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
 
 Ops that a split step may lack (`sharding/needed.py`) take no time.
@@ -17,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from pesto_cli.bounds.chains import heads, tails
-from pesto_cli.bounds.load import head_tail_load_us, load_us
+from pesto_cli.bounds.load import groups_between_us, spread_between_us, spread_us
 from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
@@ -35,11 +37,16 @@ def all_plans_bound_us(problem: Problem) -> float:
         time_us = problem.time_us * counts[:, None]
         problem, is_alone = replace(problem, graph=graph, time_us=time_us), is_alone | ~counts
     work = _relaxed(problem, problem.time_us * least_work, is_alone)
-    part_us = _relaxed(problem, problem.time_us * least_part, is_alone)
-    time_us = part_us.min_duration_us
+    part = _relaxed(problem, problem.time_us * least_part, is_alone)
+    time_us = part.min_duration_us
     head_us, tail_us = heads(problem.graph, time_us), tails(problem.graph, time_us)
     path_us = float((head_us + time_us + tail_us).max(initial=0.0))
-    return max(path_us, load_us(work), head_tail_load_us(work, head_us, tail_us))
+    return max(
+        path_us,
+        groups_between_us(part, head_us, tail_us),
+        spread_us(work),
+        spread_between_us(work, head_us, tail_us),
+    )
 
 
 def _relaxed(problem: Problem, time_us: FloatArray, is_alone: BoolArray) -> Problem:

@@ -1,20 +1,30 @@
 """The ops that every plan of a step needs."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.parts import Parts
+from pesto_cli.data.plan import ALL_LOCAL
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.sharding.layouts import Replicated
+from pesto_cli.sharding.rules import alternatives
 
 
 def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArray]:
-    """Return the graph without inputs of known value, and which ops all plans need, `[num_ops]`.
+    """Return the graph without edges that plans may lack, and the ops that all plans need.
+
+    The ops are a mask, `[num_ops]`.
 
     Parts take inputs of known value as constants. So an op whose outputs are only taken in this way
-    may be no op of a split step, nor is what it alone needs. Constants are not needed either,
-    because a split step does not contain their small parts.
+    may be no op of a split step, nor is what it alone needs. A split step does not contain small
+    parts of constants either, so nothing waits for an op through these.
+
+    A plan needs all parts of an op that is counted. If only copies are taken, of which each part
+    computes one, it may need the first part alone; such an op is not counted.
     """
     if graph.inputs is None:
         return graph, np.ones(graph.num_ops, dtype=np.bool_)
@@ -27,14 +37,45 @@ def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArra
     ]
     is_taken = np.zeros(len(graph.consumers), dtype=np.bool_)
     is_taken[np.searchsorted(graph.consumer_tensor * graph.num_ops + graph.consumers, taken)] = True
+    is_constant = np.array(graph.types) == "Const"
     without = replace(
         graph,
         consumers=graph.consumers[is_taken],
         consumer_on_host=graph.consumer_on_host[is_taken],
         consumer_offsets=np.append(0, np.cumsum(is_taken))[graph.consumer_offsets],
+        control_edges=graph.control_edges[~is_constant[graph.control_edges[:, 1]]],
         inputs=None,
     )
     is_needed = graph.successors.degree == 0
     for op in graph.topological_order[::-1].tolist():
-        is_needed[op] |= is_needed[without.successors[op]].any()
-    return without, is_needed & (np.array(graph.types) != "Const")
+        after = without.successors[op]
+        if not is_needed[op] and is_needed[after].any():
+            is_needed[op] = not _takes_copies_alone(without, op, specs[op], is_needed)
+    return without, is_needed & ~is_constant
+
+
+def _takes_copies_alone(graph: OpGraph, op: int, spec: OpSpec | None, is_needed: BoolArray) -> bool:
+    """Return whether needed ops only take copies of an op, if it is split in some way."""
+    copies = () if spec is None else _copied_outputs(spec)
+    if not copies:
+        return False
+    takers = {
+        output: set(graph.consumers_of(tensor)[is_needed[graph.consumers_of(tensor)]].tolist())
+        for output, tensor in enumerate(graph.tensors_of(op))
+    }
+    after = graph.control_edges[graph.control_edges[:, 0] == op, 1]
+    if is_needed[after].any():
+        return False
+    taken = {output for output, ops in takers.items() if ops}
+    return any(taken <= outputs for outputs in copies)
+
+
+@lru_cache(maxsize=2**14)
+def _copied_outputs(spec: OpSpec) -> tuple[frozenset[int], ...]:
+    """Return the outputs that each part computes, for each way to split an op that has some."""
+    found = (
+        frozenset(output for output, each in enumerate(way.outputs) if isinstance(each, Replicated))
+        for way in alternatives(spec, ALL_LOCAL)
+        if way.size is not None
+    )
+    return tuple(outputs for outputs in found if outputs)
