@@ -150,9 +150,35 @@ def test_a_new_saver_writes_the_same_checkpoint(
     saved_by: int, variables: str, tmp_path: Path
 ) -> None:
     """A program that imports the graph makes a saver and initialisers of its own."""
+    check_new_savers(graphs(variables)[saved_by], graphs(variables)[1 - saved_by], tmp_path)
+
+
+@pytest.mark.parametrize("saved_by", [0, 1])
+def test_a_new_saver_knows_the_pieces_of_a_slice_of_a_partitioned_variable(
+    saved_by: int, tmp_path: Path
+) -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        tf1 = tf.compat.v1
+        inputs = tf1.placeholder(tf.float32, [BATCH, 4], name="inputs")
+        halves = tf1.fixed_size_partitioner(2)
+        table = tf1.get_variable("table", [4, 6], partitioner=halves, use_resource=True)
+        loss = tf.reduce_mean(tf.square(tf.matmul(inputs, tf.convert_to_tensor(table))))
+        loss = tf.identity(loss, name="loss")
+        return [tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train"), loss]
+
+    meta = in_float64(exported(build))
+    step = read_step(meta)
+    second = step.graph.index_of["table/part_1"]
+    found = variable_decisions(step.graph, specs_of(step), second, "variable 1", (1, 5))
+    both = meta, split_graph(meta, Plan(choices_of(step.graph, found or {})))
+    assert found
+    check_new_savers(both[saved_by], both[1 - saved_by], tmp_path)
+
+
+def check_new_savers(saving: Any, restoring: Any, folder: Path) -> None:
+    """Check that a new saver of one graph writes what a new saver of the other one restores."""
     tf1 = tensorflow().compat.v1
-    values, path = [], str(tmp_path / "model")
-    saving, restoring = graphs(variables)[saved_by], graphs(variables)[1 - saved_by]
+    values, path = [], str(folder / "model")
     for meta, is_saving in ((saving, True), (restoring, False)):
         with imported_session(meta) as session:
             saver = tf1.train.Saver(tf1.global_variables())

@@ -235,11 +235,12 @@ def _slices(listed: Any, pieces: Pieces) -> Iterable[Any]:
     for part, (handle, extent) in enumerate(zip(pieces.names, pieces.extents, strict=True)):
         each = _part(listed, part, handle)
         piece = each.save_slice_info_def
-        piece.full_name = pieces.name
-        piece.full_shape.extend(pieces.operand.sizes)
-        piece.var_shape.extend(pieces.operand.resized(pieces.axis, extent).sizes)
-        piece.var_offset.extend([0] * len(pieces.operand.sizes))
-        piece.var_offset[pieces.axis] = offsets[part]
+        if not piece.full_name:  # else the program has partitioned it: a slice of a slice
+            piece.full_name = pieces.name
+            piece.full_shape.extend(pieces.operand.sizes)
+            piece.var_offset.extend([0] * len(pieces.operand.sizes))
+        piece.var_shape[:] = pieces.operand.resized(pieces.axis, extent).sizes
+        piece.var_offset[pieces.axis] += offsets[part]
         yield each
 
 
