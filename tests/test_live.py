@@ -17,9 +17,11 @@ from test_apply_in_tensorflow import (
     too_early,
 )
 
+from pesto_cli import api
 from pesto_cli.apply import ProgramReport, run_script
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.containers import read_meta_graph
 from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.graphdef.programs.run import run_program
 from pesto_cli.graphdef.read import StepGraph, read_step
@@ -276,3 +278,50 @@ def test_a_script_without_sessions_and_a_script_that_fails_are_refused(
         run_script(script(idle), [], chosen)
     with pytest.raises(BadInputError, match=r"failed in line 2: ValueError: no data"):
         run_script(script("x = 1\nraise ValueError('no data')"), [], chosen)
+
+
+EXPORTING = """
+import sys
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+with tf.Graph().as_default() as graph:
+    x = tf1.placeholder(tf.float32, [8, 3], name="x")
+    v = tf1.get_variable("v", [3, 3], initializer=tf1.random_normal_initializer(seed=1))
+    w = tf1.get_variable("w", [3, 3], initializer=tf1.random_normal_initializer(seed=2))
+    loss = tf.reduce_mean(tf.square(tf.tanh(x @ v) @ w), name="loss")
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    twice = 2.0 * loss
+    with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        session.run([train, loss], {x: [[1.0, 2.0, 3.0]] * 8})
+        session.run([train, twice], {x: [[1.0, 2.0, 3.0]] * 8})
+        session.run(twice, {x: [[1.0, 2.0, 3.0]] * 8})
+        tf1.train.Saver().save(session, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole ops", "split ops"])
+def test_what_a_program_exports_is_its_graph_as_built(
+    is_split: bool, script: Write, tmp_path: Path
+) -> None:
+    """Another program has no such devices, and its runs would execute more by the order."""
+    path = script(EXPORTING)
+    meta = capture(path, [str(tmp_path / "captured")]).meta
+    profile = api.profile(meta, "v100x2-nvlink", parts=(2,))
+    parallel = api.placement(profile, api.solve(profile, "data-parallel"))
+    chosen = parallel if is_split else round_robin_placement(read_step(meta))
+    run_program(path, [str(tmp_path / "alone")])
+    cpus = {"CPU:0": "/device:CPU:0", "GPU:0": "/device:CPU:0", "GPU:1": "/device:CPU:1"}
+    devices = cpus if is_split else None
+    report = run_script(path, [str(tmp_path / "placed")], chosen, "", devices)
+    assert len(report.step_us) == 2
+    assert report.changes.num_control_edges > 0
+    alone, placed = (
+        {node.name: (list(node.input), node.device, node.attr.get("_class")) for node in nodes}
+        for nodes in (
+            read_meta_graph(tmp_path / f"{name}.meta").graph_def.node
+            for name in ("alone", "placed")
+        )
+    )
+    assert placed == alone

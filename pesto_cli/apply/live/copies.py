@@ -10,6 +10,9 @@ from typing import Any
 from pesto_cli.graphdef.programs.session_runs import SessionRun, Waits
 from pesto_cli.graphdef.tensorflow import tensorflow
 
+ADDED = "_added_by_pesto"
+"""Attribute of operations that are not the program's own."""
+
 
 @dataclass(frozen=True, eq=False)
 class Copies:
@@ -68,6 +71,7 @@ def add_copies(
         node = body.node.add()
         node.CopyFrom(operation.node_def)
         node.attr.pop("_class", None)
+        node.attr[ADDED].b = True
         kept = [source for source in operation.control_inputs if source.name in copied]
         controls = [f"^{op.name}" for op in kept if op.name not in without.get(operation.name, ())]
         node.input[:] = [name for name in node.input if not name.startswith("^")] + controls

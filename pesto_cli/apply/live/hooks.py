@@ -26,6 +26,12 @@ class Hooks(Stopped, Protocol):
     def place_before_run(self, session: Any) -> None:
         """Change the graph of a session that is about to run, if ops have been added to it."""
 
+    def as_built(self, graph: Any, graph_def: Any) -> Any:
+        """Return the GraphDef of a graph, which the program exports, as the program has built it.
+
+        graph_def: what TensorFlow returns; it may be changed.
+        """
+
     def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
         """Execute a run; return the fetched values."""
 
@@ -36,10 +42,11 @@ def hooked(program: Hooks) -> Iterator[None]:
 
     Raises the failure of the program, if it was stopped for one.
     """
-    tensorflow()
+    graph_type = tensorflow().Graph
     from tensorflow.python.client.session import BaseSession
 
     extend, init = BaseSession._extend_graph, BaseSession.__init__
+    as_graph_def = graph_type.as_graph_def
 
     def extend_graph(self: Any) -> None:
         program.place_before_run(self)
@@ -48,9 +55,13 @@ def hooked(program: Hooks) -> Iterator[None]:
     def init_session(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
         init(self, *program.session_arguments(target, graph, config))
 
+    def exported(self: Any, *arguments: Any, **options: Any) -> Any:
+        return program.as_built(self, as_graph_def(self, *arguments, **options))
+
     with (
         raising_failure(program),
         replaced(BaseSession, _extend_graph=extend_graph, __init__=init_session),
+        replaced(graph_type, as_graph_def=exported),
         intercepted_runs(program.around),
     ):
         yield

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
+from pesto_cli.apply.live.copies import ADDED
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.apply.whole_variables import check_whole_variables
@@ -40,6 +42,31 @@ class PlacedGraph:
     def added(self) -> Waits:
         """The control inputs that enforce the order."""
         return self.changes.waits_for
+
+    def as_built(self, graph_def: Any) -> Any:
+        """Remove devices, control inputs and operations of pesto from the graph, in place.
+
+        A program may export its graph, for another program that does not have these devices, and
+        whose runs would execute other ops because of the order.
+        """
+        kept = [node for node in graph_def.node if ADDED not in node.attr]
+        for node in kept:
+            built = self._built.get(node.name)
+            if built is not None:
+                node.device = built.device
+                added = {f"^{source}" for source in self.added.get(node.name, ())}
+                node.input[:] = [
+                    text for text in node.input if text not in added or text in built.input
+                ]
+                if "_class" in built.attr:
+                    node.attr["_class"].CopyFrom(built.attr["_class"])
+        del graph_def.node[:]
+        graph_def.node.extend(kept)
+        return graph_def
+
+    @cached_property
+    def _built(self) -> Mapping[str, Any]:
+        return {node.name: node for node in self.meta.graph_def.node}
 
 
 def place_graph(

@@ -177,6 +177,12 @@ class Program:
                 self._place(graph, known, session)
                 known.num_seen = num_operations
 
+    def as_built(self, graph: Any, graph_def: Any) -> Any:
+        """Return the GraphDef of a graph without what pesto has changed; `graph_def` may change."""
+        known = self._graphs.get(graph)
+        placed = None if known is None else known.placed
+        return graph_def if placed is None else placed.as_built(graph_def)
+
     def around(self, run: SessionRun, proceed: Proceed, traced: Any = None) -> list[Any]:
         """Execute a run: a step in the planned order, any other run as if there were no order.
 

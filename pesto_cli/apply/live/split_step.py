@@ -17,7 +17,7 @@ import numpy as np
 
 from pesto_cli.apply.control_inputs import is_handle
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
-from pesto_cli.apply.live.copies import Copies, add_copies, downstream, opened
+from pesto_cli.apply.live.copies import ADDED, Copies, add_copies, downstream, opened
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.errors import BadInputError
@@ -155,6 +155,7 @@ def _import(graph: Any, graph_def: Any, nodes: list[Node], shared: set[str]) -> 
             continue
         body.node.append(node.proto)
         body.node[-1].attr.pop("_class", None)
+        body.node[-1].attr[ADDED].b = True
         for source, output in node.inputs:
             name = nodes[source].name
             if name in shared:

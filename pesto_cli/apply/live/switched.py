@@ -116,6 +116,11 @@ class SwitchedProgram:
         if session.graph in self._programs:
             self._programs[session.graph].place_before_run(session)
 
+    def as_built(self, graph: Any, graph_def: Any) -> Any:
+        """Return the GraphDef of the program's own graph, which is not placed, unchanged."""
+        del graph
+        return graph_def
+
     def around(self, run: SessionRun, proceed: Proceed) -> list[Any]:
         """Execute a run: in the program's own session before its first step, then in another."""
         with self._lock:
