@@ -164,6 +164,7 @@ def test_a_new_saver_knows_the_pieces_of_a_slice_of_a_partitioned_variable(
         table = tf1.get_variable("table", [4, 6], partitioner=halves, use_resource=True)
         loss = tf.reduce_mean(tf.square(tf.matmul(inputs, tf.convert_to_tensor(table))))
         loss = tf.identity(loss, name="loss")
+        tf1.train.Saver()  # contains DisableCopyOnRead of the slices
         return [tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train"), loss]
 
     meta = in_float64(exported(build))

@@ -67,7 +67,7 @@ def outside_nodes(node: Any, place: int, pieces: Pieces) -> list[Any]:
         return rewriting.read()
     if node.op == IS_INITIALIZED:
         return rewriting.is_initialized()
-    if node.op == "DestroyResourceOp":
+    if node.op in ("DestroyResourceOp", "DisableCopyOnRead"):
         return rewriting.each()
     if node.op == "VariableShape":
         return rewriting.shape()
