@@ -62,6 +62,12 @@ def test_operands_of_another_op_are_refused() -> None:
         alternatives(vector)
 
 
+def test_an_equation_with_an_ellipsis_is_split() -> None:
+    spec = case("Einsum", [np.ones((4, 5, 3)), np.ones((3, 2))], equation="...ab,bc->...ac").spec
+    names = [alternative.name for alternative in alternatives(spec)]
+    assert names[:4] == ["axis 0", "axis 1", "axis 2", "contracted b"]
+
+
 def test_wrong_alternatives_are_found() -> None:
     numbers = np.random.default_rng(0).normal(size=(4, 3))
     mean = case("Mean", numbers, known([0]))

@@ -51,17 +51,18 @@ def _matrix(rows: int, columns: int, is_transposed: bool) -> tuple[int, int]:
 
 EQUATIONS = """
     ab,bc->ac ab,cb->ca abc,cd->abd abcd,aecd->aceb ab,ab->a ab,c->b a,b->ab abc->cab abc->b ab->
-    aab,bc->ac ab->abb ab,ab-> ,a->a
+    aab,bc->ac ab->abb ab,ab-> ,a->a ...ab,...bc->...ac a...,ab->b... ...a->a... ab...->...a
 """
 
 
 @st.composite
 def einsum(draw: st.DrawFn) -> Case:
     equation = draw(st.sampled_from(EQUATIONS.split()))
-    extents = {label: draw(sizes) for label in "abcde"}
+    extents = {label: (draw(sizes),) for label in "abcde"}
+    operands = equation.partition("->")[0].split(",")
     shapes = [
-        tuple(extents[label] for label in operand)
-        for operand in equation.partition("->")[0].split(",")
+        sum((extents.get(label, batch) for label in operand.replace("...", ".")), ())
+        for operand, batch in zip(operands, draw(_batches(can_broadcast=True)), strict=False)
     ]
     return case("Einsum", [draw(tensors(shape)) for shape in shapes], equation=equation)
 

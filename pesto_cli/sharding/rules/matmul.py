@@ -38,17 +38,28 @@ def batch_matmul(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def einsum(spec: OpSpec) -> Iterator[Alternative]:
-    """Einsum. Factors: the labels of the equation. An equation with an ellipsis has no rule."""
-    equation = str(spec.attribute["equation"]).replace(" ", "")
-    if "." in equation:
+    """Einsum. Factors: the labels of the equation, and the axes of its ellipsis.
+
+    Axes of an ellipsis are broadcast, so they are numbered from the last one. An equation whose
+    output lacks the ellipsis has no rule.
+    """
+    left, _, right = str(spec.attribute["equation"]).replace(" ", "").partition("->")
+    if "..." in left and "..." not in right:
         return
-    left, _, right = equation.partition("->")
-    names = {label: f"axis {axis}" for axis, label in enumerate(right)}
+    output = _expanded(right, len(spec.outputs[0].sizes))
+    names = {label: f"axis {axis}" for axis, label in enumerate(output)}
     inputs = [
-        [names.get(label, f"{CONTRACTED} {label}") for label in operand]
-        for operand in left.split(",")
+        [names.get(label, f"{CONTRACTED} {label}") for label in _expanded(text, len(operand.sizes))]
+        for text, operand in zip(left.split(","), spec.inputs, strict=True)
     ]
-    yield from product(spec, inputs, [names[label] for label in right])
+    yield from product(spec, inputs, [names[label] for label in output])
+
+
+def _expanded(text: str, rank: int) -> list[str]:
+    """Return the label of each axis; those of an ellipsis are their numbers from its last axis."""
+    before, _, after = text.partition("...")
+    num_others = rank - len(before) - len(after)
+    return [*before, *(str(number) for number in reversed(range(num_others))), *after]
 
 
 def product(spec: OpSpec, inputs: Sequence[Labels], output: Labels) -> Iterator[Alternative]:
