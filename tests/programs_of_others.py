@@ -483,6 +483,12 @@ def sizes_that_differ() -> Exported:
     return tf.function(lambda x, y: tf.reduce_sum(x * y)), [floats(2), floats(3)]
 
 
+def two_layers_of_one_name() -> Exported:
+    begin()
+    layers = [keras.Input((3,)), L.Dense(4, name="dense"), L.Dense(1, name="dense")]
+    return compiled(keras.Sequential(layers), loss="mse"), (floats(3), floats(1))
+
+
 def variable_in_the_step() -> Exported:
     return tf.function(lambda x: tf.Variable(x).assign_add(x)), [floats()]
 

@@ -46,6 +46,7 @@ PLACED = {
 REFUSED = {
     "value_as_a_number": r"in line \d+ \(step\): AttributeError: .* no attribute 'numpy'",
     "sizes_that_differ": r"in line \d+: ValueError: Dimensions must be equal",
+    "two_layers_of_one_name": "ValueError: .* unique names",
     "variable_in_the_step": "cannot be traced: UnliftableError",
     "fits_itself": "returned a History, where a train op, .* or a compiled Keras model",
     "lookup_in_the_model": "such as a lookup table .* Save the model",
