@@ -489,6 +489,13 @@ def two_layers_of_one_name() -> Exported:
     return compiled(keras.Sequential(layers), loss="mse"), (floats(3), floats(1))
 
 
+def tensor_of_another_trace() -> Exported:
+    """The layer is built by the first of two traces; Keras cannot fit it either."""
+    begin()
+    layers = [L.Normalization(mean=0.5, variance=2.0), L.Dense(1)]
+    return compiled(keras.Sequential(layers), loss="mse"), (floats(3), floats(1))
+
+
 def variable_in_the_step() -> Exported:
     return tf.function(lambda x: tf.Variable(x).assign_add(x)), [floats()]
 

@@ -47,6 +47,7 @@ REFUSED = {
     "value_as_a_number": r"in line \d+ \(step\): AttributeError: .* no attribute 'numpy'",
     "sizes_that_differ": r"in line \d+: ValueError: Dimensions must be equal",
     "two_layers_of_one_name": "ValueError: .* unique names",
+    "tensor_of_another_trace": "exists only within another trace. If a layer keeps it, call the",
     "variable_in_the_step": "cannot be traced: UnliftableError",
     "fits_itself": "returned a History, where a train op, .* or a compiled Keras model",
     "lookup_in_the_model": "such as a lookup table .* Save the model",

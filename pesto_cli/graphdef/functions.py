@@ -114,7 +114,7 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
     """Return the captures of a concrete function, named as in the graph of `function_graph`.
 
     Raises BadInputError for a resource that is not a variable, for a variable without a value (only
-    if `with_values`), and for a function of several replicas.
+    if `with_values`), for a tensor of another trace, and for a function of several replicas.
     """
     tf = tensorflow()
     operations = {operation.name: operation.type for operation in concrete.graph.get_operations()}
@@ -134,6 +134,12 @@ def function_captures(concrete: Any, what: str, *, with_values: bool = True) -> 
                 f"{what}: the function uses a resource that is not a variable ({inside.name}), such"
                 " as a lookup table or an iterator, which cannot be exported. Save the model with"
                 " tf.saved_model.save and export that, or pass the data as arguments."
+            )
+        elif tf.is_symbolic_tensor(external):
+            raise BadInputError(
+                f"{what}: the function uses the tensor {external.name!r}, which exists only within"
+                " another trace. If a layer keeps it, call the model on a batch, or give it its"
+                " input shapes, before the step is traced."
             )
         else:
             captures.append(Capture(external, inside, external.numpy(), None, inside.op.name))
