@@ -96,6 +96,19 @@ def test_an_op_that_is_given_the_shape_of_a_tensor_has_its_estimated_size() -> N
     assert expected["halves", 0] == 5 * 7 * 4  # an upper bound: it has at most 17 elements
 
 
+def test_a_constant_shape_that_a_branch_uses_is_known() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        shape, rows = tf.constant([5, 7]), fed(tf, "rows", 3, 7)
+        ids = fed(tf, "ids", 3, dtype="int32")
+        branches = (
+            lambda: tf.math.unsorted_segment_sum(rows, ids, shape[0], name="table"),
+            lambda: tf.zeros([5, 7]),
+        )
+        return [tf.reduce_sum(tf.compat.v1.cond(rows[0, 0] > 0.0, *branches))]
+
+    assert bytes_of(read(build).graph)["cond/table", 0] == 5 * 7 * 4
+
+
 def test_a_read_of_a_tensor_array_is_as_large_as_what_was_written() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         """Build a loop that reads rows of a variable; their gradients are gathered after it."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.branches import SWITCH
 from pesto_cli.graphdef.fetches import FED_TYPES, dynamic_shape
 from pesto_cli.graphdef.nodes import Node
+from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.tensor_arrays import KnownSize, Shape, TensorArrays
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -18,6 +20,8 @@ BYTES_OF_HANDLES = {"string": 24, "resource": 8, "variant": 8}
 EMPTY_OUTPUTS = frozenset({("FusedBatchNormV3", 5)})
 # Ops that bring data into the step, in addition to ops without inputs.
 SOURCE_TYPE_PARTS = ("Iterator", "Dequeue")
+# Constants with more elements are no shapes.
+MAX_RANK = 8
 # Ops whose output values are the shapes of their inputs.
 SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 # Ops whose output is read from the data behind a handle. The size of their other inputs says
@@ -97,7 +101,10 @@ def tensor_sizes(
             if output < len(sizes[source])  # Unknown for a Merge's input from NextIteration.
         ]
         of_inputs = [described[source] for source, _ in node.inputs]
-        described[index] = _described(node, inputs, of_inputs)
+        if node.type in SWITCH:  # Its condition says nothing about the values.
+            described[index] = of_inputs[0] or _volume(nodes[node.inputs[0][0]])
+        else:
+            described[index] = _described(node, inputs, of_inputs)
         sizing = [described[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
         known_sizes = [_known_size(source) for source in inputs]
         arrays.process(index, known_sizes)
@@ -170,6 +177,17 @@ def _described(
         return None
     known = [elements for elements in of_inputs if elements is not None]
     return max(known, default=0) if len(known) == len(of_inputs) else None
+
+
+def _volume(node: Node) -> int | None:
+    """Return the number of elements of a tensor whose shape is a constant; None for other nodes.
+
+    Shape inference does not follow constants into the branches of a conditional.
+    """
+    value = constant_value(node.proto) if node.type == "Const" else None
+    if value is None or value.dtype.kind not in "iu" or value.size > MAX_RANK:
+        return None
+    return max(int(math.prod(value.ravel().tolist())), 0)
 
 
 def _estimate(
