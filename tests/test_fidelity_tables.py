@@ -1,16 +1,20 @@
 """The errors and regrets of placements in `benchmarks.fidelity`."""
 
+import math
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from benchmarks.fidelity import (
+    PARTED,
     PLAIN,
     ROBUST,
     SPLIT,
     Row,
     errors_without_single,
+    mean_and_worst,
     regrets,
     table_by_model,
 )
@@ -26,6 +30,7 @@ ROWS = [
     *(row("chain", "expert", 10.0), row("chain", PLAIN, 12.0), row("chain", ROBUST, 11.0)),
     *(row("towers", "expert", 30.0), row("towers", PLAIN, 20.0), row("towers", ROBUST, 21.0)),
     *(row("chain", SPLIT, 10.0), row("towers", SPLIT, 24.0)),
+    *(row("chain", PARTED, 10.5), row("towers", PARTED, 20.0)),
 ]
 
 
@@ -44,4 +49,15 @@ def test_a_machine_that_became_slower_adds_no_error_to_the_ratio_of_two_steps() 
 
 def test_the_table_ends_with_the_means() -> None:
     *_, last = table_by_model("regret", regrets, ROWS)
-    assert last == "| mean | 10.0% | 7.5% | 10.0% |"
+    assert last == "| mean | 10.0% | 7.5% | 10.0% | 2.5% |"
+
+
+def test_errors_are_summed_up_for_placements_by_hand_and_for_each_of_pestos_own() -> None:
+    rows = [
+        *(row("chain", "single", 10.0, 10.4), row("chain", "expert", 10.0, 9.8)),
+        *(row("chain", PLAIN, 10.0, 9.0), row("towers", PLAIN, 10.0, math.nan)),
+    ]
+    assert [*mean_and_worst(rows, attrgetter("error"))] == [
+        "by hand 3.0%, worst +4.0% (chain)",
+        f"{PLAIN} 10.0%, worst -10.0% (chain)",
+    ]
