@@ -95,6 +95,6 @@ def machine_of(
     for each in found:
         task = task_of(each.name)
         num_bytes = cpu_bytes[task] if each.type == "CPU" else each.limit_bytes
-        devices.append(Device(each.name, each.type, num_bytes))
         where[each.name] = Location(host_of(task), task)
+        devices.append(Device(each.name, each.type, num_bytes, host=host_of(task)))
     return Machine(tuple(devices), nominal_links(devices, where), nominal_signal_us(where))

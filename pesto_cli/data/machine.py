@@ -15,6 +15,7 @@ MOST_NAMES = 8
 MAX_TIME_US = 1e12
 MAX_SPEED = 1e9
 MAX_MEMORY_BYTES = 2**60
+MAX_SLOW_DOWN = 1e3
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,17 @@ class CommModel:
 
 @dataclass(frozen=True)
 class Device:
-    """An executor of ops: an op takes `time_us / speed + op_overhead_us` on it."""
+    """An executor of ops: an op takes `time_us / speed + op_overhead_us` on it.
+
+    host: devices with the same host share its caches, its memory and its power.
+    """
 
     name: str
     kind: str
     memory_bytes: int
     speed: float = 1.0
     op_overhead_us: float = 0.0
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,9 @@ class Machine:
     signal_us: delay of a control edge between devices.
     step_overhead_us: time of a step beyond its makespan: the call, and a message to every device.
     kinds: data of device kinds, by name.
+    contention: device kind -> op type -> slow-down: an op takes 1 + k * slow-down times as long
+        while k other devices of its kind and host run ops. The type "" stands for all types that
+        are not named.
     """
 
     devices: tuple[Device, ...]
@@ -96,6 +104,7 @@ class Machine:
     signal_us: float = 7.0
     step_overhead_us: float = 0.0
     kinds: Mapping[str, DeviceKind] = field(default_factory=dict)
+    contention: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check names, numbers, and that every pair of devices is linked.
@@ -135,6 +144,8 @@ class Machine:
                     f"{name} is {getattr(self, name)}; a number from 0 to {MAX_TIME_US:g} was "
                     "expected."
                 )
+        for kind, slow_downs in self.contention.items():
+            _check_slow_downs(kind, slow_downs)
 
     def __repr__(self) -> str:
         return f"<Machine: {short_list(self.index_of)}>"
@@ -160,6 +171,31 @@ class Machine:
             if self.device_type(device.kind) == "CPU":
                 return index
         return None
+
+    @cached_property
+    def rivals(self) -> IntArray:
+        """`[num_devices]`: devices with equal numbers are of one kind and on one host."""
+        keys = [(device.kind, device.host) for device in self.devices]
+        return np.array([keys.index(key) for key in keys], dtype=np.int64)
+
+    @cached_property
+    def has_contention(self) -> bool:
+        """Whether devices can make each other slower."""
+        contends = [any(self.contention.get(each.kind, {}).values()) for each in self.devices]
+        return bool(contends) and bool((np.bincount(self.rivals[contends]) > 1).any())
+
+    @cached_property
+    def most_slow_down(self) -> float:
+        """The largest factor by which contention makes an op longer."""
+        if not self.has_contention:
+            return 1.0
+        most = max(value for row in self.contention.values() for value in row.values())
+        return 1 + (int(np.bincount(self.rivals).max()) - 1) * most
+
+    def slow_down(self, kind: str, op_type: str) -> float:
+        """Return the slow-down of ops of a type by each other device of a kind on the same host."""
+        slow_downs = self.contention.get(kind, {})
+        return slow_downs.get(op_type, slow_downs.get("", 0.0))
 
     @cached_property
     def latency_us(self) -> FloatArray:
@@ -251,6 +287,15 @@ def _check_device(device: Device) -> None:
             raise BadInputError(
                 f"device {device.name!r} has {attribute} {value}; a number from {least:g} to "
                 f"{most:g} was expected."
+            )
+
+
+def _check_slow_downs(kind: str, slow_downs: Mapping[str, float]) -> None:
+    for op_type, value in slow_downs.items():
+        if not 0 <= value <= MAX_SLOW_DOWN:
+            raise BadInputError(
+                f"contention of {kind} has a slow-down of {value} for "
+                f"{op_type or 'all other ops'}; a number from 0 to {MAX_SLOW_DOWN:g} was expected."
             )
 
 

@@ -147,6 +147,17 @@ class Problem:
         return np.where(np.isnan(duration), np.inf, duration)
 
     @cached_property
+    def slow_down(self) -> FloatArray:
+        """`[num_ops, num_devices]`: slow-down of an op by each other device of the same host."""
+        machine, types = self.machine, self.graph.types
+        slow_down = np.zeros((self.num_ops, self.num_devices))
+        for index, device in enumerate(machine.devices if machine.has_contention else ()):
+            of_type = {each: machine.slow_down(device.kind, each) for each in set(types)}
+            slow_down[:, index] = [of_type[each] for each in types]
+        slow_down[self.is_hosted] = 0.0
+        return slow_down
+
+    @cached_property
     def allowed(self) -> BoolArray:
         """`[num_ops, num_devices]`: whether the op's whole colocation group may use the device."""
         alone = np.isfinite(self.duration_us) & self.permitted

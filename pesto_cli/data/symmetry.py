@@ -18,7 +18,10 @@ def interchangeable(problem: Problem) -> list[list[int]]:
 
 
 def _can_swap(problem: Problem, first: int, second: int) -> bool:
-    """Return whether ops, memory, links and channels are unchanged if two devices are swapped."""
+    """Return whether a problem is unchanged if two devices are swapped.
+
+    That is: ops, memory, links, channels, and which devices make each other slower.
+    """
     machine, swapped = problem.machine, list(range(problem.num_devices))
     swapped[first], swapped[second] = second, first
     return bool(
@@ -36,6 +39,7 @@ def _can_swap(problem: Problem, first: int, second: int) -> bool:
             )
         )
         and _is_one_to_one(machine.channel, machine.channel[swapped][:, swapped])
+        and (not machine.has_contention or _is_one_to_one(machine.rivals, machine.rivals[swapped]))
     )
 
 

@@ -21,6 +21,7 @@ class _DeviceSchema(Schema):
     memory_bytes: int = Field(le=MAX_MEMORY_BYTES)
     speed: float = 1.0
     op_overhead_us: float = 0.0
+    host: str = ""
 
 
 class _LinkSchema(Schema):
@@ -57,6 +58,7 @@ class MachineSchema(Schema):
     devices: list[_DeviceSchema]
     links: list[_LinkSchema]
     kinds: dict[str, _KindSchema] = {}
+    contention: dict[str, dict[str, float]] = {}
 
     def value(self) -> Machine:
         """Return the machine; `Machine` checks its own rules."""
@@ -74,6 +76,7 @@ class MachineSchema(Schema):
             signal_us=self.signal_us,
             step_overhead_us=self.step_overhead_us,
             kinds={name: DeviceKind(**kind.model_dump()) for name, kind in self.kinds.items()},
+            contention=self.contention,
         )
 
 
@@ -82,7 +85,7 @@ def machine_json(machine: Machine) -> dict[str, Any]:
     return {
         "signal_us": machine.signal_us,
         "step_overhead_us": machine.step_overhead_us,
-        "devices": [asdict(device) for device in machine.devices],
+        "devices": [_device_json(device) for device in machine.devices],
         "links": [
             {
                 "src": link.src,
@@ -93,7 +96,12 @@ def machine_json(machine: Machine) -> dict[str, Any]:
             for link in machine.links
         ],
         "kinds": {name: asdict(kind) for name, kind in machine.kinds.items()},
+        **({"contention": machine.contention} if machine.contention else {}),
     }
+
+
+def _device_json(device: Device) -> dict[str, Any]:
+    return {name: value for name, value in asdict(device).items() if name != "host" or value}
 
 
 def read_machine(name: str, *others: str) -> Machine:

@@ -81,4 +81,5 @@ def sampled_graph(graph: KernelGraph, samples: Samples, sample: int) -> KernelGr
         control_offsets=graph.control_offsets,
         control_successors=graph.control_successors,
         delay_factor=samples.delay_factor[sample],
+        slow_down=graph.slow_down,
     )

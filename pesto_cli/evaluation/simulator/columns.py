@@ -22,6 +22,7 @@ class KernelGraph(NamedTuple):
     control_successors: `[num_control_edges]`, ops.
     delay_factor: `[2, num_tensors + num_ops]`, factors of the longest delay of tensors, and of
         signals by op, at the sender and at the receiver; or `[2, 0]`, if all are 1.
+    slow_down: `[num_ops, num_devices]`, see `Problem.slow_down`; or `[0, 0]` without contention.
     """
 
     duration_us: FloatArray
@@ -33,6 +34,7 @@ class KernelGraph(NamedTuple):
     control_offsets: IntArray
     control_successors: IntArray
     delay_factor: FloatArray
+    slow_down: FloatArray
 
     @classmethod
     def of(cls, problem: Problem) -> "KernelGraph":
@@ -51,6 +53,7 @@ class KernelGraph(NamedTuple):
             control_offsets=control.offsets,
             control_successors=control.indices,
             delay_factor=np.ones((2, 0)),
+            slow_down=problem.slow_down if problem.machine.has_contention else np.zeros((0, 0)),
         )
 
 
@@ -65,6 +68,8 @@ class KernelMachine(NamedTuple):
     wait_us: longest delay of a transfer by an endpoint that computes.
     has_delays: whether any of them is above 0.
     signal_us: time of a signal between any two devices.
+    rivals: `[num_devices]`, devices with equal numbers make each other slower.
+    has_contention: whether any op can become slower.
     """
 
     latency_us: FloatArray
@@ -76,6 +81,8 @@ class KernelMachine(NamedTuple):
     wait_us: FloatArray
     has_delays: bool
     signal_us: float
+    rivals: IntArray
+    has_contention: bool
 
     @classmethod
     def of(cls, machine: Machine) -> "KernelMachine":
@@ -90,6 +97,8 @@ class KernelMachine(NamedTuple):
             wait_us=machine.wait_us,
             has_delays=bool(machine.wait_us.any()),
             signal_us=float(machine.signal_us),
+            rivals=machine.rivals,
+            has_contention=machine.has_contention,
         )
 
 

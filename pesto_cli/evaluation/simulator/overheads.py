@@ -5,6 +5,7 @@ idle then has a share of it in the first op that starts before the transfer ends
 transfer's time that is left.
 """
 
+from pesto_cli.evaluation.simulator.contention import slowed_us
 from pesto_cli.evaluation.simulator.state import Given, SimulationState, append, is_signal, sort
 from pesto_cli.kernels import step
 
@@ -16,7 +17,8 @@ def start_transfer(given: Given, state: SimulationState, transfer: int) -> None:
         here = endpoint(state, transfer, side)
         op = state.devices.running[here]
         if op >= 0:
-            state.ops.end_us[op] += overhead_of(given, state, transfer, side)
+            overhead_us = overhead_of(given, state, transfer, side)
+            state.ops.end_us[op] += slowed_us(given, state, op, here, overhead_us)
         else:
             append(state.uncharged, 2 * transfer + side)
 

@@ -1,7 +1,8 @@
 """Measure op times in real steps on real devices: `--source run`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.profile import measured
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.measured import Measured
+from pesto_cli.profile.run import contention
 from pesto_cli.profile.run.reconcile import Reconciliation, reconciled
 from pesto_cli.profile.run.stepping import Stepped, stepped
 from pesto_cli.profile.source import CostRequest, Costs, Live
@@ -50,10 +52,13 @@ def costs(request: CostRequest) -> Costs:
         for layout, run in zip(layouts, runs, strict=True)
     ]
     empty_us = _empty_step_us(request, live, range(request.machine.num_devices))
+    machine = _with_overheads(request.machine, accounts, float(np.median(empty_us)))
+    slow_downs = dict(_contention(request, live, layouts))
+    slower = (contention.text(kind, found) for kind, found in slow_downs.items())
     return replace(
         found,
-        machine=_with_overheads(request.machine, accounts, float(np.median(empty_us))),
-        notes=(*(account.text for account in accounts), *found.notes),
+        machine=replace(machine, contention=slow_downs),
+        notes=(*(account.text for account in accounts), *slower, *found.notes),
         reconciled=tuple(accounts),
     )
 
@@ -79,18 +84,37 @@ def _layouts(request: CostRequest) -> list[Placement]:
 
 
 def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
-    machine, step = request.machine, request.step
     full = live.cluster.call(device_names)
-    names = [full[row.name] for row in machine.devices]
-    changes = changes_on(request.meta_graph, step, layout, dict(enumerate(names)))
     return live.cluster.call(
         stepped,
-        with_changes(request.meta_graph, changes),
-        {full[row.name]: row.kind for row in machine.devices},
+        _placed(request, live, layout),
+        {full[row.name]: row.kind for row in request.machine.devices},
         live.num_steps,
         live.num_warm_up,
         live.feeds,
     )
+
+
+def _placed(request: CostRequest, live: Live, layout: Placement) -> Any:
+    """Return the MetaGraphDef with a placement."""
+    full = live.cluster.call(device_names)
+    names = {index: full[row.name] for index, row in enumerate(request.machine.devices)}
+    changes = changes_on(request.meta_graph, request.step, layout, names)
+    return with_changes(request.meta_graph, changes)
+
+
+def _contention(
+    request: CostRequest, live: Live, layouts: Sequence[Placement]
+) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Yield the kinds of CPUs of which a host has several, and the slow-downs of their ops."""
+    for layout in layouts:
+        first, *more = np.unique(layout.device).tolist()
+        others = [] if more else contention.rivals_of(request.machine, first)
+        if others:
+            moved = [replace(layout, device=np.full_like(layout.device, each)) for each in others]
+            metas = [_placed(request, live, each) for each in (layout, *moved)]
+            kind = request.machine.devices[first].kind
+            yield kind, contention.measured_contention(request, live, metas)
 
 
 def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> FloatArray:
