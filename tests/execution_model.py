@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from memory_model import MemoryModel
 
+from pesto_cli.data.machine import Device
 from pesto_cli.data.problem import Problem
 
 
@@ -90,6 +91,7 @@ class ExecutionModel:
         self.to_run = [[op for op in ops if self.device[op] == number] for number in devices]
         self.has_run: list[list[int]] = [[] for _ in devices]
         self.running: list[int | None] = [None for _ in devices]
+        self.num_others = [0 for _ in ops]
         self.made: list[Sending] = []
         self.on_link: list[Sending] = []
         self.arrived: list[Sending] = []
@@ -106,6 +108,7 @@ class ExecutionModel:
         """
         while True:
             self.pass_instant()
+            self.contend()
             coming_us = self.coming_us()
             if not coming_us:
                 break
@@ -254,16 +257,57 @@ class ExecutionModel:
             self.end_us[op] += self.late_overhead_us(number)
 
     def duration_us(self, op: int) -> float:
-        number = self.device[op]
-        if (self.problem.is_feed[op] or self.problem.is_fetch[op]) and number == self.machine.host:
+        if self.is_hosted(op):
             return 0.0
-        device = self.machine.devices[number]
+        device = self.machine.devices[self.device[op]]
         time_us = float(self.problem.time_us[op, self.problem.kinds.index(device.kind)])
         return time_us / device.speed + self.overhead_us(op)
+
+    def is_hosted(self, op: int) -> bool:
+        """Return whether an op is a feed or fetch on the host."""
+        is_of_host = self.problem.is_feed[op] or self.problem.is_fetch[op]
+        return bool(is_of_host) and self.device[op] == self.machine.host
 
     def overhead_us(self, op: int) -> float:
         device = self.machine.devices[self.device[op]]
         return device.op_overhead_us * int(self.graph.num_members[op])
+
+    # Contention.
+
+    def contend(self) -> None:
+        """Count the devices that compute beside each op; a change of the number changes its end."""
+        for op in [op for op in self.running if op is not None]:
+            num_others = self.count_others(self.device[op])
+            if num_others != self.num_others[op]:
+                self.end_us[op] = self.end_beside(op, num_others)
+                self.num_others[op] = num_others
+
+    def count_others(self, number: int) -> int:
+        every = range(self.problem.num_devices)
+        return sum(self.contends(number, other) and not self.is_idle(other) for other in every)
+
+    def contends(self, number: int, other: int) -> bool:
+        """Return whether the ops of a device slow down those of another one."""
+        devices = self.machine.devices
+        return number != other and self.place(devices[number]) == self.place(devices[other])
+
+    def place(self, device: Device) -> tuple[str, ...]:
+        return device.kind, device.host
+
+    def end_beside(self, op: int, num_others: int) -> float:
+        """Return when a running op ends if this number of other devices compute from now on."""
+        before, after = self.slowness(op, self.num_others[op]), self.slowness(op, num_others)
+        return self.now + (self.end_us[op] - self.now) * after / before
+
+    def slowness(self, op: int, num_others: int) -> float:
+        return 1 + num_others * self.slow_down(op)
+
+    def slow_down(self, op: int) -> float:
+        """Return c, the slow-down of an op by each other device that computes."""
+        if self.is_hosted(op):
+            return 0.0
+        of_type = self.machine.contention.get(self.machine.devices[self.device[op]].kind, {})
+        return of_type.get(self.graph.types[op], of_type.get("", 0.0))
 
     # Links.
 
@@ -300,7 +344,7 @@ class ExecutionModel:
     def charge(self, side: Side) -> None:
         op = self.running[self.endpoint(side)]
         if op is not None:
-            self.end_us[op] += self.transfer_overhead_us(side)
+            self.end_us[op] += self.slowed_overhead_us(side, op)
         else:
             self.uncharged.append(side)
 
@@ -323,6 +367,9 @@ class ExecutionModel:
 
     def endpoint(self, side: Side) -> int:
         return side.sending.dst if side.is_receiver else side.sending.src
+
+    def slowed_overhead_us(self, side: Side, op: int) -> float:
+        return self.transfer_overhead_us(side) * self.slowness(op, self.num_others[op])
 
     def transfer_overhead_us(self, side: Side) -> float:
         if side.is_receiver:

@@ -1,5 +1,6 @@
 """Variants of the execution model with one changed rule each."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from execution_model import ExecutionModel, Sending, Side
@@ -118,6 +119,90 @@ def is_fed_on_host(self: Model, op: int) -> bool:
 
 def is_fed_at_once(self: Model, op: int) -> bool:
     return bool(self.problem.is_feed[op]) and self.num_inputs(op) == 0
+
+
+def counted_at_its_start(self: Model, number: int) -> int:
+    op = self.running[number]
+    if op is None or self.start_us[op] == self.now:
+        return Model.count_others(self, number)
+    return self.num_others[op]
+
+
+def count_every_device(self: Model, number: int) -> int:
+    return sum(self.contends(number, other) for other in range(self.problem.num_devices))
+
+
+class CountedBeforeSteps(ExecutionModel):
+    """The other devices that compute are counted before the steps of an instant."""
+
+    def pass_instant(self) -> None:
+        super().contend()
+        super().pass_instant()
+
+    def contend(self) -> None:
+        pass
+
+
+class SlowedAsOthers(ExecutionModel):
+    """An op is slowed down by the slow-downs of the ops beside it, not by its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.factor = [1.0 for _ in self.num_others]
+
+    def contend(self) -> None:
+        running = [op for op in self.running if op is not None]
+        for op in running:
+            beside = [it for it in running if self.contends(self.device[op], self.device[it])]
+            before, after = self.factor[op], 1 + sum(self.slow_down(it) for it in beside)
+            self.end_us[op] = self.now + (self.end_us[op] - self.now) * after / before
+            self.factor[op] = after
+
+    def slowness(self, op: int, num_others: int) -> float:
+        return self.factor[op]
+
+
+class LateOverheadUnslowed(ExecutionModel):
+    """The overhead of an op that starts during a transfer is added after the op is slowed down."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.late: list[tuple[int, float]] = []
+
+    def late_overhead_us(self, number: int) -> float:
+        op = self.running[number]
+        if op is not None:
+            self.late.append((op, super().late_overhead_us(number)))
+        return 0.0
+
+    def contend(self) -> None:
+        super().contend()
+        for op, late_us in self.late:
+            self.end_us[op] += late_us
+        self.late = []
+
+
+def stretched_as_a_whole(self: Model, op: int, num_others: int) -> float:
+    before, after = self.slowness(op, self.num_others[op]), self.slowness(op, num_others)
+    end_us = self.start_us[op] + (self.end_us[op] - self.start_us[op]) * after / before
+    return max(self.now, end_us)
+
+
+def as_the_op_before(self: Model, op: int) -> None:
+    Model.start(self, op)
+    for before in self.has_run[self.device[op]][-2:-1]:
+        self.num_others[op] = self.num_others[before]
+
+
+def slow_downs_of(self: Model, op: int) -> Mapping[str, float]:
+    if self.is_hosted(op):
+        return {}
+    return self.machine.contention.get(self.machine.devices[self.device[op]].kind, {})
+
+
+def of_any_kind(self: Model, op: int) -> float:
+    tables = [] if self.is_hosted(op) else self.machine.contention.values()
+    return max((table.get(self.graph.types[op], table.get("", 0.0)) for table in tables), default=0)
 
 
 def until_its_op_ends(self: Memory, tensor: int) -> Span:
@@ -291,6 +376,47 @@ MUTANTS: dict[str, type[ExecutionModel]] = {
     ),
     "overhead depends on speed": time_with(overhead_us=scaled_overhead),
     "overhead counts once for all members": time_with(overhead_us=overhead_once),
+    # Contention.
+    "ops do not slow each other down": time_with(contend=lambda self: None),
+    "ops on other hosts slow an op down": time_with(place=lambda self, device: (device.kind,)),
+    "ops on devices of other kinds slow an op down": time_with(
+        place=lambda self, device: (device.host,)
+    ),
+    "several ops slow an op down as one does": time_with(
+        count_others=lambda self, number: min(Model.count_others(self, number), 1)
+    ),
+    "an op slows itself down": time_with(
+        count_others=lambda self, number: Model.count_others(self, number) + 1
+    ),
+    "idle devices slow an op down": time_with(count_others=count_every_device),
+    "slow-downs multiply": time_with(
+        slowness=lambda self, op, num_others: (1 + self.slow_down(op)) ** num_others
+    ),
+    "the ops beside an op are counted only when it starts": time_with(
+        count_others=counted_at_its_start
+    ),
+    "the ops beside an op are counted before the steps": CountedBeforeSteps,
+    "the time that has passed is slowed down too": time_with(end_beside=stretched_as_a_whole),
+    "an op starts with the count of the op before it": time_with(start=as_the_op_before),
+    "an op is slowed down as the ops beside it are": SlowedAsOthers,
+    "slow-downs do not depend on types": time_with(
+        slow_down=lambda self, op: slow_downs_of(self, op).get("", 0.0)
+    ),
+    "types that are not named are not slowed down": time_with(
+        slow_down=lambda self, op: slow_downs_of(self, op).get(self.graph.types[op], 0.0)
+    ),
+    "slow-downs do not depend on device kinds": time_with(slow_down=of_any_kind),
+    "feeds and fetches are slowed down nowhere": time_with(
+        slow_down=lambda self, op: (
+            0.0
+            if self.problem.is_feed[op] or self.problem.is_fetch[op]
+            else Model.slow_down(self, op)
+        )
+    ),
+    "overhead is not slowed down": time_with(
+        slowed_overhead_us=lambda self, side, op: self.transfer_overhead_us(side)
+    ),
+    "overhead of an op that starts during a transfer is not slowed down": LateOverheadUnslowed,
     # Memory.
     "an output is freed when its op ends": memory_with(home_span=until_its_op_ends),
     "an output is freed before it is sent": memory_with(home_span=without_transfers),

@@ -55,6 +55,32 @@ def with_random_links(problem: Problem, seed: int) -> Problem:
     return replace(problem, machine=replace(problem.machine, links=links))
 
 
+def every_third_contended(problem: Problem, seed: int) -> Problem:
+    """Return the problem, with random contention for every third seed."""
+    return with_random_contention(problem, seed) if seed % 3 == 2 else problem
+
+
+def with_random_contention(problem: Problem, seed: int) -> Problem:
+    """Return the problem with devices on one or two hosts where ops slow each other down.
+
+    Ops of some types, and on some machines all ops of a device kind, are not slowed down.
+    """
+    rng = np.random.default_rng([seed, 1])  # other numbers than those of the problem
+    hosts = [[""], ["a"], ["", "a"], ["a", "b"]][rng.integers(4)]
+    machine, types = problem.machine, sorted({"", *problem.graph.types})
+    devices = tuple(replace(device, host=str(rng.choice(hosts))) for device in machine.devices)
+    tables = {
+        kind: {
+            name: float(rng.choice([0.25, 0.5, 1.0, 3.0], p=[0.1, 0.3, 0.3, 0.3]))
+            for name in types
+            if rng.random() < 0.6
+        }
+        for kind in sorted({device.kind for device in devices})
+    }
+    contention = {kind: table for kind, table in tables.items() if table}
+    return replace(problem, machine=replace(machine, devices=devices, contention=contention))
+
+
 def keeps_memory(problem: Problem, device: np.ndarray) -> bool:
     """Return whether the variables of a placement fit into every device's memory."""
     resident = np.bincount(device, problem.graph.resident_bytes, problem.num_devices)

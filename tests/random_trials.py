@@ -1,12 +1,13 @@
 """Random problems with placements, priorities and ranks, for comparisons of two simulators.
 
-All numbers are small multiples of 1/2, so that sums are exact and ties occur.
+All numbers are small multiples of 1/2, so that sums are exact and ties occur. Every third trial has
+contention, which makes some times inexact.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from random_problems import random_placement
+from random_problems import every_third_contended, random_placement
 
 from pesto_cli.data.graph import IntArray, OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
@@ -30,7 +31,8 @@ def random_trial(seed: int) -> Trial:
     problem = _problem(rng)
     device = random_placement(problem, seed)
     priority = rng.integers(0, rng.choice([2, 4, 50]), problem.num_ops).astype(float)
-    return Trial(problem, priority, Placement(device, _ranks(rng, problem.graph, device)))
+    placement = Placement(device, _ranks(rng, problem.graph, device))
+    return Trial(every_third_contended(problem, seed), priority, placement)
 
 
 def _problem(rng: np.random.Generator) -> Problem:

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from brute_force import optimum_us
-from random_problems import random_problem
+from random_problems import keeps_memory, random_placement, random_problem, with_random_contention
 
 from pesto_cli.bounds import (
     critical_path_us,
@@ -24,6 +24,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
+from pesto_cli.evaluation.simulator import list_schedule
 from pesto_cli.files.tensorflow_names import labelled
 
 
@@ -71,6 +72,24 @@ def test_bound_never_exceeds_the_optimum_with_pins_and_slow_links():
         assert lower_bound_us(problem) <= optimum_us(problem) + 1e-9
         stronger += lower_bound_us(problem) > without_transfers_us(problem) + 1e-9
     assert stronger >= 100
+
+
+def test_contention_changes_no_bound_and_no_schedule_is_below_it():
+    """Contention only adds time, so the optimum without it is a bound as well."""
+    longer = 0
+    for seed in range(200):
+        plain = slow_and_pinned(seed)
+        problem = with_random_contention(plain, seed)
+        for bound in BOUNDS:
+            assert bound(problem) == bound(plain)
+        optimum, rng = optimum_us(plain), np.random.default_rng(seed)
+        for number in range(5):
+            device, priority = random_placement(problem, number), rng.random(problem.num_ops)
+            if keeps_memory(problem, device):
+                makespan_us = list_schedule(problem, device, priority).makespan_us
+                assert makespan_us >= optimum - 1e-9
+                longer += makespan_us > list_schedule(plain, device, priority).makespan_us + 1e-9
+    assert longer >= 50
 
 
 def test_head_time_and_tail_of_an_op_do_not_exceed_the_optimum():

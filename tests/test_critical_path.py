@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus
-from random_problems import random_placement, random_problem
+from random_problems import every_third_contended, random_placement, random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.problem import Problem
@@ -41,7 +41,7 @@ def test_the_critical_path_of_a_schedule_is_as_long_as_the_makespan(ends: dict[s
         plain = random_problem(
             seed, int(rng.integers(1, 25)), memory=False, num_devices=num_devices
         )
-        problem = with_ends(plain, **ends)
+        problem = every_third_contended(with_ends(plain, **ends), seed)
         device = random_placement(problem, seed)
         simulator = Simulator(problem)
         listed = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))

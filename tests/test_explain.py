@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
-from random_problems import random_placement, random_problem
+from random_problems import every_third_contended, random_placement, random_problem
 
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -153,7 +153,8 @@ def test_without_an_op_the_critical_path_is_summed_up(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_if_schedules_are_valid_and_unchanged_on_the_present_device(seed: int) -> None:
-    problem = random_problem(seed, 12, memory=False, num_devices=3)
+    plain = random_problem(seed, 12, memory=False, num_devices=3)
+    problem = every_third_contended(plain, seed)
     rng = np.random.default_rng(seed)
     simulator = Simulator(problem)
     device = random_placement(problem, seed)

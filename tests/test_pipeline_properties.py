@@ -15,6 +15,7 @@ from conftest import on_gpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placers import PLACERS
+from random_problems import with_random_contention
 
 from pesto_cli import api
 from pesto_cli.apply.order import order_edges
@@ -139,7 +140,10 @@ def machines(draw: Any) -> Machine:
 
 @st.composite
 def problems(draw: Any) -> Problem:
-    """Draw a problem; on a mixed machine, some ops can run on one device kind only."""
+    """Draw a problem; on a mixed machine, some ops can run on one device kind only.
+
+    About half of the machines have contention.
+    """
     graph, machine = draw(graphs()), draw(machines())
     times = {
         kind: np.array(draw(st.lists(TIMES_US, **exactly(graph.num_ops))))
@@ -152,7 +156,9 @@ def problems(draw: Any) -> Problem:
         only = np.where(fed, "CPU", np.array(able)[graph.colocation_group])
         for kind, column in times.items():
             column[(only != "") & (only != kind)] = np.nan
-    return Problem.build(graph, times, machine)
+    problem = Problem.build(graph, times, machine)
+    seed = draw(st.one_of(st.none(), st.integers(0, 99)))
+    return problem if seed is None else with_random_contention(problem, seed)
 
 
 def through_files(problem: Problem, result: Any) -> tuple[Profile, PlacementFile]:

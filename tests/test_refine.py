@@ -5,7 +5,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
-from random_problems import random_placement, random_problem
+from random_problems import every_third_contended, random_placement, random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
@@ -74,7 +74,7 @@ def best_list_schedule_us(problem: Problem) -> float:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_result_is_feasible_and_never_worse_than_the_best_start(seed: int) -> None:
-    problem = random_problem(seed, 12)
+    problem = every_third_contended(random_problem(seed, 12), seed)
     simulator = Simulator(problem)
     starts = [random_start(simulator, 10 * seed + k) for k in range(3)]
     found = refine(simulator, starts, limits(0.002, seed=seed))
@@ -167,7 +167,7 @@ def test_a_schedule_that_fits_is_preferred_to_a_faster_one_that_does_not() -> No
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_simulation_stops_early_only_if_its_makespan_exceeds_the_limit(seed: int) -> None:
-    problem = random_problem(seed, 15)
+    problem = every_third_contended(random_problem(seed, 15), seed)
     simulator, device = Simulator(problem), random_placement(problem, seed)
     first = simulator.kernel_first
     tail = simulator.upward_rank(device)

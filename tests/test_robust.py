@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
-from random_problems import random_placement, random_problem
+from random_problems import every_third_contended, random_placement, random_problem
 
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
@@ -146,7 +146,8 @@ def test_refinement_never_increases_the_mean(seed: int) -> None:
 
 
 def sampled_schedule(seed: int) -> tuple[Simulator, Schedule, Samples]:
-    simulator = Simulator(random_problem(seed, 14, num_devices=2 + seed % 3))
+    problem = random_problem(seed, 14, num_devices=2 + seed % 3)
+    simulator = Simulator(every_third_contended(problem, seed))
     device = random_placement(simulator.problem, seed)
     samples = Samples.drawn(simulator, deviations(simulator.problem), 4, seed)
     return simulator, simulator.list_schedule(device, simulator.upward_rank(device)), samples

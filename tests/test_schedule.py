@@ -5,7 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
-from random_problems import random_placement, random_problem, with_random_links
+from random_problems import (
+    every_third_contended,
+    random_placement,
+    random_problem,
+    with_random_links,
+)
 
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
@@ -213,11 +218,17 @@ def test_a_tensor_queues_when_the_delay_by_its_sender_ends(
     assert "queue" in rules(problem, swapped(good, problem, 0, 1))
 
 
+def full_of_ties(seed: int) -> Problem:
+    """Return a problem of whole times with zero-time links, overhead, delays, buses, contention."""
+    problem = with_random_links(random_problem(seed, 9, memory=False), seed)
+    return every_third_contended(problem, seed)
+
+
 @pytest.mark.parametrize("seeds", [range(at, at + 150) for at in range(0, 450, 150)], ids=str)
 def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
-    """Whole times, zero-time links, overhead, delays, buses: many events in one instant."""
+    """There are many events in one instant."""
     for seed in seeds:
-        problem = with_random_links(random_problem(seed, 9, memory=False), seed)
+        problem = full_of_ties(seed)
         priority = np.random.default_rng(seed).integers(0, 3, problem.num_ops).astype(float)
         schedule = list_schedule(problem, random_placement(problem, seed), priority)
         assert violations(problem, schedule) == []
@@ -226,7 +237,7 @@ def test_schedules_full_of_ties_break_no_rule(seeds: range) -> None:
 def test_a_shift_of_any_time_is_found() -> None:
     rng = np.random.default_rng(0)
     for seed in range(100):
-        problem = with_random_links(random_problem(seed, 9, memory=False), seed)
+        problem = full_of_ties(seed)
         good = list_schedule(problem, random_placement(problem, seed), rng.random(9))
         shift_us = rng.choice([-1, 1]) * rng.uniform(0.1, 2)
         for times in (good, good.transfers):

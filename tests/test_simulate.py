@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
-from random_problems import random_devices
+from random_problems import every_third_contended, random_devices
 
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -259,8 +259,8 @@ def test_every_schedule_passes_the_checker_and_replays_exactly(
     seed: int, comm: dict[str, float]
 ) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(40):
-        problem = with_overhead(random_problem(rng), **comm)
+    for number in range(40):
+        problem = every_third_contended(with_overhead(random_problem(rng), **comm), number)
         device = random_devices(problem, rng)
         simulator = Simulator(problem)
         schedule = simulator.list_schedule(device, rng.random(problem.num_ops).round(1))

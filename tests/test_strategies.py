@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import on_gpus, two_gpus
 from placers import PLACERS
+from random_problems import every_third_contended
 from test_simulate import random_problem
 
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -36,8 +37,8 @@ GPU0, GPU1 = 1, 2
 @pytest.mark.parametrize("name", PLACERS)
 def test_every_schedule_is_valid_and_no_better_than_the_bound(name: str) -> None:
     rng = np.random.default_rng(3)
-    for _ in range(4):
-        problem = random_problem(rng)
+    for number in range(4):
+        problem = every_third_contended(random_problem(rng), number)
         result = run(problem, name, QUICK)
         assert violations(problem, result.schedule) == []
         assert 0 <= result.lower_bound_us <= result.makespan_us + 1e-9
@@ -295,8 +296,8 @@ def test_expert_divides_parallel_branches_of_each_layer_evenly() -> None:
 
 def test_pesto_is_never_worse_than_its_starts() -> None:
     rng = np.random.default_rng(11)
-    for _ in range(5):
-        problem = random_problem(rng)
+    for number in range(5):
+        problem = every_third_contended(random_problem(rng), number)
         best = min(run(problem, name, QUICK).makespan_us for name in ("single", "expert"))
         assert run(problem, "pesto", QUICK).makespan_us <= best + 1e-9
 
