@@ -246,7 +246,7 @@ def test_an_unknown_machine_or_bad_toml_is_refused(tmp_path: Path) -> None:
         read_machine(str(path))
     assert str(refused.value) == (
         f"{path}: devices.0.sped is an unknown key; one of name, kind, memory_bytes, speed, "
-        "op_overhead_us was expected. Did you mean 'speed'?"
+        "op_overhead_us, host was expected. Did you mean 'speed'?"
     )
 
 
