@@ -1,10 +1,12 @@
 """Measure the transfer overhead: how much a transfer delays an endpoint that computes.
 
-A transfer between CPUs is work for their cores: serialization, copies and the network stack. A step
-has `count` tensors on the sender, and one endpoint computes during the transfers: the sender once
-the tensors exist, the receiver from the start of the step. In one step the tensors go to the
-receiver and are read there; in the other they stay and are read on the sender. The computation ends
-last in both steps, so that
+A transfer between CPUs is work for their cores: serialization, copies and the network stack. In a
+step the sender computes, and produces `count` tensors at equal intervals, so that each transfer is
+alone on its link, as most are in a placement. (Transfers that start together share the work: ten
+tensors of 4 bytes at once take a third of the time of ten single ones.) One endpoint computes
+longer than the other: the sender after the last tensor, or the receiver from the start of the step.
+In one step the tensors go to the receiver and are read there; in the other they stay and are read
+on the sender. The longer computation ends last in both steps, so that
 
     overhead_us = median(T_goes - T_stays) / count
 
@@ -15,6 +17,7 @@ each step would leave out thread switches, which are part of the overhead.
 A GPU copies with engines of its own, so its overhead is 0 and is not measured.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,10 +33,13 @@ from pesto_cli.profile.comm.products import product_us, products, timed_us, vari
 
 # Bytes of a tensor -> number of such tensors in a step. With so many, the overhead is larger than
 # the variation of step times.
-COUNTS = {4: 20, 2**16: 20, 2**18: 16, 2**20: 6, 2**22: 2}
-# The computation takes COVER times as long as the transfers alone, because it slows them down, and
-# at least COVER_US. For slow links it is limited to the products that are built in about a second.
-COVER, COVER_US, MAX_PRODUCTS = 3.0, 4000.0, 2000
+COUNTS = {4: 8, 2**16: 8, 2**18: 8, 2**20: 6, 2**22: 4}
+# The sender computes COVER times as long as a transfer alone before each tensor, because
+# computation slows transfers down, and at least COVER_US. For slow links it is limited to the
+# products that are built in about a second.
+COVER, COVER_US, MAX_PRODUCTS = 2.5, 4000.0, 200
+# How much longer the receiver computes than the sender.
+LONGER = 1.25
 # Time limit for a link, see `turns`; on an idle machine the measurement takes about 5 s.
 LIMIT_S = 20.0
 
@@ -70,11 +76,10 @@ def median_overhead_us(goes_us: Sequence[float], stays_us: Sequence[float], coun
 
 
 def num_products(num_bytes: int, transfer_us: Mapping[int, float], product_us: float) -> int:
-    """Return the number of products that take longer than the transfers of a step."""
+    """Return the number of products before a tensor that take longer than its transfer."""
     known = sorted(transfer_us)
     alone_us = np.interp(num_bytes, known, [transfer_us[size] for size in known])
-    cover_us = max(COVER_US, COVER * COUNTS[num_bytes] * float(alone_us))
-    return min(MAX_PRODUCTS, int(np.ceil(cover_us / product_us)))
+    return min(MAX_PRODUCTS, int(np.ceil(max(COVER_US, COVER * float(alone_us)) / product_us)))
 
 
 def _overhead_us(
@@ -109,20 +114,30 @@ def _overhead_us(
 
 def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tuple[Any, Any]:
     """Return the ops of two steps: one where the tensors are sent, one where they stay."""
+    return (
+        _step(f"{num_bytes}_goes", num_bytes, src, dst, at, num_products, reader=dst),
+        _step(f"{num_bytes}_stays", num_bytes, src, dst, at, num_products, reader=src),
+    )
+
+
+def _step(
+    name: str, num_bytes: int, src: str, dst: str, at: str, num_products: int, reader: str
+) -> list[Any]:
     tf = tensorflow()
     tf1 = tf.compat.v1
-    with tf.device(src):
-        shape = [num_bytes // 4]
-        read = variable(f"tensor_{num_bytes}", shape)
-        tensors = [tf.identity(read) for _ in range(COUNTS[num_bytes])]
-    after = [tensor.op for tensor in tensors] if at == src else []
-    computed = products(f"matrix_{num_bytes}", at, num_products, after)
-    arrived = {}
-    for device in (src, dst):
-        with tf.device(device):
-            arrived[device] = [tf.identity(tensor).op for tensor in tensors]
-    ends = [computed]  # No-ops on both devices follow, so that both take part in both steps.
-    for device in (src, dst):
+    count, ends, after = COUNTS[num_bytes], [], list[Any]()
+    for number in range(count):
+        before = products(f"{name}_{number}", src, num_products, after)
+        with tf.device(src), tf1.control_dependencies([before]):
+            tensor = tf.negative(variable(f"{name}_{number}_tensor", [num_bytes // 4]))
+        with tf.device(reader):
+            ends.append(tf.identity(tensor).op)
+        after = [tensor.op]
+    ends.append(products(f"{name}_{count}", src, num_products if at == src else 1, after))
+    if at == dst:
+        longer = math.ceil(LONGER * num_products * (count + 1))
+        ends.append(products(f"{name}_receiver", dst, longer))
+    for device in (src, dst):  # Both devices take part in both steps.
         with tf.device(device):
             ends.append(tf1.no_op())
-    return ends + arrived[dst], ends + arrived[src]
+    return ends

@@ -1,9 +1,9 @@
 """Measure how much an endpoint that computes delays a transfer.
 
 A device without copy engines sends and receives on the cores that also compute. On a busy core, the
-operating system may start this work only after milliseconds. In each step the sender sends a
-tensor, and the receiver computes once the tensor has arrived. In half of the steps the sender
-computes too, once it has produced the tensor. The receiver ends last, so that
+operating system may start this work only after milliseconds. In each step the sender computes for
+a while and sends a tensor, and the receiver computes once the tensor has arrived. In half of the
+steps the sender computes after it has produced the tensor, too. The receiver ends last, so that
 
     wait_us = mean(T_sender_computes - T_sender_is_idle)
 
@@ -11,6 +11,10 @@ The mean is over pairs of consecutive steps, without the smallest and largest te
 differences. Waits vary from nothing to several ticks of the operating system, and a step contains
 several waits: their sum is predicted by the mean. The receiver is assumed to wait as long as the
 sender.
+
+The receiver asks for the tensor when the step begins. Without the first computation, this request
+itself waits for a sender that computes, up to a tick of the operating system. In a placement only
+the tensors of the first milliseconds of a step wait so long.
 """
 
 import math
@@ -23,9 +27,11 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
-# Both are much longer than a wait, and their ratio makes the receiver end last.
-SENDER_US, RECEIVER_US = 20_000.0, 50_000.0
-NUM_BYTES = 2**10
+# All are longer than a wait. SENDER_US and RECEIVER_US are much longer, and their ratio makes the
+# receiver end last.
+EARLIER_US, SENDER_US, RECEIVER_US = 8_000.0, 20_000.0, 50_000.0
+# Waits grow with the size of a tensor, slowly. This is the size of an activation.
+NUM_BYTES = 2**20
 # Pairs of steps for each turn of other measurements; many, because waits vary so much.
 PAIRS_A_TURN = 3
 # Time limit for a link, see `turns`.
@@ -58,8 +64,9 @@ def wait_us(connection: Connection, src: str, dst: str, num_turns: int) -> float
 def _step(src: str, dst: str, sender_us: float, one_us: float) -> list[Any]:
     tf = tensorflow()
     name = f"sender_{sender_us:.0f}"
-    with tf.device(src):
-        tensor = tf.identity(variable(f"{name}_tensor", [NUM_BYTES // 4]))
+    earlier = products(f"{name}_before", src, math.ceil(EARLIER_US / one_us))
+    with tf.device(src), tf.control_dependencies([earlier]):
+        tensor = tf.negative(variable(f"{name}_tensor", [NUM_BYTES // 4]))
     with tf.device(dst):
         arrived = tf.identity(tensor).op
     num_products = math.ceil(sender_us / one_us)
