@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from test_progress import HIDE_CURSOR, SHOW_CURSOR, run_in_terminal
 
+from pesto_cli import api
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import (
     Cluster,
@@ -224,6 +225,7 @@ def test_workers_are_devices_with_equal_shares_of_the_memory(workers: Cluster) -
     assert {device.memory_bytes for device in machine.devices} == {memory_bytes() // 2}
     assert machine.host == 0
     assert machine.channel_names == ("worker:0/CPU:0 and worker:1/CPU:0",)
+    assert len(set(machine.rivals.tolist())) == 1
 
 
 def test_an_op_runs_on_the_worker_of_its_device(workers: Cluster) -> None:
@@ -231,6 +233,13 @@ def test_an_op_runs_on_the_worker_of_its_device(workers: Cluster) -> None:
         "worker:0/CPU:0": "/job:worker/replica:0/task:0/device:CPU:0",
         "worker:1/CPU:0": "/job:worker/replica:0/task:1/device:CPU:0",
     }
+
+
+def test_the_contention_of_two_workers_is_measured(workers: Cluster) -> None:
+    profile = api.profile_by_run(api.export("zoo:RNNLM-tiny"), workers, steps=2, warm_up=1)
+    (of_type,) = profile.problem.machine.contention.values()
+    assert "MatMul" in of_type
+    assert all(slow_down >= 0 for slow_down in of_type.values())
 
 
 def test_a_worker_has_one_core_for_all_its_threads(workers: Cluster) -> None:

@@ -7,15 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pesto_cli import api
+from pesto_cli.coarsen import coarsen
+from pesto_cli.data.canonical import canonical_order
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import list_schedule
 from pesto_cli.evaluation.violations import violations
+from pesto_cli.evaluation.work import work_us
+from pesto_cli.files import Profile
 from pesto_cli.files.machine import machine_json, read_machine
+from pesto_cli.profile.run.contention import slow_downs, text
+from pesto_cli.report.explanation.op import OpFacts
+from pesto_cli.report.explanation.tables import op_text
+from pesto_cli.report.notebook.cards import machine_card
+from pesto_cli.tuning.seen import WHOLE, Placed
 
 COMM = CommModel(latency_us=1.0, us_per_byte=0.0)
 
@@ -129,7 +140,112 @@ def test_a_machine_file_keeps_contention_and_hosts(tmp_path: Path) -> None:
 
 
 def test_a_slow_down_below_zero_is_refused() -> None:
-    with pytest.raises(BadInputError, match="slow-down of -1.0 for A; a number from 0 to 1000"):
+    with pytest.raises(BadInputError, match=r"slow-down of -1\.0 for A; a number from 0 to 1000"):
         machine("hh", {"A": -1.0})
     with pytest.raises(BadInputError, match="slow-down of nan for all other ops"):
         machine("hh", {"": float("nan")})
+
+
+def test_the_work_of_an_op_is_its_time_without_contention() -> None:
+    comm = CommModel(latency_us=1.0, us_per_byte=0.0, sender_us=2.0)
+    graph = OpGraph.build(["a", "b", "c", "d"], [Tensor(0, 1, [2])], types=["", "", "", "D"])
+    of = Problem.build(graph, {"CPU": [1.0, 100.0, 1.0, 10.0]}, machine("hh", {"D": 1.0}, comm))
+    schedule = list_schedule(of, np.array([0, 1, 1, 0]), -np.arange(4.0))
+    assert work_us(of, schedule) == pytest.approx([1, 100, 1, 12])  # "d": with overhead
+    plain = replace(of, machine=replace(of.machine, contention={}))
+    assert work_us(plain, schedule).tolist() == (schedule.end_us - schedule.start_us).tolist()
+
+
+def test_an_explanation_tells_contention_from_transfers() -> None:
+    profile = Profile(problem([10.0, 4.0], ["A", "B"], machine("hh", {"A": 0.5})))
+    (result,) = api.compare(profile, ["round-robin"])
+    facts = api.explain(profile, api.placement(profile, result), "op0")
+    assert isinstance(facts, OpFacts)
+    assert (facts.lost_us, facts.contended_us) == (0, pytest.approx(4 - 4 / 1.5))
+    longer = "ran 1.333 us longer because other devices of its host computed meanwhile (contention)"
+    assert longer in op_text(facts)
+
+
+def test_the_card_of_a_machine_names_the_largest_slow_down() -> None:
+    (_, fact) = machine_card(machine("hh", {"A": 0.5, "": 0.25})).facts
+    assert fact == "ops up to 50% slower for each other busy device of the host"
+    assert len(machine_card(machine("hg", {"A": 0.5})).facts) == 1
+
+
+def test_measured_times_of_a_plan_are_compared_without_its_contention() -> None:
+    of = problem([10.0, 4.0, 0.0], ["A", "B", "B"], machine("hh", {"A": 0.5}))
+    placement = Placement(np.array([0, 1, 1]), np.array([0, 0, 1]))
+    placed = Placed(of, placement, np.arange(3), np.full(3, WHOLE), ())
+    assert placed.contention == pytest.approx([(14 - 4 / 1.5) / 10, 1, 1])
+    alone = replace(of, machine=replace(of.machine, contention={}))
+    assert replace(placed, problem=alone).contention.tolist() == [1, 1, 1]
+
+
+def test_ops_that_differ_only_in_their_slow_down_have_a_canonical_order() -> None:
+    on = machine("hh", {"A": 0.5})
+    orders = [
+        [types[op] for op in canonical_order(problem([1.0, 1.0], types, on))]
+        for types in (["A", "B"], ["B", "A"])
+    ]
+    assert orders[0] == orders[1]
+
+
+def test_a_coarse_node_has_the_slow_down_of_its_heaviest_member() -> None:
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 1, [1])], types=["A", "B"])
+    of = Problem.build(graph, {"CPU": [1.0, 9.0]}, machine("hh", {"A": 1.0, "B": 0.25}))
+    coarse = coarsen(of, 1).problem
+    assert coarse.num_ops == 1
+    assert coarse.slow_down.tolist() == [[0.25, 0.25]]
+
+
+def test_servers_of_a_preset_are_different_hosts() -> None:
+    two = PRESETS["2x4-v100"]
+    assert [device.host for device in two.devices] == ["worker:0"] * 5 + ["worker:1"] * 5
+
+
+# Measured slow-downs, from times in pairs of steps: alone, and beside other devices.
+
+
+def pairs_of(alone_us: float, beside_us: list[float]) -> np.ndarray:
+    return np.array([[alone_us, us] for us in beside_us])
+
+
+def test_a_slow_down_is_the_median_ratio_of_pairs_for_each_other_device() -> None:
+    times = {
+        "MatMul": pairs_of(100.0, [110, 112, 114, 130, 111]),
+        "AddN": pairs_of(50.0, [75, 75, 75, 75, 75]),
+    }
+    assert slow_downs(times, 1) == pytest.approx({"MatMul": 0.12, "AddN": 0.5})
+    assert slow_downs(times, 2) == pytest.approx({"MatMul": 0.06, "AddN": 0.25})
+
+
+def test_a_slow_down_that_may_be_chance_is_0() -> None:
+    # In two of five pairs, the ops were not slower.
+    times = {"MatMul": pairs_of(100.0, [99, 100, 120, 120, 120]), "Relu": pairs_of(9.0, [8.0] * 5)}
+    assert slow_downs(times, 1) == {"MatMul": 0, "Relu": 0}
+
+
+def test_types_with_little_work_are_measured_together() -> None:
+    times = {
+        "MatMul": pairs_of(1000.0, [1000.0] * 5),
+        "Relu": pairs_of(3.0, [4.0] * 5),
+        "Exp": pairs_of(1.0, [2.0] * 5),
+    }
+    assert slow_downs(times, 1) == {"MatMul": 0, "": pytest.approx(0.5)}
+
+
+def test_types_that_take_no_time_have_no_slow_down() -> None:
+    times = {"MatMul": pairs_of(10.0, [20.0] * 5), "NoOp": pairs_of(0.0, [0.0] * 5)}
+    assert slow_downs(times, 1) == pytest.approx({"MatMul": 1.0})
+    assert slow_downs({}, 1) == {}
+
+
+def test_a_note_names_the_largest_slow_downs() -> None:
+    found = {"A": 0.02, "B": 0.23, "C": 0.0, "D": 0.05, "": 0.01}
+    assert text("CPU", found) == (
+        "ops are slower while another CPU of the host computes: B 23%, D 5%, A 2%, types with "
+        "little work 1%."
+    )
+    many = text("CPU", {str(number): number / 100 for number in range(1, 9)})
+    assert many.endswith("computes: 8 8%, 7 7%, 6 6%, 5 5%, 4 4%.")
+    assert text("CPU", {"A": 0.0}) == "ops are not slower while another CPU of the host computes."

@@ -58,6 +58,24 @@ def test_the_untraced_step_is_reconciled_and_the_machine_gets_the_overheads(
     assert read.step_overhead_us == machine.step_overhead_us
 
 
+def test_contention_is_measured_on_two_devices_of_a_host(profile: Profile) -> None:
+    (of_type,) = profile.problem.machine.contention.values()
+    assert "MatMul" in of_type
+    assert all(slow_down >= 0 for slow_down in of_type.values())
+    assert any("another CPU of the host computes" in note for note in profile.provenance["notes"])
+
+
+def test_a_profile_stays_fresh_whatever_its_steps_have_shown(
+    rnnlm: Any, profile: Profile, tmp_path: Path
+) -> None:
+    machine = replace(profile.problem.machine, contention={"CPU": {"MatMul": 0.1}})
+    path = tmp_path / "p.json"
+    api.write_profile(path, replace(profile, problem=replace(profile.problem, machine=machine)))
+    here = two_cpus().machine
+    assert api.fresh_profile(path, rnnlm, here, "run") is not None
+    assert api.fresh_profile(path, rnnlm, replace(here, signal_us=9.0), "run") is None
+
+
 def test_a_chart_shows_the_share_of_ops_up_to_each_deviation(profile: Profile) -> None:
     spread = profile.spread
     assert spread is not None

@@ -46,10 +46,10 @@ def fresh_profile(
 
 
 def _described(machine: Machine, source: str) -> dict[str, Any]:
-    """Return a machine as JSON; with source `run`, without the overheads measured in its steps."""
+    """Return a machine as JSON; with source `run`, without what its steps have shown."""
     if source == "run":
         devices = tuple(replace(device, op_overhead_us=0.0) for device in machine.devices)
-        machine = replace(machine, devices=devices, step_overhead_us=0.0)
+        machine = replace(machine, devices=devices, step_overhead_us=0.0, contention={})
     return machine_json(machine)
 
 

@@ -14,8 +14,9 @@ def coarse_problem(problem: Problem, quotient: Quotient) -> Problem:
 
     A node starts when the inputs of all members have arrived, and sends its outputs when its last
     member ends. Its time on a device kind is the sum over its members, or NaN where a member cannot
-    run. The coarse problem is less precise than the original in these times and in the merged
-    tensors (`_tensors`).
+    run. Its type is that of its heaviest member, and so is its slow-down by contention. The coarse
+    problem is less precise than the original in these, in times and in the merged tensors
+    (`_tensors`).
     """
     graph, node_of_op = problem.graph, quotient.node_of_op
     named_after = heaviest(problem, quotient)

@@ -61,6 +61,7 @@ def _own(problem: Problem) -> Colours:
     columns = np.column_stack(
         (
             times,
+            *((problem.slow_down,) if problem.machine.has_contention else ()),
             problem.is_feed,
             problem.is_fetch,
             graph.resident_bytes,

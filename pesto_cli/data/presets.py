@@ -187,7 +187,7 @@ def cluster(servers: Sequence[Machine], cards: Sequence[CommModel]) -> Machine:
     named = {f"worker:{number}": server for number, server in enumerate(servers)}
     card_of = dict(zip(named, cards, strict=True))
     devices = [
-        Device(f"{name}/{device.name}", device.kind, device.memory_bytes)
+        Device(f"{name}/{device.name}", device.kind, device.memory_bytes, host=name)
         for name, server in named.items()
         for device in server.devices
     ]

@@ -15,9 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, rounding_us, transfer_channels
+from pesto_cli.evaluation.work import work_us
 
 
 class Reason(StrEnum):
@@ -193,6 +194,11 @@ class CauseFinder:
     def _arrived(self, why: Reason, row: int) -> Cause:
         end_us = float(self.schedule.transfers.end_us[row])
         return Cause(why, self.producer_of(row), row, end_us, end_us)
+
+    @cached_property
+    def work_us(self) -> FloatArray:
+        """`[num_ops]`: the time that each op would have taken without contention."""
+        return work_us(self.problem, self.schedule)
 
     @cached_property
     def row_of(self) -> dict[tuple[int, int], int]:

@@ -1,7 +1,8 @@
 """Correct the times of ops and the prices of parts by what plans were measured to take.
 
 The logarithm of an op's true time in plans is that of the profile, plus a deviation `d`: the
-profile runs ops one at a time on one device, while in a plan other devices work beside it. With a
+profile runs ops one at a time on one device, while in a plan other devices work beside it. What the
+machine's contention explains of this is taken off the measured times first (`seen`). With a
 normal prior N(0, PRIOR^2) of `d`, and measured deviations r_i of variance v_i, the mean of `d` is
 
     d = sum(r_i / v_i) / (1 / PRIOR^2 + sum(1 / v_i))

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.schedule import Placement
 from pesto_cli.evaluation.sampling import relative_deviation
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.work import work_us
 from pesto_cli.files import Measurement, PlacementFile, Profile
 from pesto_cli.files.plan import plan_json
 from pesto_cli.files.split_placement import split_by
@@ -42,6 +45,16 @@ class Placed:
     origin: IntArray
     price: IntArray
     prices: tuple[Price, ...]
+
+    @cached_property
+    def contention(self) -> FloatArray:
+        """`[num_ops]`: how many times as long each op takes by contention, as predicted."""
+        times = np.ones(self.problem.num_ops)
+        if self.problem.machine.has_contention:
+            schedule = Simulator(self.problem).replay(self.placement)
+            took_us, alone_us = schedule.end_us - schedule.start_us, work_us(self.problem, schedule)
+            np.divide(took_us, alone_us, out=times, where=alone_us > 0)
+        return times
 
 
 def digest(placed: PlacementFile) -> str:
@@ -96,7 +109,8 @@ class Seen:
 
     op, kind: the op of the profile (-1 for an added op), and the index of the device kind.
     price: index into `prices`, or WHOLE.
-    us, usual_us: the measured time at speed 1, and the time by the profile.
+    us, usual_us: the measured time at speed 1, without the predicted contention; and the time by
+        the profile.
     variance: of the logarithm of the measured time, by chance alone.
     """
 
@@ -142,6 +156,7 @@ def _rows(
     row_of = {name: row for row, name in enumerate(file.names)}
     us = measured.op_us[[row_of[name] for name in problem.graph.names]]
     us = us * np.array([each.speed for each in problem.machine.devices])[device]
+    us = us / placed.contention
     number_of = {kind: number for number, kind in enumerate(problem.kinds)}
     kind = np.array([number_of.get(each.kind, 0) for each in problem.machine.devices])[device]
     usual_us = problem.time_us[np.arange(len(kind)), kind]

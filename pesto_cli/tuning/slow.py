@@ -32,8 +32,8 @@ class SlowDevice:
 def slow_devices(log: TuningLog) -> list[SlowDevice]:
     """Return the devices that were slow in the traced steps of a log.
 
-    Measured times are compared with those of the profile, so that it does not matter which ops ran
-    where. For each device, the median over all plans counts.
+    Measured times are compared with those of the profile and its contention, so that it does not
+    matter which ops ran where. For each device, the median over all plans counts.
     """
     ratios = defaultdict[str, list[float]](list)
     for file, measured in log.measurements:
@@ -53,14 +53,14 @@ def slow_devices(log: TuningLog) -> list[SlowDevice]:
 def _ratios(
     placed: Placed, names: Sequence[str], measured: Measurement
 ) -> Iterator[tuple[str, float]]:
-    """Yield each device that ran ops, and their measured time divided by that of the profile.
+    """Yield each device that ran ops, and their measured time divided by the expected one.
 
     names: those of the placed ops, in the order of the measurement.
     """
     problem, device = placed.problem, placed.placement.device
     row_of = {name: row for row, name in enumerate(names)}
     us = measured.op_us[[row_of[name] for name in problem.graph.names]]
-    usual_us = problem.duration_us[np.arange(problem.num_ops), device]
+    usual_us = problem.duration_us[np.arange(problem.num_ops), device] * placed.contention
     counted = (us > 0) & (usual_us > 0) & ~problem.is_hosted
     for index, each in enumerate(problem.machine.devices):
         ops = counted & (device == index)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.evaluation.violations.observed import Finding, Observed
+from pesto_cli.evaluation.work import work_us
 
 
 def duration(seen: Observed) -> Iterator[Finding]:
@@ -16,7 +17,7 @@ def duration(seen: Observed) -> Iterator[Finding]:
     While k other devices of the kind and host run ops, 1 + k * slow-down us count as 1 us.
     """
     start_us, device = seen.schedule.start_us, seen.schedule.device
-    took_us = _without_contention_us(seen)
+    took_us = work_us(seen.problem, seen.schedule)
     own_us = seen.problem.duration_us[np.arange(len(device)), device]
     least_us, most_us = (own_us + overhead_us for overhead_us in _overhead_us(seen))
     for op in np.flatnonzero(start_us < 0).tolist():
@@ -26,29 +27,6 @@ def duration(seen: Observed) -> Iterator[Finding]:
         least, most = float(least_us[op]), float(most_us[op])
         expected = f"{least}" if least == most else f"{least} to {most}"
         yield "duration", f"op {seen.name(op)} takes {float(took_us[op])} us, not {expected}"
-
-
-def _without_contention_us(seen: Observed) -> FloatArray:
-    """Return the time that each op took, without what contention added."""
-    start_us, end_us = seen.schedule.start_us, seen.schedule.end_us
-    took_us, machine = end_us - start_us, seen.problem.machine
-    if not machine.has_contention:
-        return took_us
-    slow_down = seen.problem.slow_down[np.arange(len(took_us)), seen.schedule.device]
-    host = machine.rivals[seen.schedule.device]
-    for here in np.unique(host[slow_down > 0]).tolist():
-        is_here = (host == here) & (took_us > 0)
-        edge_us = np.concatenate((start_us[is_here], end_us[is_here]))
-        change = np.repeat((1, -1), int(is_here.sum()))
-        instant_us, row = np.unique(edge_us, return_inverse=True)
-        num_running = np.cumsum(np.bincount(row, change)).round()[:-1]
-        for each in np.unique(slow_down[is_here & (slow_down > 0)]).tolist():
-            factor = 1 + np.maximum(num_running - 1, 0) * each
-            since_0_us = np.concatenate(([0.0], np.cumsum(np.diff(instant_us) / factor)))
-            ops = np.flatnonzero(is_here & (slow_down == each))
-            first, last = (np.searchsorted(instant_us, us[ops]) for us in (start_us, end_us))
-            took_us[ops] = since_0_us[last] - since_0_us[first]
-    return took_us
 
 
 def _overhead_us(seen: Observed) -> tuple[FloatArray, FloatArray]:

@@ -55,10 +55,11 @@ class OpFacts:
     """An op in its schedule.
 
     rank: its place in the order of the `num_on_device` ops of its device. lost_us: how much later
-    it ended because of transfers of its device. ready_us: when its last input arrived. cause: a
-    text on what it waited for last. idle_us: how long its device was idle while it was ready.
-    waited_for, followers: see `Wait`. group: the other ops of its colocation group. split: the op
-    of which it is a part, or that it serves; None if it is no part and no plan has added it.
+    it ended because of transfers of its device. contended_us: how much longer it ran because other
+    devices of its kind and host ran ops. ready_us: when its last input arrived. cause: a text on
+    what it waited for last. idle_us: how long its device was idle while it was ready. waited_for,
+    followers: see `Wait`. group: the other ops of its colocation group. split: the op of which it
+    is a part, or that it serves; None if it is no part and no plan has added it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class OpFacts:
     start_us: float
     end_us: float
     lost_us: float
+    contended_us: float
     makespan_us: float
     is_critical: bool
     ready_us: float
@@ -97,7 +99,8 @@ def op_facts(
     problem, schedule = causes.problem, causes.schedule
     graph, here = problem.graph, int(schedule.device[op])
     took_us = float(schedule.end_us[op] - schedule.start_us[op])
-    lost_us = took_us - float(problem.duration_us[op, here])
+    work_us, rounding = float(causes.work_us[op]), rounding_us(schedule)
+    lost_us, contended_us = work_us - float(problem.duration_us[op, here]), took_us - work_us
     cause = causes.of_op(op)
     group = graph.groups[int(graph.colocation_group[op])]
     alias = int(graph.alias_of[op])
@@ -109,7 +112,8 @@ def op_facts(
         num_on_device=int((schedule.device == here).sum()),
         start_us=float(schedule.start_us[op]),
         end_us=float(schedule.end_us[op]),
-        lost_us=lost_us if lost_us > rounding_us(schedule) else 0.0,
+        lost_us=lost_us if lost_us > rounding else 0.0,
+        contended_us=contended_us if contended_us > rounding else 0.0,
         makespan_us=schedule.makespan_us,
         is_critical=any(segment.kind == "op" and segment.op == op for segment in path),
         ready_us=causes.ready_us(op),

@@ -45,6 +45,9 @@ def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
     yield f"{critical} on the critical path of the schedule, which determines the step time"
     if facts.lost_us > 0:
         yield f"ended {time_text(facts.lost_us)} later because of transfers of its device"
+    if facts.contended_us > 0:
+        longer = f"ran {time_text(facts.contended_us)} longer"
+        yield f"{longer} because other devices of its host computed meanwhile (contention)"
     if facts.split is not None:
         yield member_text(facts.split)
     if facts.resident_bytes:

@@ -86,7 +86,11 @@ def machine_card(machine: Machine) -> Card:
         for src, row in enumerate(_device_rows(machine.devices))
     ]
     columns = ["device", "kind", "memory", *(f"1 MiB to {each.name}" for each in machine.devices)]
-    return Card("machine", [f"signals {time_text(machine.signal_us)}"], columns, rows)
+    facts = [f"signals {time_text(machine.signal_us)}"]
+    if machine.has_contention:
+        most = max(slow_down for row in machine.contention.values() for slow_down in row.values())
+        facts.append(f"ops up to {most:.0%} slower for each other busy device of the host")
+    return Card("machine", facts, columns, rows)
 
 
 def placement_card(placed: PlacementFile) -> Card:

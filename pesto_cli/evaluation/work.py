@@ -1,0 +1,34 @@
+"""The work of the ops of a schedule: the time that each would have taken without contention.
+
+While k other devices of the same kind and host run ops, an op with the slow-down c does one us of
+its work in 1 + k * c us. So its work is the integral of 1 / (1 + k(t) * c) over its run.
+"""
+
+import numpy as np
+
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+
+
+def work_us(problem: Problem, schedule: Schedule) -> FloatArray:
+    """Return the work of each op in us, with the overhead of transfers, `[num_ops]`."""
+    start_us, end_us, machine = schedule.start_us, schedule.end_us, problem.machine
+    took_us: FloatArray = end_us - start_us
+    if not machine.has_contention:
+        return took_us
+    slow_down = problem.slow_down[np.arange(len(took_us)), schedule.device]
+    host = machine.rivals[schedule.device]
+    for here in np.unique(host[slow_down > 0]).tolist():
+        is_here = (host == here) & (took_us > 0)
+        edge_us = np.concatenate((start_us[is_here], end_us[is_here]))
+        change = np.repeat((1, -1), int(is_here.sum()))
+        instant_us, row = np.unique(edge_us, return_inverse=True)
+        num_running = np.cumsum(np.bincount(row, change)).round()[:-1]
+        for each in np.unique(slow_down[is_here & (slow_down > 0)]).tolist():
+            factor = 1 + np.maximum(num_running - 1, 0) * each
+            since_0_us = np.concatenate(([0.0], np.cumsum(np.diff(instant_us) / factor)))
+            ops = np.flatnonzero(is_here & (slow_down == each))
+            first, last = (np.searchsorted(instant_us, us[ops]) for us in (start_us, end_us))
+            took_us[ops] = since_0_us[last] - since_0_us[first]
+    return took_us
