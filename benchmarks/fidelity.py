@@ -60,7 +60,8 @@ class Row:
 
     explained: the sum of op times as a share of the untraced step on one device.
     measured_ms: median over the steps; low_ms and high_ms are the quartiles.
-    quiet_ms: median over the quiet steps, NaN without any. num_quiet, num_steps: numbers of steps.
+    quiet_ms: median over the quiet steps, NaN without any; num_quiet: their number.
+    steps_ms, probes_ms: time of each step, and of the slower one of the probes before and after it.
     times: speed-up relative to the better of single and expert, with its 95 % interval.
     """
 
@@ -75,7 +76,8 @@ class Row:
     measured_ms: float
     quiet_ms: float
     num_quiet: int
-    num_steps: int
+    steps_ms: tuple[float, ...]
+    probes_ms: tuple[float, ...]
     low_ms: float
     high_ms: float
     min_ms: float
@@ -159,7 +161,8 @@ def measure(
             measured_ms=run.times.median_us / 1e3,
             quiet_ms=run.quiet_us / 1e3,
             num_quiet=int(run.is_quiet.sum()),
-            num_steps=steps,
+            steps_ms=tuple((run.us / 1e3).tolist()),
+            probes_ms=tuple((run.probe_us / 1e3).tolist()),
             low_ms=low_us / 1e3,
             high_ms=high_us / 1e3,
             min_ms=run.times.min_us / 1e3,
@@ -252,7 +255,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Yield lines with the mean and worst error, and the share of correctly ranked pairs."""
     num_quiet = sum(row.num_quiet for row in rows)
-    yield f"{num_quiet / sum(row.num_steps for row in rows):.0%} of the steps are quiet"
+    yield f"{num_quiet / sum(len(row.steps_ms) for row in rows):.0%} of the steps are quiet"
     yield f"errors of all steps: {'; '.join(mean_and_worst(rows, attrgetter('error')))}"
     yield f"errors of quiet steps: {'; '.join(mean_and_worst(rows, attrgetter('quiet_error')))}"
     pairs = [pair for pair in combinations(rows, 2) if pair[0].model == pair[1].model]

@@ -26,7 +26,7 @@ from pesto_cli.runtime.spans import spans
 from pesto_cli.runtime.step import opened
 from pesto_cli.runtime.verify import verified
 
-QUIET = 1.05
+QUIET = 1.1
 # The products take about 10 ms on one core.
 NUM_PRODUCTS, NUM_WARM_UP = 40, 5
 

@@ -173,7 +173,7 @@ class Machine:
         return None
 
     @cached_property
-    def rivals(self) -> IntArray:
+    def peer_group(self) -> IntArray:
         """`[num_devices]`: devices with equal numbers are of one kind and on one host."""
         keys = [(device.kind, device.host) for device in self.devices]
         return np.array([keys.index(key) for key in keys], dtype=np.int64)
@@ -182,7 +182,7 @@ class Machine:
     def has_contention(self) -> bool:
         """Whether devices can make each other slower."""
         contends = [any(self.contention.get(each.kind, {}).values()) for each in self.devices]
-        return bool(contends) and bool((np.bincount(self.rivals[contends]) > 1).any())
+        return bool(contends) and bool((np.bincount(self.peer_group[contends]) > 1).any())
 
     @cached_property
     def most_slow_down(self) -> float:
@@ -190,7 +190,7 @@ class Machine:
         if not self.has_contention:
             return 1.0
         most = max(value for row in self.contention.values() for value in row.values())
-        return 1 + (int(np.bincount(self.rivals).max()) - 1) * most
+        return 1 + (int(np.bincount(self.peer_group).max()) - 1) * most
 
     def slow_down(self, kind: str, op_type: str) -> float:
         """Return the slow-down of ops of a type by each other device of a kind on the same host."""

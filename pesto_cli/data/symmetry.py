@@ -39,7 +39,10 @@ def _can_swap(problem: Problem, first: int, second: int) -> bool:
             )
         )
         and _is_one_to_one(machine.channel, machine.channel[swapped][:, swapped])
-        and (not machine.has_contention or _is_one_to_one(machine.rivals, machine.rivals[swapped]))
+        and (
+            not machine.has_contention
+            or _is_one_to_one(machine.peer_group, machine.peer_group[swapped])
+        )
     )
 
 

@@ -18,7 +18,7 @@ def work_us(problem: Problem, schedule: Schedule) -> FloatArray:
     if not machine.has_contention:
         return took_us
     slow_down = problem.slow_down[np.arange(len(took_us)), schedule.device]
-    host = machine.rivals[schedule.device]
+    host = machine.peer_group[schedule.device]
     for here in np.unique(host[slow_down > 0]).tolist():
         is_here = (host == here) & (took_us > 0)
         edge_us = np.concatenate((start_us[is_here], end_us[is_here]))

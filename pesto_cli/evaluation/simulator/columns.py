@@ -68,7 +68,7 @@ class KernelMachine(NamedTuple):
     wait_us: longest delay of a transfer by an endpoint that computes.
     has_delays: whether any of them is above 0.
     signal_us: time of a signal between any two devices.
-    rivals: `[num_devices]`, devices with equal numbers make each other slower.
+    peer_group: `[num_devices]`, devices with equal numbers are peers: of one kind and host.
     has_contention: whether any op can become slower.
     """
 
@@ -81,7 +81,7 @@ class KernelMachine(NamedTuple):
     wait_us: FloatArray
     has_delays: bool
     signal_us: float
-    rivals: IntArray
+    peer_group: IntArray
     has_contention: bool
 
     @classmethod
@@ -97,7 +97,7 @@ class KernelMachine(NamedTuple):
             wait_us=machine.wait_us,
             has_delays=bool(machine.wait_us.any()),
             signal_us=float(machine.signal_us),
-            rivals=machine.rivals,
+            peer_group=machine.peer_group,
             has_contention=machine.has_contention,
         )
 

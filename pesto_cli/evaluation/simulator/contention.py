@@ -9,27 +9,27 @@ from pesto_cli.kernels import step
 
 
 @step
-def count_rivals(given: Given, state: SimulationState, now: float) -> None:
+def count_peers(given: Given, state: SimulationState, now: float) -> None:
     """Change the ends of the ops that run beside more or fewer ops than before."""
     devices, end_us = state.devices, state.ops.end_us
     for here in range(len(devices.running)):
         op = devices.running[here]
         if op >= 0:
-            num_rivals, before = num_running_beside(given, state, here), devices.num_rivals[here]
-            if num_rivals != before:
+            num_peers, before = num_running_beside(given, state, here), devices.num_peers[here]
+            if num_peers != before:
                 slow_down = given.graph.slow_down[op, here]
-                end_us[op] = now + (end_us[op] - now) * (1 + num_rivals * slow_down) / (
+                end_us[op] = now + (end_us[op] - now) * (1 + num_peers * slow_down) / (
                     1 + before * slow_down
                 )
-                devices.num_rivals[here] = num_rivals
+                devices.num_peers[here] = num_peers
 
 
 @step
 def num_running_beside(given: Given, state: SimulationState, here: int) -> int:
     """Return the number of other devices of the same kind and host that run ops."""
-    running, rivals, count = state.devices.running, given.machine.rivals, 0
+    running, group, count = state.devices.running, given.machine.peer_group, 0
     for other in range(len(running)):
-        if other != here and running[other] >= 0 and rivals[other] == rivals[here]:
+        if other != here and running[other] >= 0 and group[other] == group[here]:
             count += 1
     return count
 
@@ -38,5 +38,5 @@ def num_running_beside(given: Given, state: SimulationState, here: int) -> int:
 def slowed_us(given: Given, state: SimulationState, op: int, here: int, us: float) -> float:
     """Return the time that a running op needs for more work that takes `us` without contention."""
     if given.machine.has_contention:
-        us *= 1 + state.devices.num_rivals[here] * given.graph.slow_down[op, here]
+        us *= 1 + state.devices.num_peers[here] * given.graph.slow_down[op, here]
     return us

@@ -45,6 +45,6 @@ def start_op(given: Given, state: SimulationState, op: int, here: int, now: floa
     ops.start_us[op], ops.end_us[op] = now, now + duration_us
     if state.uncharged.size[0] > 0 and duration_us > 0:
         ops.end_us[op] += late_overhead_us(given, state, here, now)
-    devices.running[here], devices.num_rivals[here] = op, 0
+    devices.running[here], devices.num_peers[here] = op, 0
     devices.num_started[here] += 1
     devices.left_us[here] -= duration_us

@@ -7,7 +7,7 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.evaluation.simulator.arrivals import handle_arrivals
 from pesto_cli.evaluation.simulator.columns import KernelGraph, KernelMachine
-from pesto_cli.evaluation.simulator.contention import count_rivals
+from pesto_cli.evaluation.simulator.contention import count_peers
 from pesto_cli.evaluation.simulator.dispatch import dispatch
 from pesto_cli.evaluation.simulator.ends import end_ops
 from pesto_cli.evaluation.simulator.heaps import is_due
@@ -99,7 +99,7 @@ def simulate_instant(given: Given, state: SimulationState, now: float) -> bool:
         if not again:
             again = queue_tensors(given, state, now)
     if given.machine.has_contention:
-        count_rivals(given, state, now)
+        count_peers(given, state, now)
     return exceeded
 
 

@@ -43,14 +43,14 @@ class DeviceStates(NamedTuple):
     running: the op that runs; -1 while the device is idle.
     num_started: number of ops that have started.
     left_us: sum of durations of the ops that have not started.
-    num_rivals: number of other devices of the same kind and host beside which the running op runs.
+    num_peers: number of other devices of the same kind and host beside which the running op runs.
     is_target: marks of destination devices; used within a step, and False between steps.
     """
 
     running: IntArray
     num_started: IntArray
     left_us: FloatArray
-    num_rivals: IntArray
+    num_peers: IntArray
     is_target: BoolArray
 
 
@@ -152,7 +152,7 @@ def _idle_devices(given: Given) -> DeviceStates:
         running=np.full(num_devices, -1, np.int64),
         num_started=np.zeros(num_devices, np.int64),
         left_us=left_us,
-        num_rivals=np.zeros(num_devices, np.int64),
+        num_peers=np.zeros(num_devices, np.int64),
         is_target=np.zeros(num_devices, np.bool_),
     )
 

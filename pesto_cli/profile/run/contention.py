@@ -32,11 +32,11 @@ PairTimes = Mapping[str, FloatArray]
 """Op type -> `[num_pairs, 2]`, the time of its ops in us: alone, and beside other devices."""
 
 
-def rivals_of(machine: Machine, device: int) -> list[int]:
+def peers_of(machine: Machine, device: int) -> list[int]:
     """Return the other CPUs of a host; GPUs have memory of their own."""
     if machine.device_type(machine.devices[device].kind) != "CPU":
         return []
-    others = np.flatnonzero(machine.rivals == machine.rivals[device]).tolist()
+    others = np.flatnonzero(machine.peer_group == machine.peer_group[device]).tolist()
     return [other for other in others if other != device]
 
 

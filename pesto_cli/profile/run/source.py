@@ -109,7 +109,7 @@ def _contention(
     """Yield the kinds of CPUs of which a host has several, and the slow-downs of their ops."""
     for layout in layouts:
         first, *more = np.unique(layout.device).tolist()
-        others = [] if more else contention.rivals_of(request.machine, first)
+        others = [] if more else contention.peers_of(request.machine, first)
         if others:
             moved = [replace(layout, device=np.full_like(layout.device, each)) for each in others]
             metas = [_placed(request, live, each) for each in (layout, *moved)]
