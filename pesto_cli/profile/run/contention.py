@@ -26,6 +26,8 @@ from pesto_cli.runtime.step import Step, opened
 FEWEST_PAIRS = 5
 # Types with less than this share of the work are counted together.
 SMALL_SHARE = 0.01
+# Each of them holds a copy of the model.
+MOST_PEERS = 7
 ALONE, BESIDE = 0, 1
 
 PairTimes = Mapping[str, FloatArray]
@@ -33,11 +35,11 @@ PairTimes = Mapping[str, FloatArray]
 
 
 def peers_of(machine: Machine, device: int) -> list[int]:
-    """Return the other CPUs of a host; GPUs have memory of their own."""
+    """Return other CPUs of a device's host, at most MOST_PEERS; GPUs have memory of their own."""
     if machine.device_type(machine.devices[device].kind) != "CPU":
         return []
     others = np.flatnonzero(machine.peer_group == machine.peer_group[device]).tolist()
-    return [other for other in others if other != device]
+    return [other for other in others if other != device][:MOST_PEERS]
 
 
 def measured_contention(
