@@ -167,7 +167,7 @@ def test_parts_that_the_profile_does_not_price(pesto: Pesto, files: Files, tmp_p
 def test_ops_that_must_stay_whole_are_named(files: Files) -> None:
     profile, placed = api.load(files.profile), api.load(files.placement)
     kept = api.constrain(profile, Constraints(whole=["product"]))
-    with pytest.raises(BadInputError, match=r"'product' \(MatMul\) by 'rows'; .* not static or"):
+    with pytest.raises(BadInputError, match=r"'product' \(MatMul\) by 'rows'; .* not static, or"):
         api.simulate(kept, placed)
 
 

@@ -156,6 +156,10 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
             '[[split]]\nops = "first"\nparts = 2',
             ["'first'", "none can be split so: one of 'variable 0'"],
         ),
+        (
+            '[[split]]\nops = "product/*"\nby = "variable 1"\nparts = 2',
+            ["'product/*' by 'variable 1'", "name the variable, such as 'first'"],
+        ),
         ('[[split]]\nops = "product"\nby = "rows"\nparts = 9', ["into 9 parts; at most 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [4, 5]', ["add up to 9", "add up to 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [1, 7]', ["share of 0.125", "0.25"]),

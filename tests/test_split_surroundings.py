@@ -21,8 +21,10 @@ from split_training import (
 )
 from training_graphs import exported
 
+from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding.variables import choices_of, variable_decisions
@@ -62,6 +64,17 @@ def with_evaluation(tf: Any) -> Sequence[Any]:
         tf.no_op(name="after_hidden")
     train = tf1.train.AdamOptimizer(0.1).minimize(loss, name="train")
     tf1.train.Saver(name="saver")
+    return [train, loss]
+
+
+def with_averages(tf: Any) -> Sequence[Any]:
+    """The initial value of a moving average is that of its variable, which a conditional reads."""
+    tf1 = tf.compat.v1
+    inputs = tf1.placeholder(tf.float32, [BATCH, 4], name="inputs")
+    kernel = weights(tf, "kernel", [4, 6])
+    loss = tf.reduce_mean(tf.square(tf.matmul(inputs, kernel)), name="loss")
+    with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+        train = tf1.train.ExponentialMovingAverage(0.5).apply([kernel])
     return [train, loss]
 
 
@@ -195,6 +208,31 @@ def check_new_savers(saving: Any, restoring: Any, folder: Path) -> None:
             session.run("train", random_feeds(session.graph))
             values.append(session.run("loss:0", random_feeds(session.graph)))
     np.testing.assert_allclose(values[:2], values[2:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("variables", [name for name, (way, _) in VARIABLES.items() if way])
+def test_a_conditional_outside_the_step_reads_all_pieces(variables: str) -> None:
+    meta = in_float64(exported(with_averages))
+    step, (way, sizes) = read_step(meta), VARIABLES[variables]
+    kernel = step.graph.index_of["kernel"]
+    found = variable_decisions(step.graph, specs_of(step), kernel, way, sizes)
+    split = split_graph(meta, Plan(choices_of(step.graph, found or {})))
+    switches = [node.name for node in split.graph_def.node if node.op == "Switch"]
+    assert [name for name in switches if name.endswith("/Switch.part_1")]
+    check_equal(trained(meta), trained(split), tolerance=1e-12)
+
+
+def test_a_variable_that_a_function_takes_outside_the_step_stays_whole() -> None:
+    meta = exported(with_averages, functional_control_flow=True)
+    step = read_step(meta)
+    kernel = step.graph.index_of["kernel"]
+    assert variable_decisions(step.graph, specs_of(step), kernel, "mirrored", (1, 1)) is None
+    (row,) = (
+        row for row in api.coverage(api.profile(meta, parts=[2])).rows if "Handle" in row.type
+    )
+    assert row.reason == "variable"
+    with pytest.raises(BadInputError, match=r"'kernel', which node 'cond' \(If\) takes outside"):
+        split_graph(meta, Plan({"kernel": Choice("mirrored", (1, 1))}))
 
 
 @pytest.mark.parametrize("variables", VARIABLES)

@@ -10,13 +10,14 @@ mirrored variable are local variables, whose initialiser reads the first copy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.outside_step import SHAPE, WRITES, Access
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding import added_ops
@@ -24,7 +25,6 @@ from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import Reduction, Split
 
 LOCAL_VARIABLES = "local_variables"
-WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 IS_INITIALIZED = "VarIsInitializedOp"
 
 
@@ -51,32 +51,43 @@ class Pieces:
             return cls(name, tuple(names), operand, layout.axis, decision.sizes)
         return cls(name, tuple(names), operand, None, ())
 
+    def passed_on(self, handle: str) -> "Pieces":
+        """Return the pieces with the handles that replace `handle`, an output of a Switch."""
+        if handle == self.name:
+            return self
+        node, _, output = handle.partition(":")
+        names = [f"{node}.part_{part}" for part in range(len(self.names))]
+        return replace(self, names=tuple(f"{name}:{output}" if output else name for name in names))
 
-def outside_nodes(node: Any, place: int, pieces: Pieces) -> list[Any]:
-    """Return the nodes that replace a node outside the step that takes the handle of a variable.
 
-    place: the input that is the handle.
+def check_can_be_split(access: Access) -> None:
+    """Check that a node outside the step does not keep a variable whole.
 
     Raises:
         BadInputError: the node may write the variable, and pesto does not know how.
     """
-    rewriting = _Outside(node, pieces)
-    if node.op in WRITES and place == 0:
+    if not access.can_be_split:
+        raise BadInputError(
+            f"the plan splits variable {access.variable!r}, which node {access.node.name!r} "
+            f"({access.node.op}) takes outside the step; reads and assignments were expected: "
+            "leave the variable whole."
+        )
+
+
+def outside_nodes(access: Access, pieces: Pieces) -> list[Any]:
+    """Return the nodes that replace a node outside the step that takes the handle of a variable."""
+    rewriting = _Outside(access.node, pieces.passed_on(access.handle))
+    if access.node.op in WRITES:
         return rewriting.write()
-    if node.op == "ReadVariableOp":
+    if access.node.op == "ReadVariableOp":
         return rewriting.read()
-    if node.op == IS_INITIALIZED:
+    if access.node.op == IS_INITIALIZED:
         return rewriting.is_initialized()
-    if node.op in ("DestroyResourceOp", "DisableCopyOnRead"):
-        return rewriting.each()
-    if node.op == "VariableShape":
+    if access.node.op == SHAPE:
         return rewriting.shape()
-    if node.op == "ResourceGather":
+    if access.node.op == "ResourceGather":
         return rewriting.gather()
-    raise BadInputError(
-        f"the plan splits variable {pieces.name!r}, which node {node.name!r} ({node.op}) takes "
-        "outside the step; reads and assignments were expected: leave the variable whole."
-    )
+    return rewriting.each()
 
 
 class _Outside:

@@ -15,6 +15,7 @@ from pesto_cli.apply.part_functions import add_functions_of_parts, name_for_part
 from pesto_cli.apply.split_variables import (
     Pieces,
     change_collections,
+    check_can_be_split,
     nodes_of_copies,
     outside_nodes,
 )
@@ -22,6 +23,7 @@ from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.op_specs import op_specs
+from pesto_cli.graphdef.outside_step import accesses
 from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
@@ -56,6 +58,7 @@ class _Writer:
         self, meta: Any, step: StepGraph, spec: Sequence[OpSpec | None], plan: Plan
     ) -> None:
         self._meta, self._step, self._spec = meta, step, spec
+        self._check_outside(plan)
         self._expansion = expand(step.graph, spec, plan, with_merges=True)
         self._decided = self._expansion.decided
         self._ops = self._expansion.ops
@@ -105,16 +108,25 @@ class _Writer:
 
         Return the nodes that replace them, and those of copies.
         """
-        step = {node.name for node in self._step.wiring.nodes}
+        outside = [node for name, node in nodes.items() if name not in self._in_step]
         found = [node for each in self._variables.values() for node in nodes_of_copies(each)]
-        for node in [each for name, each in nodes.items() if name not in step]:
-            for place, source in enumerate(node.input):
-                pieces = self._variables.get(source.removesuffix(":0"))
-                if pieces is not None:
-                    found += outside_nodes(node, place, pieces)
-                    del nodes[node.name]
-                    break
+        for access in accesses(outside, self._variables):
+            found += outside_nodes(access, self._variables[access.variable])
+            del nodes[access.node.name]
         return found
+
+    def _check_outside(self, plan: Plan) -> None:
+        """Check that no node outside the step keeps a variable whole that the plan splits."""
+        types = dict(zip(self._step.graph.names, self._step.graph.types, strict=True))
+        variables = [name for name in plan.choices if types.get(name) == "VarHandleOp"]
+        protos = self._step.wiring.table.protos
+        outside = [proto for proto in protos if proto.name not in self._in_step]
+        for access in accesses(outside, variables):
+            check_can_be_split(access)
+
+    @cached_property
+    def _in_step(self) -> frozenset[str]:
+        return frozenset(node.name for node in self._step.wiring.nodes)
 
     def _node(self, op: int, spec: OpSpec) -> Any:
         """Return the NodeDef of a part or of an added op."""

@@ -67,8 +67,8 @@ def _expected(op_type: str, spec: OpSpec | None, known: Mapping[str, Alternative
         return f"no rule says how to split a {op_type}: leave it out of the plan"
     if spec is None or not spec.is_static:
         return (
-            "it cannot be split, because its shapes are not static or the constraints keep it "
-            "whole: leave it out of the plan"
+            "it cannot be split, because its shapes are not static, or the constraints or a node "
+            "outside the step keep it whole: leave it out of the plan"
         )
     return "it cannot be split: leave it out of the plan"
 

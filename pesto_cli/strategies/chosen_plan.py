@@ -19,7 +19,12 @@ from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
-from pesto_cli.sharding.variables import choices_of, refusing_op, variable_decisions
+from pesto_cli.sharding.variables import (
+    choices_of,
+    is_handle,
+    refusing_op,
+    variable_decisions,
+)
 from pesto_cli.strategies.data_parallel import batch_plan
 
 BATCH = "batch"
@@ -96,17 +101,19 @@ def _of_variable(problem: Problem, op: int, choice: Choice) -> Mapping[str, Choi
 
 def _no_variable(graph: OpGraph, specs: Sequence[OpSpec | None], variable: int, asked: str) -> str:
     """Return why a variable cannot be split as asked, and the ways that are possible."""
-    refusing = refusing_op(graph, specs, variable, asked)
-    spec = specs[variable]
+    refusing, spec = refusing_op(graph, specs, variable, asked), specs[variable]
     ways = [
         repr(way.name)
         for way in (() if spec is None else alternatives(spec))
         if refusing_op(graph, specs, variable, way.name) is None
     ]
-    because = "" if refusing is None else f" ({graph.types[refusing]} {graph.names[refusing]!r})"
+    because = "an op that takes it or its slots cannot be split so"
+    if refusing is not None:
+        because += f" ({graph.types[refusing]} {graph.names[refusing]!r})"
+        if specs[refusing] is None and graph.types[refusing] == "VarHandleOp":
+            because = f"a node outside the step needs its slot {graph.names[refusing]!r} whole"
     return (
-        f"a constraint splits variable {graph.names[variable]!r} by {asked!r}, but an op that "
-        f"takes it or its slots cannot be split so{because}; "
+        f"a constraint splits variable {graph.names[variable]!r} by {asked!r}, but {because}; "
         + (f"{' or '.join(ways)} was expected." if ways else "leave the variable whole.")
     )
 
@@ -148,11 +155,28 @@ def _open_sums(graph: OpGraph, op: int, way: Alternative) -> set[str]:
 
 
 def _ways(problem: Problem, ops: Sequence[int]) -> str:
-    specs = dict.fromkeys(prices_of(problem).spec(op) for op in ops)
+    """Return the ways to split these ops, or why there are none.
+
+    Ops that take a variable are split with it, never by a rule for their own names.
+    """
+    parts, graph = prices_of(problem), problem.graph
+    specs = dict.fromkeys(parts.spec(op) for op in ops)
     names = dict.fromkeys(
-        way.name for spec in specs if spec is not None for way in alternatives(spec)
+        way.name
+        for spec in specs
+        if spec is not None and not any(operand.is_handle for operand in spec.inputs)
+        for way in alternatives(spec)
     )
-    return f"one of {', '.join(map(repr, names))} was expected" if names else "leave it out"
+    if names:
+        return f"one of {', '.join(map(repr, names))} was expected"
+    rows = [] if graph.inputs is None else [graph.inputs[op].tolist() for op in ops]
+    handles = [t for row in rows for t in row if t >= 0 and is_handle(graph, t)]
+    if handles:
+        variable = graph.names[graph.tensor_producer[handles[0]]]
+        return (
+            f"ops that take a variable are split with it: name the variable, such as {variable!r}"
+        )
+    return "leave them out"
 
 
 def _shown(choice: Choice) -> str:

@@ -1,4 +1,4 @@
-"""Ranges, padding and reversed axes: full and partial ranges, all masks, negative strides."""
+"""Ranges, padding, reversed and rolled axes: full and partial ranges, masks, negative strides."""
 
 from typing import Any, NamedTuple
 
@@ -125,6 +125,16 @@ def reverse_v2(draw: st.DrawFn) -> Case:
     return case("ReverseV2", draw(tensors(shape)), known(values, draw(indices)))
 
 
+@st.composite
+def roll(draw: st.DrawFn) -> Case:
+    shape = draw(shapes(min_rank=1))
+    axes = draw(st.lists(st.integers(-len(shape), len(shape) - 1), max_size=2))
+    shifts = [draw(st.integers(-3, 3)) for _ in axes]
+    if len(axes) == 1 and draw(st.booleans()):
+        return case("Roll", draw(tensors(shape)), known(shifts[0]), known(axes[0]))
+    return case("Roll", draw(tensors(shape)), known(shifts), known(axes))
+
+
 CASES = {
     "Slice": slice_(),
     "StridedSlice": strided_slice(),
@@ -132,4 +142,5 @@ CASES = {
     **{op_type: pad(op_type) for op_type in ("Pad", "PadV2", "MirrorPad", "MirrorPadGrad")},
     "Reverse": reverse(),
     "ReverseV2": reverse_v2(),
+    "Roll": roll(),
 }

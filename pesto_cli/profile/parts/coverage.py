@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from pesto_cli.data.coverage import Reason, WholeOps
+from pesto_cli.data.labels import Role
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
@@ -16,10 +17,12 @@ def whole_ops(problem: Problem, parts: Parts) -> list[WholeOps]:
     counts: dict[tuple[str, Reason], int] = defaultdict(int)
     work_us: dict[tuple[str, Reason], float] = defaultdict(float)
     times_us = problem.min_duration_us.tolist()
+    is_variable = problem.graph.labels.has_role(Role.VARIABLE).tolist()
     for op, (index, op_type) in enumerate(
         zip(parts.spec_of.tolist(), problem.graph.types, strict=True)
     ):
-        reason = Reason.CONSTRAINT if op in parts.kept_whole else reasons[index]
+        reason = Reason.VARIABLE if index < 0 and is_variable[op] else reasons[index]
+        reason = Reason.CONSTRAINT if op in parts.kept_whole else reason
         if reason is not None:
             counts[op_type, reason] += 1
             work_us[op_type, reason] += times_us[op]

@@ -1,4 +1,4 @@
-"""Ops that take a range of each axis, pad it or reverse it. Factors: the axes that do not change.
+"""Ops that take a range of each axis, pad, reverse or roll it. Factors: axes that do not change.
 
 All of them are linear: a sum of the input stays open, unless a number is padded that is not 0.
 """
@@ -84,15 +84,28 @@ def pad(spec: OpSpec) -> Iterator[Alternative]:
 
 def reverse(spec: OpSpec) -> Iterator[Alternative]:
     """ReverseV2 takes axes, Reverse a boolean for each axis. Factors: the other axes."""
-    values, rank = constant(spec, 1), len(spec.outputs[0].sizes)
+    values = constant(spec, 1)
     if values is not None:
         if spec.type == "Reverse":
             values = tuple(axis for axis, is_reversed in enumerate(values) if is_reversed)
-        reversed_axes = {axis % rank for axis in values}
-        for axis in range(rank):
-            if axis not in reversed_axes:
-                yield along(spec, axis, {0: axis})
+        yield from _all_but(spec, values)
     yield from open_sum(spec, 0)
+
+
+def roll(spec: OpSpec) -> Iterator[Alternative]:
+    """Roll. Factors: the axes that are not shifted."""
+    axes = constant(spec, 2)
+    if axes is not None:
+        yield from _all_but(spec, axes)
+    yield from open_sum(spec, 0)
+
+
+def _all_but(spec: OpSpec, axes: tuple[int, ...]) -> Iterator[Alternative]:
+    rank = len(spec.outputs[0].sizes)
+    changed = {axis % rank for axis in axes}
+    for axis in range(rank):
+        if axis not in changed:
+            yield along(spec, axis, {0: axis})
 
 
 def _unchanged(spec: OpSpec) -> list[int]:
@@ -107,4 +120,5 @@ RULES: dict[str, Rule] = {
     "StridedSliceGrad": strided_slice_grad,
     **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "MirrorPadGrad"), pad),
     **dict.fromkeys(("Reverse", "ReverseV2"), reverse),
+    "Roll": roll,
 }

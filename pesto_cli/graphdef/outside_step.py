@@ -1,0 +1,76 @@
+"""Nodes outside the step that take the handle of a variable: initialisers, savers, evaluations.
+
+If the variable is split or mirrored, these nodes are rewritten for its pieces or copies. This is
+possible for the ops in `ACCESSES`, and for those in `PASSES`. If another op takes the handle, the
+variable must stay whole.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pesto_cli.graphdef.wiring import Wiring
+
+WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+SHAPE = "VariableShape"
+ACCESSES = WRITES | {
+    *("ReadVariableOp", "ResourceGather", "VarIsInitializedOp", SHAPE),
+    *("DestroyResourceOp", "DisableCopyOnRead"),
+}
+PASSES = {"Identity": 1, "Switch": 2}
+"""Ops that pass a handle on, with the number of their outputs. A Switch is in a conditional."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A node outside the step that takes the handle of a variable.
+
+    place: the input that is the handle. handle: the tensor there; the name of the variable, unless
+        an op of `PASSES` is between them. variable: the name of its VarHandleOp.
+    """
+
+    node: Any
+    place: int
+    handle: str
+    variable: str
+
+    @property
+    def can_be_split(self) -> bool:
+        """Return whether the node can be rewritten for the pieces of the variable.
+
+        The shape of a variable becomes a constant, which would also be computed in a branch of a
+        conditional that is not taken.
+        """
+        is_passed_on = self.handle != self.variable
+        is_known = self.node.op in ACCESSES or self.node.op in PASSES
+        return self.place == 0 and is_known and not (is_passed_on and self.node.op == SHAPE)
+
+
+def accesses(nodes: Iterable[Any], variables: Iterable[str]) -> Iterator[Access]:
+    """Yield the accesses of nodes to variables; the one that passes on a handle comes first.
+
+    nodes: the NodeDefs outside the step.
+    """
+    takers: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+    for node in nodes:
+        for place, source in enumerate(node.input):
+            takers[source.removesuffix(":0")].append((node, place))
+    waiting = [(name, name) for name in variables]
+    while waiting:
+        handle, variable = waiting.pop()
+        for node, place in takers.get(handle, ()):
+            yield Access(node, place, handle, variable)
+            waiting += [
+                (f"{node.name}:{output}" if output else node.name, variable)
+                for output in range(PASSES.get(node.op, 0))
+            ]
+
+
+def variables_taken_whole(wiring: Wiring) -> frozenset[str]:
+    """Return the variables of a step that must stay whole because of a node outside the step."""
+    step = {node.name for node in wiring.nodes}
+    variables = [node.name for node in wiring.nodes if node.type == "VarHandleOp"]
+    outside = [proto for proto in wiring.table.protos if proto.name not in step]
+    found = accesses(outside, variables)
+    return frozenset(access.variable for access in found if not access.can_be_split)
