@@ -28,6 +28,7 @@ from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
 from pesto_cli.zoo.transformer import transformer
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 BATCH = 64
 
 
@@ -71,6 +72,13 @@ def on_machine(problem: Problem, machine: Machine) -> Problem:
     return replace(problem, machine=machine, permitted=permitted)
 
 
+def with_a_faster_gpu(problem: Problem) -> Problem:
+    """Return a problem whose last device is twice as fast as the one before."""
+    host, slow, fast = problem.machine.devices
+    devices = (host, slow, replace(fast, speed=2 * slow.speed))
+    return on_machine(problem, replace(problem.machine, devices=devices))
+
+
 def split_of(problem: Problem, strategy: DataParallel) -> Solution:
     solution = strategy(problem, Context())
     judged("data-parallel", solution, 0.0)  # no rule is violated
@@ -105,6 +113,41 @@ def test_data_parallel_deals_the_variables(priced: Profile) -> None:
     assert abs(held[1] - held[2]) <= largest
 
 
+def test_the_baselines_of_heterog_are_settings_of_data_parallel(priced: Profile) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "ev-ps": {},
+        "ev-ar": {"variables": "mirrored"},
+        "cp-ps": {"proportional": True},
+        "cp-ar": {"proportional": True, "variables": "mirrored"},
+    }
+    profile = replace(priced, problem=with_a_faster_gpu(priced.problem))
+    found = {
+        name: (api.solve(profile, name), api.solve(profile, "data-parallel", **given))
+        for name, given in settings.items()
+    }
+    for baseline, configured in found.values():
+        assert api.plan(baseline) == api.plan(configured)
+        assert baseline.makespan_us == configured.makespan_us
+    plans = [api.plan(baseline) for baseline, _ in found.values()]
+    assert all(plan not in plans[:number] for number, plan in enumerate(plans))
+
+
+def test_a_layout_of_variables_is_given_by_name() -> None:
+    dense = api.read_profile(EXAMPLES / "dense.profile.json.gz")
+    ways = {
+        layout: {choice.alternative for choice in api.plan(result).choices.values()}
+        for layout in ("whole", "split", "mirrored")
+        for result in [api.solve(dense, "data-parallel", variables=layout)]
+    }
+    stored = {"variable 0", "variable 1", "mirrored"}
+    assert not ways["whole"] & stored
+    assert ways["split"] & stored
+    assert "mirrored" not in ways["split"]
+    assert ways["mirrored"] & stored == {"mirrored"}
+    with pytest.raises(BadInputError, match="'mirored' is unknown; one of whole, split"):
+        api.solve(dense, "data-parallel", variables="mirored")
+
+
 def test_sums_and_copies_cross_hosts_once(priced: Profile) -> None:
     problem = on_machine(priced.problem, two_hosts())
     flat, by_host = (split_of(problem, DataParallel(by_host=each)) for each in (False, True))
@@ -119,12 +162,7 @@ def test_sums_and_copies_cross_hosts_once(priced: Profile) -> None:
 
 
 def test_faster_devices_get_larger_parts(priced: Profile) -> None:
-    slow, fast = priced.problem.machine.devices[1:]
-    host = priced.problem.machine.devices[0]
-    machine = replace(
-        priced.problem.machine, devices=(host, slow, replace(fast, speed=2 * slow.speed))
-    )
-    problem = on_machine(priced.problem, machine)
+    problem = with_a_faster_gpu(priced.problem)
     solution = split_of(problem, DataParallel(proportional=True))
     assert solution.plan is not None
     sizes = [choice.sizes for choice in solution.plan.choices.values() if max(choice.sizes) > 1]

@@ -26,7 +26,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.errors import UnfitError
+from pesto_cli.errors import UnfitError, unknown_name
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -65,7 +65,10 @@ class DataParallel:
     proportional: the sizes of parts are in proportion to the speeds of their devices.
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
         once.
-    variables: see `VariableLayout`.
+    variables: see `VariableLayout`. The name of a layout is also accepted.
+
+    Raises:
+        BadInputError: there is no such layout.
     """
 
     name: ClassVar[str] = "data-parallel"
@@ -74,6 +77,12 @@ class DataParallel:
     proportional: bool = False
     by_host: bool = False
     variables: VariableLayout = VariableLayout.WHOLE
+
+    def __post_init__(self) -> None:
+        """Replace the name of a layout by the layout."""
+        if self.variables not in [*VariableLayout]:
+            raise unknown_name("layout of variables", str(self.variables), [*VariableLayout])
+        object.__setattr__(self, "variables", VariableLayout(self.variables))
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Split, deal the variables, and order by upward rank."""
