@@ -46,6 +46,7 @@ bench-fidelity: $(INSTALLED)
 # Inputs changed by chance, commands ended at random moments, and ten times the random problems.
 fuzz: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --ends 100
+	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --file plan.json
 	PESTO_EXAMPLES=10 $(BIN)/python -m pytest tests/test_pipeline_properties.py tests/test_execution_model.py \
 		tests/test_split_models.py tests/test_split_graphs.py tests/test_sharding_rules.py
 

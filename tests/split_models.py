@@ -116,6 +116,31 @@ def bert(tf: Any) -> Sequence[Any]:
     return [tf1.train.AdamOptimizer(0.01).minimize(loss, name="train"), loss]
 
 
+def dlrm(tf: Any) -> Sequence[Any]:
+    """Ranking: numbers, bags of words of two tables, and their dot products; Adagrad.
+
+    The gradients of the tables are made dense, so that the update needs no unique rows.
+    """
+    tf1, width = tf.compat.v1, 8
+    numbers = tf1.placeholder(tf.float32, [BATCH, 7], name="numbers")
+    clicks = tf1.placeholder(tf.int32, [BATCH, 1], name="clicks")
+    vectors = [tf.nn.relu(dense(tf, "bottom", numbers, width))]
+    for name, rows in (("users_table", 20), ("items_table", 12)):
+        bag = tf1.placeholder(tf.int32, [BATCH, 3], name=f"{name}_bag")
+        found = tf.nn.embedding_lookup(weights(tf, name, [rows, width]), bag)
+        vectors.append(tf.reduce_sum(found, axis=1))
+    stacked = tf.stack(vectors, axis=1)
+    products = tf.reshape(tf.matmul(stacked, stacked, transpose_b=True), [BATCH, 9])
+    pairs = tf.gather(products, [1, 2, 5], axis=1)
+    top = tf.nn.relu(dense(tf, "top", tf.concat([vectors[0], pairs], axis=1), 10))
+    labels = tf.cast(clicks > 2, tf.float32)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, dense(tf, "click", top, 1))
+    loss, variables = tf.reduce_mean(losses, name="loss"), tf1.trainable_variables()
+    gradients = map(tf.convert_to_tensor, tf1.gradients(loss, variables))
+    adagrad = tf1.train.AdagradOptimizer(0.1)
+    return [adagrad.apply_gradients(zip(gradients, variables, strict=True), name="train"), loss]
+
+
 def weights(tf: Any, name: str, shape: Sequence[int]) -> Any:
     """Return a resource variable with normal values."""
     tf1 = tf.compat.v1
@@ -362,6 +387,7 @@ MODELS = {
     "keras_groups": Model(lambda: api.export(f"{__file__}:keras_groups")),
     "gpt": Model(of_graph(gpt), noise="key_bias"),
     "bert": Model(of_graph(bert), noise="key_bias"),
+    "dlrm": Model(of_graph(dlrm)),
     "accumulation": Model(of_graph(accumulation)),
     "scaled_loss": Model(of_graph(scaled_loss), has_float64=False, tolerance=1e-2),
     "batch_norm": Model(of_graph(batch_norm), has_float64=False),

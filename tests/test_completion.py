@@ -20,9 +20,11 @@ from pesto_cli.cli import cli
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
 from pesto_cli.cli.command_line import TypedWord, typed_words
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
-from pesto_cli.files import Profile, write_profile
+from pesto_cli.files import PlacementFile, Profile, write_placement, write_profile
+from pesto_cli.files.plan import PlacedParts
 from pesto_cli.strategies import STRATEGIES as REGISTERED
 from pesto_cli.zoo import MODELS
 
@@ -120,6 +122,25 @@ def test_files_are_offered_by_their_endings(tab: Tab) -> None:
 
 def test_ops_of_the_profile_are_offered_scope_by_scope(tab: Tab, diamond_profile: Path) -> None:
     assert tab(f"pesto explain {diamond_profile} p.json ") == ["a", "b", "c", "d"]
+
+
+def test_parts_of_ops_are_offered_too(tab: Tab, diamond_profile: Path) -> None:
+    parts = ["b.part_0", "b.part_1"]
+    placed = PlacementFile(
+        devices=["GPU:0"],
+        names=[*"acd", *parts],
+        device=[0] * 5,
+        rank=[*range(5)],
+        fingerprint=[],
+        provenance={},
+        predicted={},
+        plan=Plan({"b": Choice("batch local", (1, 1))}),  # its warning is not shown
+        parts=PlacedParts([*"abcd"], [0, 2, 3, 1, 1], [-1, -1, -1, 0, 1]),
+    )
+    write_placement("p.json", placed)
+    known = ["a", "b", *parts, "c", "d"]
+    assert tab(f"pesto explain {diamond_profile} p.json ") == known
+    assert tab(f"pesto explain {diamond_profile} p.json b.") == [*parts]
 
 
 def test_offered_names_are_those_of_the_registries() -> None:

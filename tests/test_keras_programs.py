@@ -121,6 +121,7 @@ def test_another_model_and_verify_are_refused(
     done = pesto(*run, "--", tmp_path, "--units", "32")
     assert done.code == 2
     assert "is not the function of the placement" in done.err
+    assert f"(pesto export {PROGRAM} --capture, with the same arguments)" in done.err
     assert not list(tmp_path.iterdir())
     done = pesto(*run, "--verify", "--", tmp_path, "--weights", weights)
     assert done.code == 2

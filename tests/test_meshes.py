@@ -20,7 +20,7 @@ from pesto_cli.data.result import SolveStatus
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
+from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import is_on_first_host, on_first_host
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import Pesto
@@ -56,6 +56,26 @@ def slow_network(latency_us: float) -> Machine:
         for link in machine.links
     ]
     return replace(machine, links=tuple(links))
+
+
+def test_each_device_adds_an_equal_share_of_the_gradients_of_mirrored_variables(
+    problem: Problem,
+) -> None:
+    split = DataParallel(variables=VariableLayout.MIRRORED)(problem, Context())
+    graph, gpus = split.problem.graph, slice(1, 5)
+    adds = np.array(
+        [
+            op_type == "AddN" and ".split_0_4.part_" in name
+            for name, op_type in zip(graph.names, graph.types, strict=True)
+        ]
+    )
+    assert np.bincount(split.schedule.device[adds])[gpus].tolist() == [4] * 4
+    transfers = split.schedule.transfers
+    is_share = graph.tensor_bytes[transfers.tensor] == 2**20 // 4
+    source = split.schedule.device[graph.tensor_producer[transfers.tensor]]
+    for device in (source[is_share], transfers.dst[is_share]):
+        # Of each of four gradients, three shares for the sums and three sums.
+        assert np.bincount(device)[gpus].tolist() == [4 * 6] * 4
 
 
 def test_meshes_have_all_factors_and_subsets(problem: Problem) -> None:

@@ -13,7 +13,7 @@ from split_model import Files, written
 
 from pesto_cli import api
 from pesto_cli.data.constraints import Constraints
-from pesto_cli.data.plan import WHOLE_OPS, Choice
+from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile
 
@@ -105,6 +105,8 @@ def test_plans_and_coverage_are_shown_as_cards(shell: Any, files: Files, priced:
     placed = api.load(files.placement)
     for value, words in (
         (api.plan(placed), ["plan", "17 ops split", "at most 2 parts", "rows"]),
+        (Plan({"normal": Choice("batch local", (1, 1))}), ["1 compute something else (local)"]),
+        (WHOLE_OPS, ["plan", "all ops stay whole"]),
         (api.coverage(priced), ["coverage", "ops stay whole", "NoOp: by rule"]),
         (placed, ["placement", "17 ops split into at most 2 parts"]),
         (api.simulate(priced, placed), ["data-parallel", "17 ops split into at most 2 parts"]),

@@ -42,17 +42,25 @@ def test_a_split_model_trains_as_before_in_its_own_precision(name: str) -> None:
             check_equal(model.training, training, ALL[name].tolerance, ALL[name].noise)
 
 
-@pytest.mark.parametrize("name", ["gpt", "bert"])
-def test_tables_in_pieces_and_mirrored_norms_train_as_before(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("gpt", {"table": "variable 0", "scale": "mirrored"}),
+        ("bert", {"table": "variable 0", "scale": "mirrored"}),
+        ("dlrm", {"users_table": "variable 0", "items_table": "variable 1", "bias": "mirrored"}),
+    ],
+)
+def test_variables_in_pieces_and_copies_train_as_before(name: str, ways: dict[str, str]) -> None:
     model = trained_model(name, "float64")
     graph, specs, decided = model.step.graph, model.specs, dict[int, Decision]()
     for op, spec in enumerate(specs):
         if spec is None or not is_variable(spec):
             continue
-        size = (*spec.outputs[0].sizes, 1)[0]
-        ways = {"table": ("variable 0", (2, size - 2)), "scale": ("mirrored", (1, 1))}
-        for part_of_name, (way, sizes) in ways.items():
-            if graph.names[op].endswith(part_of_name):
+        for end_of_name, way in ways.items():
+            if graph.names[op].endswith(end_of_name):
+                sizes = (1, 1)
+                if way != "mirrored":
+                    sizes = (2, spec.outputs[0].sizes[int(way[-1])] - 2)
                 found = variable_decisions(graph, specs, op, way, sizes)
                 assert found
                 decided.update(found)
@@ -61,7 +69,7 @@ def test_tables_in_pieces_and_mirrored_norms_train_as_before(name: str) -> None:
     prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
     plan = propagate(graph, specs, seeds, (1.0, 1.0), prices, decided).plan
     ways_of = {choice.alternative for choice in plan.choices.values()}
-    assert {"variable 0", "mirrored", "rows"} <= ways_of
+    assert {*ways.values(), "rows"} <= ways_of
     check_equal(model.training, trained(split_graph(model.meta, plan)), 1e-9)
 
 

@@ -201,12 +201,14 @@ def test_partial_gradients_are_added_in_the_explanation_of_their_op(
 
 def test_parts_and_added_ops_name_the_op_to_which_they_belong(pesto: Pesto, files: Files) -> None:
     one = explained(pesto, files, "product.part_1")
-    assert one["split"] == {"op": "product", "made": "part", "part": 1, "num_parts": 2}
+    split = {"op": "product", "made": "part", "part": 1, "num_parts": 2, "alternative": "rows"}
+    assert one["split"] == split
     shown = pesto("explain", files.profile, files.placement, "product.part_1").out
     assert "is part 1 of product, which is split into 2 parts" in shown
     assert "GPU:1 (now)" in shown
     added = explained(pesto, files, "rows.split_0_2")
-    assert added["split"] == {"op": "rows", "made": "conversion", "part": None, "num_parts": 1}
+    cut = {"made": "conversion", "part": None, "num_parts": 1, "alternative": None}
+    assert added["split"] == {"op": "rows", **cut}
     assert explained(pesto, files, "first")["split"] is None
     # A pattern that matches the op matches what it became.
     listed = {each["op"] for each in explained(pesto, files, "*uct")}
@@ -341,6 +343,21 @@ def test_copies_of_variables_are_shown_as_parts(files: Files, mirrored: Placemen
     (graph,) = page.packed()["graphs"]
     words = page.packed()["made"]
     assert words[graph["made"][graph["names"].index("first")]] == "part"
+
+
+def test_copies_of_variables_are_called_copies(
+    pesto: Pesto, files: Files, mirrored: PlacementFile, tmp_path: Path
+) -> None:
+    placement = tmp_path / "mirrored.json"
+    write_placement(placement, mirrored)
+    shown = pesto("explain", files.profile, placement, "first").out
+    assert "is mirrored: it has 2 copies" in shown
+    assert "its copies run on GPU:0, GPU:1" in shown
+    assert "Its time by the number of copies" in shown
+    shown = pesto("explain", files.profile, placement, "first.part_1").out
+    assert "is copy 1 of first, which has 2 copies" in shown
+    rows = pesto("diff", files.placement, placement).out.splitlines()
+    assert ["whole", "2", "copies"] in [row.split()[1:4] for row in rows]
 
 
 def test_copies_of_variables_are_kept_if_all_ops_on_the_variable_are(

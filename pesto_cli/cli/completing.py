@@ -3,8 +3,10 @@
 No heavy package is loaded, see `choices.py`.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -95,17 +97,32 @@ def models(context: click.Context, typed: str) -> Iterable[str]:
 
 
 def ops(context: click.Context, typed: str) -> Iterable[str]:
-    """Return the ops of the given profile, one scope further than what is typed."""
-    from pesto_cli.errors import PestoError
-    from pesto_cli.files import read_profile
+    """Return the ops of the given profile and placement, one scope further than what is typed.
 
-    try:
-        known = read_profile(context.params["profile"]).problem.graph.names
-    except (KeyError, PestoError):
-        return []
+    The placement has the parts of ops that it splits.
+    """
+    from pesto_cli.errors import PestoError
+    from pesto_cli.files import read_placement, read_profile
+
+    known = set[str]()
+    with suppress(KeyError, PestoError):
+        known.update(read_profile(context.params["profile"]).problem.graph.names)
+        with _without_warnings():
+            known.update(read_placement(context.params["placement"]).names)
     done = len(typed)
     within = (name for name in known if name.startswith(typed))
     return sorted({name[: name.find("/", done) + 1] or name for name in within})
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Log no warnings, which would disturb the line that is typed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 # By parameter, or by command and parameter.

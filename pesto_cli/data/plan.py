@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+COPIES = frozenset({"mirrored", "replicated"})
+"""The names of alternatives whose parts are copies: each does the same as the whole op."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -21,6 +24,11 @@ class Choice:
     def num_parts(self) -> int:
         """Number of parts."""
         return len(self.sizes)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the parts are copies of the op, such as those of a mirrored variable."""
+        return self.alternative in COPIES
 
 
 LOCAL = " local"

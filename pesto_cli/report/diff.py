@@ -17,6 +17,7 @@ from pesto_cli.diff import (
 )
 from pesto_cli.report.scopes import counts_by_scope, scopes_of
 from pesto_cli.report.sections import Section
+from pesto_cli.report.splits import parts_text
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import TimeScale
 
@@ -202,16 +203,12 @@ def _splits_by_scope(title: str, changes: Sequence[OtherSplit]) -> Section:
 def _split_texts(change: OtherSplit) -> tuple[str, str]:
     """Return how an op was split, and how it is split, as short as the difference allows."""
     before, after = change.before, change.after
-    texts = (_parts_text(before), _parts_text(after))
+    texts = (parts_text(before), parts_text(after))
     if before is None or after is None or texts[0] != texts[1]:
         return texts
     if before.alternative != after.alternative:
         return f"{texts[0]} by {before.alternative}", f"{texts[1]} by {after.alternative}"
     return f"{texts[0]} of {_sizes(before)}", f"{texts[1]} of {_sizes(after)}"
-
-
-def _parts_text(choice: Choice | None) -> str:
-    return "whole" if choice is None else f"{choice.num_parts} parts"
 
 
 def _sizes(choice: Choice) -> str:

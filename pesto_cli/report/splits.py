@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pesto_cli.data.load import Load, whole_load
+from pesto_cli.data.plan import Choice
 from pesto_cli.data.result import Result
 from pesto_cli.data.solution import Solution
 from pesto_cli.report.families import NAMES, Families, Made
@@ -28,6 +29,13 @@ def split_text(solution: Solution) -> str:
     plan = solution.plan
     num_ops, num_parts = (0, 1) if plan is None else (len(plan.choices), plan.num_parts)
     return f"{num_ops:,} of {solution.asked.num_ops:,} ops into at most {num_parts} parts"
+
+
+def parts_text(choice: Choice | None) -> str:
+    """Return the number of parts or copies of an op; None: it is whole."""
+    if choice is None:
+        return "whole"
+    return f"{choice.num_parts} {'copies' if choice.is_copied else 'parts'}"
 
 
 def loads_of(solution: Solution, whole: Load | None) -> Mapping[str, Load]:

@@ -6,8 +6,11 @@
    included.
 3. A part is on the device of its stage and index, unless it must be with an op that is whole.
 4. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
-   or else on that from which most of its inputs come. An op that adds the parts of one host, or
-   passes a tensor on there, stays on this host.
+   or else on that from which most of its inputs come. If several devices take equally much, it is
+   on the one of these from which most of its inputs come, or else on the one that has the fewest
+   bytes of such ops so far. So each device adds an equal share of a sum that all of them need (a
+   reduce-scatter). An op that adds the parts of one host, or passes a tensor on there, stays on
+   this host.
 """
 
 from itertools import chain
@@ -43,6 +46,7 @@ class _Dealer:
         self._problem, self._graph = split.problem, split.problem.graph
         self._group = self._graph.colocation_group
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
+        self._shared_bytes = np.zeros(self._problem.num_devices)
 
     def keep_together(self, wanted: IntArray) -> None:
         """Put whole ops on the devices that are wanted for them, where these are allowed."""
@@ -95,17 +99,35 @@ class _Dealer:
             if self._device[self._group[op]] < 0:
                 pull = np.where(self._on_its_host(op), self._pull_of_consumers(op), 0.0)
                 if pull.any():
-                    self._place(op, pull)
+                    self._place(op, pull, is_shared=True)
         for op in order:
             if self._device[self._group[op]] < 0:
                 self._place(op, self._pull_of_inputs(op))
 
-    def _place(self, op: int, pull: FloatArray) -> None:
-        """Put an op on the allowed device with the largest pull, `[num_devices]`."""
+    def _place(self, op: int, pull: FloatArray, *, is_shared: bool = False) -> None:
+        """Put an op on the allowed device with the largest pull, `[num_devices]`.
+
+        is_shared: whether devices with an equal pull share such ops, or the first one gets them.
+        """
         allowed = self._problem.allowed[op]
         at_home = allowed & self._on_its_host(op)
         pull = np.where(at_home if at_home.any() else allowed, pull, -1.0)
-        self._device[self._group[op]] = int(np.argmax(pull))
+        best = np.flatnonzero(pull == pull.max())
+        if is_shared and len(best) > 1:
+            self._device[self._group[op]] = self._next_of(best, op)
+        else:
+            self._device[self._group[op]] = best[0]
+
+    def _next_of(self, devices: IntArray, op: int) -> int:
+        """Return the device of an op of which several devices take equally much; see point 4."""
+        pull = self._pull_of_inputs(op)[devices]
+        devices = devices[pull == pull.max()]
+        if len(devices) == 1:
+            return int(devices[0])
+        device = int(devices[np.argmin(self._shared_bytes[devices])])
+        tensors = self._graph.tensors_of(op)
+        self._shared_bytes[device] += sum(self._graph.tensor_bytes[t] for t in tensors)
+        return device
 
     def _on_its_host(self, op: int) -> BoolArray:
         """`[num_devices]`: whether a device has parts of the host for which an op was added."""

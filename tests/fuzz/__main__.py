@@ -1,6 +1,7 @@
 """Run the cases, and report those that failed."""
 
 import argparse
+import itertools
 import re
 import shlex
 import shutil
@@ -11,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from fuzz import commands
-from fuzz.cases import Case
+from fuzz.cases import TARGETS, Case
 from fuzz.ends import ended_at_random
 from fuzz.forked import Ended, all_of
 from fuzz.seeds import write_seeds
@@ -49,17 +50,22 @@ def main() -> int:
     parser.add_argument("--ends", type=int, default=0, help="commands to end at random moments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="one case, by its number")
-    parser.add_argument("--file", default="", help="cases of files with this in their names")
+    parser.add_argument("--file", default="", help="only files with this in their names")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
         "--keep", type=Path, default=Path("build/fuzz"), help="folder for failed cases"
     )
     asked = parser.parse_args()
-    numbers = range(asked.count) if asked.only is None else [asked.only]
-    cases = [Case(asked.seed, number) for number in numbers]
+    if not any(asked.file in target.seed for target in TARGETS):
+        parser.error(f"no file has {asked.file!r} in its name")
+    cases = (Case(asked.seed, number) for number in itertools.count())
+    cases = (case for case in cases if asked.file in case.target.seed)
+    some = list(itertools.islice(cases, asked.count))
+    if asked.only is not None:
+        some = [Case(asked.seed, asked.only)]
     commands.load()
     with tempfile.TemporaryDirectory(prefix="pesto-fuzz-") as work:
-        return _run([case for case in cases if asked.file in case.target.seed], Path(work), asked)
+        return _run(some, Path(work), asked)
 
 
 def _run(cases: list[Case], work: Path, asked: argparse.Namespace) -> int:

@@ -72,6 +72,7 @@ def place_function(
     *,
     devices: Mapping[str, str] | None = None,
     order: Order = "full",
+    export: str = "pesto export script.py:function",
 ) -> PlacedFunction:
     """Return a callable that computes the same as a concrete function, with a placement applied.
 
@@ -81,6 +82,7 @@ def place_function(
             same function, with or without `--as-built`, but without `--optimize`.
         devices: planned device -> TensorFlow device; by default `/device:GPU:0` for `GPU:0`.
         order: "full" or "none", see `planned_changes`.
+        export: the command that exports the graph of the function, for the message of an error.
 
     Raises:
         BadInputError: the placement is of another function or splits a variable, a device does not
@@ -99,8 +101,8 @@ def place_function(
     if unlike is not None:
         raise BadInputError(
             f"{what} is not the function of the placement ({unlike}); a placement of this function"
-            " was expected: export it without --optimize (pesto export script.py:function), then"
-            " profile and solve the exported graph."
+            f" was expected: export it without --optimize ({export}), then profile and solve the"
+            " exported graph."
         )
     check_whole_variables(step, placement, what)
     changes = changes_of_step(meta, step, placement, order=order, devices=devices, what=what)

@@ -92,6 +92,7 @@ class KerasTraining:
                 self._placement,
                 devices=self._devices,
                 order=self._order,
+                export=f"pesto export {self._what} --capture, with the same arguments",
             )
         except BadInputError as error:
             self.failure = error

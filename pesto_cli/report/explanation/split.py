@@ -18,13 +18,14 @@ class Membership:
     """To which op of the original graph an op of a split graph belongs.
 
     op: this op. made: what it is. part: index of the part, or None. num_parts: the number of parts
-    of `op`; 1 if it is whole.
+    of `op`; 1 if it is whole. alternative: the way in which `op` is split, or None.
     """
 
     op: str
     made: Made
     part: int | None
     num_parts: int
+    alternative: str | None
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ def membership(solution: Solution, families: Families | None, op: int) -> Member
         return None
     name, part = solution.asked.graph.names[families.of[op]], int(families.part[op])
     choice = solution.plan.choices.get(name)
-    num_parts = 1 if choice is None else choice.num_parts
-    return Membership(name, families.made[op], part if part >= 0 else None, num_parts)
+    num_parts, way = (1, None) if choice is None else (choice.num_parts, choice.alternative)
+    return Membership(name, families.made[op], part if part >= 0 else None, num_parts, way)
 
 
 def split_facts(

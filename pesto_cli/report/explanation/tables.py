@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from pesto_cli.data.plan import COPIES
 from pesto_cli.evaluation.critical_path import Reason
 from pesto_cli.printable import printable
 from pesto_cli.report.explanation.brief import BriefFacts
@@ -64,9 +65,11 @@ def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
 
 def member_text(split: Membership) -> str:
     """Return what an op of a split graph is, and for which op."""
-    of = f"{split.op}, which is split into {split.num_parts} parts"
+    is_copied = split.alternative in COPIES
+    has = "has {} copies" if is_copied else "is split into {} parts"
+    of = f"{split.op}, which {has.format(split.num_parts)}"
     return {
-        Made.PART: f"is part {split.part} of {of}",
+        Made.PART: f"is {'copy' if is_copied else 'part'} {split.part} of {of}",
         Made.SHARED: f"computes for all parts of {of}",
         Made.SUM: f"was added by the plan: it combines the partial outputs of {of}",
         Made.CONVERSION: "was added by the plan: it cuts, joins or copies an output of "
@@ -80,11 +83,11 @@ def split_text(facts: SplitFacts) -> str:
     start_us = min((part.start_us for part in facts.parts), default=0.0)
     end_us = max((part.end_us for part in facts.parts), default=0.0)
     devices = dict.fromkeys(part.device for part in facts.parts)
-    sizes = f", of sizes {', '.join(map(str, facts.sizes))}" if max(facts.sizes) > 1 else ""
+    several = "copies" if facts.alternative in COPIES else "parts"
     lines = [
         f"{facts.name} ({facts.type or 'no type'})",
-        f"  is split into {len(facts.sizes)} parts by {facts.alternative!r}{sizes}",
-        f"  its parts run on {', '.join(devices)} from {scale.text(start_us)} to "
+        f"  {_way_text(facts)}",
+        f"  its {several} run on {', '.join(devices)} from {scale.text(start_us)} to "
         f"{scale.text(end_us)} {scale.unit}; the step takes {scale.text(facts.makespan_us)} "
         f"{scale.unit}",
         f"  on the critical path of the schedule: {_names(facts.critical) or 'none of its ops'}",
@@ -92,10 +95,18 @@ def split_text(facts: SplitFacts) -> str:
     return "\n".join(map(printable, lines)) + "\n"
 
 
+def _way_text(facts: SplitFacts) -> str:
+    number = len(facts.sizes)
+    if facts.alternative in COPIES:
+        return f"is {facts.alternative}: it has {number} copies"
+    sizes = f", of sizes {', '.join(map(str, facts.sizes))}" if max(facts.sizes) > 1 else ""
+    return f"is split into {number} parts by {facts.alternative!r}{sizes}"
+
+
 def split_tables(facts: SplitFacts) -> list[Layouts]:
     """Return tables of the parts of an op, the ops that the plan adds for it, and its prices."""
     titles = {
-        "Its parts": facts.parts,
+        "Its copies" if facts.alternative in COPIES else "Its parts": facts.parts,
         "Added for its inputs": facts.for_inputs,
         "Added to combine its partial outputs": facts.sums,
         "Added to cut, join or copy its outputs": facts.conversions,
@@ -106,6 +117,7 @@ def split_tables(facts: SplitFacts) -> list[Layouts]:
 
 def _prices(facts: SplitFacts) -> Layouts:
     scale = _scale(0.0)
+    one, several = ("copy", "copies") if facts.alternative in COPIES else ("part", "parts")
     rows = [
         [
             "whole" if price.num_parts == 1 else f"{price.num_parts:,}",
@@ -115,8 +127,8 @@ def _prices(facts: SplitFacts) -> Layouts:
         ]
         for price in facts.prices
     ]
-    title = f"Its time by the number of parts, on {facts.price_device}, without the added ops"
-    columns = ["parts", f"longest part {scale.unit}", f"all parts {scale.unit}", ""]
+    title = f"Its time by the number of {several}, on {facts.price_device}, without the added ops"
+    columns = [several, f"longest {one} {scale.unit}", f"all {several} {scale.unit}", ""]
     return layouts(title, columns, rows)
 
 

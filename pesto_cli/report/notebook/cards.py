@@ -111,7 +111,10 @@ def placement_card(placed: PlacementFile) -> Card:
 
 def plan_card(plan: Plan) -> Card:
     """Return the card of a plan, with the most frequent ways in which ops are split."""
-    facts = [f"{len(plan.choices):,} ops split", f"at most {plan.num_parts} parts"]
+    facts = ["all ops stay whole"]
+    if plan:
+        split = [f"{len(plan.choices):,} ops split", f"at most {plan.num_parts} parts"]
+        facts = [*split, *_local_facts(plan)]
     if plan.hosts:
         facts.append(f"sums and copies once for each of {len(set(plan.hosts))} hosts")
     ways = Counter((each.alternative, each.num_parts) for each in plan.choices.values())
@@ -248,7 +251,14 @@ def _percent(share: float) -> Cell:
 
 
 def _split_facts(plan: Plan | None) -> list[str]:
-    return [f"{len(plan.choices):,} ops split into at most {plan.num_parts} parts"] if plan else []
+    if not plan:
+        return []
+    split = f"{len(plan.choices):,} ops split into at most {plan.num_parts} parts"
+    return [split, *_local_facts(plan)]
+
+
+def _local_facts(plan: Plan) -> list[str]:
+    return [f"{plan.num_local:,} compute something else (local)"] if plan.num_local else []
 
 
 def _status(problem: Problem, result: Result) -> str:
