@@ -126,7 +126,8 @@ def test_a_profile_by_run_has_the_times_of_the_graphs_own_nodes(
 
     monkeypatch.setattr(Step, "traced", watched)
     found = api.profile_by_run(meta, two_cpus(), steps=3)
-    expected_us = np.median(last_us([metadata.step_stats for metadata in seen], "chosen"))
+    profiled = [metadata.step_stats for metadata in seen[:3]]  # the others measure contention
+    expected_us = np.median(last_us(profiled, "chosen"))
     op = found.problem.graph.index_of["chosen"]
     assert found.problem.time_us[op, 0] == pytest.approx(expected_us)
 

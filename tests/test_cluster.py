@@ -225,7 +225,7 @@ def test_workers_are_devices_with_equal_shares_of_the_memory(workers: Cluster) -
     assert {device.memory_bytes for device in machine.devices} == {memory_bytes() // 2}
     assert machine.host == 0
     assert machine.channel_names == ("worker:0/CPU:0 and worker:1/CPU:0",)
-    assert len(set(machine.rivals.tolist())) == 1
+    assert len(set(machine.peer_group.tolist())) == 1
 
 
 def test_an_op_runs_on_the_worker_of_its_device(workers: Cluster) -> None:

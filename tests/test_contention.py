@@ -110,7 +110,7 @@ def test_violations_find_an_op_that_ends_too_early_or_too_late() -> None:
         assert [found.rule for found in violations(two, shifted)] == ["duration"]
 
 
-def test_devices_of_a_host_are_only_interchangeable_with_all_their_rivals() -> None:
+def test_devices_of_a_host_are_only_interchangeable_with_all_their_peers() -> None:
     assert interchangeable(problem([1.0], ["A"], machine("hhg", {"A": 1.0}))) == [[0, 1]]
     assert interchangeable(problem([1.0], ["A"], machine("hhg", {}))) == [[0, 1, 2]]
 

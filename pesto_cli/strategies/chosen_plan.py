@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pesto_cli.data.constraints import SplitRule, matching_ops
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
@@ -110,7 +111,7 @@ def _no_variable(graph: OpGraph, specs: Sequence[OpSpec | None], variable: int, 
     because = "an op that takes it or its slots cannot be split so"
     if refusing is not None:
         because += f" ({graph.types[refusing]} {graph.names[refusing]!r})"
-        if specs[refusing] is None and graph.types[refusing] == "VarHandleOp":
+        if specs[refusing] is None and graph.labels.has_role(Role.VARIABLE)[refusing]:
             because = f"a node outside the step needs its slot {graph.names[refusing]!r} whole"
     return (
         f"a constraint splits variable {graph.names[variable]!r} by {asked!r}, but {because}; "
