@@ -1,7 +1,8 @@
 """Map a placement that splits ops to another graph: its plan by op names, then its placed ops.
 
 An op keeps its parts if it is unchanged (same name, type and inputs), if it can still be split in
-this way, and if the profile prices the parts. An op that takes partial tensors also needs their
+this way, and if the profile prices the parts. Parts that compute something else than the whole op
+are kept only if the user allows this again. An op that takes partial tensors also needs their
 producers to be split as before, and a variable needs all ops that take its handle. All other ops
 are whole in the start.
 """
@@ -60,6 +61,8 @@ def kept_choices(placed: PlacementFile, problem: Problem) -> dict[str, Choice]:
     for name, choice in unchanged_choices(placed, graph).items():
         with suppress(PestoError):  # it cannot be split so any more, or is not priced
             found = decisions(Plan({name: choice}), graph, specs)
+            if any(each.alternative.local not in (None, *problem.local) for each in found.values()):
+                continue  # it computes something else, which this search may not do
             for op, decision in found.items():
                 for size in choice.sizes:
                     share = size / (decision.alternative.size or size)
