@@ -4,9 +4,9 @@ Each model of `fidelity_models` is profiled by real steps on two workers of this
 several strategies, and run with all placements alternately. The prediction is the makespan of a
 replay in the simulator, plus the step overhead that the profile measured. The results are written
 as JSON, and printed as the table of docs/running.md. It also prints
-- the errors of quiet steps, during which the cores were fast (`benchmarks.quiet`);
-- the errors without those of one device, which are alike for all placements of a model if the
-  machine became slower or faster since the profile;
+- the errors in quiet steps: those in which both cores had their full speed (`benchmarks.quiet`);
+- the errors relative to that of one device. If the machine has changed its speed since the profile,
+  all placements of a model have this error;
 - the regret of pesto's own placements: by how much their measured steps are longer than the
   shortest of the model.
 """

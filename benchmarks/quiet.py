@@ -65,7 +65,7 @@ class ProbedSteps:
 def probed_steps(
     meta: Any, cluster: Cluster, placements: Sequence[PlacementFile], num_rounds: int
 ) -> list[ProbedSteps]:
-    """Run `num_rounds` steps of a MetaGraphDef under each placement, by turns in random order."""
+    """Run `num_rounds` rounds: each has one step under each placement, in random order."""
     devices = cluster.call(device_names)
     plans = [planned_run(meta, placement, devices) for placement in placements]
     ran = cluster.call(_rounds, [plan.meta for plan in plans], [*devices.values()], num_rounds)

@@ -61,9 +61,9 @@ def every_third_contended(problem: Problem, seed: int) -> Problem:
 
 
 def with_random_contention(problem: Problem, seed: int) -> Problem:
-    """Return the problem with devices on one or two hosts where ops slow each other down.
+    """Return the problem with random contention, and its devices on one or two hosts.
 
-    Ops of some types, and on some machines all ops of a device kind, are not slowed down.
+    The slow-down of some op types is 0, and on some machines that of a whole device kind.
     """
     rng = np.random.default_rng([seed, 1])  # other numbers than those of the problem
     hosts = [[""], ["a"], ["", "a"], ["a", "b"]][rng.integers(4)]

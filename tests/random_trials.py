@@ -1,7 +1,7 @@
 """Random problems with placements, priorities and ranks, for comparisons of two simulators.
 
 All numbers are small multiples of 1/2, so that sums are exact and ties occur. Every third trial has
-contention, which makes some times inexact.
+contention; then some times are rounded.
 """
 
 from typing import NamedTuple

@@ -240,6 +240,11 @@ def test_types_that_take_no_time_have_no_slow_down() -> None:
     assert slow_downs({}, 1) == {}
 
 
+def test_pairs_without_a_time_alone_do_not_count() -> None:
+    times = {"MatMul": np.array([[0.0, 5.0], *[[10.0, 15.0]] * 4])}
+    assert slow_downs(times, 1) == pytest.approx({"MatMul": 0.5})
+
+
 def test_a_note_names_the_largest_slow_downs() -> None:
     found = {"A": 0.02, "B": 0.23, "C": 0.0, "D": 0.05, "": 0.01}
     assert text("CPU", found) == (

@@ -1,6 +1,6 @@
 """The simulator does what docs/architecture.md says: it equals a model written from it.
 
-Contention makes times inexact, so some cases of the model are also computed by hand.
+With contention, times are rounded. So some cases of the model are also computed by hand.
 More runs are compared where they are asked for (PESTO_EXAMPLES), as in the pipeline's tests.
 """
 

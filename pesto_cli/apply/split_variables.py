@@ -61,7 +61,7 @@ class Pieces:
 
 
 def check_can_be_split(access: Access) -> None:
-    """Check that a node outside the step does not keep a variable whole.
+    """Check that a node outside the step can be rewritten for the pieces of a variable.
 
     Raises:
         BadInputError: the node may write the variable, and pesto does not know how.

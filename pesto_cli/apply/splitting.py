@@ -116,7 +116,7 @@ class _Writer:
         return found
 
     def _check_outside(self, plan: Plan) -> None:
-        """Check that no node outside the step keeps a variable whole that the plan splits."""
+        """Check that all nodes outside the step can be rewritten for the variables in pieces."""
         types = dict(zip(self._step.graph.names, self._step.graph.types, strict=True))
         variables = [name for name in plan.choices if types.get(name) == "VarHandleOp"]
         protos = self._step.wiring.table.protos

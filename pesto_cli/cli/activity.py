@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -41,13 +41,17 @@ def connected(machine: str, open_ports: bool, quiet: bool) -> Iterator[Any]:
         yield cluster
 
 
-@contextmanager
-def notes_of_profiles(quiet: bool) -> Iterator[None]:
+def notes_of_profiles(quiet: bool) -> AbstractContextManager[None]:
     """Log the notes on a profile while it is made; if quiet, only the profile contains them."""
-    log = logging.getLogger("pesto_cli.profile")
+    return without_warnings("pesto_cli.profile") if quiet else nullcontext()
+
+
+@contextmanager
+def without_warnings(package: str) -> Iterator[None]:
+    """Log no notes and warnings of a package."""
+    log = logging.getLogger(package)
     before = log.level
-    if quiet:
-        log.setLevel(logging.ERROR)
+    log.setLevel(logging.ERROR)
     try:
         yield
     finally:

@@ -3,10 +3,9 @@
 No heavy package is loaded, see `choices.py`.
 """
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -101,28 +100,18 @@ def ops(context: click.Context, typed: str) -> Iterable[str]:
 
     The placement has the parts of ops that it splits.
     """
+    from pesto_cli.cli.activity import without_warnings
     from pesto_cli.errors import PestoError
     from pesto_cli.files import read_placement, read_profile
 
     known = set[str]()
     with suppress(KeyError, PestoError):
         known.update(read_profile(context.params["profile"]).problem.graph.names)
-        with _without_warnings():
+        with without_warnings("pesto_cli"):  # they would disturb the line that is typed
             known.update(read_placement(context.params["placement"]).names)
     done = len(typed)
     within = (name for name in known if name.startswith(typed))
     return sorted({name[: name.find("/", done) + 1] or name for name in within})
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Log no warnings, which would disturb the line that is typed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 # By parameter, or by command and parameter.

@@ -185,8 +185,8 @@ class Machine:
         return bool(contends) and bool((np.bincount(self.peer_group[contends]) > 1).any())
 
     @cached_property
-    def most_slow_down(self) -> float:
-        """The largest factor by which contention makes an op longer."""
+    def contention_factor(self) -> float:
+        """An upper bound on the factor by which contention multiplies the time of an op."""
         if not self.has_contention:
             return 1.0
         most = max(value for row in self.contention.values() for value in row.values())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 COPIES = frozenset({"mirrored", "replicated"})
-"""The names of alternatives whose parts are copies: each does the same as the whole op."""
+"""Names of alternatives whose parts are copies: each part computes what the whole op computes."""
 
 
 @dataclass(frozen=True)

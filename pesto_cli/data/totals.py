@@ -54,7 +54,7 @@ def _bytes(graph: OpGraph, num_devices: int) -> Iterator[_Total]:
 def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterator[_Total]:
     """Yield the total times of ops, of transfers and of signals, each at its longest duration."""
     ops_us = np.where(np.isfinite(duration_us), duration_us, 0.0).max(axis=1, initial=0.0)
-    ops_us *= machine.most_slow_down
+    ops_us *= machine.contention_factor
     yield (
         *("all ops, each on its slowest device,", float(ops_us.sum()), MAX_TOTAL_US, "us"),
         "the op times, or speed and op_overhead_us of the devices, or the contention",
@@ -62,7 +62,7 @@ def _times(graph: OpGraph, machine: Machine, duration_us: FloatArray) -> Iterato
     constant, per_byte = machine.transfer_overhead_us.max(axis=(2, 3)).sum(axis=0)
     linear_us = machine.latency_us.max() + machine.us_per_byte.max() * graph.tensor_bytes
     sent_us = np.maximum(machine.min_us.max(), linear_us) + 2 * machine.wait_us.max()
-    overhead_us = (constant + per_byte * graph.tensor_bytes) * machine.most_slow_down
+    overhead_us = (constant + per_byte * graph.tensor_bytes) * machine.contention_factor
     transfers_us = float((sent_us + overhead_us).sum()) * (machine.num_devices - 1)
     yield (
         *("transfers of all tensors to all devices", transfers_us, MAX_TOTAL_US, "us"),

@@ -11,27 +11,19 @@ from pesto_cli.kernels import step
 @step
 def count_peers(given: Given, state: SimulationState, now: float) -> None:
     """Change the ends of the ops that run beside more or fewer ops than before."""
-    devices, end_us = state.devices, state.ops.end_us
-    for here in range(len(devices.running)):
-        op = devices.running[here]
-        if op >= 0:
-            num_peers, before = num_running_beside(given, state, here), devices.num_peers[here]
-            if num_peers != before:
-                slow_down = given.graph.slow_down[op, here]
-                end_us[op] = now + (end_us[op] - now) * (1 + num_peers * slow_down) / (
-                    1 + before * slow_down
-                )
-                devices.num_peers[here] = num_peers
-
-
-@step
-def num_running_beside(given: Given, state: SimulationState, here: int) -> int:
-    """Return the number of other devices of the same kind and host that run ops."""
-    running, group, count = state.devices.running, given.machine.peer_group, 0
-    for other in range(len(running)):
-        if other != here and running[other] >= 0 and group[other] == group[here]:
-            count += 1
-    return count
+    devices, end_us, group = state.devices, state.ops.end_us, given.machine.peer_group
+    devices.num_running[:] = 0
+    for here in range(len(group)):
+        devices.num_running[group[here]] += devices.running[here] >= 0
+    for here in range(len(group)):
+        op, before = devices.running[here], devices.num_peers[here]
+        num_peers = devices.num_running[group[here]] - 1
+        if op >= 0 and num_peers != before:
+            slow_down = given.graph.slow_down[op, here]
+            end_us[op] = now + (end_us[op] - now) * (1 + num_peers * slow_down) / (
+                1 + before * slow_down
+            )
+            devices.num_peers[here] = num_peers
 
 
 @step

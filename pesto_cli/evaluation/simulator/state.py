@@ -44,6 +44,7 @@ class DeviceStates(NamedTuple):
     num_started: number of ops that have started.
     left_us: sum of durations of the ops that have not started.
     num_peers: number of other devices of the same kind and host beside which the running op runs.
+    num_running: number of devices of each peer group that run ops; used within a step.
     is_target: marks of destination devices; used within a step, and False between steps.
     """
 
@@ -51,6 +52,7 @@ class DeviceStates(NamedTuple):
     num_started: IntArray
     left_us: FloatArray
     num_peers: IntArray
+    num_running: IntArray
     is_target: BoolArray
 
 
@@ -153,6 +155,7 @@ def _idle_devices(given: Given) -> DeviceStates:
         num_started=np.zeros(num_devices, np.int64),
         left_us=left_us,
         num_peers=np.zeros(num_devices, np.int64),
+        num_running=np.zeros(num_devices, np.int64),
         is_target=np.zeros(num_devices, np.bool_),
     )
 

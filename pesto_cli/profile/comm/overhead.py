@@ -40,7 +40,7 @@ COUNTS = {4: 8, 2**16: 8, 2**18: 8, 2**20: 6, 2**22: 4}
 COVER, COVER_US, MAX_PRODUCTS = 2.5, 4000.0, 200
 # How much longer the receiver computes than the sender.
 LONGER = 1.25
-# Time limit for a link, see `turns`; on an idle machine the measurement takes about 5 s.
+# Time limit for a link, see `turns`; on an idle machine the measurement takes about 15 s.
 LIMIT_S = 20.0
 
 

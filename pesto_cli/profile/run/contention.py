@@ -61,17 +61,17 @@ def slow_downs(times: PairTimes, num_others: int) -> Mapping[str, float]:
     It is 0 unless three of four pairs agree that the ops are slower. The type "" stands for all
     types with a small share of the work.
     """
-    work_us = sum(float(us[:, ALONE].sum()) for us in times.values())
-    grouped: dict[str, FloatArray] = {"": np.zeros((0, 2))}
-    for op_type, us in times.items():
-        key = op_type if us[:, ALONE].sum() >= SMALL_SHARE * work_us else ""
-        grouped[key] = grouped[key] + us if len(grouped.get(key, ())) else us
-    return {key: _slow_down(us) / num_others for key, us in grouped.items() if us.any()}
+    alone_us = {op_type: float(us[:, ALONE].sum()) for op_type, us in times.items()}
+    least_us = SMALL_SHARE * sum(alone_us.values())
+    large = {op_type: us for op_type, us in times.items() if alone_us[op_type] >= least_us}
+    small = [us for op_type, us in times.items() if op_type not in large]
+    grouped = {**large, **({"": sum(small, np.zeros(2))} if small else {})}
+    return {key: _slow_down(us) / num_others for key, us in grouped.items() if us[:, ALONE].any()}
 
 
 def _slow_down(us: FloatArray) -> float:
-    ratios = us[:, BESIDE] / np.maximum(us[:, ALONE], 1e-9)
-    low, median = np.quantile(ratios, (0.25, 0.5))
+    us = us[us[:, ALONE] > 0]
+    low, median = np.quantile(us[:, BESIDE] / us[:, ALONE], (0.25, 0.5))
     return float(median) - 1 if low > 1 else 0.0
 
 

@@ -87,7 +87,7 @@ def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
     full = live.cluster.call(device_names)
     return live.cluster.call(
         stepped,
-        _placed(request, live, layout),
+        _placed(request, full, layout),
         {full[row.name]: row.kind for row in request.machine.devices},
         live.num_steps,
         live.num_warm_up,
@@ -95,9 +95,11 @@ def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
     )
 
 
-def _placed(request: CostRequest, live: Live, layout: Placement) -> Any:
-    """Return the MetaGraphDef with a placement."""
-    full = live.cluster.call(device_names)
+def _placed(request: CostRequest, full: Mapping[str, str], layout: Placement) -> Any:
+    """Return the MetaGraphDef with a placement.
+
+    full: pesto's name of each device -> TensorFlow's full name.
+    """
     names = {index: full[row.name] for index, row in enumerate(request.machine.devices)}
     changes = changes_on(request.meta_graph, request.step, layout, names)
     return with_changes(request.meta_graph, changes)
@@ -112,7 +114,8 @@ def _contention(
         others = [] if more else contention.peers_of(request.machine, first)
         if others:
             moved = [replace(layout, device=np.full_like(layout.device, each)) for each in others]
-            metas = [_placed(request, live, each) for each in (layout, *moved)]
+            full = live.cluster.call(device_names)
+            metas = [_placed(request, full, each) for each in (layout, *moved)]
             kind = request.machine.devices[first].kind
             yield kind, contention.measured_contention(request, live, metas)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import COPIES
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.critical_path import CauseFinder, Segment
 from pesto_cli.report.explanation.brief import BriefFacts, brief_facts
@@ -26,6 +27,11 @@ class Membership:
     part: int | None
     num_parts: int
     alternative: str | None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the parts of `op` are copies."""
+        return self.alternative in COPIES
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,11 @@ class SplitFacts:
     conversions: tuple[BriefFacts, ...]
     price_device: str
     prices: tuple[Price, ...]
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether its parts are copies."""
+        return self.alternative in COPIES
 
 
 def membership(solution: Solution, families: Families | None, op: int) -> Membership | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from pesto_cli.data.plan import COPIES
 from pesto_cli.evaluation.critical_path import Reason
 from pesto_cli.printable import printable
 from pesto_cli.report.explanation.brief import BriefFacts
@@ -65,11 +64,10 @@ def _sentences(facts: OpFacts, scale: TimeScale) -> Iterator[str]:
 
 def member_text(split: Membership) -> str:
     """Return what an op of a split graph is, and for which op."""
-    is_copied = split.alternative in COPIES
-    has = "has {} copies" if is_copied else "is split into {} parts"
+    has = "has {} copies" if split.is_copied else "is split into {} parts"
     of = f"{split.op}, which {has.format(split.num_parts)}"
     return {
-        Made.PART: f"is {'copy' if is_copied else 'part'} {split.part} of {of}",
+        Made.PART: f"is {'copy' if split.is_copied else 'part'} {split.part} of {of}",
         Made.SHARED: f"computes for all parts of {of}",
         Made.SUM: f"was added by the plan: it combines the partial outputs of {of}",
         Made.CONVERSION: "was added by the plan: it cuts, joins or copies an output of "
@@ -83,7 +81,7 @@ def split_text(facts: SplitFacts) -> str:
     start_us = min((part.start_us for part in facts.parts), default=0.0)
     end_us = max((part.end_us for part in facts.parts), default=0.0)
     devices = dict.fromkeys(part.device for part in facts.parts)
-    several = "copies" if facts.alternative in COPIES else "parts"
+    several = "copies" if facts.is_copied else "parts"
     lines = [
         f"{facts.name} ({facts.type or 'no type'})",
         f"  {_way_text(facts)}",
@@ -97,7 +95,7 @@ def split_text(facts: SplitFacts) -> str:
 
 def _way_text(facts: SplitFacts) -> str:
     number = len(facts.sizes)
-    if facts.alternative in COPIES:
+    if facts.is_copied:
         return f"is {facts.alternative}: it has {number} copies"
     sizes = f", of sizes {', '.join(map(str, facts.sizes))}" if max(facts.sizes) > 1 else ""
     return f"is split into {number} parts by {facts.alternative!r}{sizes}"
@@ -106,7 +104,7 @@ def _way_text(facts: SplitFacts) -> str:
 def split_tables(facts: SplitFacts) -> list[Layouts]:
     """Return tables of the parts of an op, the ops that the plan adds for it, and its prices."""
     titles = {
-        "Its copies" if facts.alternative in COPIES else "Its parts": facts.parts,
+        "Its copies" if facts.is_copied else "Its parts": facts.parts,
         "Added for its inputs": facts.for_inputs,
         "Added to combine its partial outputs": facts.sums,
         "Added to cut, join or copy its outputs": facts.conversions,
@@ -117,7 +115,7 @@ def split_tables(facts: SplitFacts) -> list[Layouts]:
 
 def _prices(facts: SplitFacts) -> Layouts:
     scale = _scale(0.0)
-    one, several = ("copy", "copies") if facts.alternative in COPIES else ("part", "parts")
+    one, several = ("copy", "copies") if facts.is_copied else ("part", "parts")
     rows = [
         [
             "whole" if price.num_parts == 1 else f"{price.num_parts:,}",
