@@ -32,7 +32,7 @@ MAY_IMPORT |= {
     "learned": [*DATA, *ALGORITHMS, "graphdef", "strategies", "learned"],
     "tuning": [*DATA, *ALGORITHMS, "strategies", *TENSORFLOW, "tuning"],
     "report": [*DATA, "evaluation", "report"],
-    "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "doctor"],
+    "doctor": [*DATA, *ALGORITHMS, "graphdef", "cluster", "apply", "doctor"],
     "bench": [*DATA, *ALGORITHMS, "strategies", "learned", "report", "bench"],
 }
 

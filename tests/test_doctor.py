@@ -21,7 +21,8 @@ def test_all_required_checks_pass_in_the_test_environment(pesto: Pesto) -> None:
     done = pesto("doctor", "--json")
     assert done.code == 0, done.out
     found = {check["name"]: check for check in json.loads(done.out)}
-    for name in ("pesto", "numba", "TensorFlow", "solver cpsat", "solver cbc", "kernel cache"):
+    required = ("pesto", "numba", "TensorFlow", "solver cpsat", "solver cbc", "kernel cache")
+    for name in (*required, "splitting"):
         assert found[name]["verdict"] == "ok", found[name]
     assert "CPU:0" in found["TensorFlow"]["found"]
     assert found["solver cpsat"]["found"].startswith("ortools 9.15")

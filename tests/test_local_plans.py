@@ -15,6 +15,7 @@ from pesto_cli.data.plan import ALL_LOCAL, Local, Plan
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.rules import alternatives
+from pesto_cli.strategies.plan_mapping import kept_choices
 
 SIZES = (3, 5)
 
@@ -129,6 +130,16 @@ def test_the_user_allows_it_by_name(
     losses = trained(api.apply(api.load(files / "g.meta"), placed, devices=devices)).fetched
     flat = np.array([value for step in losses for value in step], dtype=np.float64)
     assert np.isfinite(flat).all()
+
+
+def test_a_warm_start_keeps_local_parts_only_if_they_are_allowed_again(files: Path) -> None:
+    profile = api.load(files / "g.json")
+    allowed = api.allow_local(profile, batch_norm=True, random=True)
+    placed = api.placement(allowed, api.solve(allowed, "data-parallel"))
+    one = api.allow_local(profile, random=True)
+    kept = [Plan(kept_choices(placed, each.problem)) for each in (profile, one, allowed)]
+    assert [plan.num_local for plan in kept] == [0, 1, placed.plan.num_local]
+    assert all(plan.choices for plan in kept)
 
 
 def test_a_plan_that_is_only_partly_local_is_refused(files: Path, pesto: Pesto) -> None:

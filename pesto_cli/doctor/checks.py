@@ -44,6 +44,12 @@ def _probes() -> Iterator[Probe]:
         "pip install 'tensorflow>=2.21,<2.22': export, profile, apply and run need it",
     )
     yield Probe(
+        "splitting",
+        partial(run_in_child, probes.split_product),
+        optional,
+        "use --max-parts 1, which keeps all ops whole, and report it with TensorFlow's version",
+    )
+    yield Probe(
         "solver cpsat",
         partial(run_in_child, probes.solved, "cpsat"),
         needed,

@@ -26,6 +26,31 @@ def tensorflow_devices() -> str:
     return f"{version}, sees {', '.join(names)}"
 
 
+def split_product() -> str:
+    """Split a matrix product into two parts, and compare what TensorFlow computes with numpy."""
+    import numpy as np
+
+    from pesto_cli.apply import session_config
+    from pesto_cli.apply.splitting import split_graph
+    from pesto_cli.data.plan import Choice, Plan
+    from pesto_cli.graphdef.fetches import TRAIN_OP
+    from pesto_cli.graphdef.tensorflow import tensorflow
+
+    tf1 = tensorflow().compat.v1
+    left, right = np.random.default_rng(0).normal(size=(2, 64, 64))
+    with tf1.Graph().as_default():
+        factors = [tf1.placeholder("float64", (64, 64), name) for name in ("left", "right")]
+        tf1.add_to_collection(TRAIN_OP, tf1.matmul(*factors, name="product"))
+        whole = tf1.train.export_meta_graph()
+    split = split_graph(whole, Plan({"product": Choice("rows", (24, 40))}))
+    with tf1.Graph().as_default(), tf1.Session(config=session_config()) as session:
+        tf1.train.import_meta_graph(split)
+        product = session.run("product:0", {"left:0": left, "right:0": right})
+    if not np.allclose(product, left @ right, atol=1e-9):
+        raise EnvironmentFailedError("a product in two parts is not the whole product")
+    return "a product in two parts is the whole product"
+
+
 def solved(solver: str) -> str:
     """Solve a problem of three ops on two devices, whose optimum is 5 us, with a solver.
 

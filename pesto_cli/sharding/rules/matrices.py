@@ -1,4 +1,7 @@
-"""Diagonals of matrices `[..., rows, columns]`. Factors: the leading axes."""
+"""Matrices `[..., rows, columns]`: diagonals, factorisations, inverses, systems of equations.
+
+Factors: the leading axes.
+"""
 
 from collections.abc import Iterator
 
@@ -6,29 +9,42 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import WHOLE, Split
 
-# The number of inputs that have the leading axes. The inputs after them are numbers of
+_ONE = """
+    MatrixDiag MatrixDiagV2 MatrixDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3
+    Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixLogarithm
+    MatrixSquareRoot Qr SelfAdjointEigV2 Svd
+"""
+_TWO = """
+    MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3
+    CholeskyGrad MatrixSolve MatrixTriangularSolve
+"""
+# Op type -> the number of inputs that have the leading axes. The inputs after them are numbers of
 # diagonals, sizes and padding.
-_TENSORS = {
-    "MatrixDiag": 1,
-    "MatrixDiagV2": 1,
-    "MatrixDiagV3": 1,
-    "MatrixDiagPart": 1,
-    "MatrixDiagPartV2": 1,
-    "MatrixDiagPartV3": 1,
-    "MatrixSetDiag": 2,
-    "MatrixSetDiagV2": 2,
-    "MatrixSetDiagV3": 2,
-}
+_TENSORS = dict.fromkeys(_ONE.split(), 1) | dict.fromkeys(_TWO.split(), 2)
 
 
 def leading_axes(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: the axes before those of the matrices, which all matrices and diagonals have."""
+    """Factors: the axes before those of the matrices, if all tensors have the same ones."""
     num_tensors = _TENSORS[spec.type]
-    rank = max(len(operand.sizes) for operand in (spec.inputs[0], spec.outputs[0]))
-    for axis in range(rank - 2):
+    tensors = (*spec.inputs[:num_tensors], *spec.outputs)
+    rank = max(len(operand.sizes) for operand in tensors)
+    leading = max(tensor.sizes[: rank - 2] for tensor in tensors)
+    if any(tensor.sizes[: rank - 2] != leading for tensor in tensors):
+        return  # an output that is not computed, such as eigenvectors, is empty
+    for axis, size in enumerate(leading):
         split = Split(axis)
         inputs = (split,) * num_tensors + (WHOLE,) * (len(spec.inputs) - num_tensors)
-        yield Alternative(f"axis {axis}", spec.outputs[0].sizes[axis], inputs, (split,))
+        yield Alternative(f"axis {axis}", size, inputs, (split,) * len(spec.outputs))
 
 
-RULES: dict[str, Rule] = dict.fromkeys(_TENSORS, leading_axes)
+def triangular_solve(spec: OpSpec) -> Iterator[Alternative]:
+    """MatrixTriangularSolve. Factors: the axes before those of the matrices, if both inputs have them."""
+    matrices, sides = spec.inputs
+    if matrices.sizes[:-2] == sides.sizes[:-2]:
+        yield from leading_axes(spec)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_TENSORS, leading_axes),
+    "MatrixTriangularSolve": triangular_solve,
+}
