@@ -38,7 +38,7 @@ def leading_axes(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def triangular_solve(spec: OpSpec) -> Iterator[Alternative]:
-    """MatrixTriangularSolve. Factors: the axes before those of the matrices, if both inputs have them."""
+    """MatrixTriangularSolve. Factors: the leading axes, if both inputs have them."""
     matrices, sides = spec.inputs
     if matrices.sizes[:-2] == sides.sizes[:-2]:
         yield from leading_axes(spec)
