@@ -25,6 +25,7 @@ from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import fetch_names, init_names
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding.variables import choices_of, variable_decisions
@@ -220,6 +221,9 @@ def test_a_conditional_outside_the_step_reads_all_pieces(variables: str) -> None
     switches = [node.name for node in split.graph_def.node if node.op == "Switch"]
     assert [name for name in switches if name.endswith("/Switch.part_1")]
     check_equal(trained(meta), trained(split), tolerance=1e-12)
+    with imported_session(split) as session:  # with its collections
+        session.run(list(init_names(split)))
+        session.run(list(fetch_names(split)), random_feeds(session.graph))
 
 
 def test_a_variable_that_a_function_takes_outside_the_step_stays_whole() -> None:

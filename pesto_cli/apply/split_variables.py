@@ -17,6 +17,7 @@ import numpy as np
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.grappler import CONTEXT_COLLECTIONS
 from pesto_cli.graphdef.outside_step import SHAPE, WRITES, Access
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
@@ -207,7 +208,12 @@ def nodes_of_copies(pieces: Pieces) -> Iterator[Any]:
 
 
 def change_collections(meta: Any, variables: Iterable[Pieces]) -> None:
-    """List the pieces of variables in the collections of a MetaGraphDef, in place."""
+    """List the pieces of variables in the collections of a MetaGraphDef, in place.
+
+    Collections of loops and conditionals are removed, because they may name a whole handle.
+    """
+    for key in CONTEXT_COLLECTIONS:
+        meta.collection_def.pop(key, None)
     of_name = {f"{each.name}:0": each for each in variables}
     local = list[bytes]()
     for collection in meta.collection_def.values():

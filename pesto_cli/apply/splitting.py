@@ -100,7 +100,8 @@ class _Writer:
         copy.graph_def.node.extend([*nodes.values(), *added])
         self._drop_classes(copy.graph_def.node)
         add_functions_of_parts(copy.graph_def.library, self._called)
-        change_collections(copy, self._variables.values())
+        if self._variables:
+            change_collections(copy, self._variables.values())
         return copy
 
     def _outside(self, nodes: dict[str, Any]) -> list[Any]:
