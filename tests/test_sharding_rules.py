@@ -19,7 +19,7 @@ from sharding_tensors import part_sizes
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative, one_op_each
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
-from pesto_cli.sharding.rules import RULES, alternatives, random, variables, whole
+from pesto_cli.sharding.rules import RULES, alternatives, random, table, variables, whole
 from pesto_cli.sharding.rules.constants import stays_whole
 
 # Op types of which only copies are made.
@@ -31,6 +31,11 @@ EXAMPLES = 15 * int(os.environ.get("PESTO_EXAMPLES", "1"))
 
 def test_every_rule_has_a_proof() -> None:
     assert set(RULES.builtin) - WITHOUT_FACTORS == set(CASES)
+
+
+def test_no_op_type_is_in_two_families() -> None:
+    families = [each.RULES for each in table.families_of_rules()]
+    assert sum(map(len, families)) == len(RULES.builtin)
 
 
 @pytest.mark.parametrize("op_type", CASES)

@@ -21,6 +21,13 @@ def unary(draw: st.DrawFn, op_type: str, **attributes: Any) -> Case:
 
 
 @st.composite
+def of_complex_numbers(draw: st.DrawFn, op_type: str) -> Case:
+    shape = draw(shapes())
+    real, imaginary = draw(tensors(shape, "float32")), draw(tensors(shape, "float32"))
+    return case(op_type, (real + 1j * imaginary).astype("complex64"))
+
+
+@st.composite
 def same_shapes(draw: st.DrawFn, op_type: str) -> Case:
     shape = draw(shapes())
     return case(op_type, draw(tensors(shape)), draw(tensors(shape)))
@@ -77,6 +84,8 @@ def identities(draw: st.DrawFn) -> Case:
 def _case_of(op_type: str) -> SearchStrategy[Case]:
     if op_type in _GRADIENTS:
         return same_shapes(op_type)
+    if op_type in elementwise.COMPLEX.split():
+        return of_complex_numbers(op_type)
     if op_type in _BINARY:
         return binary(op_type, "bool" if op_type.startswith("Logical") else "float64")
     return unary(op_type)
@@ -87,6 +96,7 @@ _OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
     "IdentityN": identities,
     "SelectV2": selected,
     "CheckNumerics": lambda: unary("CheckNumerics", message="not a number"),
+    "Complex": lambda: binary("Complex", "float32"),
     "Mod": lambda: binary("Mod", low=0.5),
 }
 CASES = {

@@ -14,8 +14,9 @@ UNARY = """
     Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad
     Square Tan Tanh TanhGrad ZerosLike OnesLike CheckNumerics
 """
+COMPLEX = "Angle ComplexAbs Conj Imag Real"  # of complex numbers
 BINARY = """
-    Atan2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
+    Atan2 Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
     LogicalAnd LogicalOr Maximum Minimum Mod NotEqual Pow SelectV2 SquaredDifference
     TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ClipByValue
 """
@@ -58,7 +59,7 @@ def _aligned(operand: Operand, output: Operand, axis: int) -> Layout:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((*UNARY.split(), *BINARY.split()), elementwise),
+    **dict.fromkeys((*UNARY.split(), *COMPLEX.split(), *BINARY.split()), elementwise),
     **dict.fromkeys(LINEAR.split(), linear),
     "IdentityN": identities,
 }

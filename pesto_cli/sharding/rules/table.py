@@ -37,7 +37,7 @@ def with_families(page: str) -> str:
 def families() -> str:
     """Return the op types of each family and rule, with what the rule says about its factors."""
     types: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for module in _modules():
+    for module in families_of_rules():
         family = module.__name__.rpartition(".")[2].replace("_", " ")
         for op_type, rule in module.RULES.items():
             types[family, _factors(rule, module)].append(f"`{op_type}`")
@@ -57,8 +57,8 @@ def layouts(spec: OpSpec) -> str:
     return _table(("factor", "inputs", "outputs"), rows)
 
 
-def _modules() -> Iterator[ModuleType]:
-    """Yield the modules of the families, by name."""
+def families_of_rules() -> Iterator[ModuleType]:
+    """Yield the modules with the rules of each family, by name."""
     for each in sorted(iter_modules(rules.__path__), key=attrgetter("name")):
         module = import_module(f"{rules.__name__}.{each.name}")
         if hasattr(module, "RULES"):

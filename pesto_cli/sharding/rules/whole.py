@@ -10,7 +10,7 @@ _TYPES = """
     Assert Bincount CTCGreedyDecoder CTCLoss CTCLossV2 DenseBincount
     DynamicPartition DynamicStitch FractionalAvgPool FractionalMaxPool ListDiff
     LogUniformCandidateSampler MaxPoolGradWithArgmax MaxPoolWithArgmax NoOp NonMaxSuppressionV3
-    ParallelDynamicStitch Qr SelfAdjointEigV2 Svd Unique UniqueV2 UniqueWithCounts Where
+    ParallelDynamicStitch Unique UniqueV2 UniqueWithCounts Where
 """
 
 
