@@ -6,11 +6,11 @@
    included.
 3. A part is on the device of its stage and index, unless it must be with an op that is whole.
 4. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
-   or else on that from which most of its inputs come. If several devices take equally much, it is
-   on the one of these from which most of its inputs come, or else on the one that has the fewest
-   bytes of such ops so far. So each device adds an equal share of a sum that all of them need (a
-   reduce-scatter). An op that adds the parts of one host, or passes a tensor on there, stays on
-   this host.
+   or else on that from which most of its inputs come. If several devices take equally much of an op
+   that the plan adds, it is on the one of these from which most of its inputs come, or else on the
+   one that has the fewest bytes of such ops so far. So each device adds an equal share of a sum
+   that all of them need (a reduce-scatter). Whole ops in this situation stay together, on the first
+   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host.
 """
 
 from itertools import chain
@@ -95,11 +95,13 @@ class _Dealer:
 
     def _place_near_data(self) -> None:
         order = self._graph.topological_order.tolist()
+        origin, part = self._split.origin, self._split.part
+        is_added = (origin < 0) | np.isin(origin, origin[part >= 0])
         for op in reversed(order):
             if self._device[self._group[op]] < 0:
                 pull = np.where(self._on_its_host(op), self._pull_of_consumers(op), 0.0)
                 if pull.any():
-                    self._place(op, pull, is_shared=True)
+                    self._place(op, pull, is_shared=bool(is_added[op]))
         for op in order:
             if self._device[self._group[op]] < 0:
                 self._place(op, self._pull_of_inputs(op))
