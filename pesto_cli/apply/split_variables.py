@@ -210,7 +210,8 @@ def nodes_of_copies(pieces: Pieces) -> Iterator[Any]:
 def change_collections(meta: Any, variables: Iterable[Pieces]) -> None:
     """List the pieces of variables in the collections of a MetaGraphDef, in place.
 
-    Collections of loops and conditionals are removed, because they may name a whole handle.
+    The collections of loops and conditionals are removed: they may name the handle of a whole
+    variable, which the graph does not have any more.
     """
     for key in CONTEXT_COLLECTIONS:
         meta.collection_def.pop(key, None)

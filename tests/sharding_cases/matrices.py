@@ -79,7 +79,7 @@ def decomposed(draw: st.DrawFn, op_type: str) -> Case:
 
 @st.composite
 def _positive_definite(draw: st.DrawFn) -> Array:
-    """Draw matrices whose eigenvalues are far apart, as many as the first axes have elements."""
+    """Draw a batch of symmetric matrices, each with the eigenvalues 1, 2, 3, ..."""
     *leading, size = draw(shapes(min_rank=1, max_rank=3))
     vectors = np.linalg.qr(draw(tensors((*leading, size, size))))[0]
     return np.asarray((vectors * np.arange(1.0, size + 1)) @ np.swapaxes(vectors, -1, -2))

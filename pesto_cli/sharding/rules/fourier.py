@@ -5,7 +5,7 @@ from functools import partial
 
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import WHOLE, Split
+from pesto_cli.sharding.rules.axes import along
 
 # Number of axes that are transformed -> op types.
 _TYPES = {
@@ -16,11 +16,9 @@ _TYPES = {
 
 
 def transform(spec: OpSpec, num_axes: int) -> Iterator[Alternative]:
-    """Factors: the axes before those that are transformed. The lengths of the latter are whole."""
-    for axis, size in enumerate(spec.inputs[0].sizes[:-num_axes]):
-        split = Split(axis)
-        lengths = (WHOLE,) * (len(spec.inputs) - 1)
-        yield Alternative(f"axis {axis}", size, (split, *lengths), (split,))
+    """Factors: the axes before those that are transformed. The input with the lengths is whole."""
+    for axis in range(len(spec.inputs[0].sizes) - num_axes):
+        yield along(spec, axis, {0: axis})
 
 
 RULES: dict[str, Rule] = {

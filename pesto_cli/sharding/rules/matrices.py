@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import WHOLE, Split
+from pesto_cli.sharding.rules.axes import along
 
 _ONE = """
     MatrixDiag MatrixDiagV2 MatrixDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3
@@ -24,17 +24,15 @@ _TENSORS = dict.fromkeys(_ONE.split(), 1) | dict.fromkeys(_TWO.split(), 2)
 
 
 def leading_axes(spec: OpSpec) -> Iterator[Alternative]:
-    """Factors: the axes before those of the matrices, if all tensors have the same ones."""
+    """Factors: the axes before rows and columns, if they are equal in all inputs and outputs."""
     num_tensors = _TENSORS[spec.type]
     tensors = (*spec.inputs[:num_tensors], *spec.outputs)
     rank = max(len(operand.sizes) for operand in tensors)
     leading = max(tensor.sizes[: rank - 2] for tensor in tensors)
     if any(tensor.sizes[: rank - 2] != leading for tensor in tensors):
-        return  # an output that is not computed, such as eigenvectors, is empty
-    for axis, size in enumerate(leading):
-        split = Split(axis)
-        inputs = (split,) * num_tensors + (WHOLE,) * (len(spec.inputs) - num_tensors)
-        yield Alternative(f"axis {axis}", size, inputs, (split,) * len(spec.outputs))
+        return  # an output that the op does not compute is empty, for example eigenvectors
+    for axis in range(len(leading)):
+        yield along(spec, axis, dict.fromkeys(range(num_tensors), axis))
 
 
 def triangular_solve(spec: OpSpec) -> Iterator[Alternative]:
