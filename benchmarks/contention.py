@@ -8,6 +8,7 @@ two steps with one chain.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def chain(family: Family, device: str, count: int) -> Any:
         return output.op
 
 
-def step_times_us(connection: Connection, steps: Callable[[], Mapping[str, Any]]) -> Any:
+def step_times_us(connection: Connection, steps: Callable[[], Mapping[Any, Any]]) -> Any:
     """Build the steps in a new graph, run them by turns, and return their times in us by name."""
     tf1 = tensorflow().compat.v1
     with tf1.Graph().as_default() as graph:
@@ -84,6 +85,11 @@ def step_times_us(connection: Connection, steps: Callable[[], Mapping[str, Any]]
     return {name: np.array([row[name] for row in rows[NUM_WARM_UP:]]) for name in ends}
 
 
+def two_chains(family: Family, device: str) -> dict[int, Any]:
+    """Return the ends of chains of 1 and of 11 ops."""
+    return {num_ops: chain(family, device, num_ops) for num_ops in (1, 11)}
+
+
 def slow_downs(connection: Connection) -> dict[str, tuple[float, Quartiles, Quartiles]]:
     """Return us of one op and the slow-downs of each family; runs in the client.
 
@@ -92,10 +98,7 @@ def slow_downs(connection: Connection) -> dict[str, tuple[float, Quartiles, Quar
     here, there = list(connection.device_names.values())[:2]
     one_us, counts = {}, {}
     for name, family in families().items():
-        probe = step_times_us(
-            connection,
-            lambda f=family: {n: chain(f, here, n) for n in (1, 11)},  # type: ignore[misc]
-        )
+        probe = step_times_us(connection, partial(two_chains, family, here))
         one_us[name] = max(1.0, float(probe[11].min() - probe[1].min()) / 10)
         counts[name] = min(MAX_OPS, int(np.ceil(CHAIN_US / one_us[name])))
 

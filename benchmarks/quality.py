@@ -131,7 +131,7 @@ def measure(profile: Profile, model: str, gpu_gib: int, limits: pesto.Limits) ->
     """Yield the results of all strategies on one model."""
     single = pesto.compare(profile, ["single"])[0].schedule.placement
     cold, warm = pesto.Context(limits), pesto.Context(limits, warm_start=single)
-    searches = {
+    searches: dict[str, tuple[str | Strategy, pesto.Context]] = {
         "single": ("single", cold),
         "expert": ("expert", cold),
         "pesto": ("pesto", cold),
