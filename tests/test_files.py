@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -278,9 +279,17 @@ def test_constraints_are_read_from_toml(tmp_path: Path) -> None:
     assert constraints.headroom == 0.9
     assert constraints.pin[0].ops == "a*"
     assert constraints.together == ["b"]
-    path.write_text('[[pin]]\nop = "a"\ndevice = "GPU:0"')
-    with pytest.raises(BadInputError, match=r"pin\.0\.ops: Field required"):
-        read_constraints(path)
+    for text, message in (
+        ('[[pin]]\nop = "a"\ndevice = "GPU:0"', "pin.0.ops: Field required; correct"),
+        ('whole = ["a*"]', "whole.0: a table was expected, with the keys ops (found a*); correct"),
+        (
+            '[pin]\nops = "a"',
+            "pin: a list of tables was expected, in TOML each under [[pin]] (found",
+        ),
+    ):
+        path.write_text(text)
+        with pytest.raises(BadInputError, match=re.escape(message)):
+            read_constraints(path)
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:

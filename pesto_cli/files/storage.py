@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from pesto_cli.errors import BadInputError, did_you_mean
 from pesto_cli.files.reading import of_a_graph, read_bytes
@@ -178,17 +179,27 @@ def validate(
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            *table, key = map(str, first["loc"])
-            known = _keys(schema, table)
-            raise BadInputError(
-                f"{path}: {where} is an unknown key; one of {', '.join(known)} was expected."
-                f"{did_you_mean(key, known)}"
-            ) from None
-        found = "" if first["type"] == "missing" else f" (found {str(first['input'])[:60]})"
-        raise BadInputError(f"{path}: {where}: {first['msg']}{found}; {remedy}.") from None
+        problem = _problem(schema, error.errors(include_url=False)[0], remedy)
+        raise BadInputError(f"{path}: {problem}") from None
+
+
+def _problem(schema: type[BaseModel], first: ErrorDetails, remedy: str) -> str:
+    """Return what is wrong with an entry of a file, and the remedy."""
+    *table, key = names = [str(part) for part in first["loc"]] or [""]
+    where, found = ".".join(names), first["input"]
+    if first["type"] == "extra_forbidden":
+        known = _keys(schema, table)
+        return (
+            f"{where} is an unknown key; one of {', '.join(known)} was expected."
+            f"{did_you_mean(key, known)}"
+        )
+    message = first["msg"]
+    if first["type"] == "model_type":  # pydantic's message names a class
+        message = f"a table was expected, with the keys {', '.join(_keys(schema, names))}"
+    elif first["type"] == "list_type" and isinstance(found, dict):
+        message = f"a list of tables was expected, in TOML each under [[{where}]]"
+    shown = "" if first["type"] == "missing" else f" (found {str(found)[:60]})"
+    return f"{where}: {message}{shown}; {remedy}."
 
 
 def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
