@@ -2,9 +2,10 @@
 
 Every model of `fidelity_models` is profiled on two workers of this host, placed as in
 `benchmarks.fidelity`, and run with traced steps, alternately. The trace has the time of every op in
-this step. So the length of each step is predicted twice: with the op times of the profile, which
-were measured some minutes before, and with the op times of the step itself. The second error is
-that of the rest of the execution model: transfers, delays, overheads and the order.
+this step. So the length of each step is predicted with the op times of the profile, which were
+measured some minutes before, and with the op times of the step itself, with and without overheads
+of transfers. The errors of the last two are those of the rest of the execution model: transfers,
+delays, overheads and the order.
 """
 
 import argparse
