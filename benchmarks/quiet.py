@@ -72,9 +72,9 @@ def probed_steps(
     fastest_us = float(np.quantile(ran.probe_us, 0.1))
     found = []
     for number, plan in enumerate(plans):
-        split = meta if plan.changes.split is None else plan.changes.split
-        seen = spans(ran.traced[number], split.graph_def)
-        departures = verified(split, plan.placement, plan.changes, seen).departures
+        graph = plan.changes.changed_graph(meta)
+        seen = spans(ran.traced[number], graph.graph_def)
+        departures = verified(graph, plan.placement, plan.changes, seen).departures
         probe_us = np.maximum(ran.probe_us[:, number, 0], ran.probe_us[:, number, 1])
         found.append(ProbedSteps(ran.us[:, number], probe_us, fastest_us, len(departures)))
     return found

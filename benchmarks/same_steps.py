@@ -103,7 +103,7 @@ def errors_in_step(result: Result, step: TracedStep) -> Iterator[float]:
 
 
 def with_op_times(problem: Problem, op_us: Mapping[str, float]) -> Problem:
-    """Return the problem with op times of one step, which contain the contention of this step."""
+    """Return the problem with the op times of one step, and without contention: they contain it."""
     time_us = problem.time_us.copy()
     for op, name in enumerate(problem.graph.names):
         time_us[op] = op_us.get(name, time_us[op])

@@ -35,7 +35,7 @@ def traced_steps(
     plans = [planned_run(meta, each, cluster.call(device_names)) for each in placed]
     traced = cluster.call(_rounds, [plan.meta for plan in plans], num_steps)
     for plan, ran in zip(plans, traced, strict=True):
-        graph = (meta if plan.changes.split is None else plan.changes.split).graph_def
+        graph = plan.changes.changed_graph(meta).graph_def
         found = []
         for each in ran:
             seen = spans(each, graph)

@@ -246,7 +246,7 @@ def test_any_plan_with_whole_variables_computes_the_same(
     for first, second in zip(whole, split, strict=True):
         pair = (np.array(line.split(), np.float64) for line in (first, second))
         np.testing.assert_allclose(*pair, rtol=1e-3, atol=1e-3)
-    meta = report.meta if report.changes.split is None else report.changes.split
+    meta = report.changes.changed_graph(report.meta)
     ran = spans(report.traced, meta.graph_def)
     assert verified(meta, placed, report.changes, ran).departures == ()
 

@@ -42,6 +42,10 @@ class Changes:
         """The number of control edges that are added."""
         return sum(len(sources) for sources in self.waits_for.values())
 
+    def changed_graph(self, meta: Any) -> Any:
+        """Return the graph that has these nodes: `meta`, or the one in which its ops are split."""
+        return meta if self.split is None else self.split
+
 
 def planned_changes(
     meta: Any,

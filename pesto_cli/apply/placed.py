@@ -33,7 +33,7 @@ def with_changes(meta: Any, changes: Changes) -> Any:
     copy has the collection `PLACED`.
     """
     copy = type(meta)()
-    copy.CopyFrom(meta if changes.split is None else changes.split)
+    copy.CopyFrom(changes.changed_graph(meta))
     copy.collection_def[PLACED].int64_list.value[:] = [changes.num_control_edges]
     for node in copy.graph_def.node:
         node.device = changes.device.get(node.name, "")

@@ -185,9 +185,10 @@ def validate(
 
 def _problem(schema: type[BaseModel], first: ErrorDetails, remedy: str) -> str:
     """Return what is wrong with an entry of a file, and the remedy."""
-    *table, key = names = [str(part) for part in first["loc"]] or [""]
-    where, found = ".".join(names), first["input"]
+    names, found = [*map(str, first["loc"])], first["input"]
+    where = ".".join(names)
     if first["type"] == "extra_forbidden":
+        *table, key = names
         known = _keys(schema, table)
         return (
             f"{where} is an unknown key; one of {', '.join(known)} was expected."

@@ -128,8 +128,7 @@ def _check_placed_here(device: Mapping[str, str], devices: Mapping[str, str]) ->
 
 
 def _real_run(meta: Any, plan: PlannedRun, run: Runs, devices: Mapping[str, str]) -> RealRun:
-    split = plan.changes.split
-    meta = meta if split is None else split
+    meta = plan.changes.changed_graph(meta)
     ran = [spans(traced, meta.graph_def) for traced in run.traced]
     busy = busy_us(ran[0])
     times = StepTimes(

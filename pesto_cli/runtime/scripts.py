@@ -53,7 +53,7 @@ def real_run(
     device_names: device of the placement -> TensorFlow's full name.
     us: `[num_turns, num_in_a_row]`, times of untraced steps. traced: RunMetadata of traced steps.
     """
-    meta = report.meta if report.changes.split is None else report.changes.split
+    meta = report.changes.changed_graph(report.meta)
     ran = [spans(each, meta.graph_def) for each in traced]
     busy = busy_us(ran[-1])
     used = {placement.devices[index] for index in placement.device}
