@@ -86,7 +86,7 @@ def step_times_us(connection: Connection, steps: Callable[[], Mapping[Any, Any]]
 
 
 def two_chains(family: Family, device: str) -> dict[int, Any]:
-    """Build a chain of 1 op and one of 11 ops; return the last op of each by number of ops."""
+    """Build two chains of ops; return {number of ops: last op of the chain}."""
     return {num_ops: chain(family, device, num_ops) for num_ops in (1, 11)}
 
 

@@ -103,7 +103,7 @@ def errors_in_step(result: Result, step: TracedStep) -> Iterator[float]:
 
 
 def with_op_times(problem: Problem, op_us: Mapping[str, float]) -> Problem:
-    """Return the problem with the op times of one step, and without contention: they contain it."""
+    """Return the problem with measured op times and without contention, which these include."""
     time_us = problem.time_us.copy()
     for op, name in enumerate(problem.graph.names):
         time_us[op] = op_us.get(name, time_us[op])

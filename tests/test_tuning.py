@@ -623,14 +623,14 @@ def test_the_exit_code_says_how_it_ended_and_the_best_plan_is_written(
 
 
 def with_slow_device(log: TuningLog, name: str, times: float) -> TuningLog:
-    """The log of a machine whose op times are those of the profile, but on one slow device."""
+    """Return the log with the op times of the profile, `times` times as long on one device."""
 
     def slower(row: Measurement) -> Measurement:
         file = log.candidate_of[row.candidate].placement
         placed = placed_on(log.profile.problem, file)
-        problem, device = placed.problem, placed.placement.device
-        usual_us = problem.duration_us[np.arange(problem.num_ops), device] * placed.contention
-        op_us = np.where(device == problem.machine.index_of[name], times, 1.0) * usual_us
+        problem = placed.problem
+        is_slow = placed.placement.device == problem.machine.index_of[name]
+        op_us = np.where(is_slow, times, 1.0) * placed.usual_us
         us_of = dict(zip(problem.graph.names, op_us.tolist(), strict=True))
         return replace(row, op_us=np.array([us_of[each] for each in file.names]))
 

@@ -43,7 +43,7 @@ class Changes:
         return sum(len(sources) for sources in self.waits_for.values())
 
     def changed_graph(self, meta: Any) -> Any:
-        """Return the graph that has these nodes: `meta`, or the one in which its ops are split."""
+        """Return the graph to change: the split graph if ops are split, or else `meta`."""
         return meta if self.split is None else self.split
 
 

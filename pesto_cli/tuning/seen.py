@@ -56,6 +56,12 @@ class Placed:
             np.divide(took_us, alone_us, out=times, where=alone_us > 0)
         return times
 
+    @cached_property
+    def usual_us(self) -> FloatArray:
+        """`[num_ops]`: the time of each op on its device by the profile, with its contention."""
+        ops = np.arange(self.problem.num_ops)
+        return self.problem.duration_us[ops, self.placement.device] * self.contention
+
 
 def digest(placed: PlacementFile) -> str:
     """Return a digest that is equal for placements that give the same steps."""

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
-
 from pesto_cli.files import Measurement, TuningLog
 from pesto_cli.tuning.seen import Placed, placed_on
 
@@ -60,7 +58,7 @@ def _ratios(
     problem, device = placed.problem, placed.placement.device
     row_of = {name: row for row, name in enumerate(names)}
     us = measured.op_us[[row_of[name] for name in problem.graph.names]]
-    usual_us = problem.duration_us[np.arange(problem.num_ops), device] * placed.contention
+    usual_us = placed.usual_us
     counted = (us > 0) & (usual_us > 0) & ~problem.is_hosted
     for index, each in enumerate(problem.machine.devices):
         ops = counted & (device == index)
