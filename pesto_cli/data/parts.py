@@ -156,11 +156,13 @@ class Parts:
     def added_us(self, spec: OpSpec) -> FloatArray:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 
+        An op that copies nothing (`OpSpec.shares_memory`) takes the least time of its type.
+
         Raises:
             ValueError: the spec has an unknown data type.
         """
         price = self.added.get((spec.type, added_dtype(spec)), self.fallback)
-        return price.time_us(spec.num_bytes)
+        return price.time_us(0 if spec.shares_memory else spec.num_bytes)
 
     def added_on_host(self, op_type: str, dtype: str) -> bool:
         """Return whether the outputs of an added op are in host memory even on a GPU."""

@@ -33,6 +33,12 @@ ELEMENT_BYTES: Mapping[str, int] = {
 }
 
 
+CUTS: Mapping[str, int] = {"Slice": 0, "Split": 1, "SplitV": 0}
+"""Op types that take ranges of one axis out of a tensor -> slot of the tensor."""
+
+ALIGNMENT = 64
+"""TensorFlow aligns tensors to this number of bytes (`EIGEN_MAX_ALIGN_BYTES`)."""
+
 HANDLES = frozenset({"resource", "variant"})
 """Data types of tensors whose data is elsewhere: they are as large as one number."""
 
@@ -163,6 +169,20 @@ class OpSpec:
         """
         operands = (*self.inputs, *self.outputs)
         return sum(operand.num_bytes for operand in operands if operand.is_static)
+
+    @cached_property
+    def shares_memory(self) -> bool:
+        """Whether the outputs lie in the memory of the input, so that the op copies nothing.
+
+        This is so for an op of `CUTS` that cuts only the first dimension, if the bytes of a row are
+        a multiple of `ALIGNMENT` (`IsInnerDimsSizeAligned` in TensorFlow's ops_util.h).
+        """
+        if self.type not in CUTS or not self.is_static:
+            return False
+        tensor = self.inputs[CUTS[self.type]]
+        if not tensor.sizes or any(out.sizes[1:] != tensor.sizes[1:] for out in self.outputs):
+            return False
+        return tensor.resized(0, 1).num_bytes % ALIGNMENT == 0
 
     @property
     def kernels(self) -> tuple[Self, ...]:

@@ -12,8 +12,8 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     """Return the time of each op of an expansion on each device kind, `[num_ops, num_kinds]`.
 
     A part takes its ratio of the time of the whole op. An added op can run where the op can run
-    whose output it converts. If it has no time there (a feed is in host memory, and is cut on the
-    GPUs), it can run wherever it has one.
+    whose output it converts. If this op can run on no GPU (a feed is in host memory), or the added
+    op has no time there, the added op can run wherever it has a time.
 
     Raises:
         BadInputError: the profile has no price for a part.
@@ -21,6 +21,7 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     ops = expansion.ops
     serves = np.array([ops.serves[op] for op in expansion.kept], dtype=np.int64)
     time_us = problem.time_us[serves]
+    on_gpu = np.array([problem.machine.device_type(kind) == "GPU" for kind in problem.kinds])
     ratios: dict[tuple[int, str, int], FloatArray] = {}
     for index, op in enumerate(expansion.kept):
         spec, origin = ops.specs[op], ops.origin[op]
@@ -37,5 +38,6 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
         else:
             added_us = parts.added_us(spec)
             there_us = np.where(np.isnan(time_us[index]), np.nan, added_us)
-            time_us[index] = added_us if np.isnan(there_us).all() else there_us
+            is_anywhere = np.isnan(time_us[index, on_gpu]).all() or np.isnan(there_us).all()
+            time_us[index] = added_us if is_anywhere else there_us
     return time_us

@@ -5,7 +5,10 @@
    device of its stage that has the fewest bytes so far, those of pieces and copies of variables
    included.
 3. A part is on the device of its stage and index, unless it must be with an op that is whole.
-4. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
+4. A cut of a tensor that only one device can hold, such as a feed, is on the device where the last
+   part arrives first: there, or on the device that takes a part. So each GPU is sent its part of
+   the batch, and not all of it.
+5. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. If several devices take equally much of an op
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
    one that has the fewest bytes of such ops so far. So each device adds an equal share of a sum
@@ -18,6 +21,7 @@ from itertools import chain
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
+from pesto_cli.data.specs import CUTS
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies.meshes import Mesh
 
@@ -62,6 +66,7 @@ class _Dealer:
         for op in np.flatnonzero(self._split.part >= 0).tolist():
             if self._device[self._group[op]] < 0:
                 self._device[self._group[op]] = self._near(op, self._device_of_part(op))
+        self._place_cuts()
         self._place_near_data()
         return self._device[self._group]
 
@@ -93,6 +98,44 @@ class _Dealer:
         time_us = np.where(allowed, self._problem.duration_us[op], np.inf)
         return device if allowed[device] else int(np.argmin(time_us))
 
+    def _place_cuts(self) -> None:
+        """Place the cuts of tensors that only one device can hold; see point 4."""
+        graph = self._graph
+        is_added = self._split.origin < 0
+        for op in np.flatnonzero(is_added & (self._device[self._group] < 0)).tolist():
+            if graph.types[op] in CUTS and graph.inputs is not None:
+                tensor = int(graph.inputs[op][CUTS[graph.types[op]]])
+                holders = np.flatnonzero(self._problem.allowed[graph.tensor_producer[tensor]])
+                if len(holders) == 1:
+                    self._device[self._group[op]] = self._device_of_cut(op, tensor, holders[0])
+
+    def _device_of_cut(self, op: int, tensor: int, holder: int) -> int:
+        """Return the device of a cut from which all parts arrive first.
+
+        holder: the device that has the tensor to be cut.
+        """
+        able = np.flatnonzero(self._problem.allowed[op]).tolist()
+
+        def arrival_us(device: int) -> float:
+            parts = self._graph.tensors_of(op)
+            last_us = max((self._sent_us(part, device) for part in parts), default=0.0)
+            sent_us = self._transfer_us(tensor, holder, device)
+            return sent_us + float(self._problem.duration_us[op, device]) + last_us
+
+        return int(min(able, key=lambda device: (arrival_us(device), device != holder)))
+
+    def _sent_us(self, tensor: int, device: int) -> float:
+        """Return the time until all placed consumers of a tensor on a device have it."""
+        targets = self._device[self._group[self._graph.consumers_of(tensor)]]
+        placed = set(targets[targets >= 0].tolist())
+        return max((self._transfer_us(tensor, device, target) for target in placed), default=0.0)
+
+    def _transfer_us(self, tensor: int, source: int, target: int) -> float:
+        if source == target:
+            return 0.0
+        num_bytes = self._graph.tensor_bytes[tensor : tensor + 1]
+        return float(self._problem.machine.transfer_us(num_bytes, source, target)[0])
+
     def _place_near_data(self) -> None:
         order = self._graph.topological_order.tolist()
         origin, part = self._split.origin, self._split.part
@@ -121,7 +164,7 @@ class _Dealer:
             self._device[self._group[op]] = best[0]
 
     def _next_of(self, devices: IntArray, op: int) -> int:
-        """Return the device of an op of which several devices take equally much; see point 4."""
+        """Return the device of an op of which several devices take equally much; see point 5."""
         pull = self._pull_of_inputs(op)[devices]
         devices = devices[pull == pull.max()]
         if len(devices) == 1:

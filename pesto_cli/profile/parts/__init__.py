@@ -15,7 +15,7 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.parts import Parts, PartTimes
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.specs import ELEMENT_BYTES, HANDLES, OpSpec
+from pesto_cli.data.specs import CUTS, ELEMENT_BYTES, HANDLES, OpSpec
 from pesto_cli.graphdef.op_specs import op_specs
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.profile.analytic.loose import TimesOfSpecs, loose_us
@@ -101,7 +101,7 @@ def _added(
     examples = dict(of_programs)  # The largest one of each type.
     types = added_types(_dtypes(specs), examples, MEASURED_ELEMENTS if is_measured else ELEMENTS)
     runs_on = {
-        key: _added_runs_on(problem, each, cpu_offload or key == FALLBACK)
+        key: _added_runs_on(problem, each, cpu_offload or key == FALLBACK or key[0] in CUTS)
         for key, each in types.items()
     }
     return _AddedTypes(types, runs_on)
@@ -186,7 +186,11 @@ def _can_run(problem: Problem, spec_of: IntArray, num_specs: int) -> BoolArray:
 
 
 def _added_runs_on(problem: Problem, added: Added, cpu_offload: bool) -> BoolArray:
-    """`[num_kinds]`: whether an added op gets a time on the kind; as in `profile.affinity`."""
+    """`[num_kinds]`: whether an added op gets a time on the kind; as in `profile.affinity`.
+
+    cpu_offload: on the CPU too if a GPU can run it. So it is for ops of `CUTS`: what a host feeds
+        is cut there if this is faster.
+    """
     types = [problem.machine.device_type(kind) for kind in problem.kinds]
     on_gpu = "GPU" in types and "GPU" in added.device_types
     able = [
