@@ -153,7 +153,7 @@ def test_solve_compare_simulate_and_coarsen_run_without_tensorflow(
 # Modules that print text; each escapes unprintable characters in names from files.
 PRINTING = {
     "cli/__init__.py",  # an empty text, to flush stdout
-    "cli/options.py",  # `echo`
+    "cli/output.py",  # `echo`
     "cli/checking.py",  # Markdown of `report/sections.py`
     "cli/doctor.py",  # the completion script for a shell
     "doctor/child_process.py",  # JSON

@@ -17,7 +17,8 @@ from pesto_cli.cli.doctor import completion, doctor
 from pesto_cli.cli.explaining import explain
 from pesto_cli.cli.graphs import apply, export
 from pesto_cli.cli.numba_cache import kernel_cache
-from pesto_cli.cli.options import echo, echo_text, max_input_option
+from pesto_cli.cli.options import max_input_option
+from pesto_cli.cli.output import echo, echo_text
 from pesto_cli.cli.place import place
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report

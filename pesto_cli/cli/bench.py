@@ -13,14 +13,13 @@ from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import (
     PATH,
     deterministic_option,
-    echo,
-    echo_json,
     json_option,
     listed,
     quiet_option,
     seed_option,
     time_limit_option,
 )
+from pesto_cli.cli.output import echo, echo_json
 from pesto_cli.errors import BadInputError, about
 
 

@@ -7,14 +7,13 @@ import click
 from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
-    echo_json,
     file_of,
     json_option,
     max_regression_option,
     quiet_option,
     summary_option,
 )
+from pesto_cli.cli.output import check_output, echo_json
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 
 

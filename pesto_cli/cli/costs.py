@@ -11,10 +11,6 @@ from pesto_cli.cli.activity import activity, connected, notes_of_profiles
 from pesto_cli.cli.choices import SOURCES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
-    echo,
-    echo_json,
-    echo_text,
     json_option,
     live_options,
     machine_option,
@@ -23,6 +19,7 @@ from pesto_cli.cli.options import (
     parts_option,
     quiet_option,
 )
+from pesto_cli.cli.output import check_output, echo, echo_json, echo_text
 from pesto_cli.errors import BadInputError
 
 

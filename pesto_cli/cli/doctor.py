@@ -6,7 +6,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from pesto_cli.cli.activity import activity
-from pesto_cli.cli.options import echo_json, json_option, quiet_option
+from pesto_cli.cli.options import json_option, quiet_option
+from pesto_cli.cli.output import echo_json
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from pesto_cli.cli.activity import activity
-from pesto_cli.cli.options import PATH, echo_json, echo_text, json_option, quiet_option
+from pesto_cli.cli.options import PATH, json_option, quiet_option
+from pesto_cli.cli.output import echo_json, echo_text
 
 
 @click.command(short_help="Explain why OP runs where and when it does.")

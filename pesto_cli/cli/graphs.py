@@ -8,15 +8,13 @@ import click
 
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
-    echo,
-    echo_json,
     file_of,
     json_option,
     output_option,
     quiet_option,
     step_options,
 )
+from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.errors import BadInputError
 
 

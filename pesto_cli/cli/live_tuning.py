@@ -8,7 +8,7 @@ from typing import Any
 
 from pesto_cli.cli.activity import connected, notes_of_profiles
 from pesto_cli.cli.measured import check_as_planned, show_runs
-from pesto_cli.cli.options import check_output, echo_json
+from pesto_cli.cli.output import check_output, echo_json
 from pesto_cli.cli.searches import compile_before
 from pesto_cli.cli.tuning import Shown, leave_if_early, tuning_json
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pesto_cli.cli.options import echo
+from pesto_cli.cli.output import echo
 from pesto_cli.errors import BadInputError, NotAsPlannedError
 from pesto_cli.printable import printable
 

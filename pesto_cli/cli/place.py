@@ -14,8 +14,6 @@ from pesto_cli.cli.options import (
     FOLDER_SUFFIX,
     PATH,
     deterministic_option,
-    echo,
-    echo_json,
     json_option,
     machine_option,
     output_option,
@@ -26,6 +24,7 @@ from pesto_cli.cli.options import (
     step_options,
     time_limit_option,
 )
+from pesto_cli.cli.output import echo, echo_json
 from pesto_cli.cli.place_folder import FILES, check_paths, locked
 from pesto_cli.cli.place_steps import Run, Target, applied, exported, profiled, solved
 from pesto_cli.cli.problem_options import constrained, problem_options

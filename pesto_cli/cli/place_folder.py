@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pesto_cli.cli.options import FOLDER_SUFFIX, check_output, file_of
+from pesto_cli.cli.options import FOLDER_SUFFIX, file_of
+from pesto_cli.cli.output import check_output
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 
 FILES = ("graph.meta", "profile.json", "placement.json")

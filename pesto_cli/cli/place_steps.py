@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.cli.activity import activity, notes_of_profiles, searching
-from pesto_cli.cli.options import FOLDER_SUFFIX, echo, file_of
+from pesto_cli.cli.options import FOLDER_SUFFIX, file_of
+from pesto_cli.cli.output import echo
 from pesto_cli.cli.searches import context_from, made_by, stoppable
 from pesto_cli.errors import BadInputError
 

@@ -13,10 +13,6 @@ from pesto_cli.cli.activity import searching
 from pesto_cli.cli.choices import STRATEGIES, ChoiceOption, SearchCommand
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
-    echo,
-    echo_json,
-    echo_text,
     json_option,
     listed,
     num_nodes_option,
@@ -26,6 +22,7 @@ from pesto_cli.cli.options import (
     search_options,
     summary_option,
 )
+from pesto_cli.cli.output import check_output, echo, echo_json, echo_text
 from pesto_cli.cli.problem_options import constrained, problem_options
 from pesto_cli.cli.searches import (
     check_takes_start,

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pesto_cli.cli.options import PATH, Command, echo
+from pesto_cli.cli.options import PATH, Command
+from pesto_cli.cli.output import echo
 from pesto_cli.errors import BadInputError, about
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from pesto_cli.cli.activity import activity
-from pesto_cli.cli.options import PATH, check_output, echo, echo_json, json_option, quiet_option
+from pesto_cli.cli.options import PATH, json_option, quiet_option
+from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.errors import BadInputError
 
 # A report makes millions of small objects that stay until the end. Python collects garbage after

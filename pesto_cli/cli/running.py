@@ -17,7 +17,6 @@ from pesto_cli.cli.options import (
     FOLDER_SUFFIX,
     PATH,
     check_script,
-    echo_json,
     json_option,
     listed,
     live_options,
@@ -25,6 +24,7 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
+from pesto_cli.cli.output import echo_json
 from pesto_cli.errors import BadInputError, about, did_you_mean
 
 

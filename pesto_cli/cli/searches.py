@@ -11,9 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pesto_cli.cli.options import (
-    echo,
-)
+from pesto_cli.cli.output import echo
 from pesto_cli.errors import BadInputError, about
 
 # Options that set parameters of strategies, and the names of these parameters. A command may lack

@@ -15,15 +15,13 @@ from click.core import ParameterSource
 from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
-    echo,
-    echo_json,
     json_option,
     output_option,
     quiet_option,
     seed_option,
     time_limit_option,
 )
+from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError
 

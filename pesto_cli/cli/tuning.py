@@ -16,10 +16,7 @@ import click
 from pesto_cli.cli.activity import activity, connected, notes_of_profiles
 from pesto_cli.cli.options import (
     PATH,
-    check_output,
     check_script,
-    echo,
-    echo_json,
     feeds_option,
     json_option,
     open_ports_option,
@@ -29,6 +26,7 @@ from pesto_cli.cli.options import (
     seed_option,
     time_limit_option,
 )
+from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import compile_before, stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError
 
