@@ -10,12 +10,13 @@ parallelism, sharded optimisers, and mixtures of them are solutions. Departures 
 - Ops that differ only in numbers in their names take the same way.
 - A tensor that several ops take in the same layout is converted once, but counted for each of them.
 - The parts are scheduled op by op, and transfers are simulated beside computation.
+- On several hosts, sums and copies are made flat or once for each host, whichever is faster.
 
 As in Alpa, the program does not limit memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pesto_cli.data.limits import Limits
@@ -25,7 +26,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import dealt_solution, propagation_prices
+from pesto_cli.strategies.data_parallel import dealt_solution, hosts_of, propagation_prices
 from pesto_cli.strategies.devices import accelerators, speeds
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
 
@@ -64,7 +65,10 @@ class IntraOp:
             )
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         plan = layouts_plan(problem, weights, self.exposed, context.limits)
-        return dealt_solution(problem, plan, devices)
+        hosts = hosts_of(problem, devices)
+        plans = [plan, replace(plan, hosts=hosts)] if len(set(hosts)) > 1 else [plan]
+        solutions = [dealt_solution(problem, each, devices) for each in plans]
+        return min(solutions, key=lambda solution: solution.objective)
 
 
 def layouts_plan(

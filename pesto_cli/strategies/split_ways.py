@@ -190,20 +190,20 @@ def every_way(problem: Problem) -> Iterator[Way]:
     def distance(way: OnMeshes) -> int:
         return abs(way.meshes[0].num_parts - len(devices))
 
-    unequal = differ(problem, devices)
+    unequal, several_hosts = differ(problem, devices), on_first_host(problem) is not None
     if unequal:
-        yield AsStrategy(DataParallel(proportional=True))
+        yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
     first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     yield first
     intra_op = AsStrategy(IntraOp(HIDDEN, proportional=unequal))
     yield intra_op
     yield from others
-    if on_first_host(problem) is not None:
+    if several_hosts:
         yield OnOneHost(intra_op)
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
-    yield AsStrategy(DataParallel(variables=VariableLayout.SPLIT))
-    yield AsStrategy(DataParallel(variables=VariableLayout.MIRRORED))
+    for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
+        yield AsStrategy(DataParallel(variables=layout, by_host=several_hosts))
