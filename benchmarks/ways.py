@@ -15,7 +15,7 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import PestoError
 from pesto_cli.report.markdown import markdown_table
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.split_ways import OnMeshes, every_way
+from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, Way, every_way
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     problem = with_memory(on_machine(profile, PRESETS[machine]), GPU_GIB).problem
     rows = []
     for way in every_way(problem):
-        sums = "once a group" if isinstance(way, OnMeshes) and way.hosts else ""
+        by_group = way.hosts if isinstance(way, OnMeshes) else _is_by_host(way)
+        sums = "once a group" if by_group else ""
         meshes = ", ".join(map(str, way.meshes)) if isinstance(way, OnMeshes) else ""
         began = time.perf_counter()
         try:
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         rows.append([meshes or found[0], sums, *found, f"{time.perf_counter() - began:.1f}"])
     print(f"{model} on {machine}\n")
     print(markdown_table(["way", "sums", "best", "step ms", "ops", "s"], rows, num_text=3))
+
+
+def _is_by_host(way: Way) -> bool:
+    return isinstance(way, AsStrategy) and getattr(way.strategy, "by_host", False)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,11 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import is_on_first_host, on_first_host
+from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import OnOneHost, every_way, ways
+from pesto_cli.strategies.split_ways import AsStrategy, OnOneHost, every_way, ways
 
 
 def chain(tf: Any) -> list[Any]:
@@ -136,6 +137,28 @@ def test_stages_are_the_best_start_across_a_slow_network(problem: Problem) -> No
         found[source] = min(solution.makespan_us, found.get(source, np.inf))
     flat = DataParallel()(placed, Context()).makespan_us
     assert min(found.values()) < 0.8 * flat
+
+
+@pytest.mark.parametrize(("latency_us", "by_host"), [(1.0, False), (2000.0, True)])
+def test_intra_op_adds_sums_by_host_if_the_network_is_slow(
+    problem: Problem, latency_us: float, by_host: bool
+) -> None:
+    solution = IntraOp(HIDDEN)(on_machine(problem, slow_network(latency_us)), Context(Limits(30.0)))
+    assert solution.plan is not None
+    assert solution.plan.hosts == ((0, 0, 1, 1) if by_host else ())
+
+
+@pytest.mark.parametrize(
+    ("machine", "by_host"), [(slow_network(100.0), True), (PRESETS["v100x4-nvlink"], False)]
+)
+def test_unequal_devices_get_parts_by_speed_and_sums_by_host(
+    problem: Problem, machine: Machine, by_host: bool
+) -> None:
+    *others, last = machine.devices
+    unequal = replace(machine, devices=(*others, replace(last, speed=2 * last.speed)))
+    first, *_ = every_way(on_machine(problem, unequal))
+    assert isinstance(first, AsStrategy)
+    assert first.strategy == DataParallel(proportional=True, by_host=by_host)
 
 
 def test_the_answer_is_never_worse_than_for_one_host(problem: Problem) -> None:
