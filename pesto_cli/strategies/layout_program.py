@@ -24,7 +24,7 @@ from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.ilp.pairwise import Pairs, total_cost
-from pesto_cli.sharding.alternative import Alternative, aligned_shares
+from pesto_cli.sharding.alternative import Alternative, aligned_shares, shares_of
 from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.layouts import WHOLE, Layout, Own, Partial, Replicated, Split
 from pesto_cli.sharding.problems import prices_of
@@ -32,6 +32,9 @@ from pesto_cli.sharding.propagation import Prices
 from pesto_cli.sharding.rules import preferred_alternatives
 from pesto_cli.sharding.variables import is_handle
 from pesto_cli.strategies.data_parallel import input_extents
+
+# A part may be this many times as large as it would be if it were exactly in proportion.
+MOST_EXCESS = 1.1
 
 _NUMBER = re.compile(r"\d+")
 
@@ -100,7 +103,8 @@ class LayoutProgram:
     ) -> None:
         self._problem, self._graph, self._parts = problem, problem.graph, prices_of(problem)
         self._weights, self._prices, self._exposed = weights, prices, exposed
-        self._num_parts, self._units = len(weights), input_extents(problem, len(weights))
+        self._num_parts = len(weights)
+        self._units = _balanced(input_extents(problem, len(weights)), weights)
         specs = [self._parts.spec(op) for op in range(problem.num_ops)]
         self._chosen = decisions(problem.chosen, problem.graph, specs)
         node_of_key: dict[tuple[object, ...], int] = {}
@@ -273,6 +277,20 @@ class LayoutProgram:
 
 def _name(way: _Way) -> str:
     return "" if way.alternative is None else way.alternative.name
+
+
+def _balanced(units: Sequence[int], weights: Sequence[float]) -> Sequence[int]:
+    """Return the units whose parts are nearly in proportion to weights, or else all units.
+
+    A few time steps may divide the rows of an embedding by chance. These rows should not be cut
+    between units of such a size, because the parts would differ much.
+    """
+
+    def excess(unit: int) -> float:
+        shares = np.array(shares_of(unit, weights)) / unit
+        return float((shares * sum(weights) / np.array(weights)).max())
+
+    return [unit for unit in units if excess(unit) <= MOST_EXCESS] or units
 
 
 def _stored(layout: Layout, way: Alternative, sizes: tuple[int, ...]) -> _Stored:

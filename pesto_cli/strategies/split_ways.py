@@ -197,9 +197,9 @@ def every_way(problem: Problem) -> Iterator[Way]:
     yield first
     intra_op = AsStrategy(IntraOp(HIDDEN, proportional=unequal))
     yield intra_op
-    yield from others
     if several_hosts:
         yield OnOneHost(intra_op)
+    yield from others
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
