@@ -191,7 +191,7 @@ def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
 
 def test_steps_are_also_split_over_one_of_several_hosts(problem: Problem) -> None:
     placed, limits = on_machine(problem, slow_network(1e6)), Limits(2.0, deterministic=True)
-    (here,) = [way for way in every_way(placed) if isinstance(way, OnOneHost)]
+    here, _ = [way for way in every_way(placed) if isinstance(way, OnOneHost)]
     name, solution = here(placed, Context(limits))
     assert name.endswith("on one host")
     assert is_on_first_host(solution.problem, solution.schedule.device)

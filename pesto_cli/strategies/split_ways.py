@@ -27,7 +27,7 @@ from pesto_cli.strategies.data_parallel import (
     hosts_of,
 )
 from pesto_cli.strategies.devices import ON_ONE_HOST, accelerators, differ, on_first_host
-from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
+from pesto_cli.strategies.intra_op import DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.tensor_parallel import TensorParallel
@@ -195,10 +195,12 @@ def every_way(problem: Problem) -> Iterator[Way]:
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
     first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     yield first
-    intra_op = AsStrategy(IntraOp(HIDDEN, proportional=unequal))
-    yield intra_op
+    intra_op = [
+        AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
+    ]
+    yield from intra_op
     if several_hosts:
-        yield OnOneHost(intra_op)
+        yield from map(OnOneHost, intra_op)
     yield from others
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
