@@ -5,9 +5,9 @@
    device of its stage that has the fewest bytes so far, those of pieces and copies of variables
    included.
 3. A part is on the device of its stage and index, unless it must be with an op that is whole.
-4. A cut of a tensor that only one device can hold, such as a feed, is on the device where the last
-   part arrives first: there, or on the device that takes a part. So each GPU is sent its part of
-   the batch, and not all of it.
+4. A cut of a tensor that only one device can hold, such as a feed, is on the device from which all
+   parts arrive first. Usually this is the device of the tensor, so each GPU is sent its part of the
+   batch, and not all of it.
 5. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. If several devices take equally much of an op
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
