@@ -33,7 +33,7 @@ from pesto_cli.strategies.time_shares import shares
 
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
 # the MOST_REFINED best of these. Each one more, on one host or from a warm start, takes as long.
-WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.2, 0.1
+WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
 # Number of constructed schedules that are refined, if they are not much longer than the schedule
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2

@@ -198,10 +198,11 @@ def every_way(problem: Problem) -> Iterator[Way]:
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
-    yield from intra_op
     if several_hosts:
-        yield from map(OnOneHost, intra_op)
-    yield from others
+        # Layers that cross hosts take less traffic than ops that are split over hosts.
+        yield from (*others, *map(OnOneHost, intra_op), *intra_op)
+    else:
+        yield from (intra_op[0], *others, *intra_op[1:])
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
