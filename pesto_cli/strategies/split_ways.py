@@ -200,9 +200,13 @@ def every_way(problem: Problem) -> Iterator[Way]:
     ]
     if several_hosts:
         # Layers that cross hosts take less traffic than ops that are split over hosts.
-        yield from (*others, *map(OnOneHost, intra_op), *intra_op)
+        yield from others
+        yield from map(OnOneHost, intra_op)
+        yield from intra_op
     else:
-        yield from (intra_op[0], *others, *intra_op[1:])
+        yield intra_op[0]
+        yield from others
+        yield from intra_op[1:]
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
