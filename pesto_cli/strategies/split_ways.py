@@ -198,15 +198,14 @@ def every_way(problem: Problem) -> Iterator[Way]:
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
+    # Ops that are split over hosts take more traffic than layers that cross hosts. But only the
+    # parts of ops follow the speeds of devices.
+    num_early = 0 if several_hosts and not unequal else 1
+    yield from intra_op[:num_early]
+    yield from others
     if several_hosts:
-        # Layers that cross hosts take less traffic than ops that are split over hosts.
-        yield from others
         yield from map(OnOneHost, intra_op)
-        yield from intra_op
-    else:
-        yield intra_op[0]
-        yield from others
-        yield from intra_op[1:]
+    yield from intra_op[num_early:]
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
