@@ -82,14 +82,15 @@ def test_every_way_to_split_an_op_is_priced(priced: Profile) -> None:
 def test_added_ops_take_a_launch_or_their_bytes_over_the_bandwidth(priced: Profile) -> None:
     parts, kind = parts_of(priced), priced.problem.machine.kinds["GPU"]
 
-    def split(number: int) -> OpSpec:
-        halves = (Operand((number // 2,), "float32"),) * 2
-        return OpSpec("Split", (), (Operand((number,), "float32"),), halves)
+    def split(*sizes: int) -> OpSpec:
+        return added_ops.split(Operand(sizes, "float32"), 0, (sizes[0] // 2,) * 2)
 
     assert on_gpu(priced, parts.added_us(split(16))) == kind.launch_us
     num_bytes = 2 * 4 * 2**25
     expected_us = num_bytes / kind.bandwidth_gb_s / 1e3
     assert on_gpu(priced, parts.added_us(split(2**25))) == pytest.approx(expected_us, rel=0.01)
+    copies_nothing = split(2**15, 2**10)
+    assert on_gpu(priced, parts.added_us(copies_nothing)) == kind.launch_us
     assert parts.added_on_host("Split", "int32")
     assert not parts.added_on_host("Split", "float32")
     assert ("LogicalAnd", "bool") in parts.added
