@@ -22,7 +22,7 @@ CUT = "data.split_0_2"
 
 
 def fed_profile(columns: int) -> Profile:
-    """Return the profile of an op that takes a fed tensor of 65,536 rows.
+    """Return the profile of one op. Its input is a fed tensor of 65,536 rows.
 
     The host reads and writes memory more slowly than it sends to a GPU.
     """
@@ -82,7 +82,7 @@ def test_tensorflow_copies_nothing_where_a_cut_shares_memory(name: str) -> None:
 
 
 def _shares_memory_in_tensorflow(spec: OpSpec) -> bool:
-    """Return whether all outputs of a cut are in the buffer of the tensor that is cut."""
+    """Return whether TensorFlow stores all outputs of a cut in the buffer of its input."""
     tf = tensorflow()
     slot = CUTS[spec.type]
     with tf.Graph().as_default() as graph:

@@ -15,7 +15,7 @@ from pesto_cli.printable import printable
 
 
 def check_output(output: Path, *others: Path | None) -> None:
-    """Check before the work that its result can be written.
+    """Check that a command can write its result; commands call this before they begin.
 
     others: the other files that the command reads or writes.
 
@@ -58,7 +58,7 @@ def _redirect_prints_to_stderr(output: Path) -> None:
 
 
 def echo(*lines: str, err: bool = False) -> None:
-    """Print lines; unprintable characters, as in names from files, are escaped."""
+    """Print lines, and escape unprintable characters, which names from files may contain."""
     click.echo("\n".join(map(printable, lines)), err=err)
 
 

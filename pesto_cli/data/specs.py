@@ -172,10 +172,10 @@ class OpSpec:
 
     @cached_property
     def shares_memory(self) -> bool:
-        """Whether the outputs lie in the memory of the input, so that the op copies nothing.
+        """Whether the outputs are in the memory of the input, so that the op copies nothing.
 
-        This is so for an op of `CUTS` that cuts only the first dimension, if the bytes of a row are
-        a multiple of `ALIGNMENT` (`IsInnerDimsSizeAligned` in TensorFlow's ops_util.h).
+        An op of `CUTS` shares memory if it cuts only the first dimension, and if the size of a row
+        is a multiple of `ALIGNMENT` (`IsInnerDimsSizeAligned` in TensorFlow's ops_util.h).
         """
         if self.type not in CUTS or not self.is_static:
             return False

@@ -280,10 +280,10 @@ def _name(way: _Way) -> str:
 
 
 def _balanced(units: Sequence[int], weights: Sequence[float]) -> Sequence[int]:
-    """Return the units whose parts are nearly in proportion to weights, or else all units.
+    """Return the units that give parts nearly in proportion to weights; all units if none does.
 
-    A few time steps may divide the rows of an embedding by chance. These rows should not be cut
-    between units of such a size, because the parts would differ much.
+    For example, 10 time steps may divide the 10,000 rows of an embedding by chance. Eight parts of
+    whole tenths would have 1,000 or 2,000 rows, so this unit is left out.
     """
 
     def excess(unit: int) -> float:

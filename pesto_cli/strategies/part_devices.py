@@ -5,9 +5,9 @@
    device of its stage that has the fewest bytes so far, those of pieces and copies of variables
    included.
 3. A part is on the device of its stage and index, unless it must be with an op that is whole.
-4. A cut of a tensor that only one device can hold, such as a feed, is on the device from which all
-   parts arrive first. Usually this is the device of the tensor, so each GPU is sent its part of the
-   batch, and not all of it.
+4. Some tensors have only one possible device, such as feeds. The cut of such a tensor is on the
+   device that lets the last part arrive earliest. Usually this is the device of the tensor. Then
+   each GPU receives only its part of the batch.
 5. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. If several devices take equally much of an op
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
@@ -99,7 +99,7 @@ class _Dealer:
         return device if allowed[device] else int(np.argmin(time_us))
 
     def _place_cuts(self) -> None:
-        """Place the cuts of tensors that only one device can hold; see point 4."""
+        """Place each cut of a tensor that has only one possible device; see point 4."""
         graph = self._graph
         is_added = self._split.origin < 0
         for op in np.flatnonzero(is_added & (self._device[self._group] < 0)).tolist():
@@ -110,9 +110,9 @@ class _Dealer:
                     self._device[self._group[op]] = self._device_of_cut(op, tensor, holders[0])
 
     def _device_of_cut(self, op: int, tensor: int, holder: int) -> int:
-        """Return the device of a cut from which all parts arrive first.
+        """Return the device on which a cut lets the last part arrive earliest.
 
-        holder: the device that has the tensor to be cut.
+        holder: the device of the tensor that is cut.
         """
         able = np.flatnonzero(self._problem.allowed[op]).tolist()
 
@@ -133,8 +133,8 @@ class _Dealer:
     def _transfer_us(self, tensor: int, source: int, target: int) -> float:
         if source == target:
             return 0.0
-        num_bytes = self._graph.tensor_bytes[tensor : tensor + 1]
-        return float(self._problem.machine.transfer_us(num_bytes, source, target)[0])
+        num_bytes = float(self._graph.tensor_bytes[tensor])
+        return float(self._problem.machine.transfer_us(num_bytes, source, target))
 
     def _place_near_data(self) -> None:
         order = self._graph.topological_order.tolist()

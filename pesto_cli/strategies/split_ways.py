@@ -198,8 +198,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
-    # Ops that are split over hosts take more traffic than layers that cross hosts. But only the
-    # parts of ops follow the speeds of devices.
+    # Between hosts, parts of ops need more traffic than stages of layers. So meshes come first,
+    # unless devices differ: a mesh gives all devices equal parts, also slow ones.
     num_early = 0 if several_hosts and not unequal else 1
     yield from intra_op[:num_early]
     yield from others
