@@ -140,6 +140,8 @@ DAMAGED: list[tuple[Edit, str]] = [
     (rows_of("plan.choices", lambda rows: rows.clear()), "an index into the 0 entries"),
     (rows_of("plan.choices", lambda rows: rows[0].pop("sizes")), "sizes: Field required"),
     (rows_of("plan.hosts", lambda rows: rows.append(-1)), "plan.hosts"),
+    (rows_of("plan.hosts", lambda rows: rows.append(0)), "one for each of 2 parts"),
+    (rows_of("plan.hosts", lambda rows: rows.extend([0, 2])), "names host 2; numbers from 0 to 1"),
     (rows_of("ops.name", lambda rows: rows.__setitem__(0, "x.part_0")), "'x.part_0'"),
     (lambda value: value.pop("plan"), "parts without a plan"),
     (lambda value: value.pop("parts"), "which is not in parts.ops"),

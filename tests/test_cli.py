@@ -73,7 +73,7 @@ def test_compare_prints_a_row_for_each_strategy(pesto: Pesto, diamond_profile: P
 def test_compare_leaves_out_a_strategy_that_splits_without_prices_of_parts(
     pesto: Pesto, tmp_path: Path, diamond_profile: Path
 ) -> None:
-    why = "the profile has no prices of parts, so its ops cannot be split"
+    why = "the profile has no prices of parts, or --max-parts 1 leaves none"
     compared = pesto("compare", diamond_profile, *QUICK)
     assert f"data-parallel is left out: {why}" in compared.err
     assert "data-parallel" not in compared.out

@@ -10,6 +10,7 @@ import pytest
 from op_graphs import described, difference
 from random_plans import propagated_plan, random_plan
 from split_models import MODELS, PROGRAMS, exported_model, weights
+from split_training import check_equal, trained
 from training_graphs import exported
 
 from pesto_cli import api
@@ -124,3 +125,19 @@ def test_the_empty_plan_changes_nothing(profiled: Profiled) -> None:
         == []
     )
     assert split_graph(meta, Plan()) == meta
+
+
+def build_empty_constants(tf: Any) -> Sequence[Any]:
+    """Two constants without elements, which have different shapes."""
+    tf1 = tf.compat.v1
+    numbers = tf1.placeholder(tf.float32, [6, 4], name="numbers")
+    joined = tf.concat([np.zeros((0, 4), np.float32), numbers], 0, name="joined")
+    total = tf.reshape(tf.reduce_sum(joined, keepdims=True), [], name="total")
+    state = tf1.get_variable("state", initializer=0.0, use_resource=True)
+    return [state.assign_add(total, read_value=False), tf.cast(np.zeros([0], np.int32), tf.float32)]
+
+
+def test_constants_of_different_shapes_are_not_shared() -> None:
+    meta = exported(build_empty_constants)
+    ways = {"joined": Choice("axis 1", (2, 2)), "total": Choice("replicated", (1, 1))}
+    check_equal(trained(meta), trained(split_graph(meta, Plan(ways))), 1e-6)

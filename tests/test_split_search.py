@@ -24,6 +24,7 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel
+from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
 from pesto_cli.zoo.transformer import transformer
@@ -277,4 +278,48 @@ def test_commands_split_and_show_it(
     assert "into at most" not in ended.out
     ended = pesto(*solve, "--strategy", "data-parallel", "--max-parts", "1")
     assert ended.code == BadInputError.exit_code
-    assert "has no prices of parts" in ended.err
+    assert "--max-parts 1 leaves none" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("priced_parts", "asked", "num_parts", "num_devices"),
+    [((2, 4), None, 4, 4), ((2,), None, 2, 2), ((2, 4), 2, 2, 2), ((2, 4, 8), 8, 8, 4)],
+)
+def test_the_batch_is_split_into_as_many_parts_as_asked_or_priced(
+    graph: object,
+    priced_parts: tuple[int, ...],
+    asked: int | None,
+    num_parts: int,
+    num_devices: int,
+) -> None:
+    priced = api.profile(graph, "v100x4-nvlink", parts=priced_parts)
+    placed = api.placement(priced, api.solve(priced, "data-parallel", parts=asked))
+    assert placed.plan.num_parts == num_parts
+    cpu = placed.devices.index("CPU:0")
+    assert len(set(placed.device) - {cpu}) == num_devices
+
+
+def test_few_parts_are_on_the_fastest_devices(graph: object) -> None:
+    problem = api.profile(graph, "heterog-8", parts=(2,)).problem
+    kinds = [problem.machine.devices[index].kind for index in devices_of_equal_parts(problem)]
+    assert kinds == ["V100", "V100"]
+
+
+def test_fewer_than_two_parts_are_refused() -> None:
+    with pytest.raises(BadInputError, match="into 1 parts; at least 2"):
+        DataParallel(parts=1)
+
+
+def test_variables_stay_whole_if_asked(pesto: Pesto, priced: Profile, tmp_path: Path) -> None:
+    api.save(tmp_path / "profile.json", priced)
+    graph = priced.problem.graph
+    variables = {
+        name for name, kind in zip(graph.names, graph.types, strict=True) if kind == "VarHandleOp"
+    }
+    for option, are_split in (("--whole-variables", False), ("--quiet", True)):
+        path = tmp_path / f"{option}.json"
+        ended = pesto("solve", tmp_path / "profile.json", "-o", path, "--strategy", "ev-ar", option)
+        assert ended.code == 0, ended.err
+        placed = api.load(path)
+        assert placed.plan.choices
+        assert bool(variables & placed.plan.choices.keys()) == are_split

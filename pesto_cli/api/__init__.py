@@ -22,6 +22,7 @@ from pesto_cli.api.costs import (
     limit_parts,
     profile,
     profile_by_run,
+    whole_variables,
 )
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
 from pesto_cli.api.files import load, read_graph, save
@@ -136,6 +137,7 @@ __all__ = [
     "tune_script",
     "violations",
     "warm_up",
+    "whole_variables",
     "write_comm",
     "write_meta_graph",
     "write_placement",

@@ -93,6 +93,19 @@ def limit_parts(profile: Profile, max_parts: int) -> Profile:
 
 
 @checked
+def whole_variables(profile: Profile) -> Profile:
+    """Return the profile with variables that no plan splits or mirrors.
+
+    Programs that run with a placement need such a plan: `pesto run SCRIPT`, `place_function`, and
+    Keras. An exported graph does not.
+
+    Example:
+        >>> solve(whole_variables(profile))
+    """
+    return replace(profile, problem=profile.problem.with_whole_variables())
+
+
+@checked
 def allow_local(profile: Profile, *, batch_norm: bool = False, random: bool = False) -> Profile:
     """Return the profile with a step whose parts may compute something else than whole ops.
 

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pesto_cli
+from pesto_cli.api.costs import whole_variables
 from pesto_cli.api.tuning import check_same, measured_profile
-from pesto_cli.apply.control_inputs import is_handle
 from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, Profile, TuningLog
 from pesto_cli.graphdef.programs.capture import capture, write_feeds
-from pesto_cli.graphdef.read import read_step
 from pesto_cli.runtime import live_training
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.strategies.warm_up import warm_up
@@ -100,7 +99,7 @@ def tune_script(
             profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
         check_same(profile, meta, cluster)
         known = TuningLog(
-            with_whole_variables(profile, meta),
+            whole_variables(profile),
             provenance={"pesto_version": pesto_cli.__version__},
         )
     budget = StepBudget(steps, time_limit_s)
@@ -143,15 +142,3 @@ def _captured(path: Path, arguments: Sequence[str]) -> Iterator[tuple[Any, str |
         feeds = Path(folder) / "feeds.npz"
         write_feeds(feeds, found.feeds)
         yield found.meta, str(feeds)
-
-
-def with_whole_variables(profile: Profile, meta: Any) -> Profile:
-    """Return a profile without prices of parts of variables, which a script needs whole."""
-    problem, step = profile.problem, read_step(meta)
-    if problem.parts is None:
-        return profile
-    nodes, op_defs = step.wiring.nodes, step.wiring.op_defs
-    handles = {node.name for node in nodes if is_handle(node, op_defs)}
-    ops = [op for op, names in enumerate(step.nodes) if not handles.isdisjoint(names)]
-    parts = problem.parts.without(ops)
-    return replace(profile, problem=replace(problem, parts=parts))

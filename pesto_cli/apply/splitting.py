@@ -62,7 +62,7 @@ class _Writer:
         self._expansion = expand(step.graph, spec, plan, with_merges=True)
         self._decided = self._expansion.decided
         self._ops = self._expansion.ops
-        self._constants: dict[tuple[str | None, str], Any] = {}
+        self._constants: dict[tuple[str | None, tuple[int, ...], str], Any] = {}
         self._called: dict[str, None] = {}
         self._waits_for: dict[int, list[str]] = defaultdict(list)
         for before, after in self._ops.controls:
@@ -177,7 +177,7 @@ class _Writer:
 
     def _constant(self, operand: Operand) -> str:
         """Return the name of a small constant; equal ones share a node."""
-        key = (operand.dtype, repr(operand.value))
+        key = (operand.dtype, operand.sizes, repr(operand.value))
         if key not in self._constants:
             name = f"split.const_{len(self._constants)}"
             self._constants[key] = constant_def(name, operand)

@@ -28,6 +28,12 @@ def problem_options(command: Command) -> Command:
             help="Split ops into at most N parts; 1 keeps all ops whole.  [default: the largest "
             "number that the profile prices]",
         ),
+        click.option(
+            "--whole-variables",
+            is_flag=True,
+            help="Neither split nor mirror variables, as programs that run with the placement "
+            "need it.",
+        ),
         _local_option(
             "--batch-norm",
             "local: parts of batch normalisation use the statistics of their own rows, which "
@@ -73,6 +79,9 @@ def constrained(
         record["max_parts"] = max_parts
         with about(path):
             priced = api.limit_parts(priced, max_parts)
+    if options.pop("whole_variables"):
+        record["whole_variables"] = True
+        priced = api.whole_variables(priced)
     local = {name: options.pop(name) == "local" for name in ("batch_norm", "random")}
     if any(local.values()):
         record |= {name: "local" for name, is_local in local.items() if is_local}

@@ -191,6 +191,19 @@ class Problem:
         parts = None if self.parts is None else self.parts.limited(max_parts)
         return replace(self, parts=parts)
 
+    def with_whole_variables(self) -> Self:
+        """Return the problem without prices of parts of variables, so that these stay whole."""
+        parts = self.parts
+        if parts is None:
+            return self
+        specs = [parts.spec(op) for op in range(self.num_ops)]
+        variables = [
+            op
+            for op, spec in enumerate(specs)
+            if spec is not None and any(operand.is_handle for operand in spec.outputs)
+        ]
+        return replace(self, parts=parts.without(variables))
+
     def constrained(
         self,
         *,

@@ -57,7 +57,8 @@ def plan_of(parsed: PlanSchema) -> Plan:
     """Return the plan of a file.
 
     Raises:
-        BadInputError: an op has a choice that is not in the file.
+        BadInputError: an op has a choice that is not in the file, or the hosts are not those of the
+            parts.
     """
     choices = [Choice(each.alternative, tuple(each.sizes)) for each in parsed.choices]
     for name, index in parsed.ops.items():
@@ -66,7 +67,20 @@ def plan_of(parsed: PlanSchema) -> Plan:
                 f"plan.ops gives op {name!r} choice {index}; an index into the {len(choices)} "
                 "entries of plan.choices was expected."
             )
+    _check_hosts(parsed.hosts, max((len(choice.sizes) for choice in choices), default=0))
     return Plan({name: choices[index] for name, index in parsed.ops.items()}, tuple(parsed.hosts))
+
+
+def _check_hosts(hosts: Sequence[int], num_parts: int) -> None:
+    if hosts and len(hosts) < num_parts:
+        raise BadInputError(
+            f"plan.hosts has {len(hosts)} entries; one for each of {num_parts} parts was expected."
+        )
+    if hosts and max(hosts) >= len(hosts):
+        raise BadInputError(
+            f"plan.hosts names host {max(hosts)}; numbers from 0 to {len(hosts) - 1} were "
+            "expected, as there are at most as many hosts as parts."
+        )
 
 
 def plan_json(plan: Plan) -> Mapping[str, Any]:

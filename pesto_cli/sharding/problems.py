@@ -111,7 +111,8 @@ def prices_of(problem: Problem) -> Parts:
     """
     if problem.parts is None:
         raise UnfitError(
-            "the profile has no prices of parts, so its ops cannot be split; a profile with them "
-            "was expected: profile the graph with --parts 2,4,8, and do not coarsen it."
+            "the profile has no prices of parts, or --max-parts 1 leaves none, so its ops cannot "
+            "be split; prices were expected: profile the graph with --parts 2,4,8, and do not "
+            "coarsen it."
         )
     return problem.parts

@@ -26,7 +26,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.errors import UnfitError, unknown_name
+from pesto_cli.errors import BadInputError, UnfitError, unknown_name
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -37,7 +37,12 @@ from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, hosts_of_devices, speeds
-from pesto_cli.strategies.meshes import Mesh, layer_of_ops, stages_of_layers
+from pesto_cli.strategies.meshes import (
+    Mesh,
+    devices_of_equal_parts,
+    layer_of_ops,
+    stages_of_layers,
+)
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
 
@@ -66,9 +71,10 @@ class DataParallel:
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
         once.
     variables: see `VariableLayout`. The name of a layout is also accepted.
+    parts: the number of parts; see `devices_of_equal_parts`.
 
     Raises:
-        BadInputError: there is no such layout.
+        BadInputError: there is no such layout, or fewer than two parts are wanted.
     """
 
     name: ClassVar[str] = "data-parallel"
@@ -77,16 +83,21 @@ class DataParallel:
     proportional: bool = False
     by_host: bool = False
     variables: VariableLayout = VariableLayout.WHOLE
+    parts: int | None = None
 
     def __post_init__(self) -> None:
         """Replace the name of a layout by the layout."""
         if self.variables not in [*VariableLayout]:
             raise unknown_name("layout of variables", str(self.variables), [*VariableLayout])
+        if self.parts is not None and self.parts < 2:
+            raise BadInputError(
+                f"the batch is to be split into {self.parts} parts; at least 2 were expected."
+            )
         object.__setattr__(self, "variables", VariableLayout(self.variables))
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Split, deal the variables, and order by upward rank."""
-        devices = accelerators(problem)
+        devices = devices_of_equal_parts(problem, self.parts)
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         plan = batch_plan(problem, devices, weights, by_host=self.by_host, variables=self.variables)
         return dealt_solution(problem, plan, devices)
@@ -187,9 +198,14 @@ def batch_plan(
     split as these say.
 
     Raises:
-        UnfitError: the profile has no prices of parts, or no input can be split.
+        UnfitError: the profile has no prices of parts, or no input can be split over two devices.
     """
     parts, graph = prices_of(problem), problem.graph
+    if len(device_of_part) < 2:
+        raise UnfitError(
+            "only one accelerator may run ops, so the batch cannot be split; two or more were "
+            "expected: use another strategy."
+        )
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = weights or [1.0] * len(device_of_part)
     prices, fixed = propagation_prices(problem), decisions(problem.chosen, graph, specs)
@@ -199,11 +215,10 @@ def batch_plan(
         for seeds in _seeds(problem, len(device_of_part))
     ]
     found = [each for each in found if each.plan]
-    if len(device_of_part) < 2 or not found:
+    if not found:
         raise UnfitError(
-            f"no input of the step can be split into {len(device_of_part)} parts; two accelerators "
-            "or more, and inputs with a common extent of at least as many, were expected: use "
-            "another strategy."
+            f"no input of the step can be split into {len(device_of_part)} parts; inputs with a "
+            "common extent of at least as many were expected: use another strategy."
         )
     best = min(found, key=lambda each: each.cost_us).plan
     return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())

@@ -28,7 +28,8 @@ from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import VariableLayout, batch_plan
-from pesto_cli.strategies.devices import accelerators, hosts_of_devices
+from pesto_cli.strategies.devices import hosts_of_devices
+from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.replicas import Replicas
 from pesto_cli.strategies.rings import Ring, add_rings, fused, ring_order
@@ -54,7 +55,7 @@ class Horovod:
         Raises:
             UnfitError: the batch cannot be split, or the step computes no gradients.
         """
-        devices = accelerators(problem)
+        devices = devices_of_equal_parts(problem)
         plan = batch_plan(
             replace(problem, local=ALL_LOCAL), devices, variables=VariableLayout.MIRRORED
         )

@@ -27,8 +27,9 @@ from pesto_cli.errors import UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import dealt_solution, hosts_of, propagation_prices
-from pesto_cli.strategies.devices import accelerators, speeds
+from pesto_cli.strategies.devices import speeds
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
+from pesto_cli.strategies.meshes import devices_of_equal_parts
 
 ALPA = Exposed(data=1.0, variables=1.0)
 # Most transfers run beside computation, and those of variables and gradients more than others.
@@ -59,7 +60,7 @@ class IntraOp:
             UnfitError: the profile has no prices of parts, there is only one accelerator, or the
                 time limit is too short.
         """
-        devices = accelerators(problem)
+        devices = devices_of_equal_parts(problem)
         if len(devices) < 2:
             raise UnfitError(
                 "there is one accelerator, so no op can be split over several; two or more were "

@@ -18,7 +18,7 @@ from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.sharding.decisions import MAX_PARTS
 from pesto_cli.sharding.problems import prices_of
 from pesto_cli.strategies.balanced_cuts import balanced_cuts
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.devices import accelerators, speeds
 from pesto_cli.strategies.layers import layers_of_groups
 
 # A device of a pipeline has at most this many micro-batches.
@@ -64,6 +64,24 @@ def stages_of_width(devices: Sequence[int], width: int) -> tuple[tuple[int, ...]
 def most_parts(problem: Problem) -> int:
     """Return the largest number of equal parts that is priced, and that a plan may have."""
     return min(max(prices_of(problem).numbers), MAX_PARTS)
+
+
+def devices_of_equal_parts(problem: Problem, num_parts: int | None = None) -> list[int]:
+    """Return the device of each of some equal parts: part i is on entry i, `[num_parts]`.
+
+    These are the accelerators in the order of the machine. If there are fewer parts, these are on
+    the fastest accelerators; if there are more, all accelerators have several, by turns.
+
+    num_parts: if None, one for each accelerator, but at most as many as are priced.
+
+    Raises:
+        UnfitError: the problem has no prices of parts.
+    """
+    devices, most = accelerators(problem), most_parts(problem)
+    num_parts = min(len(devices), most) if num_parts is None else num_parts
+    fastest = np.argsort(-rounded(np.array(speeds(problem, devices))), kind="stable")[:num_parts]
+    used = [devices[index] for index in sorted(fastest.tolist())]
+    return [used[part % len(used)] for part in range(num_parts)]
 
 
 def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:

@@ -42,6 +42,7 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import batch_plan, dealt_solution
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule
+from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.single import Single
 from pesto_cli.strategies.time_shares import shares
 
@@ -63,8 +64,9 @@ class OsDpos:
         share, starts, found = shares(context.limits), [problem.chosen], list[Solution]()
         if _fits_on_one_device(problem, context):
             with suppress(UnfitError):  # no input can be split
-                plan = batch_plan(problem, accelerators(problem))
-                found.append(dealt_solution(problem, plan, accelerators(problem)))
+                devices = devices_of_equal_parts(problem)
+                plan = batch_plan(problem, devices)
+                found.append(dealt_solution(problem, plan, devices))
                 starts.insert(0, plan)
         for number, start in enumerate(starts, start=1):
             if not (found and context.limits.stop.is_set()):

@@ -26,7 +26,7 @@ from pesto_cli.sharding.rules.variables import along_axis, is_variable
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import dealt_solution, propagation_prices
-from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.meshes import devices_of_equal_parts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class TensorParallel:
         Raises:
             UnfitError: the profile has no prices of parts, or no weights can be split.
         """
-        devices, graph, parts = accelerators(problem), problem.graph, prices_of(problem)
+        devices, graph = devices_of_equal_parts(problem), problem.graph
+        parts = prices_of(problem)
         specs = [parts.spec(op) for op in range(problem.num_ops)]
         chosen, prices = decisions(problem.chosen, graph, specs), propagation_prices(problem)
         depth_of, weights = dict(_layers(graph, specs)), [1.0] * len(devices)
