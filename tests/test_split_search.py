@@ -310,12 +310,13 @@ def test_fewer_than_two_parts_are_refused() -> None:
         DataParallel(parts=1)
 
 
-def test_variables_stay_whole_if_asked(pesto: Pesto, priced: Profile, tmp_path: Path) -> None:
+def test_variables_stay_whole_if_asked(
+    pesto: Pesto, graph: Any, priced: Profile, tmp_path: Path
+) -> None:
+    api.save(tmp_path / "graph.meta", graph)
     api.save(tmp_path / "profile.json", priced)
-    graph = priced.problem.graph
-    variables = {
-        name for name, kind in zip(graph.names, graph.types, strict=True) if kind == "VarHandleOp"
-    }
+    types = zip(priced.problem.graph.names, priced.problem.graph.types, strict=True)
+    variables = {name for name, kind in types if kind == "VarHandleOp"}
     for option, are_split in (("--whole-variables", False), ("--quiet", True)):
         path = tmp_path / f"{option}.json"
         ended = pesto("solve", tmp_path / "profile.json", "-o", path, "--strategy", "ev-ar", option)
@@ -323,3 +324,5 @@ def test_variables_stay_whole_if_asked(pesto: Pesto, priced: Profile, tmp_path: 
         placed = api.load(path)
         assert placed.plan.choices
         assert bool(variables & placed.plan.choices.keys()) == are_split
+        ended = pesto("apply", tmp_path / "graph.meta", path, "-o", tmp_path / "placed.meta")
+        assert ("local_variables_initializer() after each restore" in ended.err) == are_split

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.grappler import CONTEXT_COLLECTIONS
@@ -24,6 +25,7 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import Reduction, Split
+from pesto_cli.sharding.rules.variables import MIRRORED
 
 LOCAL_VARIABLES = "local_variables"
 IS_INITIALIZED = "VarIsInitializedOp"
@@ -59,6 +61,17 @@ class Pieces:
         node, _, output = handle.partition(":")
         names = [f"{node}.part_{part}" for part in range(len(self.names))]
         return replace(self, names=tuple(f"{name}:{output}" if output else name for name in names))
+
+
+def note_on_copies(plan: Plan) -> str | None:
+    """Return what a program has to do if a plan mirrors variables; None if it does not."""
+    if all(choice.alternative != MIRRORED for choice in plan.choices.values()):
+        return None
+    return (
+        "the placement mirrors variables: if your program makes a saver of its own, run "
+        "tf.compat.v1.local_variables_initializer() after each restore, so that all copies get the "
+        "restored values."
+    )
 
 
 def check_can_be_split(access: Access) -> None:

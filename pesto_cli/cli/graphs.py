@@ -177,6 +177,7 @@ def apply(
     """Write PLACEMENT into GRAPH: devices and control dependencies."""
     from pesto_cli import api
     from pesto_cli.apply import parse_devices, planned_changes, with_changes, write_tf_pesto
+    from pesto_cli.apply.split_variables import note_on_copies
 
     check_output(output, graph, placement)
     if tf_pesto is not None:
@@ -206,3 +207,6 @@ def apply(
             "ops or change their order.",
             err=True,
         )
+        note = note_on_copies(placed.plan)
+        if note is not None:
+            echo(f"{placement}: {note}", err=True)

@@ -151,10 +151,14 @@ def applied(run: Run, meta: Any, placed: Any, output: Path, what: str) -> Any:
     """Write the placed graph, and return what was changed in it."""
     from pesto_cli import api
     from pesto_cli.apply import planned_changes, with_changes
+    from pesto_cli.apply.split_variables import note_on_copies
 
     with activity(f"writing {output}", run.quiet):
         changes = planned_changes(meta, placed, what=what)
         api.write_meta_graph(output, with_changes(meta, changes))
     count = f"{len(changes.device):,} nodes placed"
     run.tell("apply", f"{count}, {changes.num_control_edges:,} control dependencies added")
+    note = note_on_copies(placed.plan)
+    if note is not None:
+        run.tell("apply", note)
     return changes

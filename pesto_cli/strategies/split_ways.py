@@ -36,6 +36,9 @@ from pesto_cli.strategies.tensor_parallel import TensorParallel
 # into a part, and to schedule a part on a mesh. The number of ways that are tried follows from
 # them, so it is the same in each run.
 PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
+# A strategy gets at least this share of the time limit, since estimates are too short for graphs of
+# few ops.
+LEAST_SHARE = 0.02
 # Number of plans that `os-dpos` tries, about half of them from each of its first graphs.
 OS_DPOS_PLANS = 10
 
@@ -115,9 +118,10 @@ class AsStrategy:
         return self.num_plans * (PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
-        """Call the strategy, for about the estimated time."""
-        time_limit_s = self.us_per_op(problem) * problem.num_ops / 1e6
-        limits = replace(context.limits, time_limit_s=time_limit_s)
+        """Call the strategy, for about the estimated time, or LEAST_SHARE of the time limit."""
+        estimate_s = self.us_per_op(problem) * problem.num_ops / 1e6
+        least_s = LEAST_SHARE * context.limits.time_limit_s
+        limits = replace(context.limits, time_limit_s=max(estimate_s, least_s))
         solution = self.strategy(problem, replace(context, limits=limits))
         layout = getattr(self.strategy, "variables", VariableLayout.WHOLE)
         is_whole = layout is VariableLayout.WHOLE
