@@ -28,13 +28,13 @@ def dense(tf: Any) -> Sequence[Any]:
     return dense_with(tf, tf.nn.relu)
 
 
-def dense_with(tf: Any, activation: Any) -> Sequence[Any]:
-    """The same with another activation."""
+def dense_with(tf: Any, activation: Any, num_classes: int = 4) -> Sequence[Any]:
+    """The same with another activation, and another number of classes."""
     tf1 = tf.compat.v1
     rows = tf1.placeholder(tf.float32, [BATCH, 6], name="rows")
     labels = tf1.placeholder(tf.int32, [BATCH], name="labels")
     first = tf1.get_variable("first", [6, 12], use_resource=True)
-    second = tf1.get_variable("second", [12, 4], use_resource=True)
+    second = tf1.get_variable("second", [12, num_classes], use_resource=True)
     hidden = activation(tf.matmul(rows, first, name="product"), name="hidden")
     logits = tf.matmul(hidden, second, name="logits")
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -12,6 +12,7 @@ from split_training import trained
 
 from pesto_cli import api
 from pesto_cli.data.plan import ALL_LOCAL, Local, Plan
+from pesto_cli.diff import WhyWhole
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.rules import alternatives
@@ -137,9 +138,12 @@ def test_a_warm_start_keeps_local_parts_only_if_they_are_allowed_again(files: Pa
     allowed = api.allow_local(profile, batch_norm=True, random=True)
     placed = api.placement(allowed, api.solve(allowed, "data-parallel"))
     one = api.allow_local(profile, random=True)
-    kept = [Plan(kept_choices(placed, each.problem)) for each in (profile, one, allowed)]
+    found = [kept_choices(placed, each.problem) for each in (profile, one, allowed)]
+    kept = [Plan(each.kept) for each in found]
     assert [plan.num_local for plan in kept] == [0, 1, placed.plan.num_local]
     assert all(plan.choices for plan in kept)
+    not_exact = [sum(lost.why is WhyWhole.NOT_EXACT for lost in each.lost) for each in found]
+    assert not_exact == [placed.plan.num_local - plan.num_local for plan in kept]
 
 
 def test_a_plan_that_is_only_partly_local_is_refused(files: Path, pesto: Pesto) -> None:

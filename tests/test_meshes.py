@@ -201,6 +201,21 @@ def test_steps_are_also_split_over_one_of_several_hosts(problem: Problem) -> Non
     assert (solution.problem.permitted == rewritten(placed, solution.plan).problem.permitted).all()
 
 
+def test_steps_are_not_split_on_one_host_that_has_one_accelerator(problem: Problem) -> None:
+    machine = slow_network(1e6)
+    kept = {device.name for device in machine.devices if not device.name.endswith("GPU:1")}
+    one_each = replace(
+        machine,
+        devices=tuple(device for device in machine.devices if device.name in kept),
+        links=tuple(link for link in machine.links if {link.src, link.dst} <= kept),
+    )
+    placed = on_machine(problem, one_each)
+    assert on_first_host(placed) is not None
+    assert not [way for way in every_way(placed) if isinstance(way, OnOneHost)]
+    result = run(placed, "pesto", Context(Limits(time_limit_s=2.0, deterministic=True)))
+    assert not [note for note in result.solution.notes if "one accelerator" in note]
+
+
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     every = [*every_way(problem)]
     kept, notes = ways(problem, Context(Limits(time_limit_s=60.0)), 0.2)

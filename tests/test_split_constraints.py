@@ -173,6 +173,10 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
             '[[split]]\nops = "product"\nparts = 2\n[[whole]]\nops = "product"',
             ["'product' by 'batch'", "none can be split so"],
         ),
+        (
+            '[[split]]\nops = "first"\nby = "mirrored"\nparts = 2\n[[whole]]\nops = "first"',
+            ["'first' by 'mirrored'", "none can be split so: leave them out"],
+        ),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(

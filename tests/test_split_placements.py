@@ -119,7 +119,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Files:
     meta = exported(lambda tf: dense_with(tf, tf.nn.elu))
     write_meta_graph(folder / "g.meta", meta)
     api.save(folder / "g.profile.json", api.profile(meta, "v100x2-nvlink", parts=(2, 4)))
-    return Files(folder / "g.meta", folder / "g.profile.json", *[folder] * 4)
+    api.save(folder / "plain.profile.json", api.profile(meta, "v100x2-nvlink"))
+    paths = [folder / name for name in ("g.meta", "g.profile.json", "plain.profile.json")]
+    return Files(*paths, *[folder] * 3)
 
 
 def lost(files: Files, changed: Files) -> set[str]:
@@ -137,18 +139,76 @@ def test_a_check_counts_the_splits_that_a_warm_start_can_keep(
     done = pesto("check", *options, "--json")
     found = json.loads(done.out)
     assert (done.code, found["status"]) == (1, "stale")
-    names = lost(files, changed)
+    placed, names = read_placement(files.placement), lost(files, changed)
     assert 0 < len(names) < 17
     assert found["split"]["num_ops"] == 17
-    assert set(found["split"]["lost"]) == names
+    split = api.carry_over(api.load(changed.profile), placed).split
+    assert split is not None
+    whole = placed.plan.choices.keys() - split.start.plan.choices.keys()
+    assert set(found["split"]["lost"]) == whole > names
+    # An op that takes the open sums of a changed op is unchanged, but starts whole.
+    why = dict.fromkeys(whole, "an op split with it") | dict.fromkeys(names, "changed")
+    why |= dict.fromkeys(why.keys() & found["graph"]["gone"], "gone")
+    assert found["split"]["why_lost"] == why
     # The prediction is that of the split step, as far as its ops are unchanged.
     whole_us = api.solve(api.load(files.plain), "single").makespan_us
     assert found["now"]["step_us"] not in (None, whole_us)
     shown = pesto("check", *options).out
-    assert f"of the 17 ops that the placement splits, {17 - len(names)} are unchanged" in shown
+    kept = f"of the 17 ops that the placement splits, {17 - len(whole)}"
+    assert f"{kept} start in the same parts in a warm start and {len(whole)} start whole" in shown
     assert "Split ops that start whole" in shown
+    assert re.search(r"2 parts +changed +\d", shown)
+    for profile in ((), ("--profile", changed.plain)):  # without prices of parts
+        shown = pesto("check", changed.graph, files.placement, *profile).out
+        assert f"{kept} can start in the same parts in a warm start, if the profile" in shown
     fresh = json.loads(pesto("check", files.graph, files.placement, "--json").out)
-    assert fresh["split"] == {"num_ops": 17, "lost": []}
+    assert fresh["split"] == {"num_ops": 17, "lost": [], "why_lost": {}}
+
+
+@pytest.mark.parametrize("is_priced", [True, False])
+def test_a_check_counts_all_ops_of_a_variable_as_a_warm_start_does(
+    is_priced: bool, pesto: Pesto, files: Files, tmp_path: Path
+) -> None:
+    profile = api.load(files.profile)
+    mirrored = api.solve(profile, "data-parallel", variables="mirrored")
+    placement, priced = tmp_path / "mirrored.json", tmp_path / "more.profile.json"
+    api.save(placement, api.placement(profile, mirrored))
+    placed = api.load(placement)
+    meta = exported(lambda tf: dense_with(tf, tf.nn.relu, num_classes=8))
+    write_meta_graph(tmp_path / "more.meta", meta)
+    api.save(priced, api.profile(meta, "v100x2-nvlink", parts=(2, 4)))
+    options = ("--profile", priced) if is_priced else ()
+    found = json.loads(pesto("check", tmp_path / "more.meta", placement, *options, "--json").out)
+    why = found["split"]["why_lost"]
+    # The handle has not changed, but the update takes it.
+    assert why["second"] == why["second/Momentum"] == "an op of its variable"
+    assert why["train/update_second/ResourceApplyMomentum"] == "changed"
+    assert why["logits"] == "changed"
+    split = api.carry_over(api.load(priced), placed).split
+    assert split is not None
+    assert why.keys() == placed.plan.choices.keys() - split.start.plan.choices.keys()
+    said = warm_started(pesto, priced, placement, tmp_path / "p.json")
+    num_kept = len(placed.plan.choices) - len(why)
+    assert f"{num_kept} start in the same parts and {len(why)} start whole" in said
+
+
+def test_a_check_counts_parts_without_a_price_as_whole(files: Files, changed: Files) -> None:
+    placed = read_placement(files.placement)
+    plan = Plan(
+        {
+            **placed.plan.choices,
+            "product": Choice("rows", (1, 7)),
+            "old": placed.plan.choices["product"],
+        }
+    )
+    placed = replace(placed, plan=plan)
+    meta, profile = api.load(changed.graph), api.load(changed.profile)
+    found = api.check(meta, placed, profile)
+    why = {each.op: str(each.why) for each in found.lost_splits}
+    assert (why["product"], why["old"], why["hidden"]) == ("no price", "gone", "changed")
+    assert api.check(meta, placed).lost_splits == tuple(
+        each for each in found.lost_splits if each.op != "product"
+    )
 
 
 def explained(pesto: Pesto, files: Files, op: str) -> Any:

@@ -23,6 +23,7 @@ from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
+from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.fetches import fetch_names, init_names
@@ -235,6 +236,9 @@ def test_a_variable_that_a_function_takes_outside_the_step_stays_whole() -> None
         row for row in api.coverage(api.profile(meta, parts=[2])).rows if "Handle" in row.type
     )
     assert row.reason == "variable"
+    rules = Constraints(split=[SplitRule("kernel", "mirrored", 2)])
+    with pytest.raises(BadInputError, match=r"an op outside the step .*takes variable 'kernel'"):
+        api.constrain(api.profile(meta, parts=[2]), rules)
     with pytest.raises(BadInputError, match=r"'kernel', which node 'cond' \(If\) takes outside"):
         split_graph(meta, Plan({"kernel": Choice("mirrored", (1, 1))}))
 

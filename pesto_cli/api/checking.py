@@ -6,10 +6,10 @@ from pesto_cli.api.placing import solution_of
 from pesto_cli.data.machine import Machine
 from pesto_cli.diff import (
     FreshnessCheck,
+    LostSplit,
     PlacementComparison,
     Prediction,
     graph_diff,
-    lost_splits,
     placement_diff,
     predicted,
     stored_prediction,
@@ -17,9 +17,10 @@ from pesto_cli.diff import (
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.files import PlacementFile, Profile
-from pesto_cli.graphdef.read import read_step
+from pesto_cli.graphdef.op_specs import op_specs
+from pesto_cli.graphdef.read import StepGraph, read_step
 from pesto_cli.strategies.placement_mapping import map_placement
-from pesto_cli.strategies.plan_mapping import split_start
+from pesto_cli.strategies.plan_mapping import kept_without_prices, lost_splits, split_start
 
 
 def check(
@@ -49,15 +50,32 @@ def check(
                 "expected: profile it, or leave out --profile."
             )
         now = _prediction_now(placed, profile)
+    difference = graph_diff(placed, graph, step.graph_hash)
+    has_other = None if profile is None else _has_other_profile(placed, profile, now)
     return FreshnessCheck(
-        graph=graph_diff(placed, graph, step.graph_hash),
+        graph=difference,
         num_split=len(placed.plan.choices),
-        lost_splits=lost_splits(placed, graph, step.graph_hash),
-        has_other_profile=None if profile is None else _has_other_profile(placed, profile, now),
+        lost_splits=_lost_splits(placed, step, profile) if difference or has_other else (),
+        has_prices=profile is not None and profile.problem.parts is not None,
+        has_other_profile=has_other,
         before=stored_prediction(placed),
         now=now,
         max_regression=max_regression,
     )
+
+
+def _lost_splits(
+    placed: PlacementFile, step: StepGraph, profile: Profile | None
+) -> tuple[LostSplit, ...]:
+    """Return the ops that start whole in a warm start, without prices as far as the graph says."""
+    if not placed.plan:
+        return ()
+    if profile is not None and profile.problem.parts is not None:
+        return lost_splits(placed, profile.problem)
+    specs, spec_of = op_specs(step)
+    of_op = [specs[index] if index >= 0 else None for index in spec_of.tolist()]
+    graph = step.graph if profile is None else profile.problem.graph
+    return kept_without_prices(placed, graph, of_op).lost
 
 
 def _prediction_now(placed: PlacementFile, profile: Profile) -> Prediction | None:

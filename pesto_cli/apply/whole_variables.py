@@ -5,14 +5,22 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.read import StepGraph
 
+IN_SESSIONS = "the program initialises, saves and restores it as a whole"
+EAGER = "checkpoints of Keras and TensorFlow 2 know neither slices nor copies of a variable"
 
-def check_whole_variables(step: StepGraph, placement: PlacementFile, what: str) -> None:
-    """Raise BadInputError if a placement splits a variable of a step; `what` names the program."""
+
+def check_whole_variables(step: StepGraph, placement: PlacementFile, what: str, why: str) -> None:
+    """Check that a placement splits or mirrors no variable of a step.
+
+    what: names the program. why: the reason why it needs whole variables, for the message.
+
+    Raises:
+        BadInputError: the placement splits or mirrors a variable.
+    """
     for node in step.wiring.nodes:
         if node.name in placement.plan.choices and is_handle(node, step.wiring.op_defs):
             raise BadInputError(
-                f"{what}: the placement splits the variable {node.name!r}, but the program"
-                " initialises, saves and restores it as a whole; a plan with whole variables was"
-                " expected: keep the variable whole ([[whole]] in pesto solve --constraints), or"
-                " run the exported graph (pesto run GRAPH)."
+                f"{what}: the placement splits the variable {node.name!r}, but {why};"
+                " a plan with whole variables was expected: solve with --whole-variables, or run the"
+                " exported graph (pesto run GRAPH)."
             )

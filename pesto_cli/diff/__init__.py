@@ -4,7 +4,7 @@ from pesto_cli.diff.freshness import Freshness, FreshnessCheck
 from pesto_cli.diff.graphs import GraphDiff, graph_diff
 from pesto_cli.diff.mapped_placement import MappedPlacement, MappedSplit
 from pesto_cli.diff.placements import Move, PlacementDiff, placement_diff
-from pesto_cli.diff.plans import OtherSplit, lost_splits, unchanged_choices
+from pesto_cli.diff.plans import LostSplit, OtherSplit, WhyWhole, unchanged_choices
 from pesto_cli.diff.prediction import (
     PlacementComparison,
     Prediction,
@@ -17,6 +17,7 @@ __all__ = [
     "Freshness",
     "FreshnessCheck",
     "GraphDiff",
+    "LostSplit",
     "MappedPlacement",
     "MappedSplit",
     "Move",
@@ -24,8 +25,8 @@ __all__ = [
     "PlacementComparison",
     "PlacementDiff",
     "Prediction",
+    "WhyWhole",
     "graph_diff",
-    "lost_splits",
     "placement_diff",
     "predicted",
     "slower_by",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pesto_cli.diff.graphs import GraphDiff
-from pesto_cli.diff.plans import OtherSplit
+from pesto_cli.diff.plans import LostSplit
 from pesto_cli.diff.prediction import Prediction, slower_by
 
 
@@ -22,7 +22,9 @@ class FreshnessCheck:
 
     graph: differences between the placed graph and this graph.
     num_split: the number of ops that the placement splits.
-    lost_splits: those of them that are gone or have changed.
+    lost_splits: those of them that start whole in a warm start; empty if nothing has changed.
+    has_prices: whether the profile prices parts. Without prices, ops that have none are missing in
+        `lost_splits`.
     has_other_profile: whether the placement was made from another profile; None without a profile.
     before: the prediction stored in the placement file.
     now: the prediction by the profile; None without a profile, or if it has no op of the placement.
@@ -31,7 +33,8 @@ class FreshnessCheck:
 
     graph: GraphDiff
     num_split: int
-    lost_splits: tuple[OtherSplit, ...]
+    lost_splits: tuple[LostSplit, ...]
+    has_prices: bool
     has_other_profile: bool | None
     before: Prediction
     now: Prediction | None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Choice, Plan
@@ -15,6 +16,32 @@ class OtherSplit:
     op: str
     before: Choice | None
     after: Choice | None
+
+
+class WhyWhole(StrEnum):
+    """Why an op that a placement splits starts whole in a warm start."""
+
+    GONE = "gone"
+    CHANGED = "changed"
+    CANNOT = "cannot be split so"
+    NOT_EXACT = "not exact"  # computes something else than the whole op; see `Local`
+    NO_PRICE = "no price"
+    VARIABLE = "an op of its variable"  # another op that takes the variable starts whole
+    NEIGHBOUR = (
+        "an op split with it"  # the op whose open sums it takes, or that takes its own values
+    )
+
+
+@dataclass(frozen=True)
+class LostSplit:
+    """An op that a placement splits, and that starts whole in a warm start.
+
+    choice: how the placement splits it.
+    """
+
+    op: str
+    choice: Choice
+    why: WhyWhole
 
 
 def split_otherwise(first: Plan, second: Plan) -> Iterator[OtherSplit]:
@@ -39,18 +66,3 @@ def unchanged_choices(placed: PlacementFile, graph: OpGraph) -> dict[str, Choice
         for name, choice in placed.plan.choices.items()
         if name in now and now[name] == before.get(name)
     }
-
-
-def lost_splits(
-    placed: PlacementFile, graph: OpGraph, graph_hash: str | None
-) -> tuple[OtherSplit, ...]:
-    """Return the ops that a placement splits, and that a graph does not have or that have changed.
-
-    graph_hash: the hash of the graph, None if it is unknown. If it is that of the placed graph, no
-        op has changed.
-    """
-    if graph_hash is not None and graph_hash == placed.graph_hash:
-        return ()
-    kept = unchanged_choices(placed, graph)
-    lost = placed.plan.choices.items()
-    return tuple(OtherSplit(name, choice, None) for name, choice in lost if name not in kept)

@@ -82,7 +82,7 @@ class Replication:
             for op, number in enumerate(np.frombuffer(way, dtype=np.int8).tolist())
             if number >= 0 and op in self.ways[number]
         }
-        decided = dict(fitting(self.problem, self.specs, {**decided, **self.chosen}))
+        decided = dict(fitting(self.problem.graph, self.specs, {**decided, **self.chosen}))
         if not decided:
             return _whole(self.problem)
         return rewritten(self.problem, Plan(choices_of(self.problem.graph, decided)))

@@ -11,6 +11,7 @@ from pesto_cli.diff import (
     Freshness,
     FreshnessCheck,
     GraphDiff,
+    LostSplit,
     OtherSplit,
     PlacementComparison,
     Prediction,
@@ -33,7 +34,7 @@ def check_sections(check: FreshnessCheck) -> list[Section]:
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
     remarks = [*check_reasons(check), *_kept_splits(check)]
     sections = [Section(remarks=remarks), _ops_by_scope(ops)]
-    sections.append(_splits_by_scope("Split ops that start whole", check.lost_splits))
+    sections.append(_lost_by_scope(check.lost_splits))
     if check.now is not None and check.freshness is not Freshness.FRESH:
         sections.append(_figures({"stored": check.before, "now": check.now}))
     return sections
@@ -60,10 +61,13 @@ def check_reasons(check: FreshnessCheck) -> Iterator[str]:
 def _kept_splits(check: FreshnessCheck) -> Iterator[str]:
     """Yield how many of the ops that the placement splits a warm start can split again."""
     if check.lost_splits:
-        num_kept = check.num_split - len(check.lost_splits)
+        num_lost = len(check.lost_splits)
+        num_kept = check.num_split - num_lost
+        kept = "start" if check.has_prices else "can start"
+        prices = "" if check.has_prices else ", if the profile prices their parts,"
         yield (
-            f"of the {check.num_split:,} ops that the placement splits, {num_kept:,} are unchanged "
-            "and keep their parts in a warm start"
+            f"of the {check.num_split:,} ops that the placement splits, {num_kept:,} {kept} in the "
+            f"same parts in a warm start{prices} and {num_lost:,} start whole"
         )
 
 
@@ -200,6 +204,21 @@ def _splits_by_scope(title: str, changes: Sequence[OtherSplit]) -> Section:
     return Section(title, columns=["scope", "was", "is", "ops"], rows=rows, num_text=3, ops=listed)
 
 
+def _lost_by_scope(lost: Sequence[LostSplit]) -> Section:
+    """Count the split ops that start whole, by scope, by what they were, and by the reason."""
+    scope_of = scopes_of(each.op for each in lost)
+    ways = Counter((scope_of[each.op], parts_text(each.choice), str(each.why)) for each in lost)
+    ordered = sorted(ways.items(), key=lambda way: (-way[1], way[0]))
+    rows = [[*way, f"{count:,}"] for way, count in ordered]
+    return Section(
+        "Split ops that start whole",
+        columns=["scope", "was", "because", "ops"],
+        rows=rows,
+        num_text=3,
+        ops={"split ops that start whole": [each.op for each in lost]},
+    )
+
+
 def _split_texts(change: OtherSplit) -> tuple[str, str]:
     """Return how an op was split, and how it is split, as short as the difference allows."""
     before, after = change.before, change.after
@@ -234,7 +253,8 @@ def check_json(check: FreshnessCheck) -> dict[str, Any]:
         },
         "split": {
             "num_ops": check.num_split,
-            "lost": [change.op for change in check.lost_splits],
+            "lost": [each.op for each in check.lost_splits],
+            "why_lost": {each.op: str(each.why) for each in check.lost_splits},
         },
         "profile_changed": check.has_other_profile,
         "slower_by": _finite(check.slower_by),

@@ -96,12 +96,15 @@ def _of_variable(problem: Problem, op: int, choice: Choice) -> Mapping[str, Choi
     specs = [parts.spec(each) for each in range(problem.num_ops)]
     decided = variable_decisions(graph, specs, op, choice.alternative, choice.sizes)
     if decided is None:
-        raise BadInputError(_no_variable(graph, specs, op, choice.alternative))
+        raise BadInputError(_no_variable(problem, specs, op, choice.alternative))
     return choices_of(graph, decided)
 
 
-def _no_variable(graph: OpGraph, specs: Sequence[OpSpec | None], variable: int, asked: str) -> str:
+def _no_variable(
+    problem: Problem, specs: Sequence[OpSpec | None], variable: int, asked: str
+) -> str:
     """Return why a variable cannot be split as asked, and the ways that are possible."""
+    graph = problem.graph
     refusing, spec = refusing_op(graph, specs, variable, asked), specs[variable]
     ways = [
         repr(way.name)
@@ -111,7 +114,7 @@ def _no_variable(graph: OpGraph, specs: Sequence[OpSpec | None], variable: int, 
     because = "an op that takes it or its slots cannot be split so"
     if refusing is not None:
         because += f" ({graph.types[refusing]} {graph.names[refusing]!r})"
-        if specs[refusing] is None and graph.labels.has_role(Role.VARIABLE)[refusing]:
+        if _is_taken_whole(problem, refusing):
             because = f"a node outside the step needs its slot {graph.names[refusing]!r} whole"
     return (
         f"a constraint splits variable {graph.names[variable]!r} by {asked!r}, but {because}; "
@@ -177,7 +180,23 @@ def _ways(problem: Problem, ops: Sequence[int]) -> str:
         return (
             f"ops that take a variable are split with it: name the variable, such as {variable!r}"
         )
+    taken = [graph.names[op] for op in ops if _is_taken_whole(problem, op)]
+    if taken:
+        return (
+            "an op outside the step that is no read or assignment, such as an If or a While, takes "
+            f"variable {taken[0]!r}, which stays whole: leave it out"
+        )
     return "leave them out"
+
+
+def _is_taken_whole(problem: Problem, op: int) -> bool:
+    """Whether an op is a variable that has no spec because a node outside the step needs it whole.
+
+    See `graphdef.outside_step`. A variable that constraints keep whole has no spec either.
+    """
+    parts = prices_of(problem)
+    is_variable = bool(problem.graph.labels.has_role(Role.VARIABLE)[op])
+    return is_variable and parts.spec(op) is None and op not in parts.kept_whole
 
 
 def _shown(choice: Choice) -> str:

@@ -7,16 +7,17 @@ producers to be split as before, and a variable needs all ops that take its hand
 are whole in the start.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.parts import Parts
+from pesto_cli.data.plan import WHOLE_OPS, Choice, Local, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.data.split_start import SplitStart
-from pesto_cli.diff import MappedSplit, unchanged_choices
-from pesto_cli.errors import PestoError
+from pesto_cli.diff import LostSplit, MappedSplit, WhyWhole, unchanged_choices
+from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -27,6 +28,17 @@ from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.placement_mapping import start_from
 
 
+@dataclass(frozen=True)
+class KeptChoices:
+    """The choices of a placement's plan that can be kept, by op name, and the ops that lose theirs.
+
+    kept, lost: together they have each op that the plan splits once.
+    """
+
+    kept: Mapping[str, Choice]
+    lost: tuple[LostSplit, ...]
+
+
 def split_start(placed: PlacementFile, problem: Problem) -> MappedSplit | None:
     """Map a placement and its plan to a problem; None if no op of the problem can start split.
 
@@ -34,7 +46,7 @@ def split_start(placed: PlacementFile, problem: Problem) -> MappedSplit | None:
     """
     if not placed.plan or problem.parts is None:
         return None
-    split = _split(placed, problem)
+    split = _split(placed, problem, kept_choices(placed, problem).kept)
     if split is None:
         return None
     bare = replace(placed, plan=WHOLE_OPS, parts=None)  # its ops are those of the split graph
@@ -44,54 +56,117 @@ def split_start(placed: PlacementFile, problem: Problem) -> MappedSplit | None:
     return MappedSplit(start, mapped, num_kept, split.problem)
 
 
-def _split(placed: PlacementFile, problem: Problem) -> Rewritten | None:
+def lost_splits(placed: PlacementFile, problem: Problem) -> tuple[LostSplit, ...]:
+    """Return the ops that a placement splits, and that start whole in its `split_start`.
+
+    Raises:
+        UnfitError: the problem has no prices of parts.
+    """
+    found = kept_choices(placed, problem)
+    if _split(placed, problem, found.kept) is not None:
+        return found.lost
+    plan_fails = (LostSplit(op, each, WhyWhole.CANNOT) for op, each in found.kept.items())
+    return (*found.lost, *plan_fails)
+
+
+def _split(placed: PlacementFile, problem: Problem, kept: Mapping[str, Choice]) -> Rewritten | None:
     try:
-        kept = kept_choices(placed, problem)
         plan = Plan({**kept, **problem.chosen.choices}, placed.plan.hosts)
         return rewritten(problem, plan) if kept else None
     except PestoError:
         return None  # the plan as a whole does not fit any more
 
 
-def kept_choices(placed: PlacementFile, problem: Problem) -> dict[str, Choice]:
-    """Return the choices of a placement's plan that can be kept for a problem, by op name."""
-    graph, parts = problem.graph, prices_of(problem)
+def kept_choices(placed: PlacementFile, problem: Problem) -> KeptChoices:
+    """Return the choices of a placement's plan that can be kept for a problem.
+
+    Raises:
+        UnfitError: the problem has no prices of parts.
+    """
+    parts = prices_of(problem)
     specs = [parts.spec(op) for op in range(problem.num_ops)]
+    return _kept_choices(placed, problem.graph, specs, problem.local, parts)
+
+
+def kept_without_prices(
+    placed: PlacementFile, graph: OpGraph, specs: Sequence[OpSpec | None]
+) -> KeptChoices:
+    """Return the choices that can be kept for a graph if a profile prices the parts.
+
+    specs: `[num_ops]`.
+    """
+    return _kept_choices(placed, graph, specs, frozenset(), None)
+
+
+def _kept_choices(
+    placed: PlacementFile,
+    graph: OpGraph,
+    specs: Sequence[OpSpec | None],
+    local: Set[Local],
+    parts: Parts | None,
+) -> KeptChoices:
+    choices, unchanged = placed.plan.choices, unchanged_choices(placed, graph)
     decided: dict[int, Decision] = {}
-    for name, choice in unchanged_choices(placed, graph).items():
-        with suppress(PestoError):  # it cannot be split so any more, or is not priced
+    why: dict[str, WhyWhole] = {}
+    for name, choice in choices.items():
+        if name not in unchanged:
+            why[name] = WhyWhole.CHANGED if name in graph.index_of else WhyWhole.GONE
+            continue
+        try:
             found = decisions(Plan({name: choice}), graph, specs)
-            if any(each.alternative.local not in (None, *problem.local) for each in found.values()):
-                continue  # it computes something else, which this search may not do
-            for op, decision in found.items():
-                for size in choice.sizes:
-                    share = size / (decision.alternative.size or size)
-                    parts.part_ratio(op, choice.alternative, share)
+        except PestoError:
+            why[name] = WhyWhole.CANNOT
+            continue
+        if any(each.alternative.local not in (None, *local) for each in found.values()):
+            why[name] = WhyWhole.NOT_EXACT  # this search may not do it
+        elif parts is not None and not _are_priced(parts, found):
+            why[name] = WhyWhole.NO_PRICE
+        else:
             decided |= found
-    kept = fitting(problem, specs, decided)
-    return {graph.names[op]: placed.plan.choices[graph.names[op]] for op in kept}
+    kept = {graph.names[op] for op in fitting(graph, specs, decided)}
+    for op, decision in decided.items():
+        takes_variable = is_variable(decision.spec) or any(
+            operand.is_handle for operand in decision.spec.inputs
+        )
+        if graph.names[op] not in kept:
+            why[graph.names[op]] = WhyWhole.VARIABLE if takes_variable else WhyWhole.NEIGHBOUR
+    return KeptChoices(
+        kept={name: choice for name, choice in choices.items() if name in kept},
+        lost=tuple(LostSplit(name, choices[name], why[name]) for name in choices if name in why),
+    )
+
+
+def _are_priced(parts: Parts, decided: Mapping[int, Decision]) -> bool:
+    try:
+        for op, decision in decided.items():
+            for size in decision.sizes:
+                share = size / (decision.alternative.size or size)
+                parts.part_ratio(op, decision.alternative.name, share)
+    except BadInputError:
+        return False
+    return True
 
 
 def fitting(
-    problem: Problem, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
+    graph: OpGraph, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
 ) -> Mapping[int, Decision]:
     """Return as many decisions as fit each other: {op index: decision}.
 
     An op that takes partial tensors or values of its own fits the decisions of their producers, and
     a variable those of all ops that take its handle.
     """
-    kept = _fitting(problem, specs, decided)
+    kept = _fitting(graph, specs, decided)
     while len(kept) < len(decided):
-        kept, decided = _fitting(problem, specs, kept), kept
+        kept, decided = _fitting(graph, specs, kept), kept
     return kept
 
 
 def _fitting(
-    problem: Problem, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
+    graph: OpGraph, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
 ) -> dict[int, Decision]:
-    graph, kept = problem.graph, dict[int, Decision]()
+    kept: dict[int, Decision] = {}
     for op in graph.topological_order.tolist():
-        if op in decided and _has_its_producers(problem, op, decided[op], kept):
+        if op in decided and _has_its_producers(graph, op, decided[op], kept):
             kept[op] = decided[op]
     for op, decision in list(kept.items()):
         if is_variable(decision.spec):
@@ -99,16 +174,15 @@ def _fitting(
             needed = variable_decisions(graph, specs, op, name, sizes)
             if needed is None or not _are_in(needed, kept):
                 del kept[op]
-        elif not _takers_have_their_own(problem, op, decision, kept):
+        elif not _takers_have_their_own(graph, op, decision, kept):
             del kept[op]
     return kept
 
 
 def _takers_have_their_own(
-    problem: Problem, op: int, decision: Decision, kept: Mapping[int, Decision]
+    graph: OpGraph, op: int, decision: Decision, kept: Mapping[int, Decision]
 ) -> bool:
     """Whether each op that takes values of which each part has its own is split alike."""
-    graph = problem.graph
     takers = {
         taker
         for tensor, layout in zip(graph.tensors_of(op), decision.alternative.outputs, strict=True)
@@ -127,10 +201,9 @@ def _are_in(needed: Mapping[int, Decision], kept: Mapping[int, Decision]) -> boo
 
 
 def _has_its_producers(
-    problem: Problem, op: int, decision: Decision, kept: Mapping[int, Decision]
+    graph: OpGraph, op: int, decision: Decision, kept: Mapping[int, Decision]
 ) -> bool:
     """Whether each partial tensor and each piece of a variable that an op takes is still there."""
-    graph = problem.graph
     row = [] if graph.inputs is None else graph.inputs[op].tolist()
     operands, layouts = decision.spec.inputs, decision.alternative.inputs
     for tensor, operand, layout in zip(row, operands, layouts, strict=True):

@@ -194,7 +194,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
     def distance(way: OnMeshes) -> int:
         return abs(way.meshes[0].num_parts - len(devices))
 
-    unequal, several_hosts = differ(problem, devices), on_first_host(problem) is not None
+    unequal, first_host = differ(problem, devices), on_first_host(problem)
+    several_hosts = first_host is not None
     if unequal:
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
     first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
@@ -207,7 +208,7 @@ def every_way(problem: Problem) -> Iterator[Way]:
     num_early = 0 if several_hosts and not unequal else 1
     yield from intra_op[:num_early]
     yield from others
-    if several_hosts:
+    if first_host is not None and len(accelerators(first_host)) > 1:
         yield from map(OnOneHost, intra_op)
     yield from intra_op[num_early:]
     yield from sorted(
