@@ -21,6 +21,6 @@ def check_whole_variables(step: StepGraph, placement: PlacementFile, what: str, 
         if node.name in placement.plan.choices and is_handle(node, step.wiring.op_defs):
             raise BadInputError(
                 f"{what}: the placement splits the variable {node.name!r}, but {why};"
-                " a plan with whole variables was expected: solve with --whole-variables, or run the"
-                " exported graph (pesto run GRAPH)."
+                " a plan with whole variables was expected: solve with --whole-variables, or run"
+                " the exported graph (pesto run GRAPH)."
             )
