@@ -171,11 +171,11 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
         ),
         (
             '[[split]]\nops = "product"\nparts = 2\n[[whole]]\nops = "product"',
-            ["'product' by 'batch'", "none can be split so"],
+            ["'product' by 'batch'", "[[whole]] or --whole-variables keeps 'product' whole"],
         ),
         (
             '[[split]]\nops = "first"\nby = "mirrored"\nparts = 2\n[[whole]]\nops = "first"',
-            ["'first' by 'mirrored'", "none can be split so: leave them out"],
+            ["'first' by 'mirrored'", "[[whole]] or --whole-variables keeps 'first' whole"],
         ),
     ],
 )

@@ -203,8 +203,8 @@ def batch_plan(
     parts, graph = prices_of(problem), problem.graph
     if len(device_of_part) < 2:
         raise UnfitError(
-            "only one accelerator may run ops, so the batch cannot be split; two or more were "
-            "expected: use another strategy."
+            f"the batch cannot be split for {len(device_of_part)} accelerator; two or more that "
+            "may run ops were expected: use another strategy."
         )
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     weights = weights or [1.0] * len(device_of_part)
