@@ -174,6 +174,19 @@ def test_a_written_graph_is_a_source_too_and_a_page_is_written(
     assert "pesto report" not in shown.err
 
 
+def test_a_split_that_the_user_chose_is_compared_with_whole_ops(
+    place: Pesto, tmp_path: Path
+) -> None:
+    rules, page = tmp_path / "rules.toml", tmp_path / "page.html"
+    rules.write_text('[[split]]\nops = "*"\nparts = 2\n')
+    shown = place("--parts", 2, "--constraints", rules, "--report", page)
+    assert shown.code == 0, shown.err
+    assert [line.split()[0] for line in shown.out.splitlines() if "feasible" in line] == [
+        *("single", "expert", "pesto")
+    ]
+    assert "compared with whole ops" in page.read_text()
+
+
 def test_a_graph_by_another_program_is_exported(place: Pesto, tmp_path: Path) -> None:
     graph, frozen = tmp_path / "open.meta", tmp_path / "frozen.pb"
     tf = tensorflow()

@@ -210,3 +210,9 @@ def test_parts_are_only_where_their_op_may_be(priced: Profile) -> None:
     op = pinned.problem.graph.index_of["product"]
     parts = solution.schedule.device[solution.origin == op]
     assert {names[device] for device in parts.tolist()} == {"GPU:1"}
+
+
+def test_a_report_compares_a_chosen_split_with_whole_ops(priced: Profile) -> None:
+    constrained = api.constrain(priced, Constraints(split=[SplitRule("product", "rows", 2)]))
+    page = api.report(constrained, {"chosen": api.solve(constrained, "data-parallel")})
+    assert "the best step with whole ops on this page" in page

@@ -23,6 +23,7 @@ from pesto_cli.data.constraints import Constraints
 from pesto_cli.data.load import Load
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.split_start import SplitStart
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.evaluation.violations import violations
@@ -31,6 +32,9 @@ from pesto_cli.files.placement import fingerprints
 from pesto_cli.files.plan import PlacedParts
 from pesto_cli.files.split_placement import split_by
 from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.report.splits import change_text
+from pesto_cli.report.tables import size_text
+from pesto_cli.report.times import time_text
 from pesto_cli.sharding.problems import rewritten
 
 
@@ -283,7 +287,7 @@ def test_a_report_shows_parts_as_ops_of_one_family(
     done = pesto("report", files.profile, files.placement, files.whole, "-o", path)
     assert (done.code, "Warning" in done.err) == (0, False)
     page = Read(path.read_text())
-    assert "<dd>17 of 33</dd><dd>into at most 2 parts</dd>" in page.page
+    assert "<dd>17 of 33</dd><dd>into at most 2 parts: " in page.page
     assert "Split: 17 of 33 ops into at most 2 parts" in page.tables
     split, whole = page.packed()["graphs"]
     words, names = page.packed()["made"], split["names"]
@@ -323,6 +327,59 @@ def test_a_placement_knows_the_best_step_with_whole_ops(
     assert json.loads(done.out)["split"]["whole"] == asdict(placed.whole_load)
     ratio = whole.makespan_us / result.makespan_us
     assert f"<dt>compared with whole ops</dt><dd>{ratio:.2f} ×</dd>" in page.page
+
+
+SPLITTING = ("data-parallel", "ev-ar", "tensor-parallel", "pipeline", "os-dpos")
+
+
+@pytest.mark.parametrize("strategy", SPLITTING)
+def test_a_report_compares_a_split_step_with_the_best_of_its_whole_ones(
+    files: Files, strategy: str
+) -> None:
+    profile = api.load(files.profile)
+    result = api.solve(profile, strategy, time_limit_s=1, deterministic=True)
+    placed = replace(api.placement(profile, result), predicted={})
+    page = Read(api.report(profile, {"split": placed}))
+    best = min(api.compare(profile, ["single", "expert"]), key=lambda each: each.makespan_us)
+    split, whole = (Load.of(each.problem, each.schedule) for each in (result, best))
+    saved_us = whole.makespan_us - split.makespan_us
+    for text in (
+        f"work {time_text(split.work_us)} ({split.work_us / whole.work_us - 1:+,.0%}), "
+        f"sent {size_text(split.sent_bytes)} ({split.sent_bytes / whole.sent_bytes - 1:+,.0%}), "
+        f"peak memory {size_text(split.peak_bytes)} "
+        f"({split.peak_bytes / whole.peak_bytes - 1:+,.0%}), "
+        f"compared with whole ops by {best.strategy}",
+        f"<dt>compared with whole ops</dt><dd>{whole.makespan_us / split.makespan_us:.2f} ×</dd>"
+        f"<dd>as fast as {best.strategy}, the best step with whole ops on this page, which takes "
+        f"{time_text(whole.makespan_us)}: splitting {'saves' if saved_us >= 0 else 'costs'} "
+        f"{time_text(abs(saved_us))}</dd>",
+    ):
+        assert text in page.page
+    assert f"<dt>compared with {best.strategy}</dt>" not in page.page
+    (table,) = (rows for title, rows in page.tables.items() if title.startswith("Split: "))
+    assert [row[0] for row in table[1:]] == ["split", f"whole ops by {best.strategy}"]
+
+
+def test_a_report_compares_with_whole_ops_that_fit_or_says_that_none_do(files: Files) -> None:
+    profile = api.load(files.profile)
+    placed = api.placement(profile, api.solve(profile, "data-parallel"))
+    page = Read(api.report(profile, {"split": placed, "mine": api.load(files.whole)}))
+    assert "as fast as mine (single), the best step with whole ops on this page" in page.page
+    # Each device has memory for its part of the split step only.
+    machine = profile.problem.machine
+    tight = replace(machine, devices=[replace(d, memory_bytes=2000) for d in machine.devices])
+    profile = replace(profile, problem=replace(profile.problem, machine=tight))
+    assert api.simulate(profile, placed).status is SolveStatus.FEASIBLE
+    page = Read(api.report(profile, {"split": placed}))
+    text = "on this page, which takes [^<]* and does not fit into memory: splitting (saves|costs)"
+    assert re.search(text, page.page)
+
+
+def test_the_change_of_a_figure_that_was_zero_is_not_a_share() -> None:
+    whole, split = Load(9.0, 3, 9.0, 0, 0), Load(5.0, 6, 9.0, 2048, 0)
+    assert (
+        change_text(split, whole) == "work 9.000 us (+0%), sent 2.00 KiB (from 0), peak memory 0 B"
+    )
 
 
 def warm_started(pesto: Pesto, profile: Path, start: Path, out: Path, *options: object) -> str:

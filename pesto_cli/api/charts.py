@@ -6,7 +6,14 @@ from typing import Any
 
 from pesto_cli.api.arguments import checked
 from pesto_cli.api.coarsening import merge_log
-from pesto_cli.api.placing import Placed, compare, simulate, solution_of, strategy_of
+from pesto_cli.api.placing import (
+    Placed,
+    compare,
+    simulate,
+    solution_of,
+    strategy_of,
+    without_choices,
+)
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Round
 from pesto_cli.coarsen import coarsen as coarsen_problem
@@ -38,7 +45,9 @@ def report(
     """Return an HTML page that shows placements of a profile.
 
     Each placement is compared with the strategies `single` and `expert`. These are solved for at
-    most `REPORT_BASELINE_LIMIT_S` each, unless they made one of the placements.
+    most `REPORT_BASELINE_LIMIT_S` each, unless they made one of the placements. A placement with
+    split ops is also compared with the best step with whole ops that the search found, or with the
+    best one on the page if none is stored.
 
     Args:
         profile: the profile of the placements.
@@ -73,8 +82,8 @@ def report(
 
 def _baselines(profile: Profile, names: Sequence[str]) -> dict[str, Result]:
     """Return the results of strategies that a report compares placements with, by name."""
-    limit_s = REPORT_BASELINE_LIMIT_S
-    return {name: compare(profile, [name], time_limit_s=limit_s)[0] for name in names}
+    limit_s, unsplit = REPORT_BASELINE_LIMIT_S, without_choices(profile)
+    return {name: compare(unsplit, [name], time_limit_s=limit_s)[0] for name in names}
 
 
 def _shown(profile: Profile, name: str, placed: PlacementFile | Result) -> Shown:

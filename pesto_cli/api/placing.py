@@ -9,6 +9,7 @@ from typing import Any
 from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
+from pesto_cli.data.plan import WHOLE_OPS
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
@@ -156,6 +157,16 @@ def compare(
 def without_learning() -> list[str]:
     """Return the names of all usable strategies that train no policy."""
     return [name for name, each in STRATEGIES.usable().items() if not learns(each)]
+
+
+def without_choices(profile: Profile) -> Profile:
+    """Return the profile without the user's constraints on how ops are split.
+
+    Strategies that place whole ops only can be used for it.
+    """
+    if not profile.problem.chosen:
+        return profile
+    return replace(profile, problem=replace(profile.problem, chosen=WHOLE_OPS))
 
 
 @checked

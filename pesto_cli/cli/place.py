@@ -87,6 +87,7 @@ def place(
     reuses those that are still fresh, and starts the search from an older placement.
     """
     from pesto_cli import api
+    from pesto_cli.api.placing import without_choices
     from pesto_cli.data.result import SolveStatus
     from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.report.layouts import print_layouts
@@ -114,7 +115,7 @@ def place(
             write_page(report, priced, {"pesto": placed}, folder.stem, quiet)
             run.tell("report", str(report))
     if as_json or not quiet:
-        results = [*api.compare(priced, BASELINES), result]
+        results = [*api.compare(without_choices(priced), BASELINES), result]
         if as_json:
             echo_json(_record(run, output, priced, results, changes))
         else:

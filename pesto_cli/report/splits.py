@@ -38,15 +38,15 @@ def parts_text(choice: Choice | None) -> str:
     return f"{choice.num_parts} {'copies' if choice.is_copied else 'parts'}"
 
 
-def loads_of(solution: Solution, whole: Load | None) -> Mapping[str, Load]:
+def loads_of(solution: Solution, whole: Load | None, name: str = WHOLE) -> Mapping[str, Load]:
     """Return the load of a solution with split ops, and that of whole ops if it is known.
 
-    Empty if no op was split.
+    Empty if no op was split. name: the name of the load of whole ops.
     """
     if not solution.plan:
         return {}
     loads = {SPLIT: Load.of(solution.problem, solution.schedule)}
-    return loads if whole is None else loads | {WHOLE: whole}
+    return loads if whole is None else loads | {name: whole}
 
 
 def load_table(loads: Mapping[str, Load]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -67,22 +67,21 @@ def load_table(loads: Mapping[str, Load]) -> tuple[Sequence[str], Sequence[Seque
     return columns, rows
 
 
-def change_text(loads: Mapping[str, Load]) -> str:
-    """Return how the load with split ops differs from that with whole ops; empty if unknown."""
-    if WHOLE not in loads:
-        return ""
-    split, whole = loads[SPLIT], loads[WHOLE]
-    changes = {
-        "work": (whole.work_us, split.work_us),
-        "bytes sent": (whole.sent_bytes, split.sent_bytes),
-        "memory": (whole.peak_bytes, split.peak_bytes),
-    }
-    texts = [
-        f"{after / before - 1:+.0%} {what}" if before else f"{what} in place of none"
-        for what, (before, after) in changes.items()
-        if before or after
-    ]
-    return ", ".join(texts)
+def change_text(split: Load, whole: Load) -> str:
+    """Return the work, transfers and memory with split ops, and the change from whole ops."""
+    work = _change(whole.work_us, split.work_us)
+    sent = _change(whole.sent_bytes, split.sent_bytes)
+    peak = _change(whole.peak_bytes, split.peak_bytes)
+    return (
+        f"work {time_text(split.work_us)}{work}, sent {size_text(split.sent_bytes)}{sent}, "
+        f"peak memory {size_text(split.peak_bytes)}{peak}"
+    )
+
+
+def _change(before: float, after: float) -> str:
+    if before:
+        return f" ({after / before - 1:+,.0%})"
+    return " (from 0)" if after else ""
 
 
 def made_rows(solution: Solution, families: Families) -> list[tuple[str, str, str, float]]:

@@ -20,6 +20,7 @@ from pesto_cli.printable import printable_chart
 from pesto_cli.report.families import NAMES, Made
 from pesto_cli.report.page import sections
 from pesto_cli.report.page.markup import escape
+from pesto_cli.report.page.reference import Reference
 from pesto_cli.report.page.shown import Coarse, Shown
 from pesto_cli.report.pictures.busy import busy_chart
 from pesto_cli.report.pictures.layers import layers_chart
@@ -62,20 +63,25 @@ def report_page(
             f"{' checked' if index == 0 else ''}>{escape(each.name)}</label>\n"
             for index, each in enumerate(shown)
         ),
-        placements="".join(_placement(index, each, baselines) for index, each in enumerate(shown)),
+        placements="".join(
+            _placement(index, each, baselines, Reference.of(each, named))
+            for index, each in enumerate(shown)
+        ),
         compared=sections.compared(problem, named),
         provenance=sections.provenance(profile, shown, title),
     )
 
 
-def _placement(index: int, shown: Shown, baselines: Sequence[Result]) -> str:
+def _placement(
+    index: int, shown: Shown, baselines: Sequence[Result], reference: Reference | None
+) -> str:
     problem = shown.result.problem
     return _part("placement.html").substitute(
         index=index,
         name=escape(shown.name),
-        headline=sections.headline(problem, shown, baselines),
+        headline=sections.headline(problem, shown, baselines, reference),
         note=escape(timeline_note(shown.drawn)),
-        split=sections.split_tables(shown),
+        split=sections.split_tables(shown, reference),
         step=sections.step_table(problem, shown),
         devices=sections.devices_table(problem, shown),
         links=sections.links_table(problem, shown),

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pesto_cli import __version__
+from pesto_cli.data.load import Load
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.files import Profile
 from pesto_cli.report.page.markup import Cell, Share, figures, table
+from pesto_cli.report.page.reference import Reference
 from pesto_cli.report.page.shown import Shown
 from pesto_cli.report.splits import change_text, load_table, loads_of, made_rows, split_text
 from pesto_cli.report.tables import shortfall_text, size_text
@@ -15,49 +17,58 @@ from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
 
 
-def headline(problem: Problem, shown: Shown, baselines: Sequence[Result]) -> str:
+def headline(
+    problem: Problem, shown: Shown, baselines: Sequence[Result], reference: Reference | None
+) -> str:
     """Return the large figures: step time, bound, gap, speed-ups over baselines, and memory."""
     result = shown.result
     named = [
         ("predicted step time", time_text(result.makespan_us), _overhead(problem)),
         ("lower bound", time_text(result.lower_bound_us), _proved(result)),
     ]
-    named += _split_figures(shown)
+    named += _split_figures(shown, reference)
     named += [
         (
             f"compared with {other.strategy}",
             f"{other.makespan_us / result.makespan_us:.2f} ×",
-            f"as fast as {other.strategy}, which takes {time_text(other.makespan_us)}"
-            + (
-                " and does not fit into memory" if other.status is SolveStatus.OUT_OF_MEMORY else ""
-            ),
+            f"as fast as {other.strategy}, {_takes(other.makespan_us, other)}",
         )
         for other in baselines
         if result.makespan_us > 0 and other.strategy != result.strategy
+        if reference is None or other is not reference.result
     ]
     fullest = (result.schedule.peak_bytes / problem.capacity_bytes.clip(1)).max()
     named.append(("fullest memory", f"{fullest:.0%}", _fits(problem, result)))
     return figures(named)
 
 
-def _split_figures(shown: Shown) -> Iterator[tuple[str, str, str]]:
+def _split_figures(shown: Shown, reference: Reference | None) -> Iterator[tuple[str, str, str]]:
     """Yield how many ops are split, and how the step compares with that of whole ops."""
     solution = shown.result.solution
-    loads = loads_of(solution, shown.whole)
-    if not solution.plan:
+    plan = solution.plan
+    if not plan or reference is None:
         return
-    remark = f"into at most {solution.plan.num_parts} parts"
-    if changes := change_text(loads):
-        remark += f": {changes}, compared with whole ops"
-    figure = f"{len(solution.plan.choices):,} of {solution.asked.num_ops:,}"
-    yield "ops that are split", figure, remark
-    if shown.whole is not None and shown.result.makespan_us > 0:
+    split, whole = Load.of(solution.problem, solution.schedule), reference.load
+    yield (
+        "ops that are split",
+        f"{len(plan.choices):,} of {solution.asked.num_ops:,}",
+        f"into at most {plan.num_parts} parts: {change_text(split, whole)}, "
+        f"compared with {reference.name}",
+    )
+    if split.makespan_us > 0:
+        saved_us = whole.makespan_us - split.makespan_us
         yield (
             "compared with whole ops",
-            f"{shown.whole.makespan_us / shown.result.makespan_us:.2f} ×",
-            "as fast as the best step with whole ops that the search found, which takes "
-            f"{time_text(shown.whole.makespan_us)}",
+            f"{whole.makespan_us / split.makespan_us:.2f} ×",
+            f"as fast as {reference.text}, {_takes(whole.makespan_us, reference.result)}: "
+            f"splitting {'saves' if saved_us >= 0 else 'costs'} {time_text(abs(saved_us))}",
         )
+
+
+def _takes(makespan_us: float, result: Result | None) -> str:
+    is_short = result is not None and result.status is SolveStatus.OUT_OF_MEMORY
+    also = " and does not fit into memory" if is_short else ""
+    return f"which takes {time_text(makespan_us)}{also}"
 
 
 def _proved(result: Result) -> str:
@@ -114,12 +125,12 @@ def step_table(problem: Problem, shown: Shown) -> str:
     return table("Parts of the critical path of the schedule", columns, rows)
 
 
-def split_tables(shown: Shown) -> str:
+def split_tables(shown: Shown, reference: Reference | None) -> str:
     """Return tables of what was split, and of the ops of the split step; empty if none was."""
     solution, families = shown.result.solution, shown.families
-    if families is None:
+    if families is None or reference is None:
         return ""
-    columns, rows = load_table(loads_of(solution, shown.whole))
+    columns, rows = load_table(loads_of(solution, reference.load, reference.name))
     made = [
         (name, count, work, Share(f"{share:.1%}", share))
         for name, count, work, share in made_rows(solution, families)

@@ -22,7 +22,7 @@ class Shown:
     name: unique on the page. held: the result of `memory.held_over_time`. path: the critical path
     of the schedule. provenance: the provenance of the placement. file_hash: the hash of its file,
     empty if there is none. whole: the load of the best schedule with whole ops that the search
-    found, if ops are split and it is known.
+    found, if ops are split and it is stored.
     """
 
     name: str
