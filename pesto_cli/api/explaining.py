@@ -19,6 +19,7 @@ from pesto_cli.report.explanation.split import SplitFacts, membership, split_fac
 from pesto_cli.report.explanation.step_time import StepFacts, step_facts
 from pesto_cli.report.families import Families
 from pesto_cli.strategies.what_if import what_if
+from pesto_cli.strategies.what_if_parts import what_if_parts
 
 
 @checked
@@ -26,7 +27,8 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts | Split
     """Explain why an op runs where and when it does, and predict the step if it ran elsewhere.
 
     An op that the placement splits is explained by its parts, by the ops that its plan adds for
-    them, and by the prices of the op whole and in other numbers of parts.
+    them, by the prices of the op whole and in other numbers of parts, and by the predicted step if
+    it were whole or had more parts.
 
     Raises:
         BadInputError: the profile has no op of this name.
@@ -39,7 +41,8 @@ def explain(profile: Profile, placed: PlacementFile, op: str) -> OpFacts | Split
     path = schedule_critical_path(problem, schedule)
     if families is not None and op in found.split:
         index = profile.problem.graph.index_of[op]
-        return split_facts(found.causes, path, found.solution, families, index)
+        others = what_if_parts(found.solution, index)
+        return split_facts(found.causes, path, found.solution, families, index, others)
     if op not in problem.graph.index_of:
         names = found.matching(op)
         raise BadInputError(

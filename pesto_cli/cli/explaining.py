@@ -20,8 +20,9 @@ from pesto_cli.cli.output import echo_json, echo_text
 def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet: bool) -> None:
     """Explain why OP runs where and when it does, and predict the step if OP ran elsewhere.
 
-    OP is the name of an op, or of a part of an op that PLACEMENT splits. A pattern ('*/MatMul*') or
-    a prefix of names lists all matching ops, by start time. Without OP, explain shows the critical
+    OP is the name of an op, or of a part of an op that PLACEMENT splits. For an op that is split,
+    explain predicts the step if OP were whole, or had more parts. A pattern ('*/MatMul*') or a
+    prefix of names lists all matching ops, by start time. Without OP, explain shows the critical
     path of the schedule: the ops, transfers and waits, one after the other, that add up to the step
     time.
     """

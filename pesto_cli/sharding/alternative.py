@@ -86,6 +86,10 @@ class Alternative:
     )
     local: Local | None = None
 
+    def equal_sizes(self, num_parts: int) -> tuple[int, ...]:
+        """Return sizes of `num_parts` parts that differ by at most one unit."""
+        return (1,) * num_parts if self.size is None else shares_of(self.size, [1.0] * num_parts)
+
 
 Rule = Callable[[OpSpec], Iterable[Alternative]]
 """Returns the ways in which an op with static shapes can be split; none if it stays whole.

@@ -14,7 +14,7 @@ from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.alternative import Alternative, shares_of
+from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.problems import prices_of, rewritten
@@ -124,14 +124,12 @@ def _no_variable(
 
 def _equal(name: str, way: Alternative, num_parts: int) -> tuple[int, ...]:
     """Return sizes of parts that differ by at most one unit."""
-    if way.size is None:
-        return (1,) * num_parts
-    if num_parts > way.size:
+    if way.size is not None and num_parts > way.size:
         raise BadInputError(
             f"a constraint splits op {name!r} by {way.name!r} into {num_parts} parts; at most "
             f"{way.size} were expected."
         )
-    return shares_of(way.size, [1.0] * num_parts)
+    return way.equal_sizes(num_parts)
 
 
 def _by_batch(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str, Choice]:

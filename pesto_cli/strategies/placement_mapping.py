@@ -12,7 +12,7 @@ Ops placed by name keep their order. The others are inserted as soon as their in
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -31,6 +31,9 @@ from pesto_cli.strategies.order import ordered
 Scope = tuple[bool, Path]
 """Whether the ops are gradients, and their scope."""
 
+Rule = Callable[[Problem, IntArray], IntArray]
+"""Returns the device of each group, given that of some groups; `UNPLACED` if there is none."""
+
 UNPLACED = NONE = -1
 # Minimal weights, so that ops of zero time and control edges decide if nothing else does.
 LEAST_US, LEAST_BYTES = 1e-6, 1
@@ -38,22 +41,46 @@ LEAST_US, LEAST_BYTES = 1e-6, 1
 
 def map_placement(placed: PlacementFile, problem: Problem) -> MappedPlacement:
     """Map a placement of an earlier graph, or of another machine, to a problem."""
-    group_of_op = problem.graph.colocation_group
     old_device, old_rank = _old(placed, problem)
+    rules = (_by_scope, _by_neighbours, _by_default)
+    placement, num_placed = _completed(problem, old_device, old_rank, rules)
+    by_scope, by_neighbours, by_default = np.diff(num_placed).tolist()
+    used = {placed.devices[index] for index in placed.device}
+    lost = tuple(sorted(used - problem.machine.index_of.keys()))
+    return MappedPlacement(placement, num_placed[0], by_scope, by_neighbours, by_default, lost)
+
+
+def completed(problem: Problem, device: IntArray, rank: IntArray) -> Placement:
+    """Complete a placement of some ops by rules 3 and 4; the ops that were placed keep their order.
+
+    Args:
+        problem: the problem.
+        device: the device of each op, `[num_ops]`, or `UNPLACED`.
+        rank: the place of each op in the order of its device, `[num_ops]`; `UNPLACED` if an op is
+            to be inserted as soon as its inputs are produced.
+    """
+    is_allowed = problem.allowed[np.arange(problem.num_ops), device] & (device != UNPLACED)
+    device = np.where(is_allowed, device, UNPLACED)
+    return _completed(problem, device, rank, (_by_neighbours, _by_default))[0]
+
+
+def _completed(
+    problem: Problem, old_device: IntArray, old_rank: IntArray, rules: Sequence[Rule]
+) -> tuple[Placement, list[int]]:
+    """Return a placement, and the number of ops that keep their device or that a rule placed.
+
+    The numbers are `[1 + len(rules)]`, each with those before it.
+    """
+    group_of_op = problem.graph.colocation_group
     group = _by_name(problem, old_device)
     is_kept = (old_device != UNPLACED) & (group[group_of_op] == old_device)
     num_placed = [int(is_kept.sum())]
-    for rule in (_by_scope, _by_neighbours, _by_default):
+    for rule in rules:
         group = rule(problem, group)
         num_placed.append(int((group[group_of_op] != UNPLACED).sum()))
-    by_scope, by_neighbours, by_default = np.diff(num_placed).tolist()
     device = group[group_of_op]
     rank = _inserted(problem, device, np.where(is_kept, old_rank, UNPLACED))
-    used = {placed.devices[index] for index in placed.device}
-    lost = tuple(sorted(used - problem.machine.index_of.keys()))
-    return MappedPlacement(
-        Placement(device, rank), num_placed[0], by_scope, by_neighbours, by_default, lost
-    )
+    return Placement(device, rank), num_placed
 
 
 def start_from(placed: PlacementFile, simulator: Simulator) -> MappedPlacement:
@@ -268,7 +295,7 @@ def _old_order(device: IntArray, old_rank: IntArray) -> tuple[list[int], list[fl
     after, place = [NONE] * len(device), [0.0] * len(device)
     for index in np.unique(device).tolist():
         kept = np.flatnonzero((device == index) & (old_rank != UNPLACED))
-        queue = kept[np.argsort(old_rank[kept])].tolist()
+        queue = kept[np.argsort(old_rank[kept], kind="stable")].tolist()
         for op, follower in pairwise(queue):
             after[op] = follower
         for number, op in enumerate(queue):

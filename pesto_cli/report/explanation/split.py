@@ -1,6 +1,6 @@
 """All facts about an op that was split: its parts, what the plan adds for it, and its prices."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.graph import OpGraph
@@ -8,6 +8,7 @@ from pesto_cli.data.plan import COPIES
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.critical_path import CauseFinder, Segment
 from pesto_cli.report.explanation.brief import BriefFacts, brief_facts
+from pesto_cli.report.explanation.what_if_parts import InParts, in_parts
 from pesto_cli.report.families import Families, Made
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -57,6 +58,7 @@ class SplitFacts:
     sums: ops that combine its partial outputs, also after ops that pass these on as they are.
     conversions: ops that cut, join or copy its outputs.
     price_device: the device of the prices: that of the first part.
+    what_if: the step with the op whole, and with the op in the next larger number of parts.
     """
 
     name: str
@@ -71,6 +73,7 @@ class SplitFacts:
     conversions: tuple[BriefFacts, ...]
     price_device: str
     prices: tuple[Price, ...]
+    what_if: tuple[InParts, ...]
 
     @property
     def is_copied(self) -> bool:
@@ -89,9 +92,18 @@ def membership(solution: Solution, families: Families | None, op: int) -> Member
 
 
 def split_facts(
-    causes: CauseFinder, path: Sequence[Segment], solution: Solution, families: Families, op: int
+    causes: CauseFinder,
+    path: Sequence[Segment],
+    solution: Solution,
+    families: Families,
+    op: int,
+    others: Mapping[int, Solution | str],
 ) -> SplitFacts:
-    """Collect the facts of an op that was split. op: an op of the original graph."""
+    """Collect the facts of an op that was split.
+
+    op: an op of the original graph. others: the solutions with the op in other numbers of parts, or
+        why there are none.
+    """
     assert solution.plan is not None
     asked, graph = solution.asked, solution.problem.graph
     choice = solution.plan.choices[asked.graph.names[op]]
@@ -119,6 +131,7 @@ def split_facts(
         conversions=facts(made(Made.CONVERSION)),
         price_device=asked.machine.devices[device].name,
         prices=tuple(_prices(solution, op, device)),
+        what_if=tuple(in_parts(solution, op, *each) for each in others.items()),
     )
 
 

@@ -1,6 +1,6 @@
 """The explanation of an op as text and tables for a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pesto_cli.evaluation.critical_path import Reason
 from pesto_cli.printable import printable
@@ -8,6 +8,7 @@ from pesto_cli.report.explanation.brief import BriefFacts
 from pesto_cli.report.explanation.op import OpFacts, Output, Wait
 from pesto_cli.report.explanation.split import Membership, SplitFacts
 from pesto_cli.report.explanation.what_if import Elsewhere
+from pesto_cli.report.explanation.what_if_parts import InParts
 from pesto_cli.report.families import Made
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
@@ -89,6 +90,7 @@ def split_text(facts: SplitFacts) -> str:
         f"{scale.text(end_us)} {scale.unit}; the step takes {scale.text(facts.makespan_us)} "
         f"{scale.unit}",
         f"  on the critical path of the schedule: {_names(facts.critical) or 'none of its ops'}",
+        *(f"  {sentence}" for there in facts.what_if for sentence in _what_if_text(facts, there)),
     ]
     return "\n".join(map(printable, lines)) + "\n"
 
@@ -101,6 +103,23 @@ def _way_text(facts: SplitFacts) -> str:
     return f"is split into {number} parts by {facts.alternative!r}{sizes}"
 
 
+def _what_if_text(facts: SplitFacts, there: InParts) -> Iterator[str]:
+    number = f"{there.num_parts:,} {'copies' if facts.is_copied else 'parts'}"
+    where, state = (
+        ("whole", "be whole") if there.num_parts == 1 else (f"in {number}", f"have {number}")
+    )
+    if there.why_not is not None:
+        yield f"{where}: {there.why_not}"
+    if there.changed:
+        ops = "op" if len(there.changed) == 1 else "ops"
+        names = _names(there.changed)
+        yield f"{where}: {len(there.changed):,} other {ops} must {state}, too: {names}"
+
+
+def _number(num_parts: int) -> str:
+    return "whole" if num_parts == 1 else f"{num_parts:,}"
+
+
 def split_tables(facts: SplitFacts) -> list[Layouts]:
     """Return tables of the parts of an op, the ops that the plan adds for it, and its prices."""
     titles = {
@@ -110,7 +129,9 @@ def split_tables(facts: SplitFacts) -> list[Layouts]:
         "Added to cut, join or copy its outputs": facts.conversions,
     }
     tables = [brief_table(briefs, title) for title, briefs in titles.items() if briefs]
-    return [*tables, *([_prices(facts)] if facts.prices else [])]
+    tables += [_prices(facts)] if facts.prices else []
+    possible = [there for there in facts.what_if if there.why_not is None]
+    return [*tables, *([_what_if(facts, possible)] if possible else [])]
 
 
 def _prices(facts: SplitFacts) -> Layouts:
@@ -118,7 +139,7 @@ def _prices(facts: SplitFacts) -> Layouts:
     one, several = ("copy", "copies") if facts.is_copied else ("part", "parts")
     rows = [
         [
-            "whole" if price.num_parts == 1 else f"{price.num_parts:,}",
+            _number(price.num_parts),
             scale.text(price.part_us),
             scale.text(price.work_us),
             "now" if price.is_now else "",
@@ -128,6 +149,30 @@ def _prices(facts: SplitFacts) -> Layouts:
     title = f"Its time by the number of {several}, on {facts.price_device}, without the added ops"
     columns = [several, f"longest {one} {scale.unit}", f"all {several} {scale.unit}", ""]
     return layouts(title, columns, rows)
+
+
+def _what_if(facts: SplitFacts, possible: Sequence[InParts]) -> Layouts:
+    scale = _scale(facts.makespan_us)
+    rows = [
+        [
+            _number(there.num_parts),
+            _memory(there.short_bytes or {}),
+            _makespan(there.makespan_us or 0.0, facts.makespan_us, scale),
+            _more(added_us, time_text(abs(added_us))),
+            _more(num_bytes, size_text(abs(num_bytes))),
+        ]
+        for there in possible
+        for added_us, num_bytes in [(there.more_added_us or 0.0, there.more_sent_bytes or 0)]
+    ]
+    several = "copies" if facts.is_copied else "parts"
+    title = f"What-if: the step with it in other numbers of {several}, in the present order"
+    columns = [several, "memory", f"step {scale.unit}", "added ops", "sent"]
+    return layouts(title, columns, rows, num_text=2)
+
+
+def _more(change: float, amount: str) -> str:
+    """Return a change, of which less than 0.001 is rounding, as text. amount: its absolute value."""
+    return f"{'-' if change < 0 else '+'}{amount}" if round(change, 3) else "the same"
 
 
 def op_tables(facts: OpFacts) -> list[Layouts]:
@@ -226,7 +271,9 @@ def _elsewhere(facts: OpFacts, scale: TimeScale) -> Layouts:
             continue
         makespans_us = (there.kept_us or 0.0, there.dispatched_us or 0.0)
         times = [_makespan(makespan_us, facts.makespan_us, scale) for makespan_us in makespans_us]
-        rows.append([name, _memory(there), time_text(there.duration_us or 0.0), *times])
+        rows.append(
+            [name, _memory(_larger_shortfall(there)), time_text(there.duration_us or 0.0), *times]
+        )
     columns = ["device", "memory", "op takes", "order kept", "dispatched again"]
     title = f"What-if: the step time in {scale.unit} with {what} on each device"
     return layouts(title, columns, rows, num_text=2)
@@ -237,12 +284,17 @@ def _makespan(makespan_us: float, now_us: float, scale: TimeScale) -> str:
     return f"{scale.text(makespan_us)} ({change:+.1%})"
 
 
-def _memory(there: Elsewhere) -> str:
-    """Return the larger memory shortfall of the two orders for each device, or `fits`."""
+def _larger_shortfall(there: Elsewhere) -> dict[str, int]:
+    """Return the larger memory shortfall of the two orders for each device."""
     short: dict[str, int] = {}
     for each in (there.kept_short_bytes, there.dispatched_short_bytes):
         for name, size in (each or {}).items():
             short[name] = max(size, short.get(name, 0))
+    return short
+
+
+def _memory(short: Mapping[str, int]) -> str:
+    """Return the memory shortfall of devices, or `fits`."""
     lacking = ", ".join(f"{name} {size_text(size)} short" for name, size in short.items())
     return f"OOM: {lacking}" if lacking else "fits"
 

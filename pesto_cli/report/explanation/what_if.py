@@ -53,13 +53,14 @@ def elsewhere(
         is_here=is_here,
         duration_us=float(problem.duration_us[op, device]),
         kept_us=there.kept.makespan_us,
-        kept_short_bytes=_short(problem, there.kept),
+        kept_short_bytes=short_bytes(problem, there.kept),
         dispatched_us=there.dispatched.makespan_us,
-        dispatched_short_bytes=_short(problem, there.dispatched),
+        dispatched_short_bytes=short_bytes(problem, there.dispatched),
     )
 
 
-def _short(problem: Problem, schedule: Schedule) -> dict[str, int]:
+def short_bytes(problem: Problem, schedule: Schedule) -> dict[str, int]:
+    """Return by how much the memory of devices is exceeded, by device name."""
     short = shortfall_bytes(problem, schedule).tolist()
     names = [device.name for device in problem.machine.devices]
     return {name: size for name, size in zip(names, short, strict=True) if size}
