@@ -171,7 +171,7 @@ def _what_if(facts: SplitFacts, possible: Sequence[InParts]) -> Layouts:
 
 
 def _more(change: float, amount: str) -> str:
-    """Return a change, of which less than 0.001 is rounding, as text. amount: its absolute value."""
+    """Return a change as text; less than 0.001 is rounding. amount: its absolute value."""
     return f"{'-' if change < 0 else '+'}{amount}" if round(change, 3) else "the same"
 
 
