@@ -18,8 +18,17 @@ async function unpacked() {
     graph.familyOf = [];
     for (const family of graph.families) for (const op of family.ops) graph.familyOf[op] = family;
   }
-  for (const drawn of data.placements) drawn.ops = data.graphs[drawn.graph];
+  for (const drawn of data.placements) {
+    drawn.ops = data.graphs[drawn.graph];
+    for (const each of [drawn, drawn.transfers]) each.start_us = timesUs(each.start_steps_ns);
+  }
   return data;
+}
+
+/** Returns times in us; each step is the time in ns from the one before. */
+function timesUs(steps) {
+  let ns = 0;
+  return steps.map((step) => (ns += step) / 1000);
 }
 
 /** Returns the ops of a graph by families: an op alone, or all ops that an op became when ops were split. */

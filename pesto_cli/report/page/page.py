@@ -168,11 +168,17 @@ def _drawn(shown: Shown, coarse: Coarse) -> dict[str, Any]:
         "unit": scale.unit,
         "us_per_unit": scale.us_per_unit,
         "device": schedule.device.tolist(),
-        "start_us": schedule.start_us.round(3).tolist(),
+        "start_steps_ns": _steps_ns(schedule.start_us),
         "took_us": (schedule.end_us - schedule.start_us).round(3).tolist(),
         "critical": sorted(critical),
         "transfers": _transfers(drawn),
     }
+
+
+def _steps_ns(times_us: FloatArray) -> list[int]:
+    """Return each time minus the one before, the first as it is: many are equal, and compress."""
+    steps: list[int] = np.diff((times_us * 1e3).round().astype(np.int64), prepend=0).tolist()
+    return steps
 
 
 def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
@@ -181,7 +187,7 @@ def _transfers(drawn: Drawn) -> dict[str, list[Any]]:
     return {
         "row": printable_chart([bar.row for bar in bars]),
         "op": [drawn.problem.graph.index_of[bar.name] for bar in bars],
-        "start_us": [round(bar.from_us, 3) for bar in bars],
+        "start_steps_ns": _steps_ns(np.array([bar.from_us for bar in bars])),
         "took_us": [round(bar.took_us, 3) for bar in bars],
         "bytes": [bar.num_bytes for bar in bars],
     }
