@@ -54,6 +54,11 @@ def test_large_batches_are_split_by_rows_and_large_weights_with_their_variables(
     assert {each.alternative if each else "whole" for each in of_weights} <= variables
 
 
+def test_a_step_of_short_ops_is_not_split() -> None:
+    with pytest.raises(UnfitError, match="splits no op, since no part is worth its conversions"):
+        plan_of(priced(exported(wide(8, 8)), "v100x4-nvlink"), "intra-op")
+
+
 def test_a_plan_costs_no_more_than_the_data_parallel_plan() -> None:
     problem = priced_model("gpt", "v100x4-nvlink").problem
     program = LayoutProgram(problem, [1.0] * 4, propagation_prices(problem), ALPA)

@@ -57,8 +57,8 @@ class IntraOp:
         """Choose, deal the variables, and order by upward rank.
 
         Raises:
-            UnfitError: the profile has no prices of parts, there is only one accelerator, or the
-                time limit is too short.
+            UnfitError: the profile has no prices of parts, there is only one accelerator, the time
+                limit is too short, or no op is worth splitting.
         """
         devices = devices_of_equal_parts(problem)
         if len(devices) < 2:
@@ -68,6 +68,11 @@ class IntraOp:
             )
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         plan = layouts_plan(problem, weights, self.exposed, context.limits)
+        if not plan:
+            raise UnfitError(
+                "the integer program of layouts splits no op, since no part is worth its "
+                "conversions; longer ops were expected: use another strategy."
+            )
         hosts = hosts_of(problem, devices)
         plans = [plan, replace(plan, hosts=hosts)] if len(set(hosts)) > 1 else [plan]
         solutions = [dealt_solution(problem, each, devices) for each in plans]
