@@ -68,7 +68,7 @@ def test_lines_that_differ_only_in_numbers_count_as_one() -> None:
 def test_commands_take_the_options_that_are_shown(block: Block) -> None:
     """Commands that are not run here are checked, too."""
     for command in block.commands:
-        typed = re.split(r"[|<>;]", command.text.replace("\\\n", " "))[0]
+        typed = re.split(r" 2>|[|<>;]", command.text.replace("\\\n", " "))[0]
         first, *arguments = shlex.split(typed, comments=True)
         if first == "pesto":
             check_options(arguments)
