@@ -146,3 +146,26 @@ def test_a_read_only_installation_without_a_home_compiles_for_one_run(
         folder = Path(os.environ["NUMBA_CACHE_DIR"])
         assert folder.is_dir()
     assert not folder.exists()
+
+
+HALF_BUILT = """
+import click
+from pesto_cli import cli
+
+class HalfBuilt:
+    def __init__(self):
+        raise KeyboardInterrupt
+
+    def __del__(self):
+        self.options
+
+cli.cli.add_command(click.Command("build", callback=HalfBuilt))
+cli.main()
+"""
+
+
+def test_an_interrupt_that_leaves_an_object_half_built_prints_no_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HALF_BUILT, "build"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr.strip()) == (130, "Interrupted.")

@@ -52,6 +52,8 @@ def main() -> None:
             echo_text(f"\n{note}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        # The interrupt may have left an object half-built; TensorFlow's finalisers fail for these.
+        sys.unraisablehook = lambda _: None
         echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
