@@ -64,7 +64,7 @@ class Pieces:
 
 
 def note_on_copies(plan: Plan) -> str | None:
-    """Return what a program has to do if a plan mirrors variables; None if it does not."""
+    """Return a note on the restore of mirrored variables; None if a plan mirrors none."""
     if all(choice.alternative != MIRRORED for choice in plan.choices.values()):
         return None
     return (

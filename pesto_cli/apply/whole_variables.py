@@ -10,9 +10,9 @@ EAGER = "checkpoints of Keras and TensorFlow 2 know neither slices nor copies of
 
 
 def check_whole_variables(step: StepGraph, placement: PlacementFile, what: str, why: str) -> None:
-    """Check that a placement splits or mirrors no variable of a step.
+    """Check that a placement keeps all variables of a step whole.
 
-    what: names the program. why: the reason why it needs whole variables, for the message.
+    what: names the program. why: why it needs whole variables; a part of the message.
 
     Raises:
         BadInputError: the placement splits or mirrors a variable.

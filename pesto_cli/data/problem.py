@@ -192,7 +192,7 @@ class Problem:
         return replace(self, parts=parts)
 
     def with_whole_variables(self) -> Self:
-        """Return the problem without prices of parts of variables, so that these stay whole."""
+        """Return the problem without prices for parts of variables; so variables stay whole."""
         parts = self.parts
         if parts is None:
             return self

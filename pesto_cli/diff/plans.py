@@ -24,12 +24,13 @@ class WhyWhole(StrEnum):
     GONE = "gone"
     CHANGED = "changed"
     CANNOT = "cannot be split so"
-    NOT_EXACT = "not exact"  # computes something else than the whole op; see `Local`
+    # It computes something else than the whole op; see `Local`.
+    NOT_EXACT = "not exact"
     NO_PRICE = "no price"
-    VARIABLE = "an op of its variable"  # another op that takes the variable starts whole
-    NEIGHBOUR = (
-        "an op split with it"  # the op whose open sums it takes, or that takes its own values
-    )
+    # Another op that takes the same variable starts whole.
+    VARIABLE = "an op of its variable"
+    # The op whose open sums it takes starts whole, or one that takes values of its parts.
+    NEIGHBOUR = "an op split with it"
 
 
 @dataclass(frozen=True)

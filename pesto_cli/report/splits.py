@@ -41,7 +41,7 @@ def parts_text(choice: Choice | None) -> str:
 def loads_of(solution: Solution, whole: Load | None, name: str = WHOLE) -> Mapping[str, Load]:
     """Return the load of a solution with split ops, and that of whole ops if it is known.
 
-    Empty if no op was split. name: the name of the load of whole ops.
+    The result is empty if no op was split. name: the key of the load of whole ops.
     """
     if not solution.plan:
         return {}

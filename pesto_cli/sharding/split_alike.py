@@ -4,7 +4,7 @@
 |---|---|
 | handle of a variable | have equally many parts, or are all whole |
 | values that each part has of its own | have equally many parts, or are all whole |
-| partial tensors | have equally many parts; those that take them may be whole alone |
+| partial tensors | have equally many parts; an op that takes them can become whole alone |
 
 There are two exceptions: an op that is whole can read a mirrored variable, and some ops that are
 split can take the handle of a whole variable.
