@@ -26,7 +26,7 @@ def main() -> None:
     rewrote = time.perf_counter()
     step = read_step(meta, MODEL)
     read = time.perf_counter()
-    nodes = split_step(meta, step, plan).graph_def.node
+    nodes = split_step(meta, step, plan).meta.graph_def.node
     wrote = time.perf_counter()
     print("| model | parts | ops | split | nodes | plan s | problem s | reading s | graph s |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")

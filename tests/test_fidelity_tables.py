@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fidelity import (
-    PARTED,
-    PLAIN,
-    ROBUST,
-    SPLIT,
+from benchmarks.fidelity.placements import PARTED, PLAIN, ROBUST, SPLIT
+from benchmarks.fidelity.tables import (
     Row,
     errors_without_single,
     mean_and_worst,

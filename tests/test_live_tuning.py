@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Pesto, Write
 from test_apply_in_tensorflow import round_robin_placement
-from test_live_split import PROGRAM
+from test_live_split import PROGRAM, placed_by_plan, split_variables
 from two_cpus import NAMES, two_cpus
 
 from pesto_cli import api
@@ -50,6 +50,14 @@ def split_by_batch(path: Path, argv: Sequence[str] = ()) -> PlacementFile:
     meta = capture(path, argv, fetches=["train", "loss:0"]).meta
     profile = api.profile(meta, "v100x2-nvlink", parts=(2,))
     placed = api.placement(profile, api.solve(profile, "data-parallel"))
+    assert placed.plan
+    return placed
+
+
+def with_variables_in_pieces(path: Path, argv: Sequence[str] = ()) -> PlacementFile:
+    """Return a placement of a script's step on two devices that splits its variables."""
+    meta = capture(path, argv, fetches=["train", "loss:0"]).meta
+    placed = placed_by_plan(meta, split_variables(meta, "variable 1"))
     assert placed.plan
     return placed
 
@@ -97,15 +105,19 @@ def test_hooks_savers_and_summaries_see_one_training(
     train: Train, script: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script(PROGRAM.read_text().replace("default(0.8", "default(1.0"))  # no dropout
-    whole = json_lines(printed_alone(path, [str(tmp_path / "alone"), "--steps", "14"], capsys))
+    whole = json_lines(printed_alone(path, [str(tmp_path / "alone"), "--steps", "18"], capsys))
     captured = [str(tmp_path / "captured")]
-    placements = [split_by_batch(path, captured), whole_and_single(path, captured)[0]]
-    training = train(path, [str(tmp_path / "tuned"), "--steps", "14"])
+    placements = [
+        split_by_batch(path, captured),
+        with_variables_in_pieces(path, captured),
+        whole_and_single(path, captured)[0],
+    ]
+    training = train(path, [str(tmp_path / "tuned"), "--steps", "18"])
     training.steps(placements[:1], TURNS)
     training.steps(placements, Turns(2, 0, 1, 1))
     training.finish(placements[0])
     tuned = json_lines(capsys.readouterr().out)
-    assert len(tuned) == 15
+    assert len(tuned) == 19
     for ours, others in zip(tuned[:-1], whole[:-1], strict=True):
         assert ours.pop("watch") == pytest.approx(others.pop("watch"), rel=1e-4)
         assert ours == pytest.approx(others, rel=1e-4)
@@ -113,7 +125,7 @@ def test_hooks_savers_and_summaries_see_one_training(
         np.testing.assert_allclose(
             tuned[-1]["state"][name], values, rtol=1e-3, atol=1e-5, err_msg=name
         )
-    assert (tmp_path / "tuned" / "model.ckpt-14.index").exists()
+    assert (tmp_path / "tuned" / "model.ckpt-18.index").exists()
 
 
 def json_lines(text: str) -> list[Any]:

@@ -96,8 +96,8 @@ def limit_parts(profile: Profile, max_parts: int) -> Profile:
 def whole_variables(profile: Profile) -> Profile:
     """Return the profile with variables that no plan splits or mirrors.
 
-    Programs that run with a placement need such a plan: `pesto run SCRIPT`, `place_function`, and
-    Keras. An exported graph does not.
+    Keras models and functions of TensorFlow 2 (`place_function`) need such a plan. Exported graphs
+    and programs with v1 sessions do not.
 
     Example:
         >>> solve(whole_variables(profile))

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pesto_cli
-from pesto_cli.api.costs import whole_variables
 from pesto_cli.api.tuning import check_same, measured_profile
 from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
@@ -99,7 +98,7 @@ def tune_script(
             profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
         check_same(profile, meta, cluster)
         known = TuningLog(
-            whole_variables(profile),
+            profile,
             provenance={"pesto_version": pesto_cli.__version__},
         )
     budget = StepBudget(steps, time_limit_s)

@@ -10,6 +10,7 @@ from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.control_inputs import control_inputs, is_handle
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.apply.onednn import separated
+from pesto_cli.apply.split_variables import Pieces
 from pesto_cli.apply.splitting import split_step
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
@@ -29,6 +30,7 @@ class Changes:
     without_class: names of the nodes whose `_class` attribute is removed.
     step: the step of the changed graph; None if only devices are known.
     split: the graph with split ops, if the placement has a plan; None if no op is split.
+    variables: those that are split or mirrored in it.
     """
 
     device: Mapping[str, str]
@@ -36,6 +38,7 @@ class Changes:
     without_class: frozenset[str] = frozenset()
     step: StepGraph | None = field(default=None, compare=False, repr=False)
     split: Any = field(default=None, compare=False, repr=False)
+    variables: tuple[Pieces, ...] = ()
 
     @property
     def num_control_edges(self) -> int:
@@ -91,8 +94,9 @@ def changes_of_step(
         return _changes_of_ops(meta, step, placement, order, devices)
     _check_static(step, what)
     split = split_step(meta, step, placement.plan)
-    step = read_step(split, f"{what}, split", open_shapes=True)
-    return replace(_changes_of_ops(split, step, placement, order, devices), split=split)
+    step = read_step(split.meta, f"{what}, split", open_shapes=True)
+    changes = _changes_of_ops(split.meta, step, placement, order, devices)
+    return replace(changes, split=split.meta, variables=split.variables)
 
 
 def _changes_of_ops(

@@ -7,7 +7,7 @@ a merged node of its name. The step does not run this node unless an op of the s
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,11 +43,22 @@ def split_graph(meta: Any, plan: Plan, what: str = "the graph") -> Any:
     Raises:
         BadInputError: the plan does not fit the graph.
     """
-    return split_step(meta, read_step(meta, what), plan)
+    return split_step(meta, read_step(meta, what), plan).meta
 
 
-def split_step(meta: Any, step: StepGraph, plan: Plan) -> Any:
-    """Return the same for a step that was read from `meta`."""
+@dataclass(frozen=True)
+class SplitGraph:
+    """A MetaGraphDef in which the ops of a plan are split.
+
+    variables: those that are split or mirrored.
+    """
+
+    meta: Any
+    variables: tuple[Pieces, ...]
+
+
+def split_step(meta: Any, step: StepGraph, plan: Plan) -> SplitGraph:
+    """Split the ops of a step that was read from `meta`, as `split_graph` does."""
     specs, spec_of = op_specs(step)
     spec = [None if index < 0 else specs[index] for index in spec_of.tolist()]
     return _Writer(meta, step, spec, plan).written()
@@ -84,7 +95,7 @@ class _Writer:
             for op in self._decided
         }
 
-    def written(self) -> Any:
+    def written(self) -> SplitGraph:
         """Return the copy with all nodes."""
         copy = type(self._meta)()
         copy.CopyFrom(self._meta)
@@ -102,7 +113,7 @@ class _Writer:
         add_functions_of_parts(copy.graph_def.library, self._called)
         if self._variables:
             change_collections(copy, self._variables.values())
-        return copy
+        return SplitGraph(copy, tuple(self._variables.values()))
 
     def _outside(self, nodes: dict[str, Any]) -> list[Any]:
         """Remove the nodes outside the step that take the handle of a variable that is split.

@@ -31,7 +31,7 @@ def problem_options(command: Command) -> Command:
         click.option(
             "--whole-variables",
             is_flag=True,
-            help="Neither split nor mirror variables, as programs that run with the placement "
+            help="Neither split nor mirror variables: Keras models and programs of TensorFlow 2 "
             "need it.",
         ),
         _local_option(

@@ -16,7 +16,7 @@ from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import difference
 from pesto_cli.apply.session import session_config
-from pesto_cli.apply.whole_variables import EAGER, check_whole_variables
+from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef import grappler
@@ -104,7 +104,7 @@ def place_function(
             f" was expected: export it without --optimize ({export}), then profile and solve the"
             " exported graph."
         )
-    check_whole_variables(step, placement, what, EAGER)
+    check_whole_variables(step, placement, what)
     changes = changes_of_step(meta, step, placement, order=order, devices=devices, what=what)
     check_devices(set(changes.device.values()), _existing_devices(), what)
     captures = function_captures(concrete, what, with_values=False)

@@ -91,6 +91,32 @@ def add_copies(
     return dict(zip(names, made, strict=True))
 
 
+def add_nodes(
+    graph: Any, nodes: Sequence[Any], outside: Mapping[str, Any], scope: str, library: Any = None
+) -> dict[str, Any]:
+    """Add NodeDefs to a graph, finalised or not; return the operations by name of the node.
+
+    outside: the tensors that the nodes take from the graph, by their name in the nodes, such as
+        `a:0`; and for `^a` a tensor of the operation that they wait for. scope: a name scope for
+        the operations. library: a FunctionDefLibrary; functions that the graph has are not added.
+    """
+    tf = tensorflow()
+    body = tf.compat.v1.GraphDef()
+    body.versions.producer = tf.version.GRAPH_DEF_VERSION
+    body.node.extend(nodes)
+    for node in body.node:
+        node.attr.pop("_class", None)
+        node.attr[ADDED].b = True
+    if library is not None:
+        known = {each.signature.name for each in graph.as_graph_def().library.function}
+        new = [each for each in library.function if each.signature.name not in known]
+        body.library.function.extend(new)
+    names = [node.name for node in body.node]
+    with opened(graph):
+        made = tf.import_graph_def(body, dict(outside), names, name=scope)
+    return dict(zip(names, made, strict=True))
+
+
 def downstream(
     needed: Mapping[str, Any], first: Iterable[str], without: Waits = MappingProxyType({})
 ) -> set[str]:

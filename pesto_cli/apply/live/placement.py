@@ -11,7 +11,6 @@ from pesto_cli.apply.edits import Changes, Order, changes_of_step
 from pesto_cli.apply.live.copies import ADDED
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import Difference, find_step
-from pesto_cli.apply.whole_variables import IN_SESSIONS, check_whole_variables
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.fetches import fetch_names, node_name
@@ -97,7 +96,6 @@ def place_graph(
     if too_late:
         return Difference(seen=too_late)
     if placement.plan:
-        check_whole_variables(found.step, placement, what, IN_SESSIONS)
         changes = _devices_of_whole_ops(found.step, placement, devices)
     else:
         changes = changes_of_step(found.meta, found.step, placement, order=order, devices=devices)

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -12,12 +13,7 @@ from pesto_cli.apply.devices import of_placement
 from pesto_cli.apply.edits import Changes, Order
 from pesto_cli.apply.live.copies import NO_COPIES, Copies
 from pesto_cli.apply.live.placement import PlacedGraph, place_graph
-from pesto_cli.apply.live.split_step import (
-    SplitStep,
-    add_split_step,
-    fed_shapes,
-    shown_shapes,
-)
+from pesto_cli.apply.live.split_step import SplitStep, add_split_step, fed_shapes
 from pesto_cli.apply.live.unordered import runs_more, unordered
 from pesto_cli.apply.same_step import Difference
 from pesto_cli.apply.session import SETTINGS, enforce_settings
@@ -98,6 +94,14 @@ class _Graph:
     split: SplitStep | None = None
     num_seen: int = 0
     plans: dict[object, _RunPlan] = field(default_factory=dict)
+
+    def values_for(
+        self, run: SessionRun, proceed: Proceed, *, is_step: bool
+    ) -> AbstractContextManager[None]:
+        """Return a context of a run, in which its variables have their newest values."""
+        if self.split is None:
+            return nullcontext()
+        return self.split.variables.in_use(run, proceed, is_step=is_step)
 
 
 class Program:
@@ -190,7 +194,8 @@ class Program:
         """
         plan, known = self._how(run)
         run = plan.instead.instead_of(run)
-        return self._step(run, proceed, known, traced) if plan.is_step else proceed(run)
+        with known.values_for(run, proceed, is_step=plan.is_step):
+            return self._step(run, proceed, known, traced) if plan.is_step else proceed(run)
 
     def is_step(self, run: SessionRun) -> bool:
         """Return whether a run is a step of the placement; the run does not take place."""
@@ -277,13 +282,8 @@ class Program:
             copies = known.split.instead_of(run)
         except BadInputError as error:
             self._stop(error)
-        if copies is None:
-            log.warning(
-                "%s: a step ran with whole ops: it was fed %s, but the parts of split ops take %s.",
-                self._what,
-                shown_shapes(fed_shapes(run)),
-                shown_shapes(known.split.shapes),
-            )
+        if isinstance(copies, str):
+            log.warning("%s: a step ran with whole ops: it %s.", self._what, copies)
             return _RunPlan(is_step=False)
         return _RunPlan(is_step=True, instead=copies)
 

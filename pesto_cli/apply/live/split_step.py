@@ -3,7 +3,8 @@
 Operations cannot be removed from a tf.Graph, and other runs (an evaluation with another batch size)
 need the whole ops. So the operations that the program has built stay as they are, and a copy of the
 step is added: parts, conversions, and the ops that stay whole. The copy uses the feeds and the
-state of the original: variables, iterators, queues, tables.
+state of the original: variables, iterators, queues, tables. Only variables that are split or
+mirrored have pieces of their own (`variable_pieces`).
 
 A run of the step computes the copy. What it fetches besides, such as a summary of the loss, is
 copied too if it depends on the step. So each op runs once, on values of the same step.
@@ -17,7 +18,8 @@ import numpy as np
 
 from pesto_cli.apply.control_inputs import is_handle
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
-from pesto_cli.apply.live.copies import ADDED, Copies, add_copies, downstream, opened
+from pesto_cli.apply.live.copies import Copies, add_copies, add_nodes, downstream
+from pesto_cli.apply.live.variable_pieces import VariablePieces
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.errors import BadInputError
@@ -26,7 +28,6 @@ from pesto_cli.graphdef.fetches import FED_TYPES
 from pesto_cli.graphdef.nodes import Node, needed_nodes
 from pesto_cli.graphdef.programs.session_runs import SessionRun, needed_operations
 from pesto_cli.graphdef.signature import OpDefs
-from pesto_cli.graphdef.tensorflow import tensorflow
 
 SCOPE = "split_step"
 DEPENDENT_SCOPE = "of_split_step"
@@ -44,6 +45,7 @@ class SplitStep:
     shapes: shapes of the step's feeds; parts have fixed sizes.
     copies: what stands for the operations of the step, other than feeds and handles.
     scope: the beginning of the names of the copy's operations.
+    variables: the variables that are split or mirrored.
     """
 
     changes: Changes
@@ -51,29 +53,39 @@ class SplitStep:
     shapes: Shapes
     copies: Copies
     scope: str
+    variables: VariablePieces
     _extended: dict[frozenset[Any], Copies] = field(default_factory=dict)
 
-    def instead_of(self, run: SessionRun) -> Copies | None:
+    def instead_of(self, run: SessionRun) -> Copies | str:
         """Return what stands for the operations of a run; add what is missing to the graph.
 
-        None if the run feeds other sizes or tensors than the copy takes, so that it has to run the
-        whole ops.
+        A text if the run has to run the whole ops, because it feeds other sizes or tensors than the
+        copy takes, or takes a variable that is split: it says what the run does.
         """
         given = fed_shapes(run)
+        unlike = (
+            f"was fed {shown_shapes(given)}, but the parts of split ops take "
+            f"{shown_shapes(self.shapes)}"
+        )
         if any(given.get(name, shape) != shape for name, shape in self.shapes.items()):
-            return None
+            return unlike
         needed = needed_operations(run)
         copies = self._extended_to(needed, frozenset(run.feeds), run.graph)
         executed = needed_operations(copies.instead_of(run))
         unfed = any(op.type in FED_TYPES for name, op in executed.items() if name not in needed)
         # If a tensor is not fed that was fed before, its original computes it.
         twice = any(op.op_def.is_stateful for name, op in executed.items() if name in copies.copies)
-        return None if unfed or twice or self.split & given.keys() else copies
+        if unfed or twice or self.split & given.keys():
+            return unlike
+        variable = self.variables.taken_whole(executed, self.scope)
+        return copies if variable is None else f"takes variable {variable!r}, which is split, whole"
 
     def _extended_to(self, needed: Mapping[str, Any], feeds: frozenset[Any], graph: Any) -> Copies:
         """Return copies of all of some operations that depend on the step."""
         known = self._extended.get(feeds, self.copies)
-        copied = needed.keys() & self.copies.copies.keys()
+        reads = self.variables.add_reads(needed, known)
+        known = Copies({**known.copies, **reads})
+        copied = needed.keys() & (self.copies.copies.keys() | reads.keys())
         computed = [name for name in copied if needed[name].type != "Const"]
         dependent = downstream(needed, computed)
         operations = [needed[name] for name in sorted(dependent - known.copies.keys())]
@@ -126,9 +138,15 @@ def add_split_step(
         found.meta, found.step, placement, order=order, devices=devices, what=what
     )
     graph_def = with_changes(found.meta, changes).graph_def
-    originals = {node.name for node in found.step.wiring.nodes}
+    pieces = {name for variable in changes.variables for name in variable.names}
+    gone = {variable.name for variable in changes.variables} - pieces
+    originals = {node.name for node in found.step.wiring.nodes} - gone
     nodes, op_defs = needed_nodes(graph_def, originals), OpDefs(graph_def.library)
-    shared = {node.name for node in nodes if node.type in FED_TYPES or is_handle(node, op_defs)}
+    shared = {
+        node.name
+        for node in nodes
+        if node.name in originals and (node.type in FED_TYPES or is_handle(node, op_defs))
+    }
     added = _import(graph, graph_def, nodes, shared)
     name, operation = next(iter(added.items()))
     return SplitStep(
@@ -137,6 +155,7 @@ def add_split_step(
         {name: shape for name, shape in shapes.items() if name in shared},
         Copies({name: added[name] for name in originals - shared}),
         operation.name.removesuffix(name),
+        VariablePieces(graph, changes.variables, added),
     )
 
 
@@ -145,17 +164,9 @@ def _import(graph: Any, graph_def: Any, nodes: list[Node], shared: set[str]) -> 
 
     shared: nodes in place of which the operation of the same name is used.
     """
-    tf1 = tensorflow().compat.v1
-    body, given = tf1.GraphDef(versions=graph_def.versions), {}
-    known = {each.signature.name for each in graph.as_graph_def().library.function}
-    new = [each for each in graph_def.library.function if each.signature.name not in known]
-    body.library.function.extend(new)  # Functions of parts.
-    for node in nodes:
-        if node.name in shared:
-            continue
-        body.node.append(node.proto)
-        body.node[-1].attr.pop("_class", None)
-        body.node[-1].attr[ADDED].b = True
+    given = {}
+    new = [node for node in nodes if node.name not in shared]
+    for node in new:
         for source, output in node.inputs:
             name = nodes[source].name
             if name in shared:
@@ -164,7 +175,5 @@ def _import(graph: Any, graph_def: Any, nodes: list[Node], shared: set[str]) -> 
             name = nodes[source].name
             if name in shared:
                 given[f"^{name}"] = graph.get_operation_by_name(name).outputs[0]
-    names = [node.name for node in body.node]
-    with opened(graph):
-        added = tf1.import_graph_def(body, given, names, name=SCOPE)
-    return dict(zip(names, added, strict=True))
+    # The library has the functions of parts.
+    return add_nodes(graph, [node.proto for node in new], given, SCOPE, graph_def.library)

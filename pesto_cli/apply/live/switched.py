@@ -54,6 +54,10 @@ class StandIn:
         """Execute a run of the program; traced: a RunMetadata to be filled if it is a step."""
         return self.program.around(self.of(run), proceed, traced)
 
+    def execute_extra(self, run: SessionRun, proceed: Proceed) -> list[Any]:
+        """Execute a run that is not the program's own."""
+        return self.execute(run, lambda run, traced=None, is_extra=True: proceed(run, traced, True))
+
 
 class _Place:
     """The sessions that run in place of one session of the program, one at a time."""
@@ -223,16 +227,18 @@ class SwitchedProgram:
         stand_in = place.open.get(id(placement))
         try:
             state = place.state_ops.read(
-                lambda run: proceed(run if before is None else before.of(run), is_extra=True)
+                lambda run: (
+                    proceed(run, is_extra=True)
+                    if before is None
+                    else before.execute_extra(run, proceed)
+                )
             )
             if stand_in is None:
                 stand_in = self._opened(place.session, placement)
                 place.open[id(placement)] = stand_in
             stand_in.program.place_before_run(stand_in.session)
             starts = self._starts.of(place.session)
-            place.state_ops.write(
-                state, starts, lambda run: proceed(stand_in.of(run), is_extra=True)
-            )
+            place.state_ops.write(state, starts, lambda run: stand_in.execute_extra(run, proceed))
         except BadInputError as error:
             raise _CannotRunError(error) from error
         except (ProgramStopped, tensorflow().errors.OpError) as error:

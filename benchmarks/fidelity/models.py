@@ -1,4 +1,4 @@
-"""Training steps for `benchmarks.fidelity`, of different shapes and with ops suitable for one core.
+"""Training steps of different shapes, with ops suitable for one core.
 
 They are the zoo's models with smaller sizes, and four simple extreme cases: no parallelism, full
 parallelism, many large transfers, and few long ops.
