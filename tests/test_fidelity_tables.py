@@ -1,12 +1,15 @@
-"""The errors and regrets of placements in `benchmarks.fidelity`."""
+"""The errors of predictions in `benchmarks.fidelity`, their causes, and regrets."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pytest
+from conftest import on_gpus, two_gpus
 
+from benchmarks.fidelity.causes import causes, times_by_type
 from benchmarks.fidelity.placements import PARTED, PLAIN, ROBUST, SPLIT
 from benchmarks.fidelity.tables import (
     Row,
@@ -15,6 +18,14 @@ from benchmarks.fidelity.tables import (
     regrets,
     table_by_model,
 )
+from benchmarks.fidelity.traced_steps import TracedStep
+from pesto_cli import api as pesto
+from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.schedule import Placement
+from pesto_cli.data.solution import Solution
+from pesto_cli.evaluation.simulator import replay
+from pesto_cli.files import Profile
+from pesto_cli.strategies.run import judged
 
 
 def row(model: str, placement: str, measured_ms: float, predicted_ms: float = 0.0) -> Row:
@@ -58,3 +69,38 @@ def test_errors_are_summed_up_for_placements_by_hand_and_for_each_of_pestos_own(
         "by hand 3.0%, worst +4.0% (chain)",
         f"{PLAIN} 10.0%, worst -10.0% (chain)",
     ]
+
+
+def test_a_step_whose_ops_take_twice_as_long_as_in_the_profile() -> None:
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])], types=["MatMul"] * 2)
+    machine = two_gpus()
+    waits = tuple(replace(link, comm=replace(link.comm, wait_us=1.0)) for link in machine.links)
+    profile = Profile(on_gpus(graph, [10, 30], replace(machine, links=waits)))
+    result = pesto.solve(profile, "single")
+    steps = [TracedStep(80.0, {"a": 20.0, "b": 60.0}), TracedStep(100.0, {"a": 20.0, "b": 60.0})]
+    found = causes(profile, result, 80.0, steps)
+    assert found.op_times == pytest.approx((0.5 + 0.4) / 2)
+    assert found.rest == pytest.approx((0.0 - 0.2) / 2)
+    assert found.whole == pytest.approx(1.0)
+    assert math.isnan(found.parts)
+    assert math.isnan(found.added)
+    assert found.random == found.order == found.contention == found.transfer_overheads == 0
+    assert times_by_type(result, steps) == {"whole MatMul": (0.04, 0.08)}
+
+
+def test_overheads_of_transfers_lengthen_the_step_of_two_devices() -> None:
+    graph = OpGraph.build(["a", "b"], [Tensor(0, 1000, [1])], types=["MatMul"] * 2)
+    machine = two_gpus()
+    links = tuple(
+        replace(link, comm=replace(link.comm, receiver_us=4.0, wait_us=1.0))
+        for link in machine.links
+    )
+    profile = Profile(on_gpus(graph, [10, 10], replace(machine, links=links)))
+    schedule = replay(profile.problem, Placement(np.array([1, 2]), np.array([0, 0])))
+    result = judged("by hand", Solution.of(profile.problem, schedule), 0.0)
+    # 10 us, the transfer of 2 us, 10 us; b starts when the transfer ends, so it has no overhead.
+    assert result.makespan_us == pytest.approx(22.0)
+    found = causes(profile, result, 20.0, [TracedStep(25.0, {"a": 10.0, "b": 13.0})])
+    assert found.transfer_overheads == 0
+    assert found.rest == pytest.approx(0.0)
+    assert found.op_times == pytest.approx(3 / 25)

@@ -11,7 +11,7 @@ from pathlib import Path
 import benchmarks.fidelity
 from benchmarks.fidelity.causes import causes, times_by_type
 from benchmarks.fidelity.models import MODELS
-from benchmarks.fidelity.placements import OWN, exported, placements
+from benchmarks.fidelity.placements import OWN, PARTED, SPLIT, exported, placements
 from benchmarks.fidelity.probed_steps import probed_steps
 from benchmarks.fidelity.tables import (
     Row,
@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(table_by_model("regret", regrets, rows)))
     for placement in OWN:
         print("\n".join(table_of_causes(rows, placement)))
+    for placement in (SPLIT, PARTED):
         print("\n".join(table_by_type(rows, placement)))
 
 

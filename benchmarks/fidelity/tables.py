@@ -200,7 +200,7 @@ def table_by_type(rows: Sequence[Row], placement: str) -> Iterator[str]:
             for op_type, times_ms in row.by_type.items():
                 total[op_type] += times_ms
     worst = sorted(total, key=lambda each: -abs(total[each][1] - total[each][0]))
-    yield "| ops | predicted, ms | measured, ms | error |"
+    yield f"| ops, {placement} | predicted, ms | measured, ms | error |"
     yield "|---|--:|--:|--:|"
     for op_type in worst[:NUM_TYPES]:
         predicted_ms, measured_ms = total[op_type].tolist()

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pesto_cli.apply.live.copies import Copies, add_nodes
 from pesto_cli.apply.split_variables import Pieces, nodes_of_copies, outside_nodes
@@ -37,7 +38,7 @@ class _Use(Enum):
 
 
 class _Newer(Enum):
-    """Which of the values of a session are newer."""
+    """Which values of a session are newer."""
 
     NONE = auto()  # They are equal.
     PROGRAM = auto()
@@ -59,7 +60,7 @@ class VariablePieces:
         self._handles |= {
             name: added[name] for each in variables for name in each.names if name in added
         }
-        self._newer: dict[Any, _Newer] = {}
+        self._newer: WeakKeyDictionary[Any, _Newer] = WeakKeyDictionary()
         self._uses: dict[object, _Use] = {}
         self._lock = threading.Lock()
         if variables:
