@@ -11,7 +11,6 @@ from pesto_cli.diff import (
     Freshness,
     FreshnessCheck,
     GraphDiff,
-    LostSplit,
     OtherSplit,
     PlacementComparison,
     Prediction,
@@ -34,7 +33,8 @@ def check_sections(check: FreshnessCheck) -> list[Section]:
     ops = {"new": graph.new, "gone": graph.gone, "changed": graph.changed}
     remarks = [*check_reasons(check), *_kept_splits(check)]
     sections = [Section(remarks=remarks), _ops_by_scope(ops)]
-    sections.append(_lost_by_scope(check.lost_splits))
+    lost = {each.op: (parts_text(each.choice), str(each.why)) for each in check.lost_splits}
+    sections.append(_splits_by_scope("Split ops that start whole", ("was", "because"), lost))
     if check.now is not None and check.freshness is not Freshness.FRESH:
         sections.append(_figures({"stored": check.before, "now": check.now}))
     return sections
@@ -98,11 +98,12 @@ def difference_sections(difference: PlacementComparison, names: tuple[str, str])
         figures = {f"{names[0]}, stored": difference.stored, **figures}
     *old, new = figures
     figures = {name: _renamed(figures[name], changes.renamed) for name in old} | {new: figures[new]}
+    split = {change.op: _split_texts(change) for change in changes.split}
     only = zip(names, (changes.only_in_first, changes.only_in_second), strict=True)
     return [
         Section(remarks=list(_difference_remarks(difference))),
         _figures(figures),
-        _splits_by_scope("Split in another way", changes.split),
+        _splits_by_scope("Split in another way", ("was", "is"), split),
         _moves(difference),
         _ops_by_scope({f"only in {name}": ops for name, ops in only}),
     ]
@@ -194,29 +195,16 @@ def _moves(difference: PlacementComparison) -> Section:
     return Section("Moved", columns=columns, rows=rows, num_text=3, ops=listed)
 
 
-def _splits_by_scope(title: str, changes: Sequence[OtherSplit]) -> Section:
-    """Count the ops that are split in another way, by scope and by what they were and are."""
-    scope_of = scopes_of(change.op for change in changes)
-    ways = Counter((scope_of[change.op], *_split_texts(change)) for change in changes)
+def _splits_by_scope(
+    title: str, columns: tuple[str, str], texts: Mapping[str, tuple[str, str]]
+) -> Section:
+    """Count ops by scope and by two texts on each op, which have these columns."""
+    scope_of = scopes_of(texts)
+    ways = Counter((scope_of[op], *of_op) for op, of_op in texts.items())
     ordered = sorted(ways.items(), key=lambda way: (-way[1], way[0]))
     rows = [[*way, f"{count:,}"] for way, count in ordered]
-    listed = {title.lower(): [change.op for change in changes]}
-    return Section(title, columns=["scope", "was", "is", "ops"], rows=rows, num_text=3, ops=listed)
-
-
-def _lost_by_scope(lost: Sequence[LostSplit]) -> Section:
-    """Count the split ops that start whole, by scope, by what they were, and by the reason."""
-    scope_of = scopes_of(each.op for each in lost)
-    ways = Counter((scope_of[each.op], parts_text(each.choice), str(each.why)) for each in lost)
-    ordered = sorted(ways.items(), key=lambda way: (-way[1], way[0]))
-    rows = [[*way, f"{count:,}"] for way, count in ordered]
-    return Section(
-        "Split ops that start whole",
-        columns=["scope", "was", "because", "ops"],
-        rows=rows,
-        num_text=3,
-        ops={"split ops that start whole": [each.op for each in lost]},
-    )
+    listed = {title.lower(): list(texts)}
+    return Section(title, columns=["scope", *columns, "ops"], rows=rows, num_text=3, ops=listed)
 
 
 def _split_texts(change: OtherSplit) -> tuple[str, str]:

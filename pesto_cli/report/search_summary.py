@@ -18,7 +18,9 @@ def mapping_text(mapped: MappedPlacement) -> str:
     """Return a text on how many ops got their device from an earlier placement, and how."""
     num_ops = len(mapped.placement.device)
     if mapped.is_whole:
-        return f"all {num_ops:,} ops keep their device"
+        return (
+            "the op keeps its device" if num_ops == 1 else f"all {num_ops:,} ops keep their device"
+        )
     return (
         f"of {num_ops:,} ops, {mapped.num_by_name:,} keep their device, {mapped.num_by_scope:,} "
         f"get the device of their scope, {mapped.num_by_neighbours:,} that of their neighbours, "
@@ -33,6 +35,8 @@ def split_start_text(plan: Plan, problem: Problem, split: MappedSplit | None) ->
     """
     num_split = len(plan.choices)
     if split is not None and split.num_kept == num_split:
+        if num_split == 1:
+            return "the op that the placement splits starts in the same parts"
         return f"all {num_split:,} ops that the placement splits start in the same parts"
     if split is not None:
         return (
