@@ -387,6 +387,9 @@ with tf.Graph().as_default():
     with tf.control_dependencies([train]):
         after = tf.reduce_sum(w.read_value())
         halved = w.assign(w.read_value() * 0.5).op
+        counted = tf1.get_variable("count", [], use_resource=True).assign_add(1.0)
+    with tf.control_dependencies([counted]):
+        late = tf.reduce_sum(w.read_value())
     reset = w.assign(tf.ones([4, 6])).op
     feeds = {{rows: np.linspace(-1, 1, 32).reshape(8, 4)}}
     with tf1.Session() as session:
@@ -400,11 +403,11 @@ with tf.Graph().as_default():
 
 
 @pytest.mark.parametrize("way", ["variable 0", "variable 1", "mirrored"])
-@pytest.mark.parametrize("fetched", ["loss", "after", "halved"])
+@pytest.mark.parametrize("fetched", ["loss", "after", "late", "halved"])
 def test_runs_around_a_step_take_and_write_variables_in_pieces_or_copies(
     fetched: str, way: str, script: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After the update, a step also reads a variable (`after`) or writes it (`halved`)."""
+    """After the update, a step also reads a variable (`after`, `late`) or writes it (`halved`)."""
     path = script(TAKES_VARIABLES.format(fetched=fetched))
     meta = capture(path, fetches=["Momentum", "loss:0"]).meta
     placed = placed_by_plan(meta, split_variables(meta, way))
@@ -418,4 +421,114 @@ def test_runs_around_a_step_take_and_write_variables_in_pieces_or_copies(
         numbers = (
             [float(word) for word in line.split() if word != "None"] for line in (first, second)
         )
+        np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-6)
+
+
+def test_a_program_whose_steps_all_write_a_split_variable_is_refused(script: Write) -> None:
+    text = TAKES_VARIABLES.format(fetched="halved").replace("if number else loss", "")
+    path = script(text)
+    meta = capture(path, fetches=["Momentum", "loss:0"]).meta
+    placed = placed_by_plan(meta, split_variables(meta, "variable 1"))
+    words = (
+        r"all steps ran with whole ops.*takes the whole value of variable 'w', which is split, in"
+    )
+    with pytest.raises(BadInputError, match=words):
+        run_script(path, [], placed)
+
+
+THREADS = """
+import threading
+import numpy as np
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+with tf.Graph().as_default() as graph:
+    rows = tf1.placeholder(tf.float32, [8, 4], name="rows")
+    w = tf1.get_variable("w", [4, 6], initializer=tf1.ones_initializer(), use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.matmul(rows, w, name="y") - 1.0), name="loss")
+    train = tf1.train.MomentumOptimizer(0.0, 0.9).minimize(loss)  # a step leaves w as it is
+    more = w.assign_add(tf.ones([4, 6])).op
+    feeds = {rows: np.ones([8, 4])}
+
+    def write():
+        for _ in range(60):
+            session.run(more)
+
+    def read():
+        while writer.is_alive():
+            session.run(w)
+
+    with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        session.run([loss, train], feeds)
+        writer, reader = threading.Thread(target=write), threading.Thread(target=read)
+        writer.start()
+        reader.start()
+        while writer.is_alive():
+            session.run([loss, train], feeds)
+        writer.join()
+        reader.join()
+        print(session.run(w)[0, 0], session.run(loss, feeds), session.run([loss, train], feeds)[0])
+"""
+
+
+@pytest.mark.parametrize("way", ["variable 1", "mirrored"])
+def test_threads_lose_no_writes(
+    way: str, script: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script(THREADS)
+    meta = capture(path, fetches=["Momentum", "loss:0"]).meta
+    report = run_script(path, [], placed_by_plan(meta, split_variables(meta, way)))
+    *_, line = capsys.readouterr().out.splitlines()
+    value, beside, in_step = map(float, line.split())
+    assert len(report.step_us) > 2
+    assert value == 61
+    assert beside == in_step == pytest.approx((4 * 61 - 1) ** 2)
+
+
+OTHER_HANDLES = """
+import numpy as np
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+def imported():
+    tf1.train.import_meta_graph(exported, import_scope="again")
+    return next(v for v in tf1.global_variables() if v.name == "again/w:0")
+
+with tf.Graph().as_default() as graph:
+    rows = tf1.placeholder(tf.float32, [8, 4], name="rows")
+    normal = tf1.random_normal_initializer(seed=1)
+    w = tf1.get_variable("w", [4, 6], initializer=normal, use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.matmul(rows, w, name="y") - 1.0), name="loss")
+    train = tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    init = tf1.global_variables_initializer()
+    exported = tf1.train.export_meta_graph(clear_devices=True)
+    other = imported() if {first} else None
+    feeds = {{rows: np.linspace(-1, 1, 32).reshape(8, 4)}}
+    with tf1.Session() as session:
+        session.run(init)
+        print(*session.run([loss, train], feeds)[:1])
+        other = imported() if other is None else other
+        print(*session.run(other).ravel())
+        session.run(other.assign(tf.ones([4, 6])).op)
+        print(*session.run([loss, train], feeds)[:1], *session.run(w).ravel())
+"""
+
+
+@pytest.mark.parametrize("way", ["variable 1", "mirrored"])
+@pytest.mark.parametrize("first", [True, False], ids=["imported before", "imported after"])
+def test_a_variable_may_have_other_handles(
+    first: bool, way: str, script: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If they exist when the graph is captured, the variable stays whole."""
+    path = script(OTHER_HANDLES.format(first=first))
+    meta = capture(path, fetches=["Momentum", "loss:0"]).meta
+    placed = placed_by_plan(meta, split_variables(meta, way))
+    assert ("w" in placed.plan.choices) is not first
+    run_program(path, [])
+    whole = capsys.readouterr().out.splitlines()
+    run_script(path, [], placed)
+    split = capsys.readouterr().out.splitlines()
+    for first_line, second_line in zip(whole, split, strict=True):
+        numbers = ([*map(float, line.split())] for line in (first_line, second_line))
         np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-6)

@@ -16,6 +16,7 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.outside_step import other_handles
 from pesto_cli.graphdef.read import StepGraph, read_step
 
 Order = Literal["full", "none"]
@@ -25,7 +26,8 @@ Order = Literal["full", "none"]
 class Changes:
     """The changes to one graph, by node name.
 
-    device: node name -> TensorFlow device, for every node of the step.
+    device: node name -> TensorFlow device, for every node of the step, and for other handles of its
+        variables.
     waits_for: node name -> names of the nodes that become its control inputs.
     without_class: names of the nodes whose `_class` attribute is removed.
     step: the step of the changed graph; None if only devices are known.
@@ -129,6 +131,8 @@ def changes_on(
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
+    others = [*other_handles(step.wiring)]
+    device |= {outside: device[node] for outside, node in others if node in device}
     waits_for: Mapping[str, Sequence[str]] = {}
     if order == "full":
         waits_for = separated(step.wiring.nodes, device, control_inputs(meta, step, placed))

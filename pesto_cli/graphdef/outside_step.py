@@ -5,7 +5,7 @@ possible for the ops in `ACCESSES`, and for those in `PASSES`. If another op tak
 variable must stay whole.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,9 @@ ACCESSES = WRITES | {
     *("ReadVariableOp", "ResourceGather", "VarIsInitializedOp", SHAPE),
     *("DestroyResourceOp", "DisableCopyOnRead"),
 }
+UNSHARED = ("", "cd2c89b7-88b7-44c8-ad83-06c2a9158347")
+"""Values of `shared_name` of handles that share nothing; the second one is what TensorFlow 2 sets
+(tensorflow/core/framework/resource_handle.h)."""
 PASSES = {"Identity": 1, "Switch": 2}
 """Ops that pass a handle on, with the number of their outputs. A Switch is in a conditional."""
 
@@ -67,10 +70,38 @@ def accesses(nodes: Iterable[Any], variables: Iterable[str]) -> Iterator[Access]
             ]
 
 
+def variable_of(handle: Any) -> tuple[str, str]:
+    """Return the container and the name of the variable of a VarHandleOp, which others may share.
+
+    handle: a NodeDef.
+    """
+    shared = handle.attr["shared_name"].s.decode()
+    return handle.attr["container"].s.decode(), handle.name if shared in UNSHARED else shared
+
+
+def other_handles(wiring: Wiring) -> Iterator[tuple[str, str]]:
+    """Yield the other handles of variables of a step: (VarHandleOp outside the step, in the step).
+
+    They refer to the same variable only if they are on the same device.
+    """
+    in_step = {node.name for node in wiring.nodes}
+    handles = [proto for proto in wiring.table.protos if proto.op == "VarHandleOp"]
+    known = {variable_of(each): each.name for each in handles if each.name in in_step}
+    for each in handles:
+        if each.name not in in_step and variable_of(each) in known:
+            yield each.name, known[variable_of(each)]
+
+
 def variables_taken_whole(wiring: Wiring) -> frozenset[str]:
-    """Return the variables of a step that must stay whole because of a node outside the step."""
+    """Return the variables of a step that must stay whole because of a node outside the step.
+
+    A variable with several handles stays whole, too: a node may take it by another handle.
+    """
     step = {node.name for node in wiring.nodes}
     variables = [node.name for node in wiring.nodes if node.type == "VarHandleOp"]
     outside = [proto for proto in wiring.table.protos if proto.name not in step]
     found = accesses(outside, variables)
-    return frozenset(access.variable for access in found if not access.can_be_split)
+    whole = {access.variable for access in found if not access.can_be_split}
+    handles = [proto for proto in wiring.table.protos if proto.op == "VarHandleOp"]
+    count = Counter(map(variable_of, handles))
+    return frozenset(whole | {each.name for each in handles if count[variable_of(each)] > 1})

@@ -87,6 +87,7 @@ class _Graph:
     split: the copy of the step with split ops, if the placement splits ops and a step has run.
     num_seen: the number of operations of the graph that a session has run or could have run.
     plans: how to execute its runs, by their signature and the shapes of their feeds.
+    ran_whole: why the last step that could not be split ran with whole ops.
     """
 
     difference: Difference
@@ -94,6 +95,7 @@ class _Graph:
     split: SplitStep | None = None
     num_seen: int = 0
     plans: dict[object, _RunPlan] = field(default_factory=dict)
+    ran_whole: str = ""
 
     def values_for(
         self, run: SessionRun, proceed: Proceed, *, is_step: bool
@@ -135,6 +137,12 @@ class Program:
         Raises BadInputError if it has run no step of the placement.
         """
         closest = min(self._graphs.values(), key=_distance, default=None)
+        if closest is not None and closest.ran_whole and not self.step_us:
+            raise BadInputError(
+                f"{self._what}: all steps ran with whole ops, the last because it "
+                f"{closest.ran_whole}; steps that can be split were expected: solve with "
+                "--whole-variables if a split variable is the reason, or with --max-parts 1."
+            )
         if closest is None or closest.placed is None or not self.step_us:
             raise self._not_trained(closest, has_trained=False)
         applied = closest.placed if closest.split is None else closest.split
@@ -283,6 +291,7 @@ class Program:
         except BadInputError as error:
             self._stop(error)
         if isinstance(copies, str):
+            known.ran_whole = copies
             log.warning("%s: a step ran with whole ops: it %s.", self._what, copies)
             return _RunPlan(is_step=False)
         return _RunPlan(is_step=True, instead=copies)

@@ -75,23 +75,31 @@ class SplitStep:
         unfed = any(op.type in FED_TYPES for name, op in executed.items() if name not in needed)
         # If a tensor is not fed that was fed before, its original computes it.
         twice = any(op.op_def.is_stateful for name, op in executed.items() if name in copies.copies)
-        if unfed or twice or self.split & given.keys():
+        if unfed or self.split & given.keys() or (twice and given.keys() != self.shapes.keys()):
             return unlike
-        variable = self.variables.taken_whole(executed, self.scope)
-        return copies if variable is None else f"takes variable {variable!r}, which is split, whole"
+        if twice:
+            return "fetches what cannot be computed from the parts"
+        taken = self.variables.taken_whole(executed, self.scope)
+        return copies if taken is None else f"takes the whole value of {taken}"
 
     def _extended_to(self, needed: Mapping[str, Any], feeds: frozenset[Any], graph: Any) -> Copies:
         """Return copies of all of some operations that depend on the step."""
         known = self._extended.get(feeds, self.copies)
         reads = self.variables.add_reads(needed, known)
-        known = Copies({**known.copies, **reads})
+        known = Copies({**known.copies, **{name: read.value for name, read in reads.items()}})
         copied = needed.keys() & (self.copies.copies.keys() | reads.keys())
         computed = [name for name in copied if needed[name].type != "Const"]
         dependent = downstream(needed, computed)
         operations = [needed[name] for name in sorted(dependent - known.copies.keys())]
         added = add_copies(graph, operations, DEPENDENT_SCOPE, known)
-        self._extended[feeds] = Copies({**known.copies, **added})
-        return self._extended[feeds]
+        extended = Copies({**known.copies, **added})
+        for name, read in reads.items():
+            sources = needed[name].control_inputs
+            waits_for = [extended.copies.get(source.name, source) for source in sources]
+            for part in read.parts:
+                part._add_control_inputs(waits_for)
+        self._extended[feeds] = extended
+        return extended
 
     def name_as_planned(self, traced: Any) -> None:
         """Give the nodes in a RunMetadata the names that they have in the split graph, in place."""

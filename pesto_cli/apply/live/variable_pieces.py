@@ -6,11 +6,14 @@ The first copy of a mirrored variable is the program's variable.
 
 Values are copied when a run needs them: to the pieces before a step, if a run may have written the
 variables since the last step; and back before a run that takes the variables, if a step has run.
+Steps and runs that may write the variables take turns, so no thread overwrites what another wrote.
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,14 +21,18 @@ from weakref import WeakKeyDictionary
 from pesto_cli.apply.live.copies import Copies, add_nodes
 from pesto_cli.apply.split_variables import Pieces, nodes_of_copies, outside_nodes
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.graphdef.outside_step import Access
+from pesto_cli.graphdef.outside_step import Access, variable_of
 from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations
 from pesto_cli.graphdef.spec_nodes import node_def
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.rules.variables import READS
 
 SCOPE = "variable_pieces"
-READ, ASSIGN = "ReadVariableOp", "AssignVariableOp"
+HANDLE, READ, ASSIGN = "VarHandleOp", "ReadVariableOp", "AssignVariableOp"
+
+
+# They do not read the values of a variable.
+OF_ANY_PIECE = frozenset({"VarIsInitializedOp", "VariableShape"})
 
 
 class _Use(Enum):
@@ -45,6 +52,55 @@ class _Newer(Enum):
     PIECES = auto()
 
 
+class _Values:
+    """The values of one session: which are newer, and the runs that write them now.
+
+    Runs of one use may overlap; runs of two uses may not. Each run gets its turn in the order of
+    arrival.
+    """
+
+    def __init__(self) -> None:
+        self.newer = _Newer.PROGRAM
+        self.changed = threading.Condition()
+        self._use, self._num_running = _Use.NOTHING, 0
+        self._waiting = deque[object]()
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step is running."""
+        return self._use is _Use.STEP and self._num_running > 0
+
+    @contextmanager
+    def turn(self, use: _Use) -> Iterator[None]:
+        """Wait for the turn of a run that writes values; it lasts until the context ends."""
+        ticket = object()
+        with self.changed:
+            self._waiting.append(ticket)
+            self.changed.wait_for(
+                lambda: self._waiting[0] is ticket and (not self._num_running or self._use is use)
+            )
+            self._waiting.popleft()
+            self._use, self._num_running = use, self._num_running + 1
+            self.changed.notify_all()
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._num_running -= 1
+                self.changed.notify_all()
+
+
+@dataclass(frozen=True, eq=False)
+class PieceReads:
+    """What stands for the read of a split variable.
+
+    value: the operation whose output is the whole value. parts: those that read the pieces.
+    """
+
+    value: Any
+    parts: tuple[Any, ...]
+
+
 class VariablePieces:
     """The pieces and copies of the variables of one graph, and which values are newer."""
 
@@ -56,13 +112,16 @@ class VariablePieces:
         """
         self._graph = graph
         self._variables = {each.name: each for each in variables}
+        self._name_of = {
+            variable_of(graph.get_operation_by_name(name).node_def): name
+            for name in self._variables
+        }
         self._handles = {name: graph.get_operation_by_name(name) for name in self._variables}
         self._handles |= {
             name: added[name] for each in variables for name in each.names if name in added
         }
-        self._newer: WeakKeyDictionary[Any, _Newer] = WeakKeyDictionary()
+        self._values: WeakKeyDictionary[Any, _Values] = WeakKeyDictionary()
         self._uses: dict[object, _Use] = {}
-        self._lock = threading.Lock()
         if variables:
             made = self._add([*_to_pieces(variables), *_to_program(variables)])
             self._to_pieces, self._to_program = made["to_pieces"], made["to_program"]
@@ -77,76 +136,77 @@ class VariablePieces:
             yield
             return
         use = _Use.STEP if is_step else self._use(run)
-        with self._lock:
-            newer = self._newer.get(run.session, _Newer.PROGRAM)
-            if use is _Use.STEP and newer is _Newer.PROGRAM:
-                self._copy(self._to_pieces, run, proceed)
-            if use in (_Use.READS, _Use.WRITES) and newer is _Newer.PIECES:
-                self._copy(self._to_program, run, proceed)
-        try:
+        values = self._values.setdefault(run.session, _Values())
+        with values.turn(use) if use in (_Use.STEP, _Use.WRITES) else nullcontext():
+            with values.changed:
+                self._renew(values, use, run, proceed)
             yield
-        finally:
-            if use is _Use.STEP:
-                self._newer[run.session] = _Newer.PIECES
-            if use is _Use.WRITES:
-                self._newer[run.session] = _Newer.PROGRAM
+
+    def _renew(self, values: _Values, use: _Use, run: SessionRun, proceed: Proceed) -> None:
+        """Copy the values that a run takes, and note which ones it writes."""
+        if use is _Use.STEP:
+            if values.newer is _Newer.PROGRAM:
+                self._copy(self._to_pieces, run, proceed)
+            values.newer = _Newer.PIECES
+        elif use is not _Use.NOTHING and values.newer is _Newer.PIECES:
+            self._copy(self._to_program, run, proceed)
+            if not values.is_in_step:
+                values.newer = _Newer.NONE
+        if use is _Use.WRITES:
+            values.newer = _Newer.PROGRAM
 
     def taken_whole(self, executed: Mapping[str, Any], without: str) -> str | None:
-        """Return a variable of which a step takes the program's value; None if there is none.
+        """Say for which variable a step takes the program's value; None if there is none.
 
         A split variable has an old value there. A mirrored one may only be read.
 
         executed: the operations of the step, by name. without: the beginning of the names of those
             that take the pieces.
         """
-        takers = _takers(executed, self._variables)
-        return next(
-            (
-                variable
-                for taker, variable in takers
-                if not taker.name.startswith(without)
-                and (self._variables[variable].axis is not None or taker.type not in READS)
-            ),
-            None,
-        )
+        for taker, variable in self._takers(executed):
+            is_split = self._variables[variable].axis is not None
+            allowed = OF_ANY_PIECE if is_split else READS
+            if taker.type not in allowed and not taker.name.startswith(without):
+                how = "split" if is_split else "mirrored"
+                return f"variable {variable!r}, which is {how}, in {taker.name!r} ({taker.type})"
+        return None
 
-    def add_reads(self, needed: Mapping[str, Any], known: Copies) -> dict[str, Any]:
+    def add_reads(self, needed: Mapping[str, Any], known: Copies) -> dict[str, PieceReads]:
         """Add reads of the pieces, for reads of split variables that are no part of the step.
 
         needed: the operations of a run, by name. known: copies of operations.
 
-        Returns what stands for the reads, by name of the original.
+        Returns what stands for the reads, by name of the original. They wait for nothing.
         """
-        takers = _takers(needed, self._variables)
-        reads = {
-            taker.name: variable
-            for taker, variable in takers
-            if taker.type == READ
-            and taker.name not in known.copies
-            and self._variables[variable].axis is not None
-        }
         found = {}
-        for name, variable in reads.items():
-            node, pieces = _read(name, self._variables[variable]), self._variables[variable]
-            made = self._add(outside_nodes(Access(node, 0, variable, variable), pieces))
-            sources = needed[name].control_inputs
-            waits_for = [known.copies.get(source.name, source) for source in sources]
-            for each in made.values():
-                if each.type == READ:
-                    each._add_control_inputs(waits_for)
-            found[name] = made[name]
+        for taker, variable in self._takers(needed):
+            pieces = self._variables[variable]
+            if taker.type == READ and taker.name not in known.copies and pieces.axis is not None:
+                node = _read(taker.name, pieces)
+                made = self._add(outside_nodes(Access(node, 0, variable, variable), pieces))
+                parts = tuple(each for each in made.values() if each.type == READ)
+                found[taker.name] = PieceReads(made[taker.name], parts)
         return found
+
+    def _takers(self, operations: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+        """Yield the operations that take handles of the variables: (operation, variable)."""
+        for operation in operations.values():
+            for tensor in operation.inputs:
+                if tensor.op.type == HANDLE:
+                    variable = self._name_of.get(variable_of(tensor.op.node_def))
+                    if variable is not None:
+                        yield operation, variable
 
     def _use(self, run: SessionRun) -> _Use:
         if run.signature not in self._uses:
-            types = {taker.type for taker, _ in _takers(needed_operations(run), self._variables)}
+            types = {taker.type for taker, _ in self._takers(needed_operations(run))}
             used = _Use.READS if types <= READS else _Use.WRITES
             self._uses[run.signature] = used if types else _Use.NOTHING
         return self._uses[run.signature]
 
-    def _copy(self, operation: Any, run: SessionRun, proceed: Proceed) -> None:
+    @staticmethod
+    def _copy(operation: Any, run: SessionRun, proceed: Proceed) -> None:
         proceed(SessionRun(run.session, [operation], [], {}), is_extra=True)
-        self._newer[run.session] = _Newer.NONE
 
     def _add(self, nodes: Sequence[Any]) -> dict[str, Any]:
         """Add NodeDefs to the graph, on the devices of the variables that they take."""
@@ -156,14 +216,6 @@ class VariablePieces:
         taken = {name for node in nodes for name in node.input if name in self._handles}
         outside = {f"{name}:0": self._handles[name].outputs[0] for name in taken}
         return add_nodes(self._graph, nodes, outside, SCOPE)
-
-
-def _takers(operations: Mapping[str, Any], variables: Collection[str]) -> Iterator[tuple[Any, str]]:
-    """Yield the operations that take handles of variables: (operation, name of the variable)."""
-    for operation in operations.values():
-        for tensor in operation.inputs:
-            if tensor.op.name in variables:
-                yield operation, tensor.op.name
 
 
 def _to_pieces(variables: Sequence[Pieces]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pesto_cli.graphdef.devices import DT_RESOURCE
 from pesto_cli.graphdef.fetches import SHAPED_TYPES
+from pesto_cli.graphdef.outside_step import variable_of
 from pesto_cli.graphdef.signature import Argument, values
 from pesto_cli.graphdef.wiring import Wiring
 
@@ -40,8 +41,7 @@ def states(wiring: Wiring) -> list[State | None]:
     for index in wiring.order:
         node, takes = wiring.nodes[index], wiring.signature(index).inputs
         if node.type in VARIABLES:
-            name = node.proto.attr["shared_name"].s.decode() or node.name
-            found[index] = (node.proto.attr["container"].s.decode(), name)
+            found[index] = variable_of(node.proto)
         elif takes and (takes[0].is_ref or (node.type in PASSING and _holds(takes[0]))):
             found[index] = found[node.inputs[0][0]]
         elif not any(map(_holds, takes)) and node.type not in SHAPED_TYPES:
