@@ -58,8 +58,13 @@ def initialized_values(tf: Any) -> Sequence[Any]:
 
 
 def a_chain(tf: Any) -> Sequence[Any]:
-    """The initial value of `t` depends on `u`, and that of `u` depends on `w` unconditionally."""
-    u = variable(tf, "u", variable(tf, "w", np.eye(3, dtype=np.float32)) * 2.0)
+    """The initial value of `t` depends on `u`, and that of `u` depends on `w` unconditionally.
+
+    That of `w` takes long, so `u` reads it too early.
+    """
+    large = tf.random.normal([1000, 1000])
+    slow = tf.clip_by_value(tf.reduce_sum(large @ large), 0.0, 0.0)
+    u = variable(tf, "u", variable(tf, "w", tf.eye(3) + slow) * 2.0)
     t = variable(tf, "t", u + 1.0)
     return trained(tf, t, t)
 
