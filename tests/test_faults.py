@@ -146,6 +146,7 @@ def test_a_read_only_installation_without_a_home_compiles_for_one_run(
         folder = Path(os.environ["NUMBA_CACHE_DIR"])
         assert folder.is_dir()
     assert not folder.exists()
+    assert "NUMBA_CACHE_DIR" not in os.environ  # else later processes compile all kernels there
 
 
 HALF_BUILT = """

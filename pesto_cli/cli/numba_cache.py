@@ -22,7 +22,10 @@ def kernel_cache() -> Iterator[None]:
         return
     with TemporaryDirectory(prefix="pesto-kernels-") as folder:
         os.environ[VARIABLE] = folder
-        yield
+        try:
+            yield
+        finally:
+            del os.environ[VARIABLE]
 
 
 def _is_writable(folder: Path) -> bool:
