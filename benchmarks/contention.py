@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fidelity.__main__ import MACHINE
+from benchmarks.fidelity import MACHINE
 from pesto_cli import api as pesto
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import Connection

@@ -11,3 +11,5 @@ and printed as the tables of docs/running.md:
   shortest of the model;
 - the causes of the errors (`causes`).
 """
+
+MACHINE = "local-workers:2"

@@ -30,7 +30,6 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.steps import speed_up
 from pesto_cli.files import CommFit
 
-MACHINE = "local-workers:2"
 PARTS = (2, 4)
 
 
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the models, write the results as JSON, and print the table."""
     parser = argparse.ArgumentParser(description=benchmarks.fidelity.__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--machine", default=MACHINE)
+    parser.add_argument("--machine", default=benchmarks.fidelity.MACHINE)
     parser.add_argument(
         "--comm", type=Path, required=True, help="transfer times, from pesto comm on this machine"
     )

@@ -7,7 +7,7 @@ and while another core computes; so this prediction has no transfer overheads an
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def causes(
         name: (result.makespan_us - _makespan_us(result, machine)) / measured_us
         for name, machine in _machines_without(result.problem.machine)
     }
-    traced = [asdict(_of_step(result, step)) for step in steps]
+    traced = [_of_step(result, step) for step in steps]
     return Causes(
         **of_model,
         random=float(sampled_us - result.makespan_us) / measured_us,
@@ -74,7 +74,7 @@ def causes(
 
 
 def _machines_without(machine: Machine) -> Iterator[tuple[str, Machine]]:
-    """Yield each part of the execution model, and the machine without it."""
+    """Yield (name of a part of the execution model, the machine without this part)."""
     yield "contention", replace(machine, contention={})
     yield "transfer_overheads", _without_transfer_overheads(machine)
     yield "delays", _with_comm(machine, {"wait_us": 0.0})
@@ -98,29 +98,17 @@ def _makespan_us(result: Result, machine: Machine) -> float:
     return replay(problem, result.schedule.placement).makespan_us
 
 
-@dataclass(frozen=True)
-class _OfStep:
-    """What is known of one traced step; as in `Causes`."""
-
-    op_times: float
-    order: float
-    rest: float
-    whole: float
-    parts: float
-    added: float
-
-
-def _of_step(result: Result, step: TracedStep) -> _OfStep:
+def _of_step(result: Result, step: TracedStep) -> dict[str, float]:
+    """Return what is known of one traced step; as in `Causes`."""
     schedule, measured = result.schedule, _with_op_times(result.problem, step.op_us)
     with_order_us = replay(measured, schedule.placement).makespan_us
     any_order_us = list_schedule(measured, schedule.device, -schedule.start_us).makespan_us
-    kinds = _slower_by_kind(result, step.op_us)
-    return _OfStep(
-        op_times=(with_order_us - result.makespan_us) / step.length_us,
-        order=(with_order_us - any_order_us) / step.length_us,
-        rest=with_order_us / step.length_us - 1,
-        **kinds,
-    )
+    return {
+        "op_times": (with_order_us - result.makespan_us) / step.length_us,
+        "order": (with_order_us - any_order_us) / step.length_us,
+        "rest": with_order_us / step.length_us - 1,
+        **_slower_by_kind(result, step.op_us),
+    }
 
 
 def _with_op_times(problem: Problem, op_us: Mapping[str, float]) -> Problem:

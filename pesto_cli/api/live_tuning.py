@@ -97,10 +97,7 @@ def tune_script(
         if profile is None:
             profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
         check_same(profile, meta, cluster)
-        known = TuningLog(
-            profile,
-            provenance={"pesto_version": pesto_cli.__version__},
-        )
+        known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
     budget = StepBudget(steps, time_limit_s)
     with _started(path, arguments, cluster) as measure:
         found = tuned(known, measure, clock, limits or Limits(), on_round, watch, budget)

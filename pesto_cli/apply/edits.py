@@ -16,7 +16,7 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graphdef.outside_step import other_handles
+from pesto_cli.graphdef.outside_step import devices_of_other_handles
 from pesto_cli.graphdef.read import StepGraph, read_step
 
 Order = Literal["full", "none"]
@@ -131,8 +131,7 @@ def changes_on(
     name_of_op = [names[index] for index in placed.device.tolist()]
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
-    others = [*other_handles(step.wiring)]
-    device |= {outside: device[node] for outside, node in others if node in device}
+    device |= devices_of_other_handles(step.wiring, device)
     waits_for: Mapping[str, Sequence[str]] = {}
     if order == "full":
         waits_for = separated(step.wiring.nodes, device, control_inputs(meta, step, placed))

@@ -6,12 +6,13 @@ variable must stay whole.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pesto_cli.graphdef.wiring import Wiring
 
+HANDLE = "VarHandleOp"
 WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 SHAPE = "VariableShape"
 ACCESSES = WRITES | {
@@ -79,17 +80,20 @@ def variable_of(handle: Any) -> tuple[str, str]:
     return handle.attr["container"].s.decode(), handle.name if shared in UNSHARED else shared
 
 
-def other_handles(wiring: Wiring) -> Iterator[tuple[str, str]]:
-    """Yield the other handles of variables of a step: (VarHandleOp outside the step, in the step).
+def devices_of_other_handles(wiring: Wiring, device: Mapping[str, str]) -> dict[str, str]:
+    """Return the devices of the VarHandleOps outside a step that refer to variables of the step.
 
     They refer to the same variable only if they are on the same device.
+
+    device: node of the step -> its device.
     """
-    in_step = {node.name for node in wiring.nodes}
-    handles = [proto for proto in wiring.table.protos if proto.op == "VarHandleOp"]
-    known = {variable_of(each): each.name for each in handles if each.name in in_step}
-    for each in handles:
-        if each.name not in in_step and variable_of(each) in known:
-            yield each.name, known[variable_of(each)]
+    handles = [proto for proto in wiring.table.protos if proto.op == HANDLE]
+    known = {variable_of(each): device[each.name] for each in handles if each.name in device}
+    return {
+        each.name: known[variable_of(each)]
+        for each in handles
+        if each.name not in device and variable_of(each) in known
+    }
 
 
 def variables_taken_whole(wiring: Wiring) -> frozenset[str]:
@@ -98,10 +102,10 @@ def variables_taken_whole(wiring: Wiring) -> frozenset[str]:
     A variable with several handles stays whole, too: a node may take it by another handle.
     """
     step = {node.name for node in wiring.nodes}
-    variables = [node.name for node in wiring.nodes if node.type == "VarHandleOp"]
+    variables = [node.name for node in wiring.nodes if node.type == HANDLE]
     outside = [proto for proto in wiring.table.protos if proto.name not in step]
     found = accesses(outside, variables)
     whole = {access.variable for access in found if not access.can_be_split}
-    handles = [proto for proto in wiring.table.protos if proto.op == "VarHandleOp"]
+    handles = [proto for proto in wiring.table.protos if proto.op == HANDLE]
     count = Counter(map(variable_of, handles))
     return frozenset(whole | {each.name for each in handles if count[variable_of(each)] > 1})

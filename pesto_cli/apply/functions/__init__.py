@@ -13,10 +13,10 @@ from typing import Any
 
 from pesto_cli.apply.device_names import check_devices, is_of
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
+from pesto_cli.apply.functions.whole_variables import check_whole_variables
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import difference
 from pesto_cli.apply.session import session_config
-from pesto_cli.apply.whole_variables import check_whole_variables
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef import grappler

@@ -64,31 +64,24 @@ def add_copies(
     """
     if not operations:
         return {}
-    tf1 = tensorflow().compat.v1
     copied = {operation.name for operation in operations}
-    body, outside = tf1.GraphDef(), {}
-    for operation in operations:
-        node = body.node.add()
-        node.CopyFrom(operation.node_def)
-        node.attr.pop("_class", None)
-        node.attr[ADDED].b = True
+    nodes, outside = [operation.node_def for operation in operations], {}
+    for node, operation in zip(nodes, operations, strict=True):
         kept = [source for source in operation.control_inputs if source.name in copied]
         controls = [f"^{op.name}" for op in kept if op.name not in without.get(operation.name, ())]
         node.input[:] = [name for name in node.input if not name.startswith("^")] + controls
         for tensor in operation.inputs:
             if tensor.op.name not in copied:
                 outside[f"{tensor.op.name}:{tensor.value_index}"] = known.tensor(tensor)
-    with opened(graph):
-        names = [node.name for node in body.node]
-        made = tf1.import_graph_def(body, outside, names, name=scope)
-        for operation, copy in zip(operations, made, strict=True):
-            waits_for = [
-                known.copies.get(source.name, source)
-                for source in operation.control_inputs
-                if source.name not in copied and source.name not in without.get(operation.name, ())
-            ]
-            copy._add_control_inputs(waits_for)
-    return dict(zip(names, made, strict=True))
+    added = add_nodes(graph, nodes, outside, scope)
+    for operation in operations:
+        waits_for = [
+            known.copies.get(source.name, source)
+            for source in operation.control_inputs
+            if source.name not in copied and source.name not in without.get(operation.name, ())
+        ]
+        added[operation.name]._add_control_inputs(waits_for)
+    return added
 
 
 def add_nodes(

@@ -16,7 +16,7 @@ from pesto_cli.graphdef.conditionals import FUNCTIONAL_CONTROL_FLOW, LOWERED
 from pesto_cli.graphdef.fetches import fetch_names, node_name
 from pesto_cli.graphdef.guards import guard_reads
 from pesto_cli.graphdef.nodes import needed_nodes
-from pesto_cli.graphdef.outside_step import other_handles
+from pesto_cli.graphdef.outside_step import devices_of_other_handles
 from pesto_cli.graphdef.programs.session_runs import Waits
 from pesto_cli.graphdef.programs.training_step import CHANGING
 from pesto_cli.graphdef.read import StepGraph
@@ -119,9 +119,7 @@ def _devices_of_whole_ops(
         of_op.setdefault(placement.origin_of(row), names[device])
     ops = [*zip(step.graph.names, step.nodes, strict=True)]
     placed = {node: of_op[op] for op, nodes in ops if op in of_op for node in nodes}
-    placed |= {
-        outside: placed[node] for outside, node in other_handles(step.wiring) if node in placed
-    }
+    placed |= devices_of_other_handles(step.wiring, placed)
     return Changes(placed, {}, classes_to_drop(step.wiring, placed))
 
 

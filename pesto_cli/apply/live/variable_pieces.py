@@ -19,20 +19,25 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pesto_cli.apply.live.copies import Copies, add_nodes
-from pesto_cli.apply.split_variables import Pieces, nodes_of_copies, outside_nodes
+from pesto_cli.apply.split_variables import (
+    IS_INITIALIZED,
+    Pieces,
+    nodes_of_copies,
+    outside_nodes,
+)
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.graphdef.outside_step import Access, variable_of
+from pesto_cli.graphdef.outside_step import HANDLE, SHAPE, Access, variable_of
 from pesto_cli.graphdef.programs.session_runs import Proceed, SessionRun, needed_operations
 from pesto_cli.graphdef.spec_nodes import node_def
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.rules.variables import READS
 
 SCOPE = "variable_pieces"
-HANDLE, READ, ASSIGN = "VarHandleOp", "ReadVariableOp", "AssignVariableOp"
+READ, ASSIGN = "ReadVariableOp", "AssignVariableOp"
 
 
 # They do not read the values of a variable.
-OF_ANY_PIECE = frozenset({"VarIsInitializedOp", "VariableShape"})
+OF_ANY_PIECE = frozenset({IS_INITIALIZED, SHAPE})
 
 
 class _Use(Enum):
@@ -72,7 +77,7 @@ class _Values:
 
     @contextmanager
     def turn(self, use: _Use) -> Iterator[None]:
-        """Wait for the turn of a run that writes values; it lasts until the context ends."""
+        """Wait until a run that writes values may begin; runs of another use wait for its end."""
         ticket = object()
         with self.changed:
             self._waiting.append(ticket)
