@@ -1,10 +1,9 @@
 """Refinement: anneal the contracted graph first, then single ops.
 
-Each worker anneals a chain of its own. Even workers begin at a low temperature from the best start,
-to improve it. Odd workers begin at a high temperature from the worst start, for diversity. In the
-second stage each worker starts from its own best schedule, and in the last stage all workers start
-from the best schedule of all. If there is a single worker or a single start, all workers begin at
-the high temperature.
+Each worker anneals a chain of its own. In the first stage, the first worker begins with the best
+start, the second with the second best, and so on. In the other stages, all workers begin with the
+best schedule of all. Temperatures are low, so that the structure of a start is not lost: higher
+ones need more time than there is (`docs/search.md`).
 
 With samples, the quality of a schedule is its mean makespan over these samples, and no longer its
 makespan with the times of the problem. The search then only has the stages `ROBUST_STAGES`, as it
@@ -15,6 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.data.limits import Limits
@@ -36,13 +38,24 @@ class Cooling:
     level: makes the level that the chain runs on.
     hot, cold: first and last temperature, in units of the makespan's lower bound divided by the
         number of nodes, as the effect of a move grows with the time of a node, not of the graph.
+    hottest: the first temperature if there is time for many evaluations; see `FEW`.
     order: share of moves that change the order; the others change devices.
     """
 
     level: Callable[[Simulator], Level]
     hot: float
     cold: float
+    hottest: float | None = None
     order: float = 0.0
+
+    def temperature(self, progress: float, patience: float) -> float:
+        """Return the temperature at a progress of 0 to 1, in the unit of `hot`.
+
+        patience: from 0, if there is time for few evaluations of each node, to 1 for many.
+        """
+        hottest = self.hot if self.hottest is None else self.hottest
+        hot = float(self.hot ** (1 - patience) * hottest**patience)
+        return float(hot * (self.cold / hot) ** progress)
 
 
 @dataclass(frozen=True)
@@ -50,42 +63,32 @@ class Stage:
     """A stage, in which all workers anneal in parallel.
 
     share: share of the time limit.
-    coolings: parameters, assigned to the workers in turn; if there is a single worker or a single
-        start, all workers have the last ones.
+    cooling: parameters of all chains.
     together: whether all workers start from the best schedule of all, or each from its own.
     """
 
     share: float
-    coolings: tuple[Cooling, ...]
-    together: bool = False
+    cooling: Cooling
+    together: bool = True
 
 
 STAGES = (
-    Stage(
-        0.3,
-        (
-            Cooling(Level.contracted, hot=1.0, cold=0.4),
-            Cooling(Level.contracted, hot=10.0, cold=0.1),
-        ),
-    ),
-    Stage(
-        0.5,
-        (
-            Cooling(Level.contracted, hot=0.4, cold=0.08),
-            Cooling(Level.contracted, hot=2.0, cold=0.08),
-        ),
-    ),
-    Stage(0.2, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
+    Stage(0.3, Cooling(Level.contracted, hot=0.5, cold=0.2, hottest=10.0), together=False),
+    Stage(0.5, Cooling(Level.contracted, hot=0.25, cold=0.08, hottest=2.0)),
+    Stage(0.2, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
 ROBUST_STAGES = (
-    Stage(0.5, (Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1),), together=True),
-    Stage(0.5, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2),), together=True),
+    Stage(0.5, Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1)),
+    Stage(0.5, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2)),
 )
-# For a start with a structure, such as a pipeline, which higher temperatures would destroy.
+# For a constructed schedule with split ops.
 STAGES_NEAR_START = (
-    Stage(0.7, (Cooling(Level.contracted, hot=1.0, cold=0.08),), together=True),
-    Stage(0.3, (Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1),), together=True),
+    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08)),
+    Stage(0.3, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
+# Few and many evaluations for each node of the contracted graph in a search. With few, a high
+# temperature would only destroy the structure of the start; with many, it finds a better one.
+FEW, MANY = 5.0, 50.0
 # First and last penalty of a stage; see `Chain.anneal`.
 PENALTIES = (3.0, 100.0)
 # Ops and edges that a thread simulates in a second, measured on two cores of a server from 2020.
@@ -151,8 +154,7 @@ class _Chains:
         self._samples, self._on_incumbent = samples, on_incumbent
         ranked = sorted(starts, key=self._quality)
         self.best = ranked[0]
-        self._bests = [ranked[-(worker % 2)] for worker in range(limits.workers)]
-        self._are_diverse = limits.workers > 1 and len(starts) > 1
+        self._bests = [ranked[worker % len(ranked)] for worker in range(limits.workers)]
         self._bound_us = max(critical_path_us(problem), load_us(problem))
         self._levels: dict[Callable[[Simulator], Level], Level] = {}
         self._began = time.monotonic()
@@ -171,11 +173,9 @@ class _Chains:
         End early when the best schedule fits in memory and its makespan is at most `until_us`.
         """
         workers = range(self._limits.workers)
-        number = len(stage.coolings) if self._are_diverse else 1
-        coolings = [stage.coolings[worker % number - number] for worker in workers]
-        levels = [self._level(cooling) for cooling in coolings]
+        level = self._level_of(stage.cooling.level)
         starts = [self.best if stage.together else self._bests[worker] for worker in workers]
-        chains = [self._chain(*each) for each in zip(workers, levels, starts, strict=True)]
+        chains = [self._chain(worker, level, starts[worker]) for worker in workers]
         seen = [chain.objective for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
@@ -184,22 +184,21 @@ class _Chains:
                     break
                 until = part / rounds
                 running = [
-                    threads.submit(self._anneal, stage.share, *each, until)
-                    for each in zip(coolings, levels, chains, strict=True)
+                    threads.submit(self._anneal, stage, level, chain, until) for chain in chains
                 ]
                 for done in running:
                     done.result()
                 for worker, chain in enumerate(chains):
                     if part == 1 or chain.objective < seen[worker]:
                         seen[worker] = chain.objective
-                        self._offer(worker, levels[worker].expanded(*chain.best))
+                        self._offer(worker, level.expanded(*chain.best))
         self._stages_run += 1
         self._spent += stage.share
 
-    def _level(self, cooling: Cooling) -> Level:
-        if cooling.level not in self._levels:
-            self._levels[cooling.level] = cooling.level(self._simulator)
-        return self._levels[cooling.level]
+    def _level_of(self, made_by: Callable[[Simulator], Level]) -> Level:
+        if made_by not in self._levels:
+            self._levels[made_by] = made_by(self._simulator)
+        return self._levels[made_by]
 
     def _chain(self, worker: int, level: Level, start: Schedule) -> Chain:
         seed = (self._limits.seed, self._stages_run, worker)
@@ -210,21 +209,19 @@ class _Chains:
         chain.go_to(*level.projected(start))
         return chain
 
-    def _anneal(
-        self, share: float, cooling: Cooling, level: Level, chain: Chain, until: float
-    ) -> None:
+    def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
         """Run a chain until the progress of the stage reaches `until`, or a stop is requested."""
         batch = max(1, int(BATCH_S * OPS_PER_S / self._work(level)))
         unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
         while not self._limits.stop.is_set():
-            progress = self._progress(share, level, chain)
+            progress = self._progress(stage.share, level, chain)
             if progress >= until:
                 break
             chain.anneal(
                 batch,
-                unit_us * cooling.hot * (cooling.cold / cooling.hot) ** progress,
+                unit_us * stage.cooling.temperature(progress, self._patience),
                 PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress,
-                cooling.order,
+                stage.cooling.order,
             )
 
     def _progress(self, share: float, level: Level, chain: Chain) -> float:
@@ -240,6 +237,14 @@ class _Chains:
             return chain.evaluations * self._work(level) / (share * limit_s * OPS_PER_S)
         spent = (time.monotonic() - self._began) / limit_s
         return (spent - self._spent) / share
+
+    @cached_property
+    def _patience(self) -> float:
+        """How many evaluations there is time for, from 0 for few to 1 for many; see `FEW`."""
+        level = self._level_of(Level.contracted)
+        nodes = level.simulator.problem.num_ops
+        evaluations = self._limits.time_limit_s * OPS_PER_S / max(1, self._work(level) * nodes)
+        return float(np.clip(np.log(max(evaluations, FEW) / FEW) / np.log(MANY / FEW), 0.0, 1.0))
 
     def _work(self, level: Level) -> int:
         """Return the number of ops and edges that are simulated in an evaluation."""

@@ -42,7 +42,7 @@ HOPELESS = 1.5
 # part of the time. Few ops gain from a device of another host.
 ONE_HOST_SHARE = 0.75
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
-# their search begins hot, so it gains more later.
+# their search has more starts, and gains more later.
 CLOSE = 1.3
 
 
