@@ -2,8 +2,8 @@
 
 Each worker anneals a chain of its own. In the first stage, the first worker begins with the best
 start, the second with the second best, and so on. In the other stages, all workers begin with the
-best schedule of all. Temperatures are low, so that the structure of a start is not lost: higher
-ones need more time than there is (`docs/search.md`).
+best schedule of all. On large graphs temperatures are low, so that the structure of a start is not
+lost: higher ones need more time than there is (`docs/search.md`).
 
 With samples, the quality of a schedule is its mean makespan over these samples, and no longer its
 makespan with the times of the problem. The search then only has the stages `ROBUST_STAGES`, as it
