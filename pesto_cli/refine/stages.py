@@ -2,8 +2,8 @@
 
 Each worker anneals a chain of its own. In the first stage, the first worker begins with the best
 start, the second with the second best, and so on. In the other stages, all workers begin with the
-best schedule of all. On large graphs temperatures are low, so that the structure of a start is not
-lost: higher ones need more time than there is (`docs/search.md`).
+best schedule of all. Temperatures are low on large graphs, because a hot chain loses the structure
+of its start, and the time is too short to find a better one (`docs/search.md`).
 
 With samples, the quality of a schedule is its mean makespan over these samples, and no longer its
 makespan with the times of the problem. The search then only has the stages `ROBUST_STAGES`, as it
@@ -240,7 +240,7 @@ class _Chains:
 
     @cached_property
     def _patience(self) -> float:
-        """How many evaluations there is time for, from 0 for few to 1 for many; see `FEW`."""
+        """From 0 to 1: whether there is time for `FEW` or for `MANY` evaluations of each node."""
         level = self._level_of(Level.contracted)
         nodes = level.simulator.problem.num_ops
         evaluations = self._limits.time_limit_s * OPS_PER_S / max(1, self._work(level) * nodes)
