@@ -89,7 +89,7 @@ def on_host(host: int, *command: str) -> None:
 
 @contextmanager
 def workers(hosts: Hosts, cluster: Path, slow: int | None) -> Iterator[list[subprocess.Popen[str]]]:
-    """Run all tasks on their hosts, each with one core; slow: a task that gets half of its time."""
+    """Run all tasks on their hosts, which share all cores; slow: a task with half of its time."""
     with ExitStack() as started:
         tasks = []
         for task, host in enumerate([host for host in hosts.order for _ in range(hosts.tasks)]):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,24 @@ import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_problem
+from test_tuning import build_towers
 from test_zoo import TINY, exported
+from training_graphs import exported as exported_step
+from two_cpus import two_cpus
 
 from pesto_cli import api
+from pesto_cli.api import training as api_training
+from pesto_cli.cli import training as cli_training
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
-from pesto_cli.data.machine import Device, Machine
+from pesto_cli.data.machine import CommModel, Device, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.evaluation.violations import violations
-from pesto_cli.files import Profile, write_profile
+from pesto_cli.files import CommFit, Profile, write_profile
 from pesto_cli.files.tensorflow_names import labelled
+from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.learned import adam, sequence
 from pesto_cli.learned.adam import Moments
@@ -42,6 +50,7 @@ from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
 from pesto_cli.learned.weights import Trained, read_weights, write_weights
+from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.context import learns
 from pesto_cli.strategies.run import run
@@ -237,8 +246,7 @@ def test_a_placement_that_does_not_fit_counts_several_times() -> None:
     problem = on_gpus(graph, [1.0, 1.0], two_gpus(memory_bytes=100))
     environment, policy = Placements.of(problem), Spotlight(out_of_memory_factor=10.0)
     apart, together = (environment.solution(np.array([GPU0, each])) for each in (GPU1, GPU0))
-    assert policy.cost_us(apart) == 1.0
-    assert policy.cost_us(together) == 20.0
+    assert policy.costs_us([apart, together]).tolist() == [1.0, 20.0]
 
 
 # Training.
@@ -281,8 +289,8 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
     limits = Limits()
     states: list[State] = []
 
-    def stop(state: State) -> None:
-        states.append(state)
+    def stop(trained: Trained) -> None:
+        states.append(trained.state)
         if len(states) == 2:
             limits.stop.set()
 
@@ -330,6 +338,81 @@ def trained(policy: str = "spotlight", num_devices: int = 3, seed: int = 0) -> T
     return Trained(policy, seed, State.initial(SMALL[0], num_devices, seed))
 
 
+# Rewards from real steps.
+
+
+@pytest.fixture(scope="module")
+def two_towers() -> tuple[Any, Profile]:
+    """A graph, and its profile on two devices of this process."""
+    meta = exported_step(build_towers)
+    links = [CommFit("CPU", "CPU", CommModel(100.0, 1e-3), signal_us=100.0)]
+    return meta, api.profile_by_run(meta, two_cpus(), steps=3, comm=links)
+
+
+def test_rewards_from_real_steps_are_measured_step_times(
+    two_towers: tuple[Any, Profile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, profile = two_towers
+    ran: list[list[RealRun]] = []
+
+    def watched(*given: Any) -> list[RealRun]:
+        ran.append(compared(*given))
+        return ran[-1]
+
+    monkeypatch.setattr(api_training, "compared", watched)
+    real = api.RealSteps(meta, two_cpus(), steps=2)
+    trained = api.train(SMALL[0], [profile], num_placements=10, real=real)
+    means_us = [np.mean([run.times.median_us for run in runs]) for runs in ran]
+    assert [len(runs) for runs in ran] == [5, 5]
+    assert [point.mean_us for point in trained.state.curve] == pytest.approx(means_us)
+    assert not any(run.verification.departures for runs in ran for run in runs)
+    policy = SMALL[0]
+    profile = replace(profile, problem=profile.problem.constrained(headroom=1e-9))
+    environment = policy.environment(profile.problem)
+    solution = environment.solution(np.zeros(environment.num_decisions, dtype=np.int64))
+    costs_us = real.costs_us(policy, profile, [solution])  # it does not fit, so it does not run
+    assert costs_us == pytest.approx(policy.out_of_memory_factor * solution.schedule.makespan_us)
+    assert len(ran) == 2
+
+
+def test_a_placement_that_cannot_run_counts_as_one_that_does_not_fit(
+    two_towers: tuple[Any, Profile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, profile = two_towers
+    policy = SMALL[0]
+    environment = policy.environment(profile.problem)
+    solutions = [
+        environment.solution(np.full(environment.num_decisions, device)) for device in (0, 1)
+    ]
+
+    def no_second_device(meta: Any, cluster: Any, placements: Any, *more: Any) -> list[RealRun]:
+        if any(1 in each.device for each in placements):
+            raise EnvironmentFailedError("the devices could not run the step: out of memory")
+        return compared(meta, cluster, placements, *more)
+
+    monkeypatch.setattr(api_training, "compared", no_second_device)
+    ran: list[float] = []
+    real = api.RealSteps(meta, two_cpus(), 2, on_measured=lambda placed, us: ran.append(us))
+    first_us, second_us = real.costs_us(policy, profile, solutions)
+    simulated_us = policy.costs_us(solutions)
+    assert ran == [first_us]
+    assert second_us == policy.out_of_memory_factor * simulated_us[1]
+    with pytest.raises(EnvironmentFailedError, match="out of memory"):
+        real.costs_us(policy, profile, solutions[1:])
+
+
+def test_real_steps_of_another_graph_or_of_several_profiles_are_refused(
+    two_towers: tuple[Any, Profile],
+) -> None:
+    meta, profile = two_towers
+    real = api.RealSteps(meta, two_cpus(), steps=2)
+    other = replace(profile, provenance={**profile.provenance, "graph_hash": "1" * 64})
+    with pytest.raises(BadInputError, match="the profile is of another graph"):
+        api.train(SMALL[0], [other], num_placements=5, real=real)
+    with pytest.raises(BadInputError, match="there are 2 profiles for the real steps of one graph"):
+        api.train(SMALL[0], [profile, other], num_placements=5, real=real)
+
+
 # Weights.
 
 
@@ -351,6 +434,20 @@ def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
     with np.load(path, allow_pickle=False) as arrays:  # it is an .npz file
         assert arrays["weights/output"].shape == (16, 3)
+
+
+def test_weights_keep_the_settings_of_their_training(tmp_path: Path) -> None:
+    path, asked = tmp_path / "w.npz", HeteroG(units=8, layers=1, heads=2, groups=3)
+    api.save(path, api.train(asked, [profile_of(towers())], num_placements=5))
+    found = read_weights(path)
+    assert found.settings == {"units": 8, "layers": 1, "heads": 2, "groups": 3}
+    assert found.configured(HeteroG()) == asked
+    assert found.configured(HeteroG(groups=4)) == replace(asked, groups=4)
+    more = api.train("heterog", [profile_of(towers())], found, num_placements=5)
+    assert more.settings == found.settings
+    changed(path, header=header(path, settings={"units": 8, "depth": 3}))
+    with pytest.raises(BadInputError, match="a setting 'depth', which heterog does not know"):
+        api.solve(profile_of(towers()), "heterog", weights=str(path), time_limit_s=0.01)
 
 
 def changed(path: Path, **members: bytes | None) -> None:
@@ -391,6 +488,8 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "devices": (lambda p: changed(p, header=header(p, num_devices=4)), "was expected"),
     "units": (lambda p: changed(p, header=header(p, sizes={"units": 10**12})), "was expected"),
     "negative": (lambda p: changed(p, header=header(p, sizes={"units": -8})), "is too small"),
+    "seed": (lambda p: changed(p, header=header(p, seed=-1)), "greater than or equal to 0"),
+    "steps": (lambda p: changed(p, header=header(p, num_steps=-1)), "greater than or equal to 0"),
     "network": (lambda p: changed(p, header=header(p, network="x")), "damaged or no file"),
     "sizes": (lambda p: changed(p, header=header(p, sizes={})), "damaged or no file"),
     "no header": (lambda p: changed(p, header=None), "no item named 'header.json'"),
@@ -517,10 +616,46 @@ def test_train_writes_weights_and_a_curve_and_solve_uses_them(pesto: Pesto, fold
     assert parameters["weights"] == read_weights("w.npz").file_hash
     wrong = pesto(*solve, "--strategy", "heft", "--weights", "w.npz")
     assert (wrong.code, "--weights is not an option of 'heft'" in wrong.err) == (2, True)
+    Path("other").mkdir()
+    write_profile("other/x.profile.json", profile_of(towers(2)))
+    both = (*argv[:3], "other/x.profile.json", *argv[3:])
+    assert pesto(*both, "-o", "both.npz").out.count("x.profile.json") == 2
     refused = pesto(*argv, "-o", "v.npz", "--weights", "w.npz", "--seed", "1")
     assert (refused.code, "leave out one of them" in refused.err) == (2, True)
     damaged = pesto(*argv, "-o", "v.npz", "--weights", "x.profile.json")
     assert (damaged.code, "x.profile.json is damaged or no file" in damaged.err) == (2, True)
+
+
+def test_train_by_real_steps(
+    pesto: Pesto, two_towers: tuple[Any, Profile], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, profile = two_towers
+    write_meta_graph("towers.meta", meta)
+    write_profile("towers.profile.json", profile)
+    monkeypatch.setattr(cli_training, "connected", lambda *given: nullcontext(two_cpus()))
+    argv = ("train", "spotlight", "towers.profile.json", "--placements", "5", "-o", "w.npz")
+    machine = ("-m", "local-workers:2", "--steps", "2")
+    files = ("--graph", "towers.meta", "--best", "best.json")
+    done = pesto(*argv, *machine, *files, "--json", "--quiet")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)[0]["mean_us"] > 0
+    failing = chain([compared], repeat(dead))
+    monkeypatch.setattr(api_training, "compared", lambda *given: next(failing)(*given))
+    more = ("--placements", "10", "-o", "v.npz", "--graph", "towers.meta")
+    failed = pesto("train", "spotlight", "towers.profile.json", *machine, *more)
+    assert (failed.code, "v.npz has the weights from before the failure" in failed.err) == (5, True)
+    assert read_weights("v.npz").state.num_placements == 5
+    measured = api.read_placement("best.json")
+    assert measured.predicted["measured_us"] > 0
+    assert json.loads(done.out)[0]["best_us"] == measured.predicted["measured_us"]
+    without = pesto(*argv, *machine)
+    assert (without.code, "--graph GRAPH was expected" in without.err) == (2, True)
+    alone = pesto(*argv, "--graph", "towers.meta")
+    assert (alone.code, "--machine was expected with them" in alone.err) == (2, True)
+
+
+def dead(*given: Any) -> list[RealRun]:
+    raise EnvironmentFailedError("worker 1 of local-workers:2 has died")
 
 
 def test_ctrl_c_keeps_the_weights_and_exits_130(folder: Path) -> None:

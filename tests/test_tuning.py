@@ -17,13 +17,16 @@ from two_cpus import two_cpus
 from pesto_cli import api
 from pesto_cli.api import tuning as api_tuning
 from pesto_cli.cli import tuning as cli_tuning
+from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.data.steps import StepTimes
-from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import (
     Candidate,
@@ -42,11 +45,22 @@ from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.runtime.verify import Verification
-from pesto_cli.tuning.choice import brought_nothing, chosen, finalists, is_exhausted, relative_us
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.run import judged
+from pesto_cli.tuning.choice import (
+    best_candidate,
+    brought_nothing,
+    chosen,
+    finalists,
+    is_exhausted,
+    relative_us,
+)
 from pesto_cli.tuning.clock import Clock
 from pesto_cli.tuning.corrected import corrected
 from pesto_cli.tuning.correction import untried, with_seen_times
-from pesto_cli.tuning.factors import Factors
+from pesto_cli.tuning.factors import Factors, Fit, MeasuredStep, fitted, predicted_us
+from pesto_cli.tuning.forms import searched_forms, solved
 from pesto_cli.tuning.rounds import first_to_run
 from pesto_cli.tuning.seen import placed_on, seen
 from pesto_cli.tuning.slow import slow_devices
@@ -114,7 +128,7 @@ def differing(problem: Problem, spread: float = 0.3, transfers: float = 1.6) -> 
     """The problem with other op times and slower transfers: the truth, which is to be found."""
     random = np.random.default_rng(2)
     factor = np.exp(spread * random.standard_normal(problem.time_us.shape))
-    truth = Factors(1.0, transfers).scaled(problem)
+    truth = Factors(transfers=transfers).scaled(problem)
     return replace(truth, time_us=truth.time_us * factor)
 
 
@@ -232,22 +246,69 @@ def test_a_time_that_was_never_measured_counts_as_0_until_a_plan_has_run(
 
 
 def test_few_steps_change_little(profile: Profile, truth: Problem) -> None:
-    assert corrected(TuningLog(profile)).factors == Factors()
+    assert corrected(TuningLog(profile)).fit == Fit()
     (single,) = api.compare(profile, ["single"])
     placed = api.placement(profile, single)
     run = Simulated(truth).run(placed, Turns(10))
     slow = replace(run, times=StepTimes(run.times.us * 3, (), {}))
     candidate = Candidate("single", "single", True, placed)
     slower = TuningRound((measurement("single", slow, placed),))
-    factors = corrected(TuningLog(profile, (candidate,), (slower,))).factors
+    factors = corrected(TuningLog(profile, (candidate,), (slower,))).fit.factors
     assert 1.5 < factors.ops < 3.0
     assert factors.transfers == pytest.approx(1.0)  # one device tells nothing about transfers
     before = TuningRound((measurement("single", run, placed),))
     newest_is_slow, newest_is_fast = (
-        corrected(TuningLog(profile, (candidate,), rounds)).factors.ops
+        corrected(TuningLog(profile, (candidate,), rounds)).fit.factors.ops
         for rounds in ((before, slower), (slower, before))
     )
     assert newest_is_fast < 1.5 < newest_is_slow
+
+
+def four_workers_on_two_hosts() -> Machine:
+    devices = tuple(Device(f"CPU:{i}", "CPU", 2**40, host=f"host {i // 2}") for i in range(4))
+    comm = CommModel(latency_us=1000.0, us_per_byte=0.001)
+    links = tuple(
+        Link(src.name, dst.name, comm) for src in devices for dst in devices if src is not dst
+    )
+    return Machine(devices, links, contention={"CPU": {"": 0.2}})
+
+
+def test_contention_and_transfers_between_hosts_have_factors_of_their_own() -> None:
+    graph = towers().graph
+    times_us = np.full(graph.num_ops, 2000.0)
+    problem = Problem.build(graph, {"CPU": times_us}, four_workers_on_two_hosts())
+    truth = Factors(contention=1.5, transfers=0.7, network=2.5)
+    random = np.random.default_rng(3)
+    steps = []
+    for _ in range(12):
+        device = random.integers(4, size=problem.graph.num_groups)[problem.graph.colocation_group]
+        placed = placed_on(problem, named(problem, ordered(Simulator(problem), device)))
+        steps.append(MeasuredStep(placed, predicted_us(placed, truth), error=0.001))
+    fit = fitted(steps)
+    found = fit.factors
+    assert found.ops == pytest.approx(1.0, rel=0.03)
+    assert found.contention == pytest.approx(truth.contention, rel=0.15)
+    assert found.transfers == pytest.approx(truth.transfers, rel=0.15)
+    assert found.network == pytest.approx(truth.network, rel=0.1)
+    # An error of 2 % is assumed for every step; transfers within a host are the fewest.
+    assert 0.002 < fit.deviation["ops"] < 0.05
+    assert fit.deviation["transfers"] > fit.deviation["network"]
+    few = fitted(steps[:2])
+    assert few.deviation["network"] > 1.5 * fit.deviation["network"]
+
+
+def named(problem: Problem, schedule: Schedule) -> PlacementFile:
+    result = judged("random", Solution.of(problem, schedule), 0.0)
+    return api.placement(Profile(problem, {"graph_hash": "0" * 64}), result)
+
+
+def test_factors_without_an_effect_stay_1(profile: Profile, truth: Problem) -> None:
+    (single,) = api.compare(profile, ["single"])
+    placed = api.placement(profile, single)
+    candidate = Candidate("single", "single", True, placed)
+    ran = measurement("single", Simulated(truth).run(placed, Turns(10)), placed)
+    factors = corrected(TuningLog(profile, (candidate,), (TuningRound((ran,)),))).fit.factors
+    assert (factors.contention, factors.network) == (1.0, 1.0)
 
 
 def test_a_wrong_step_overhead_is_corrected_by_steps_that_are_short(profile: Profile) -> None:
@@ -261,8 +322,8 @@ def test_a_wrong_step_overhead_is_corrected_by_steps_that_are_short(profile: Pro
     candidate = Candidate("single", "single", True, placed)
     row = measurement("single", run, placed)
     costs = corrected(TuningLog(short, (candidate,), (TuningRound((row,)),)))
-    assert costs.factors.overhead == pytest.approx(2.0, rel=0.05)
-    assert costs.factors.ops == pytest.approx(1.0, rel=0.05)
+    assert costs.fit.factors.overhead == pytest.approx(2.0, rel=0.05)
+    assert costs.fit.factors.ops == pytest.approx(1.0, rel=0.05)
 
 
 def ran(*median_us: float, names: str = "abcdef", noise: float = 0.0, new: int = 0) -> TuningRound:
@@ -332,7 +393,7 @@ def test_a_log_is_read_as_it_was_written_and_gives_the_same_costs(
     write_tuning_log(second, read)
     assert json.loads(second.read_bytes()) == json.loads(first.read_bytes())
     costs = corrected(read)
-    assert costs.factors == found.costs.factors
+    assert costs.fit.factors == found.costs.fit.factors
     assert (costs.profile.problem.time_us == found.costs.profile.problem.time_us).all()
 
 
@@ -388,6 +449,57 @@ def test_without_a_measured_plan_the_error_is_raised(
 ) -> None:
     with pytest.raises(type(error)):
         tuned_on(truth, profile, measure=Failing(truth, error, 0))
+
+
+class OfShortData(Simulated):
+    """Steps whose data ends after two rounds; single steps of a candidate still run."""
+
+    rounds = 0
+
+    def __call__(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
+        self.rounds += turns.num_steps > 1
+        if self.rounds > 2 and turns.num_steps > 1:
+            raise BadInputError("the feeds end after 40 batches")
+        return super().__call__(placements, turns)
+
+
+def test_the_best_measured_plan_is_kept_if_the_data_does_not_fit(
+    profile: Profile, truth: Problem
+) -> None:
+    found = tuned_on(truth, profile, measure=OfShortData(truth))
+    assert found.ended is Ended.FAILED
+    assert str(found.error) == "the feeds end after 40 batches"
+    assert len(found.log.rounds) == 2
+    assert found.choice.answer == best_candidate(found.log.rounds)
+
+
+def test_a_tuning_without_a_plan_that_fits_is_refused(profile: Profile, truth: Problem) -> None:
+    small = replace(profile, problem=profile.problem.constrained(headroom=1e-12))
+    with pytest.raises(InfeasibleError, match="no form of plan fits into the memory"):
+        tuned_on(truth, small)
+
+
+def test_a_finished_log_keeps_its_answer_if_it_is_resumed_and_stopped(
+    profile: Profile, truth: Problem, found: Tuned
+) -> None:
+    limits = Limits(workers=1)
+    limits.stop.set()
+    resumed = tuned_on(truth, profile, log=found.log, limits=limits)
+    assert resumed.ended is Ended.INTERRUPTED
+    assert resumed.choice == found.choice
+
+
+def test_a_form_with_fewer_parts_than_the_constraints_ask_for_is_left_out(graph: Path) -> None:
+    profile = api.profile(api.read_meta_graph(graph), "v100x2-nvlink", parts=(2,))
+    profile = api.constrain(profile, Constraints(split=[SplitRule("*", parts=2)]))
+    forms = {each.name: each for each in searched_forms(profile.problem)}
+    context = Context(limits=Limits(0.2))
+    result, reason = solved(forms["pesto"], profile, context)
+    assert result is None
+    assert reason == "pesto is left out: the constraints split ops into 2 parts."
+    result, reason = solved(forms["split"], profile, context)
+    assert result is not None, reason
+    assert result.solution.is_rewritten
 
 
 def test_a_request_to_stop_ends_the_tuning_before_the_next_steps(
@@ -584,6 +696,34 @@ def test_a_script_is_tuned_with_the_data_of_its_first_step(
     placed, profile = api.read_placement(output), api.read_profile(corrected_file)
     expected_us = placed.predicted["step_us"]
     assert api.predicted_us(placed, profile) == pytest.approx(expected_us)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_constraints_hold_for_all_candidates_and_a_log_continues_only_under_them(
+    pesto: Pesto, graph: Path, links: Path, tmp_path: Path
+) -> None:
+    rules, output, log = (tmp_path / name for name in ("rules.toml", "p.json", "log.json"))
+    rules.write_text('[[pin]]\nops = "*MatMul*"\ndevice = "CPU:1"\n')
+    files = ("--comm", links, "-o", output, "--log", log)
+    done = pesto("tune", graph, *QUICK, *files, "--constraints", rules)
+    assert done.code == 0, done.err
+    known = read_tuning_log(log)
+    for each in known.candidates:
+        placed = each.placement
+        pinned = [
+            at for name, at in zip(placed.names, placed.device, strict=True) if "MatMul" in name
+        ]
+        assert pinned
+        assert {placed.devices[at] for at in pinned} == {"CPU:1"}, each.name
+    parameters = api.read_placement(output).provenance["parameters"]
+    assert parameters["constraints"]["pin"] == [{"ops": "*MatMul*", "device": "CPU:1"}]
+    again = pesto("tune", graph, *QUICK, *files)
+    assert again.code == 2
+    assert "the tuning began with constraints = {" in again.err
+    assert "begin with another log" in again.err
+    continued = pesto("tune", graph, *QUICK, *files, "--constraints", rules)
+    assert continued.code == 0, continued.err
+    assert len(read_tuning_log(log).rounds) > len(known.rounds)
 
 
 @pytest.mark.usefixtures("in_process")

@@ -42,7 +42,7 @@ from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_place
 from pesto_cli.api.runner import runner
 from pesto_cli.api.running import run_steps
 from pesto_cli.api.splitting import coverage, plan, rewritten, split
-from pesto_cli.api.training import train
+from pesto_cli.api.training import RealSteps, train
 from pesto_cli.api.tuning import tune
 from pesto_cli.bounds import critical_path_us, lower_bound_us
 from pesto_cli.cluster import connected, is_live
@@ -74,6 +74,7 @@ __all__ = [
     "Context",
     "Limits",
     "Pesto",
+    "RealSteps",
     "SplitRule",
     "allow_local",
     "apply",

@@ -70,7 +70,7 @@ def tune_script(
         time_limit_s: seconds for the searches of each round.
         profile: a profile of the script's step on these devices; by default the step is profiled.
         comm: communication fits for the links; by default transfers are timed.
-        parts: the numbers of parts whose prices are measured, as in `tune`. Variables stay whole.
+        parts: the numbers of parts whose prices are measured, as in `tune`.
         limits: seed, workers, and the event that stops the tuning.
         on_round: receives the log after each round.
         on_tuned: receives what was found, before the training goes on.

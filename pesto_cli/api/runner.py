@@ -24,6 +24,7 @@ from pesto_cli.graphdef.export import export
 from pesto_cli.runtime import training
 from pesto_cli.runtime.comparison import device_names, planned_run
 from pesto_cli.tuning.clock import Clock
+from pesto_cli.tuning.tuned import Ended
 from pesto_cli.tuning.watch import Watch
 
 Source = str | Path | Callable[[], Any]
@@ -156,6 +157,10 @@ def _placed(
 ) -> tuple[Profile, PlacementFile]:
     if tuned:
         found = tune(meta, cluster, time_limit_s=time_limit_s, comm=comm, feeds=feeds)
+        if found.error is not None:
+            raise found.error
+        if found.ended is Ended.INTERRUPTED:
+            raise KeyboardInterrupt
         return found.costs.profile, found.placement
     profile = measured_profile(meta, cluster, comm, None, feeds, Clock(time_limit_s), Watch())
     result = solve(profile, "pesto", time_limit_s=time_limit_s, robust=True)

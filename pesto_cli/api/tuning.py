@@ -1,6 +1,8 @@
 """Tuning: a plan that is chosen by measured steps."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ def tune(
     log: Path | str | None = None,
     feeds: str | None = None,
     limits: Limits | None = None,
+    constrained: Callable[[Profile], Profile] = lambda profile: profile,
+    settings: Mapping[str, Any] | None = None,
     on_round: Callable[[TuningLog], None] = lambda log: None,
     watch: Watch | None = None,
 ) -> Tuned:
@@ -61,11 +65,14 @@ def tune(
         log: a file that is written after every round. If it exists, the tuning continues from it.
         feeds: the data of the feeds, `FILE.npz` or `script.py:function`.
         limits: seed, workers, and the event that stops the tuning; its time limit is not used.
+        constrained: adds constraints to the measured profile, as `constrain` does.
+        settings: names these constraints in the log, which continues only with equal ones.
         on_round: receives the log after each round.
         watch: is told what goes on.
 
     Raises:
-        BadInputError: the profile or the log is of another graph, or of other devices.
+        BadInputError: the profile or the log is of another graph, of other devices, or the log has
+            other settings.
         EnvironmentFailedError: a device failed before the first round had ended.
         KeyboardInterrupt: the tuning was stopped before the first round had ended.
 
@@ -77,13 +84,16 @@ def tune(
     _check_unplaced(meta)
     warm_up()
     clock, watch = Clock(time_limit_s), watch or Watch()
-    known = _earlier(log, meta, cluster, watch)
+    asked = json.loads(json.dumps(dict(settings or {})))
+    known = _earlier(log, meta, cluster, asked, watch)
     if known is None:
         if profile is None:
             profile = measured_profile(meta, cluster, comm, parts, feeds, clock, watch)
         check_same(profile, meta, cluster)
-        known = TuningLog(profile, provenance={"pesto_version": pesto_cli.__version__})
-        _write(log, known)
+        provenance = {"pesto_version": pesto_cli.__version__, "settings": asked}
+        known = TuningLog(profile, provenance=provenance)
+        _write(log, known)  # the measurements are kept if the constraints are refused
+    known = replace(known, profile=constrained(known.profile))
 
     def ended(latest: TuningLog) -> None:
         _write(log, latest)
@@ -93,15 +103,33 @@ def tune(
     return tuned(known, measure, clock, limits or Limits(), ended, watch)
 
 
-def _earlier(log: Path | str | None, meta: Any, cluster: Cluster, watch: Watch) -> TuningLog | None:
+def _earlier(
+    log: Path | str | None,
+    meta: Any,
+    cluster: Cluster,
+    settings: Mapping[str, Any],
+    watch: Watch,
+) -> TuningLog | None:
     """Return the log of an earlier tuning of this graph; None if there is none."""
     if log is None or not Path(log).exists():
         return None
     known = read_tuning_log(log)
     with about(log):
         check_same(known.profile, meta, cluster)
+        _check_settings(known.settings, settings)
     watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
     return known
+
+
+def _check_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to continue a log under other constraints: its candidates may break them."""
+    differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    if differing:
+        key = differing[0]
+        raise BadInputError(
+            f"the tuning began with {key} = {before.get(key)}, and {key} = {now.get(key)} is asked "
+            "for; the same options were expected: give them again, or begin with another log."
+        )
 
 
 def _write(path: Path | str | None, log: TuningLog) -> None:

@@ -27,7 +27,7 @@ from pesto_cli.cli.options import (
 from pesto_cli.cli.output import echo, echo_json
 from pesto_cli.cli.place_folder import FILES, check_paths, locked
 from pesto_cli.cli.place_steps import Run, Target, applied, exported, profiled, solved
-from pesto_cli.cli.problem_options import constrained, problem_options
+from pesto_cli.cli.problem_options import asked, problem_options
 from pesto_cli.cli.reporting import write_page
 from pesto_cli.cli.searches import print_notes
 from pesto_cli.errors import INTERRUPTED
@@ -95,18 +95,16 @@ def place(
     from pesto_cli.report.splits import split_tables
     from pesto_cli.report.tables import comparison
 
-    constraints = options["constraints"]
-    check_paths(source, output, report, comm, constraints)
-    if constraints is not None:
-        api.read_constraints(constraints)  # fails before the work begins
+    check_paths(source, output, report, comm, options["constraints"])
+    of_problem = asked(options)  # fails before the work begins
     step = {"fetches": fetches, "feeds": dict(map(parse_feed, feeds)), "signature": signature}
     with locked(output.with_suffix(FOLDER_SUFFIX)) as folder:
         run = Run(folder, quiet)
         with _opened(machine, comm, quiet) as target:
             meta = exported(run, source, step)
             profile = profiled(run, meta, target, source, parts)
-        record: dict[str, Any] = {}
-        priced = constrained(profile, run.path("profile.json"), options, record, quiet)
+        record = dict(of_problem.record)
+        priced = of_problem.constrained(profile, run.path("profile.json"), quiet)
         settings = {"solver": "cpsat", "workers": None, **options}
         result = solved(run, meta, priced, settings, record, robust)
         placed = api.read_placement(run.path("placement.json"))

@@ -23,7 +23,7 @@ from pesto_cli.cli.options import (
     summary_option,
 )
 from pesto_cli.cli.output import check_output, echo, echo_json, echo_text
-from pesto_cli.cli.problem_options import constrained, problem_options
+from pesto_cli.cli.problem_options import asked, problem_options
 from pesto_cli.cli.searches import (
     check_takes_start,
     context_from,
@@ -132,8 +132,9 @@ def solve(
     values = parameters_from([strategy], options)
     if summary is not None:
         check_output(summary, output, profile, warm_start)
-    read: dict[str, Any] = {}
-    priced = constrained(api.read_profile(profile), profile, options, read, quiet)
+    of_problem = asked(options)
+    read = dict(of_problem.record)
+    priced = of_problem.constrained(api.read_profile(profile), profile, quiet)
     if options["weights"] is not None:
         read["weights"] = api.read_weights(options["weights"]).file_hash
     start = None
@@ -273,7 +274,7 @@ def compare(profile: Path, strategies: str, as_json: bool, quiet: bool, **option
         some = f"all, or some of {', '.join(api.STRATEGIES)}"
         names = listed("--strategies", strategies, some)
     values = parameters_from(names, options)
-    priced = constrained(api.read_profile(profile), profile, options, {}, quiet)
+    priced = asked(options).constrained(api.read_profile(profile), profile, quiet)
     results: list[Any] = []
     unfit: list[str] = []
     with stoppable() as stop:

@@ -1,7 +1,7 @@
 """Options that change the problem: what may be split, and where ops may run."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,9 @@ from pesto_cli.cli.options import PATH, Command
 from pesto_cli.cli.output import echo
 from pesto_cli.errors import BadInputError, about
 
+# Options whose parts may compute something else than whole ops; arguments of `api.allow_local`.
+LOCAL = ("batch_norm", "random")
+
 
 def _local_option(name: str, what: str) -> Callable[[Command], Command]:
     """Return an option that allows parts to compute something else than whole ops."""
@@ -19,7 +22,7 @@ def _local_option(name: str, what: str) -> Callable[[Command], Command]:
 
 
 def problem_options(command: Command) -> Command:
-    """Add the options that `constrained` reads."""
+    """Add the options that `asked` reads."""
     options: list[Callable[[Command], Command]] = [
         click.option(
             "--max-parts",
@@ -58,46 +61,59 @@ def problem_options(command: Command) -> Command:
     return command
 
 
-def constrained(
-    priced: Any, path: Path, options: dict[str, Any], record: dict[str, Any], quiet: bool
-) -> Any:
-    """Take these options out of `options`, and return the profile with what they ask for.
+@dataclass(frozen=True)
+class Asked:
+    """What these options ask for.
 
-    Prints a note on stderr if colocation groups bind much of the step to one device.
-
-    path: of the profile, for messages.
-    record: receives what the placement will depend on.
+    record: option -> value, of those that change the problem; a placement depends on them.
+    constraints: the file of the constraints and its rules, or None.
     """
-    from pesto_cli import api
-    from pesto_cli.data.binding import binding_note
 
-    note = None if quiet else binding_note(priced.problem)
-    if note is not None:
-        echo(f"{path}: {note}", err=True)
-    max_parts = options.pop("max_parts")
-    if max_parts is not None:
-        record["max_parts"] = max_parts
+    record: Mapping[str, Any]
+    constraints: tuple[Path, Any] | None
+
+    def constrained(self, priced: Any, path: Path, quiet: bool) -> Any:
+        """Return the profile with what the options ask for; path: of the profile, for messages.
+
+        Prints a note on stderr if colocation groups bind much of the step to one device.
+        """
+        from pesto_cli import api
+        from pesto_cli.data.binding import binding_note
+
+        note = None if quiet else binding_note(priced.problem)
+        if note is not None:
+            echo(f"{path}: {note}", err=True)
+        max_parts = self.record.get("max_parts")
         with about(path):
-            priced = api.limit_parts(priced, max_parts)
-    if options.pop("whole_variables"):
-        record["whole_variables"] = True
-        priced = api.whole_variables(priced)
-    local = {name: options.pop(name) == "local" for name in ("batch_norm", "random")}
-    if any(local.values()):
-        record |= {name: "local" for name, is_local in local.items() if is_local}
-        priced = api.allow_local(priced, **local)
-    if options.pop("keep_devices"):
-        record["keep_devices"] = True
-        with about(path):
-            priced = api.keep_devices(priced)
-    constraints = options.pop("constraints")
-    if constraints is None:
-        return priced
-    rules = api.read_constraints(constraints)
-    record["constraints"] = asdict(rules)
-    with about(constraints):
-        _check_parts(rules.split, max_parts)
-        return api.constrain(priced, rules)
+            if max_parts is not None:
+                priced = api.limit_parts(priced, max_parts)
+            if "whole_variables" in self.record:
+                priced = api.whole_variables(priced)
+            local = {name: name in self.record for name in LOCAL}
+            if any(local.values()):
+                priced = api.allow_local(priced, **local)
+            if "keep_devices" in self.record:
+                priced = api.keep_devices(priced)
+        if self.constraints is None:
+            return priced
+        file, rules = self.constraints
+        with about(file):
+            _check_parts(rules.split, max_parts)
+            return api.constrain(priced, rules)
+
+
+def asked(options: dict[str, Any]) -> Asked:
+    """Take these options out of `options`, and read the constraints."""
+    from pesto_cli import api
+
+    names = ("max_parts", "whole_variables", *LOCAL, "keep_devices")
+    given = {name: options.pop(name) for name in names}
+    record = {name: value for name, value in given.items() if value not in (None, False, "exact")}
+    file = options.pop("constraints")
+    if file is None:
+        return Asked(record, None)
+    rules = api.read_constraints(file)
+    return Asked(record | {"constraints": asdict(rules)}, (file, rules))
 
 
 def _check_parts(rules: Sequence[Any], max_parts: int | None) -> None:

@@ -1,20 +1,22 @@
 """`train`: train a learned policy."""
 
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from pesto_cli.cli.activity import activity
+from pesto_cli.cli.activity import activity, connected
 from pesto_cli.cli.options import (
     PATH,
+    feeds_option,
     json_option,
     output_option,
     quiet_option,
@@ -23,7 +25,10 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
-from pesto_cli.errors import INTERRUPTED, BadInputError
+from pesto_cli.errors import INTERRUPTED, BadInputError, PestoError
+
+# Timed steps of a placement: as many as in Spotlight's paper.
+DEFAULT_STEPS = 10
 
 
 @click.command(short_help="Train a policy that places graphs.")
@@ -38,6 +43,22 @@ from pesto_cli.errors import INTERRUPTED, BadInputError
     help="Train by N placements, in place of a time limit; the same N give the same weights.",
 )
 @click.option("--weights", type=PATH, help="Weights to continue from; their seed is kept.")
+@click.option(
+    "-m",
+    "--machine",
+    help="Take the rewards from real steps on local-workers:N, local-gpus or a cluster file.",
+)
+@click.option("--graph", type=PATH, help="With --machine: the exported graph of the profile.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --machine: timed steps of each placement.  [default: 10]",
+)
+@click.option(
+    "--best", type=PATH, help="With --machine: write the placement with the least measured step."
+)
+@feeds_option
 @seed_option
 @click.option("--plot", type=PATH, help="Draw the reward curve (.svg, .png, .html).")
 @json_option
@@ -49,6 +70,11 @@ def train(
     time_limit: float,
     placements: int | None,
     weights: Path | None,
+    machine: str | None,
+    graph: Path | None,
+    steps: int | None,
+    best: Path | None,
+    feeds: str | None,
     seed: int,
     plot: Path | None,
     as_json: bool,
@@ -56,27 +82,50 @@ def train(
 ) -> None:
     """Train POLICY (spotlight, grl, heterog) on profiles, by simulated steps of sampled placements.
 
-    The profiles take turns. `pesto solve --weights` uses the result.
+    The profiles take turns. `pesto solve --weights` uses the result. With --machine, the steps are
+    real ones, of the graph of one profile.
     """
     from pesto_cli import api
+    from pesto_cli.api.training import name_of_trials
     from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.reward_curve import curve_chart, curve_table
 
-    check_output(output, *profiles)
+    check_output(output, *profiles, graph)
+    _check_real(machine, graph, steps, best, feeds)
+    if best is not None:
+        check_output(best, output, *profiles, graph, weights)
     if plot is not None:
         check_chart_path(plot)
-        check_output(plot, output, *profiles, weights)
+        check_output(plot, output, *profiles, weights, best)
     _check_seed(weights)
     start = None if weights is None else api.read_weights(weights)
-    priced = {path.name: api.read_profile(path) for path in profiles}
-    names = {each.file_hash: name for name, each in priced.items()}
+    priced = [api.read_profile(path) for path in profiles]
+    names = {
+        name_of_trials(each, is_measured=machine is not None): str(path)
+        for path, each in zip(profiles, priced, strict=True)
+    }
     with activity(f"starting {policy}", quiet):
         api.warm_up()
-    with stoppable() as stop:
+    fastest = _Fastest(best)
+    with (
+        _real_steps(machine, graph, steps, feeds, fastest, quiet) as real,
+        stoppable() as stop,
+    ):
+        watch, newest = _silent if quiet else _log(names), list[Any]()
+
+        def iterated(trained: Any) -> None:
+            newest[:] = [trained]
+            watch(trained.state)
+
         limits = api.Limits(time_limit, seed, os.cpu_count() or 1, stop=stop)
-        watch = _silent if quiet else _log(names)
-        trained = api.train(policy, list(priced.values()), start, limits, placements, watch)
+        try:
+            trained = api.train(policy, priced, start, limits, placements, real, iterated)
+        except PestoError:
+            for trained in newest:
+                api.write_weights(output, trained)
+                echo(f"{output} has the weights from before the failure.", err=True)
+            raise
     api.write_weights(output, trained)
     curve = trained.state.curve
     if plot is not None:
@@ -88,6 +137,55 @@ def train(
     if stop.is_set():
         echo(f"Interrupted: the weights so far are in {output}.", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _check_real(machine: str | None, graph: Path | None, *others: Any) -> None:
+    """Refuse options of real steps without the others."""
+    if machine is None and any(each is not None for each in (graph, *others)):
+        raise BadInputError(
+            "--graph, --steps, --best and --feeds are for real steps; --machine was expected with "
+            "them."
+        )
+    if machine is not None and graph is None:
+        raise BadInputError(
+            "--machine runs real steps; --graph GRAPH was expected: the exported graph that was "
+            "profiled."
+        )
+
+
+class _Fastest:
+    """Writes the placement with the least measured step so far; path: None to write none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._us = path, math.inf
+
+    def __call__(self, placed: Any, us: float) -> None:
+        from pesto_cli import api
+
+        if self._path is not None and us < self._us:
+            self._us = us
+            predicted = {**placed.predicted, "measured_us": us}
+            api.write_placement(self._path, replace(placed, predicted=predicted))
+
+
+@contextmanager
+def _real_steps(
+    machine: str | None,
+    graph: Path | None,
+    steps: int | None,
+    feeds: str | None,
+    on_measured: Callable[[Any, float], None],
+    quiet: bool,
+) -> Iterator[Any]:
+    """Yield the `api.RealSteps` of the options, or None."""
+    from pesto_cli import api
+
+    if machine is None or graph is None:
+        yield None
+        return
+    meta = api.read_meta_graph(graph)
+    with connected(machine, False, quiet) as cluster:
+        yield api.RealSteps(meta, cluster, steps or DEFAULT_STEPS, feeds, on_measured)
 
 
 def _check_seed(weights: Path | None) -> None:

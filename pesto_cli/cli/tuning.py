@@ -27,8 +27,18 @@ from pesto_cli.cli.options import (
     time_limit_option,
 )
 from pesto_cli.cli.output import check_output, echo, echo_json
+from pesto_cli.cli.problem_options import asked, problem_options
 from pesto_cli.cli.searches import compile_before, stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError
+
+# What the fields of `tuning.factors.Factors` are on.
+_FACTORS = {
+    "ops": "op times",
+    "contention": "contention",
+    "transfers": "transfers",
+    "network": "transfers between hosts",
+    "overhead": "step overhead",
+}
 
 
 @click.command(short_help="Find the placement of GRAPH whose measured steps are the fastest.")
@@ -48,6 +58,7 @@ from pesto_cli.errors import INTERRUPTED, BadInputError
     "many]"
 )
 @click.option("--whole", is_flag=True, help="Keep all ops whole.")
+@problem_options
 @click.option("--corrected", type=PATH, help="Write the profile with the corrected costs.")
 @feeds_option
 @seed_option
@@ -84,7 +95,11 @@ def tune(
     check_script(graph, arguments)
     _check_files([output, options["log"], plot, corrected], graph, plot, options)
     _check_options(options)
-    settings, shown = _settings(options), Shown(as_json or quiet, quiet)
+    of_problem, shown = asked(options), Shown(as_json or quiet, quiet)
+    settings = _settings(options) | {
+        "settings": {**of_problem.record, **_of_parts(options)},
+        "constrained": lambda priced: of_problem.constrained(priced, graph, quiet),
+    }
     compile_before(quiet)
     with (
         _step(graph, arguments, options["feeds"], quiet) as (meta, feeds),
@@ -119,6 +134,12 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _of_parts(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that decide which parts are priced, for the log."""
+    asked = {"whole": options["whole"], "parts": list(options["parts"] or ())}
+    return {name: value for name, value in asked.items() if value}
+
+
 @contextmanager
 def _step(
     graph: Path, arguments: Sequence[str], feeds: str | None, quiet: bool
@@ -147,7 +168,7 @@ def _check_files(
     from pesto_cli.runtime.feeds import source_file
 
     feeds = options["feeds"]
-    inputs = [graph, options["profile"], options["comm"]]
+    inputs = [graph, options["profile"], options["comm"], options["constraints"]]
     inputs += [] if feeds is None else [source_file(feeds)]
     if plot is not None:
         check_chart_path(plot)
@@ -224,11 +245,14 @@ class Shown:
         if as_json:
             echo_json(tuning_json(found))
         elif not self._quiet:
-            factors = found.costs.factors
+            fit = found.costs.fit
+            fitted = ", ".join(
+                f"{_FACTORS[name]} x {getattr(fit.factors, name):.3f} ± {deviation:.3f}"
+                for name, deviation in fit.deviation.items()
+            )
             echo(_answer_text(found))
             echo(
-                f"Fitted to the measured steps: op times x {factors.ops:.3f}, transfers x "
-                f"{factors.transfers:.3f}, step overhead x {factors.overhead:.3f}.",
+                f"Fitted to the measured steps: {fitted}.",
                 shares_text(found.shares, found.seconds),
                 err=True,
             )
@@ -255,7 +279,8 @@ def tuning_json(found: Any) -> dict[str, Any]:
         "ended": str(found.ended),
         "seconds": found.seconds,
         "shares": dict(found.shares),
-        "factors": asdict(found.costs.factors),
+        "factors": asdict(found.costs.fit.factors),
+        "deviations": dict(found.costs.fit.deviation),
         "rounds": rounds_json(found.log),
     }
 
@@ -265,9 +290,12 @@ def _answer_text(found: Any) -> str:
     from pesto_cli.report.times import time_text
 
     choice, us = found.choice, found.placement.predicted["measured_us"]
-    answer = f"Answer: {choice.answer}, measured {time_text(us)}"
+    what = "Answer" if found.ended == "done" else "Best so far"
+    answer = f"{what}: {choice.answer}, measured {time_text(us)}"
     if choice.faster is None:
-        return f"{answer}."
+        is_simple = choice.answer == choice.simple
+        remark = ", a simple placement: no other one was faster" if is_simple else ""
+        return f"{answer}{remark}."
     times = (
         f"{choice.faster.times:.3f} times as fast as {choice.simple} (95 %: "
         f"{choice.faster.low:.3f} - {choice.faster.high:.3f})"

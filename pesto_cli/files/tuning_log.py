@@ -88,7 +88,11 @@ class TuningRound:
 
 @dataclass(frozen=True, eq=False)
 class TuningLog:
-    """All that a tuning knows. profile: the profile before its costs were corrected."""
+    """All that a tuning knows.
+
+    profile: the profile before its costs were corrected, with the user's constraints. A file does
+        not have these: they are added again when a tuning continues.
+    """
 
     profile: Profile
     candidates: tuple[Candidate, ...] = ()
@@ -99,6 +103,12 @@ class TuningLog:
     def candidate_of(self) -> Mapping[str, Candidate]:
         """Name -> candidate."""
         return {each.name: each for each in self.candidates}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The options that change the problem; the candidates respect them."""
+        found: Mapping[str, Any] = self.provenance.get("settings", {})
+        return found
 
     @property
     def search_rounds(self) -> tuple[TuningRound, ...]:

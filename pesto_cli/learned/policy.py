@@ -4,6 +4,7 @@ To add a policy, add a file with a subclass, and a line in `strategies.STRATEGIE
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -66,10 +67,14 @@ class Policy(ABC):
             advantage: by how much each placement is better than the average, `[num_placements]`.
         """
 
-    def cost_us(self, solution: Solution) -> float:
-        """Return the step time that counts, in us."""
-        short_bytes, makespan_us = solution.objective
-        return makespan_us * (self.out_of_memory_factor if short_bytes else 1.0)
+    def costs_us(self, solutions: Sequence[Solution]) -> FloatArray:
+        """Return the simulated step times that count, in us, `[num_placements]`."""
+        return np.array(
+            [
+                makespan_us * (self.out_of_memory_factor if short_bytes else 1.0)
+                for short_bytes, makespan_us in (each.objective for each in solutions)
+            ]
+        )
 
     def reward(self, costs_us: FloatArray) -> FloatArray:
         """Return the rewards of placements, by their step times in us, `[num_placements]`."""

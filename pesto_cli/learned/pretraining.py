@@ -8,7 +8,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.search import num_iterations
 from pesto_cli.learned.training import State, Trainer, trained
-from pesto_cli.learned.weights import Trained
+from pesto_cli.learned.weights import Trained, settings_of
 
 
 def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> Trained:
@@ -28,6 +28,5 @@ def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> T
     iterations = num_iterations(policy, decisions, all_together)
     most = None if iterations is None else iterations * policy.num_placements
     trainer = Trainer(policy, state.network, limits.seed)
-    return Trained(
-        policy.name, limits.seed, trained(trainer, state, environments, all_together, most)
-    )
+    state = trained(trainer, state, environments, all_together, most)
+    return Trained(policy.name, limits.seed, state, settings_of(policy))

@@ -1,7 +1,7 @@
 """A policy as a strategy: train on one problem within the limits, and return the best sample."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -15,6 +15,7 @@ from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import about
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.learned.environment import Environment
+from pesto_cli.learned.network import started
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.training import State, Trainer, iterations
 from pesto_cli.learned.weights import read_weights
@@ -29,17 +30,21 @@ DECISION_STEPS_PER_S = 5000.0
 def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
     """Return the best of the most probable placement and all placements that are sampled.
 
-    Time is counted from when TensorFlow is loaded.
+    Time is counted from when TensorFlow is loaded. Settings that are not given are those of the
+    training that made the weights.
 
     Raises:
         BadInputError: the weights cannot be used for this policy and problem.
     """
+    policy, state = _start(policy, problem, context.limits.seed)
+    started()
+    is_over = context.limits.begin()
     incumbent, environment = Incumbent(problem, context), policy.environment(problem)
     bound_us, holds_for = lower_bound_us(problem), PlanSet.ASKED_GRAPH
     if problem.parts is not None:
         bound_us, holds_for = all_plans_bound_us(problem), PlanSet.ALL_PLANS
     incumbent.prove(bound_us)
-    learned = _learned(policy, environment, context, incumbent)
+    learned = _learned(policy, state, environment, context, incumbent, is_over)
     for source, solution in chain(_starts(policy, problem, context), learned):
         incumbent.offer(source, solution.schedule, solution.problem)
         if incumbent.schedule is solution.schedule:
@@ -51,6 +56,15 @@ def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
     )
 
 
+def _start(policy: Policy, problem: Problem, seed: int) -> tuple[Policy, State]:
+    """Return a policy with the settings of its weights, and the state that it starts from."""
+    if policy.weights is None:
+        return policy, State.initial(policy, problem.num_devices, seed)
+    trained = read_weights(policy.weights)
+    with about(policy.weights):
+        return trained.configured(policy), trained.state_for(policy, problem.num_devices)
+
+
 def _starts(policy: Policy, problem: Problem, context: Context) -> Iterator[tuple[str, Solution]]:
     """Yield the placement of the warm start, if the policy may use it."""
     if context.warm_start is not None and not problem.chosen:
@@ -60,16 +74,19 @@ def _starts(policy: Policy, problem: Problem, context: Context) -> Iterator[tupl
 
 
 def _learned(
-    policy: Policy, environment: Environment, context: Context, incumbent: Incumbent
+    policy: Policy,
+    state: State,
+    environment: Environment,
+    context: Context,
+    incumbent: Incumbent,
+    is_over: Callable[[], bool],
 ) -> Iterator[tuple[str, Solution]]:
     """Yield the most probable placement, and then all that are sampled while the policy learns."""
     limits = context.limits
     if not environment.num_decisions:
         yield policy.name, environment.solution(np.empty(0, dtype=np.int64))
         return
-    state = start(policy, environment.problem, limits.seed)
     trainer = Trainer(policy, state.network, limits.seed)
-    is_over = limits.begin()
     incumbent.begin("most probable")
     yield "most probable", environment.solution(trainer.most_probable(state, environment))
     incumbent.begin("learning")
@@ -80,19 +97,6 @@ def _learned(
         context.on_reward(state.curve[-1])
         for solution in solutions:
             yield "sample", solution
-
-
-def start(policy: Policy, problem: Problem, seed: int) -> State:
-    """Return the state that a policy starts from: its weights, or random ones.
-
-    Raises:
-        BadInputError: the file of weights cannot be read, or used for this policy and problem.
-    """
-    if policy.weights is None:
-        return State.initial(policy, problem.num_devices, seed)
-    trained = read_weights(policy.weights)
-    with about(policy.weights):
-        return trained.state_for(policy, problem.num_devices)
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:

@@ -1,7 +1,7 @@
-"""The training of a policy: sample placements, simulate them, and improve the policy; repeat.
+"""The training of a policy: sample placements, time their steps, improve the policy; repeat.
 
-An iteration is a function of the state before it, the seed and the problem alone. So a training
-that is resumed gives the same weights as one that is not interrupted.
+With simulated steps, an iteration is a function of the state before it, the seed and the problem
+alone. So a training that is resumed gives the same weights as one that is not interrupted.
 """
 
 import math
@@ -27,6 +27,9 @@ from pesto_cli.learned.trials import Trials
 
 # Placements that were kept are used again in every third iteration, as in HeteroG's program.
 REPLAY_EVERY = 3
+
+CostsUs = Callable[[Sequence[Solution]], FloatArray]
+"""Returns the step times of solutions that count, in us, `[num_placements]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +62,13 @@ class State:
 class Trainer:
     """A policy with its compiled functions; TensorFlow is loaded when it is made."""
 
-    def __init__(self, policy: Policy, network: Network, seed: int = 0) -> None:
-        """network: that of the state that is trained."""
+    def __init__(
+        self, policy: Policy, network: Network, seed: int = 0, costs_us: CostsUs | None = None
+    ) -> None:
+        """network: that of the state that is trained. costs_us: None for simulated steps."""
         tf = started()
         self.policy, self.network, self.seed = policy, network, seed
+        self._costs_us = costs_us or policy.costs_us
         self._sample, self._log_probabilities, self._gradient = (
             tf.function(each, autograph=False)
             for each in (network.sample, network.log_probabilities, self._gradient_of_loss)
@@ -93,7 +99,7 @@ class Trainer:
         is_first = self.policy.num_kept > 0 and not trials.count
         chosen = _uniform(environment) if is_first else self.drawn(state, environment)
         solutions = environment.solutions(chosen, pool)
-        costs_us = np.array([self.policy.cost_us(each) for each in solutions])
+        costs_us = self._costs_us(solutions)
         trials = self.policy.extended(trials, costs_us)
         trials = trials.keeping(self.policy.num_kept, costs_us, chosen)
         num_placements = state.num_placements + len(chosen)

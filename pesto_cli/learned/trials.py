@@ -13,6 +13,9 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 
+# Rewards that differ by a smaller share are equal.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -72,5 +75,6 @@ class Trials:
 
     @property
     def unit(self) -> float:
-        """The standard deviation of the rewards; infinite if they do not differ."""
-        return float(np.sqrt(self.variance)) or np.inf
+        """The standard deviation of the rewards; infinite if they do not differ but by rounding."""
+        deviation = float(np.sqrt(self.variance))
+        return deviation if deviation > ROUNDING * abs(self.mean) else np.inf

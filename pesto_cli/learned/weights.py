@@ -9,10 +9,13 @@ mean/NAME.npy, square/NAME.npy
 import io
 import json
 import zipfile
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from pesto_cli.data.result import RewardPoint
 from pesto_cli.errors import BadInputError
@@ -36,31 +39,35 @@ NETWORKS: dict[str, type[Network]] = {
     network.name: network for network in (SequenceNetwork, GraphAttention)
 }
 
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class KeptSchema(Schema):
     """`Kept`: a placement."""
 
-    cost_us: float
+    cost_us: _Us
     actions: list[int]
 
 
 class TrialsSchema(Schema):
     """`Trials` of one graph."""
 
-    count: int
-    mean: float
-    variance: float
-    best_us: float
+    count: _Count
+    mean: _Finite
+    variance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    best_us: _Us
     kept: list[KeptSchema]
 
 
 class PointSchema(Schema):
     """`RewardPoint` of the reward curve."""
 
-    num_placements: int
+    num_placements: _Count
     graph: str
-    mean_us: float
-    best_us: float
+    mean_us: _Us
+    best_us: _Us
 
 
 class HeaderSchema(Schema):
@@ -70,15 +77,17 @@ class HeaderSchema(Schema):
     version: int
     policy: str
     """The policy that was trained."""
-    seed: int
+    seed: _Count
     """The seed of the training."""
-    num_devices: int
+    settings: dict[str, bool | int | float] = {}
+    """The settings of the policy that differ from the defaults, by name."""
+    num_devices: Annotated[int, Field(ge=1, lt=2**31)]
     """The number of devices of the machines, CPUs included."""
     network: str
     """The kind of network."""
     sizes: dict[str, int]
     """The sizes of its layers, by the fields of the network."""
-    num_steps: int
+    num_steps: _Count
     """Steps of Adam so far."""
     trials: dict[str, TrialsSchema]
     """What was seen of each profile that the policy was trained on, by its hash."""
@@ -91,12 +100,14 @@ class Trained:
     """A trained policy.
 
     policy: its name. seed: the seed of the training.
+    settings: the fields of the policy with other values than the defaults, by name.
     file_hash: SHA-256 of the file, empty until it is read.
     """
 
     policy: str
     seed: int
     state: State
+    settings: Mapping[str, float] = field(default_factory=dict)
     file_hash: str = ""
 
     def __repr__(self) -> str:
@@ -106,17 +117,36 @@ class Trained:
             f"{len(state.trials)} graphs, {state.num_devices} devices>"
         )
 
+    def configured(self, policy: Policy) -> Policy:
+        """Return a policy with the settings of the training, but with those that it has itself.
+
+        Raises:
+            BadInputError: the weights are those of another policy, or a setting is unknown.
+        """
+        self._check_name(policy)
+        unknown = self.settings.keys() - {each.name for each in fields(policy)}
+        if unknown:
+            raise BadInputError(
+                f"the weights have a setting {min(unknown)!r}, which {policy.name} does not know; "
+                "weights of this version were expected: train the policy again."
+            )
+        known: dict[str, Any] = {**self.settings, **settings_of(policy)}
+        return replace(policy, **known)
+
+    def _check_name(self, policy: Policy) -> None:
+        if self.policy != policy.name:
+            raise BadInputError(
+                f"the weights are those of policy {self.policy!r}; weights of {policy.name!r} were "
+                f"expected: train it, or use {self.policy}."
+            )
+
     def state_for(self, policy: Policy, num_devices: int) -> State:
         """Return the state, if a policy can use it for a machine.
 
         Raises:
             BadInputError: they are of another policy, or for another number of devices.
         """
-        if self.policy != policy.name:
-            raise BadInputError(
-                f"the weights are those of policy {self.policy!r}; weights of {policy.name!r} were "
-                f"expected: train it, or use {self.policy}."
-            )
+        self._check_name(policy)
         if self.state.network.name != policy.network.name:
             raise BadInputError(
                 f"the weights are those of a {self.state.network.name} network; those of a "
@@ -131,6 +161,16 @@ class Trained:
         return self.state
 
 
+def settings_of(policy: Policy) -> dict[str, float]:
+    """Return the settings of a policy that differ from the defaults, by name."""
+    values = {each.name: (getattr(policy, each.name), each.default) for each in fields(policy)}
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if name != "weights" and value != default
+    }
+
+
 def write_weights(path: Path | str, trained: Trained) -> None:
     """Write a trained policy; equal policies give equal files.
 
@@ -143,6 +183,7 @@ def write_weights(path: Path | str, trained: Trained) -> None:
         version=1,
         policy=trained.policy,
         seed=trained.seed,
+        settings=dict(trained.settings),
         num_devices=state.num_devices,
         network=state.network.name,
         sizes={name: int(size) for name, size in asdict(state.network).items()},
@@ -184,7 +225,7 @@ def read_weights(path: Path | str) -> Trained:
         raise BadInputError(
             f"{path} is damaged or no file of weights ({error}); a {WHAT} was expected."
         ) from None
-    return Trained(header.policy, header.seed, state, sha256(data))
+    return Trained(header.policy, header.seed, state, header.settings, sha256(data))
 
 
 def _state(header: HeaderSchema, archive: zipfile.ZipFile) -> State:

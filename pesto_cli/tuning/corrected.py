@@ -9,7 +9,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.files import PlacementFile, Profile, TuningLog
 from pesto_cli.tuning.correction import untried, with_seen_times
-from pesto_cli.tuning.factors import Factors, MeasuredStep, fitted, predicted_us
+from pesto_cli.tuning.factors import Fit, MeasuredStep, fitted, predicted_us
 from pesto_cli.tuning.seen import placed_on, seen
 
 # Rounds to whose steps the common factors are fitted, and the standard deviation by which step
@@ -21,28 +21,28 @@ NEWEST_ROUNDS, DRIFT = 4, 0.03
 class Corrected:
     """Corrected costs.
 
-    profile: the profile with corrected costs. factors: those that the profile contains.
+    profile: the profile with corrected costs. fit: the factors that the profile contains.
     problem: the problem of the profile without these factors.
     exploring: the profile with times of 0 where nothing was ever measured; None if all was.
     """
 
     profile: Profile
-    factors: Factors
+    fit: Fit
     problem: Problem
     exploring: Profile | None
 
     def predicted_us(self, file: PlacementFile) -> float:
         """Return the predicted step time of a placement in us."""
-        return predicted_us(placed_on(self.problem, file), self.factors)
+        return predicted_us(placed_on(self.problem, file), self.fit.factors)
 
 
 def corrected(log: TuningLog) -> Corrected:
     """Correct the profile of a log by the plans that ran: ops and prices first, then factors."""
     times = seen(log.profile, log.measurements)
     better = with_seen_times(log.profile, times)
-    factors = fitted(list(_steps(log, better.problem)))
-    scaled = replace(better, problem=factors.scaled(better.problem))
-    return Corrected(scaled, factors, better.problem, untried(scaled, times))
+    fit = fitted(list(_steps(log, better.problem)))
+    scaled = replace(better, problem=fit.factors.scaled(better.problem))
+    return Corrected(scaled, fit, better.problem, untried(scaled, times))
 
 
 def _steps(log: TuningLog, problem: Problem) -> Iterator[MeasuredStep]:

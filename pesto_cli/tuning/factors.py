@@ -1,15 +1,13 @@
 """Fit what no op time shows: how the predicted steps differ from the measured ones as a whole.
 
-    step_us = makespan(op times * ops, transfers * transfers) + step overhead * overhead
+    step_us = makespan(costs of ops and transfers * factors) + step overhead * factor
 
-`ops` covers what is common to all ops, such as the cost of the trace and a machine that has become
-slower. `transfers` covers latencies, overheads and delays of transfers and signals. All are fitted
-to the measured steps by least squares of relative errors (Gauss-Newton), with a normal prior around
-1, so that few steps change little.
+The factors are fitted to the measured steps by least squares of relative errors (Gauss-Newton),
+with a normal prior around 1, so that few steps change little.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -22,7 +20,8 @@ from pesto_cli.tuning.seen import Placed
 
 # Standard deviations of the logarithms of the factors before any step was measured, and of the
 # error of a prediction with the right factors.
-OPS_PRIOR, TRANSFERS_PRIOR, OVERHEAD_PRIOR, ERROR = 0.1, 0.5, 0.3, 0.02
+PRIORS = {"ops": 0.1, "contention": 0.5, "transfers": 0.5, "network": 0.5, "overhead": 0.3}
+ERROR = 0.02
 LARGEST = 4.0
 NUM_ITERATIONS = 4
 # The change of a logarithm by which derivatives are estimated.
@@ -31,10 +30,20 @@ STEP = 0.05
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors on the times of all ops, of all transfers and signals, and on the step overhead."""
+    """Factors on the costs of a problem.
+
+    ops: on all op times; it also covers the cost of the trace, and a machine that has become
+        slower.
+    contention: on the slow-down of ops while other devices compute.
+    transfers: on latencies, overheads and delays of transfers and signals within a host.
+    network: on those between hosts.
+    overhead: on the step overhead.
+    """
 
     ops: float = 1.0
+    contention: float = 1.0
     transfers: float = 1.0
+    network: float = 1.0
     overhead: float = 1.0
 
     def scaled(self, problem: Problem) -> Problem:
@@ -48,18 +57,34 @@ class Factors:
         return replace(problem, time_us=time_us, machine=machine, parts=parts)
 
     def _machine(self, machine: Machine) -> Machine:
+        host = {each.name: each.host for each in machine.devices}
+        links = tuple(
+            replace(each, comm=_scaled(each.comm, self._of_link(host[each.src], host[each.dst])))
+            for each in machine.links
+        )
         return replace(
             machine,
             devices=tuple(
                 replace(each, op_overhead_us=each.op_overhead_us * self.ops)
                 for each in machine.devices
             ),
-            links=tuple(
-                replace(each, comm=_scaled(each.comm, self.transfers)) for each in machine.links
-            ),
-            signal_us=machine.signal_us * self.transfers,
+            links=links,
+            signal_us=machine.signal_us * self._of_link(*_farthest(host.values())),
             step_overhead_us=machine.step_overhead_us * self.overhead,
+            contention={
+                kind: {op_type: each * self.contention for op_type, each in slow_downs.items()}
+                for kind, slow_downs in machine.contention.items()
+            },
         )
+
+    def _of_link(self, src_host: str, dst_host: str) -> float:
+        return self.transfers if src_host == dst_host else self.network
+
+
+def _farthest(hosts: Iterable[str]) -> tuple[str, str]:
+    """Return two hosts, which differ if there are several."""
+    ordered = sorted(hosts)
+    return ordered[0], ordered[-1]
 
 
 def _scaled(comm: CommModel, factor: float) -> CommModel:
@@ -82,27 +107,58 @@ def predicted_us(placed: Placed, factors: Factors) -> float:
     return makespan_us + problem.machine.step_overhead_us
 
 
-def fitted(steps: Sequence[MeasuredStep]) -> Factors:
-    """Return the factors with which predicted steps are nearest to the measured ones."""
+@dataclass(frozen=True)
+class Fit:
+    """Fitted factors. deviation: name of a factor -> its standard deviation, as a share of it.
+
+    A factor without an effect on the machine has no deviation, and is 1.
+    """
+
+    factors: Factors = Factors()
+    deviation: Mapping[str, float] = field(default_factory=dict)
+
+
+def fitted(steps: Sequence[MeasuredStep]) -> Fit:
+    """Return the factors with which predicted steps are nearest to the measured ones.
+
+    All steps are of the same machine.
+    """
     if not steps:
-        return Factors()
+        return Fit()
+    names = _effective(steps[0].placed.problem.machine)
     measured = np.log([step.us for step in steps])
     sigma = np.hypot(ERROR, [step.error for step in steps])
-    prior = np.array([OPS_PRIOR, TRANSFERS_PRIOR, OVERHEAD_PRIOR])
+    prior = np.array([PRIORS[name] for name in names])
+
+    def factors(logs: FloatArray) -> Factors:
+        return Factors(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
 
     def residuals(logs: FloatArray) -> FloatArray:
-        factors = Factors(*np.exp(logs).tolist())
-        predicted = np.log([predicted_us(step.placed, factors) for step in steps])
+        tried = factors(logs)
+        predicted = np.log([predicted_us(step.placed, tried) for step in steps])
         return np.concatenate([(predicted - measured) / sigma, logs / prior])
 
     logs = np.zeros(len(prior))
     best = residuals(logs)
     for _ in range(NUM_ITERATIONS):
-        slopes = [(residuals(logs + STEP * unit) - best) / STEP for unit in np.eye(len(prior))]
-        change = np.linalg.lstsq(np.transpose(slopes), -best, rcond=None)[0]
+        columns = [(residuals(logs + STEP * unit) - best) / STEP for unit in np.eye(len(prior))]
+        slopes = np.transpose(columns)
+        change = np.linalg.lstsq(slopes, -best, rcond=None)[0]
         tried = np.clip(logs + change, -np.log(LARGEST), np.log(LARGEST))
         found = residuals(tried)
         if not found @ found < best @ best:
             break
         logs, best = tried, found
-    return Factors(*np.exp(logs).tolist())
+    variance = np.diag(np.linalg.inv(slopes.T @ slopes))  # the prior makes it regular
+    return Fit(factors(logs), dict(zip(names, np.sqrt(variance).tolist(), strict=True)))
+
+
+def _effective(machine: Machine) -> list[str]:
+    """Return the names of the factors that change a cost of a machine."""
+    hosts = [each.host for each in machine.devices]
+    is_without_effect = {
+        "contention": not machine.has_contention,
+        "transfers": len(set(hosts)) == len(hosts),
+        "network": len(set(hosts)) == 1,
+    }
+    return [name for name in PRIORS if not is_without_effect.get(name, False)]

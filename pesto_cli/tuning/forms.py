@@ -121,6 +121,9 @@ def solved(
     """
     problem = profile.problem
     if form.max_parts is not None:
+        asked = max((each.num_parts for each in problem.chosen.choices.values()), default=1)
+        if asked > form.max_parts:
+            return None, f"{form.name} is left out: the constraints split ops into {asked} parts."
         problem = problem.limited(form.max_parts)
     deviation = None
     if profile.spread is not None:

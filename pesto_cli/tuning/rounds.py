@@ -6,15 +6,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto_cli.data.limits import Limits
-from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
+from pesto_cli.errors import (
+    BadInputError,
+    EnvironmentFailedError,
+    InfeasibleError,
+    PestoError,
+)
 from pesto_cli.files import Candidate, Measurement, PlacementFile, TuningLog, TuningRound
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.tuning.budget import Budget
-from pesto_cli.tuning.choice import MOST_IDLE_ROUNDS, best_candidate, finalists, is_exhausted
+from pesto_cli.tuning.choice import (
+    MOST_IDLE_ROUNDS,
+    best_candidate,
+    finalists,
+    is_exhausted,
+    relative_us,
+)
 from pesto_cli.tuning.clock import Clock, Phase
 from pesto_cli.tuning.corrected import Corrected, corrected
-from pesto_cli.tuning.search import searched
+from pesto_cli.tuning.search import EXPLORED, searched
 from pesto_cli.tuning.watch import Watch
 
 Measure = Callable[[Sequence[PlacementFile], Turns], Sequence[RealRun]]
@@ -82,7 +93,10 @@ class Tuner:
     ) -> TuningLog:
         """Run candidates by turns; return the log with one more round."""
         predicted_us = {each.name: costs.predicted_us(each.placement) for each in candidates}
-        turns = self.budget.turns(list(predicted_us.values()), is_final=is_final)
+        expected_us = predicted_us | {
+            name: us for name, us in relative_us(log.search_rounds).items() if name in predicted_us
+        }
+        turns = self.budget.turns(list(expected_us.values()), is_final=is_final)
         what = f"running {turns.num_steps} steps of each of {len(candidates)} candidates"
         with self.clock.phase(Phase.STEPS), self.watch.during(Phase.STEPS, what):
             runs = self._runs(candidates, turns)
@@ -104,11 +118,13 @@ class Tuner:
         """
         try:
             runs = self.measure([each.placement for each in candidates], turns)
-        except (BadInputError, EnvironmentFailedError):
+        except (BadInputError, EnvironmentFailedError) as failure:
             errors = {each.name: self._error(each) for each in candidates}
             able = [each for each in candidates if errors[each.name] is None]
             if not able:
                 raise
+            if len(able) == len(candidates) and isinstance(failure, BadInputError):
+                raise  # not for lack of memory: later feeds may differ, for example
             for name, error in errors.items():
                 if error is not None:
                     self.watch.note(f"{name} cannot run: {error}")
@@ -135,9 +151,15 @@ def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
     ran = {each.candidate for round_ in log.search_rounds for each in round_.measured}
     best = best_candidate(log.search_rounds)
     known = [each for each in log.candidates if each.name not in ran or each.name == best]
+    if not known:
+        raise InfeasibleError(
+            "no form of plan fits into the memory of the devices, or under the constraints; one "
+            "that fits was expected: relax the constraints, or use more or larger devices."
+        )
     predicted_us = {each.name: costs.predicted_us(each.placement) for each in known}
     known.sort(key=lambda each: predicted_us[each.name])
     first = list(first_to_run(known)) if best is None else [log.candidate_of[best]]
+    first += [each for each in known if each.made_by == EXPLORED and each not in first]
     hopeless_us = HOPELESS * min(predicted_us.values())
     others = [
         each

@@ -10,6 +10,8 @@ from pesto_cli.tuning.seen import Placed, placed_on
 
 # A device is slow if its ops take so many times as long as those of the fastest of its kind.
 SLOW = 1.4
+# The share of the work of a plan that says something about a device.
+LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ def slow_devices(log: TuningLog) -> list[SlowDevice]:
     """Return the devices that were slow in the traced steps of a log.
 
     Measured times are compared with those of the profile and its contention, so that it does not
-    matter which ops ran where. For each device, the median over all plans counts.
+    matter which ops ran where. For each device, the median over the plans counts that give it at
+    least LEAST_SHARE of their work.
     """
     ratios = defaultdict[str, list[float]](list)
     for file, measured in log.measurements:
@@ -51,7 +54,7 @@ def slow_devices(log: TuningLog) -> list[SlowDevice]:
 def _ratios(
     placed: Placed, names: Sequence[str], measured: Measurement
 ) -> Iterator[tuple[str, float]]:
-    """Yield each device that ran ops, and their measured time divided by the expected one.
+    """Yield each device that worked, and the measured time of its ops divided by the expected one.
 
     names: those of the placed ops, in the order of the measurement.
     """
@@ -62,5 +65,5 @@ def _ratios(
     counted = (us > 0) & (usual_us > 0) & ~problem.is_hosted
     for index, each in enumerate(problem.machine.devices):
         ops = counted & (device == index)
-        if ops.any():
+        if usual_us[ops].sum() > LEAST_SHARE * usual_us[counted].sum():
             yield each.name, float(us[ops].sum() / usual_us[ops].sum())

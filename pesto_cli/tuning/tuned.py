@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from pesto_cli.data.limits import Limits
-from pesto_cli.errors import EnvironmentFailedError, PestoError
+from pesto_cli.errors import PestoError
 from pesto_cli.files import Measurement, PlacementFile, TuningLog
-from pesto_cli.runtime.live_training import ScriptEndedError
 from pesto_cli.tuning.budget import Budget, TimeBudget
 from pesto_cli.tuning.choice import Choice, best_so_far, chosen
 from pesto_cli.tuning.clock import Clock, Phase
@@ -67,8 +67,8 @@ def tuned(
         budget: what the tuning may use; by default the time of the clock.
 
     Raises:
-        EnvironmentFailedError: a device failed before the first round had ended.
-        ScriptEndedError: the script, whose steps are run, ended before the first round had ended.
+        PestoError: what failed before the first round had ended: a device, the feeds, or the script
+            whose steps are run; or no plan fits into memory.
         KeyboardInterrupt: the user stopped before the first round had ended.
     """
     watch, known = watch or Watch(), frozenset[str]()
@@ -82,7 +82,7 @@ def tuned(
     except KeyboardInterrupt:
         if not latest.rounds:
             raise
-    except (EnvironmentFailedError, ScriptEndedError) as failure:
+    except PestoError as failure:
         if not latest.rounds:
             raise
         ended, error = Ended.FAILED, failure
@@ -101,19 +101,22 @@ def _noted(slow: Sequence[SlowDevice], known: frozenset[str], watch: Watch) -> f
 
 def _result(log: TuningLog, ended: Ended, clock: Clock, error: PestoError | None) -> Tuned:
     simple = [each.name for each in log.candidates if each.is_simple]
-    if ended is Ended.DONE:
+    if log.rounds[-1].is_final:  # also if an earlier tuning has ended, and this one was stopped
         choice = chosen(log.rounds[-1].measured, simple)
     else:
         choice = best_so_far(log.search_rounds, simple)
     costs = corrected(log)
     placed = log.candidate_of[choice.answer].placement
     measured = [row for each in log.rounds if (row := each.of(choice.answer)) is not None]
-    placed = _with_measured_step(placed, costs, measured[-1])
+    placed = _with_measured_step(placed, costs, measured[-1], log.settings)
     return Tuned(log, placed, choice, ended, costs, clock.spent_s, clock.shares(), error)
 
 
 def _with_measured_step(
-    placed: PlacementFile, costs: Corrected, measured: Measurement
+    placed: PlacementFile,
+    costs: Corrected,
+    measured: Measurement,
+    settings: Mapping[str, Any],
 ) -> PlacementFile:
     """Return a placement with the prediction by the newest costs, and its measured step time.
 
@@ -129,6 +132,6 @@ def _with_measured_step(
     }
     provenance = {
         **placed.provenance,
-        "parameters": {"tuned": True, "candidate": measured.candidate},
+        "parameters": {"tuned": True, "candidate": measured.candidate, **settings},
     }
     return replace(placed, predicted=predicted, provenance=provenance)
