@@ -42,7 +42,7 @@ from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm import fit_overhead
-from pesto_cli.profile.comm.chains import Chains, Hop
+from pesto_cli.profile.comm.chains import Chains, Effort, Hop
 from pesto_cli.profile.comm.overhead import TransferOverheads, transfer_overheads
 from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers, timed_transfers
 from pesto_cli.profile.comm.waiting import wait_us
@@ -353,7 +353,7 @@ def test_a_hop_of_a_chain_is_one_transfer_and_one_signal_back(workers: Cluster) 
 
 def test_transfers_of_all_sizes_are_timed_both_ways(workers: Cluster) -> None:
     sizes = (1, 2**12, 2**20)
-    timed = timed_transfers(workers, sizes, num_turns=1)
+    timed = timed_transfers(workers, sizes, Effort(1))
     assert [sample.num_bytes for sample in timed.samples] == [*sizes, *sizes]
     assert {sample.link_kind for sample in timed.samples} == {("CPU", "CPU", "")}
     assert sum(sample.us for sample in timed.samples) > 0
@@ -364,7 +364,7 @@ def overheads_both_ways(
 ) -> list[TransferOverheads]:
     a, b = connection.device_names.values()
     return [
-        transfer_overheads(connection, *ends, transfer_us, num_turns=7) for ends in ((a, b), (b, a))
+        transfer_overheads(connection, *ends, transfer_us, Effort(7)) for ends in ((a, b), (b, a))
     ]
 
 

@@ -13,6 +13,7 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import CommFit, read_comm, with_comm, write_comm
 from pesto_cli.profile.comm import Sample, fit, fit_overhead, read_samples
+from pesto_cli.profile.comm.chains import Effort
 from pesto_cli.profile.comm.overhead import (
     TransferOverheads,
     median_overhead_us,
@@ -136,7 +137,7 @@ def test_products_before_a_tensor_take_longer_than_its_transfer():
 def test_a_gpu_has_no_transfer_overhead():
     nowhere = Connection("", {})
     assert (
-        transfer_overheads(nowhere, "/device:GPU:0", "/device:CPU:0", {}, num_turns=1)
+        transfer_overheads(nowhere, "/device:GPU:0", "/device:CPU:0", {}, Effort(1))
         == TransferOverheads()
     )
 

@@ -42,6 +42,7 @@ from pesto_cli.files import (
 )
 from pesto_cli.files.profile import Spread
 from pesto_cli.graphdef.containers import write_meta_graph
+from pesto_cli.profile.comm.chains import Effort
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.runtime.verify import Verification
@@ -286,7 +287,7 @@ def test_contention_and_transfers_between_hosts_have_factors_of_their_own() -> N
         steps.append(MeasuredStep(placed, predicted_us(placed, truth), error=0.001))
     fit = fitted(steps)
     found = fit.factors
-    assert found.ops == pytest.approx(1.0, rel=0.03)
+    assert found.ops == pytest.approx(1.0, rel=0.04)
     assert found.contention == pytest.approx(truth.contention, rel=0.15)
     assert found.transfers == pytest.approx(truth.transfers, rel=0.15)
     assert found.network == pytest.approx(truth.network, rel=0.1)
@@ -295,6 +296,21 @@ def test_contention_and_transfers_between_hosts_have_factors_of_their_own() -> N
     assert fit.deviation["transfers"] > fit.deviation["network"]
     few = fitted(steps[:2])
     assert few.deviation["network"] > 1.5 * fit.deviation["network"]
+
+
+def test_the_links_between_hosts_are_timed_in_a_share_of_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(api_tuning, "timed_transfers", lambda *given: asked.append(given))
+    for machine in (two_cpus().machine, four_workers_on_two_hosts()):
+        api_tuning._timed_links(replace(two_cpus(), machine=machine), 600.0)
+    (_, near, local), (_, far, between) = asked
+    assert (max(near), max(far)) == (2**26, 2**22)
+    assert (local.num_turns, local.share) == (10, 90 / 150)  # two directions of 75 s each
+    assert between.share == 90 / 150  # all pairs are of one kind, which two directions stand for
+    api_tuning._timed_links(two_cpus(), 3600.0)
+    assert asked[-1][2] == Effort()
 
 
 def named(problem: Problem, schedule: Schedule) -> PlacementFile:

@@ -18,7 +18,14 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files import CommFit, Profile, TuningLog, read_tuning_log, write_tuning_log
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.profile.comm.transfers import NUM_TURNS, timed_transfers
+from pesto_cli.profile.comm.chains import Effort
+from pesto_cli.profile.comm.transfers import (
+    SIZES,
+    USUAL,
+    TimedTransfers,
+    links_to_time,
+    timed_transfers,
+)
 from pesto_cli.runtime.comparison import compared
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.tuning.clock import Clock, Phase
@@ -29,6 +36,9 @@ from pesto_cli.tuning.watch import Watch
 # fewer turns of `pesto comm`: one for so many seconds.
 PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, SECONDS_OF_A_TURN = 30, 20.0, 60.0
 FEWEST = 3
+# The share of the time limit for all links, and the usual time of a link. Between hosts, smaller
+# tensors are timed than usual.
+LINKS_SHARE, SECONDS_OF_A_LINK, SIZES_BETWEEN_HOSTS = 0.15, 75.0, SIZES[:-2]
 
 
 def tune(
@@ -175,15 +185,24 @@ def measured_profile(
             "expected, as in local-workers:2."
         )
     if comm is None:
-        turns = _as_many(clock.limit_s / SECONDS_OF_A_TURN, NUM_TURNS)
         with clock.phase(Phase.LINKS), watch.during(Phase.LINKS, "timing transfers"):
-            comm = timed_transfers(cluster, num_turns=turns).fits()
+            comm = _timed_links(cluster, clock.limit_s).fits()
     if parts is None:
         parts = (num_devices, 2 * num_devices)
     steps = _as_many(clock.limit_s / SECONDS_OF_A_PROFILE_STEP, PROFILE_STEPS)
     what = f"running {steps} steps with a trace and as many without, then parts of ops alone"
     with clock.phase(Phase.PROFILE), watch.during(Phase.PROFILE, what):
         return profile_by_run(meta, cluster, steps=steps, feeds=feeds, comm=comm, parts=parts)
+
+
+def _timed_links(cluster: Cluster, limit_s: float) -> TimedTransfers:
+    """Time all links in their share of a time limit; the fewest turns may take longer."""
+    num_links = sum(map(len, links_to_time(cluster.machine).values()))
+    share = min(1.0, LINKS_SHARE * limit_s / (num_links * SECONDS_OF_A_LINK))
+    turns = _as_many(limit_s / SECONDS_OF_A_TURN, USUAL.num_turns)
+    has_one_host = len({each.host for each in cluster.machine.devices}) == 1
+    sizes = SIZES if has_one_host else SIZES_BETWEEN_HOSTS
+    return timed_transfers(cluster, sizes, Effort(turns, share))
 
 
 def _as_many(wanted: float, most: int) -> int:

@@ -87,9 +87,9 @@ def searched_forms(problem: Problem) -> list[Form]:
     return [
         whole[0],
         Form("split --robust", Pesto(robust=True)),
+        Form("split", Pesto()),  # as `pesto solve`
         whole[1],
         *(Form(f"split by {number}", Pesto(), number) for number in fewest),
-        Form("split", Pesto()),
         *(Form(f"{name}, refined", Refined(strategy)) for name, strategy in built),
     ]
 
@@ -100,14 +100,14 @@ def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
         return
     variables = set(np.flatnonzero(problem.graph.resident_bytes > 0).tolist())
     can_split_variables = not variables <= problem.parts.kept_whole
+    devices = accelerators(problem)
+    if 1 < len(set(hosts_of(problem, devices))) < len(devices):
+        yield "data-parallel, sums by host", DataParallel(by_host=True)
     for layout in VariableLayout:
         if layout is not VariableLayout.WHOLE and not can_split_variables:
             continue
         name = "data-parallel" + ("" if layout is VariableLayout.WHOLE else f", {layout} variables")
         yield name, DataParallel(variables=layout)
-    devices = accelerators(problem)
-    if 1 < len(set(hosts_of(problem, devices))) < len(devices):
-        yield "data-parallel, sums by host", DataParallel(by_host=True)
     if differ(problem, devices):
         yield "data-parallel, proportional", DataParallel(proportional=True)
 

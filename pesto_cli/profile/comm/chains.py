@@ -27,13 +27,25 @@ NUM_WARM_UP = 2
 LIMIT_S, MIN_TURNS = 40.0, 3
 
 
-def turns(count: int, limit_s: float) -> Iterator[int]:
-    """Yield the numbers of the turns: NUM_WARM_UP + count, the warm-up first.
+@dataclass(frozen=True)
+class Effort:
+    """How long a link is timed.
 
-    After `limit_s` there are no more turns, except for the warm-up and the next MIN_TURNS.
+    num_turns: of each measurement. share: of the usual time limits of the measurements.
     """
-    deadline = time.monotonic() + limit_s
-    for turn in range(NUM_WARM_UP + count):
+
+    num_turns: int = 20
+    share: float = 1.0
+
+
+def turns(effort: Effort, limit_s: float, times: int = 1) -> Iterator[int]:
+    """Yield the numbers of the turns, the NUM_WARM_UP first.
+
+    After the share of `limit_s` there are no more turns, except for the warm-up and the next
+    MIN_TURNS. times: turns for each turn of the effort.
+    """
+    deadline = time.monotonic() + effort.share * limit_s
+    for turn in range(NUM_WARM_UP + times * effort.num_turns):
         if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
             return
         yield turn
@@ -97,16 +109,16 @@ class Chains:
             with tf.device(self._home), tf1.control_dependencies(arrived):
                 return tf1.no_op()
 
-    def hop_us(self, num_turns: int) -> dict[int | str, float]:
+    def hop_us(self, effort: Effort) -> dict[int | str, float]:
         """Run all chains in turn; return the time of one hop of each chain, by its name.
 
-        On a busy machine there may be fewer than `num_turns` turns: see `LIMIT_S`.
+        On a busy machine there may be fewer turns than asked for: see `LIMIT_S`.
         """
         us: dict[tuple[int | str, int], list[float]] = {key: [] for key in self.ends}
         with self._connection.session(self.graph, session_config()) as session:
             session.run(self.assignments)
             steps = {key: session.make_callable(end) for key, end in self.ends.items()}
-            for _ in turns(num_turns, LIMIT_S):
+            for _ in turns(effort, LIMIT_S):
                 for key, step in steps.items():
                     began = time.perf_counter()
                     step()

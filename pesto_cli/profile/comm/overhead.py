@@ -28,7 +28,7 @@ from pesto_cli.apply import session_config
 from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
+from pesto_cli.profile.comm.chains import NUM_WARM_UP, Effort, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # Bytes of a tensor -> number of such tensors in a step. With so many, the overhead is larger than
@@ -53,7 +53,7 @@ class TransferOverheads:
 
 
 def transfer_overheads(
-    connection: Connection, src: str, dst: str, transfer_us: Mapping[int, float], num_turns: int
+    connection: Connection, src: str, dst: str, transfer_us: Mapping[int, float], effort: Effort
 ) -> TransferOverheads:
     """Measure the overhead at both endpoints of a link between CPUs; empty if one is a GPU.
 
@@ -63,7 +63,7 @@ def transfer_overheads(
     if {device_type(src), device_type(dst)} != {"CPU"}:
         return TransferOverheads()
     return TransferOverheads(
-        *(_overhead_us(connection, src, dst, at, transfer_us, num_turns) for at in (src, dst))
+        *(_overhead_us(connection, src, dst, at, transfer_us, effort) for at in (src, dst))
     )
 
 
@@ -88,7 +88,7 @@ def _overhead_us(
     dst: str,
     at: str,
     transfer_us: Mapping[int, float],
-    num_turns: int,
+    effort: Effort,
 ) -> dict[int, float]:
     tf1 = tensorflow().compat.v1
     one_us = product_us(connection, at)
@@ -102,7 +102,7 @@ def _overhead_us(
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = {size: [session.make_callable(step) for step in pair] for size, pair in steps.items()}
-        for turn in turns(num_turns, LIMIT_S / 2):
+        for turn in turns(effort, LIMIT_S / 2):
             for size, pair in run.items():
                 for which in (0, 1) if turn % 2 else (1, 0):
                     us[size][which].append(timed_us(pair[which]))

@@ -21,17 +21,17 @@ from pesto_cli.cluster import Cluster, Connection
 from pesto_cli.data.machine import Link, Machine
 from pesto_cli.files import CommFit, LinkKind, link_kinds
 from pesto_cli.profile.comm import Sample, fit, fit_overhead
-from pesto_cli.profile.comm.chains import Chains, Hop
+from pesto_cli.profile.comm.chains import Chains, Effort, Hop
 from pesto_cli.profile.comm.overhead import TransferOverheads, transfer_overheads
 from pesto_cli.profile.comm.waiting import wait_us
 
 # 1 B to 64 MiB.
 SIZES = tuple(4**power for power in range(14))
-NUM_TURNS = 20
+USUAL = Effort()
 # Bytes that a chain moves in all, within these limits on its number of hops.
 BYTES_OF_A_CHAIN = 2**25
 MIN_HOPS, MAX_HOPS = 3, 16
-# So large that the latency is negligible.
+# So large that the latency is negligible; at most the largest size that is timed.
 CONGESTION_BYTES = 2**24
 
 
@@ -77,22 +77,25 @@ class TimedTransfers:
 
 
 def timed_transfers(
-    cluster: Cluster, sizes: Sequence[int] = SIZES, num_turns: int = NUM_TURNS
+    cluster: Cluster, sizes: Sequence[int] = SIZES, effort: Effort = USUAL
 ) -> TimedTransfers:
     """Time transfers and signals on every link kind of a cluster, for `pesto comm`.
+
+    sizes: bytes of the transfers. effort: of each link.
 
     Raises:
         EnvironmentFailedError: a process of the cluster has ended.
     """
     return TimedTransfers(
         {
-            kind: [cluster.call(_time_link, link, sizes, num_turns) for link in links]
-            for kind, links in _links_to_time(cluster.machine).items()
+            kind: [cluster.call(_time_link, link, sizes, effort) for link in links]
+            for kind, links in links_to_time(cluster.machine).items()
         }
     )
 
 
-def _links_to_time(machine: Machine) -> dict[LinkKind, list[Link]]:
+def links_to_time(machine: Machine) -> dict[LinkKind, list[Link]]:
+    """Return the links that stand for each kind: one, or the two directions between two devices."""
     chosen: dict[LinkKind, list[Link]] = {}
     for link, kind in zip(machine.links, link_kinds(machine), strict=True):
         links = chosen.setdefault(kind, [link])
@@ -126,7 +129,7 @@ def _with_the_rest(line: CommFit, times: Sequence[LinkTimes]) -> CommFit:
 
 
 def _time_link(
-    connection: Connection, link: Link, sizes: Sequence[int], num_turns: int
+    connection: Connection, link: Link, sizes: Sequence[int], effort: Effort
 ) -> LinkTimes:
     """Measure all times of a link; runs in the client process."""
     src, dst = (connection.device_names[name] for name in (link.src, link.dst))
@@ -137,13 +140,14 @@ def _time_link(
     chains.add("tensor stays", MAX_HOPS, Hop(src, src, chains.variable(src, 1)))
     chains.add("signals", MAX_HOPS, Hop(src, dst))
     chains.add("signals stay", MAX_HOPS, Hop(src, src))
-    there = Hop(src, dst, chains.variable(src, CONGESTION_BYTES))
-    back = Hop(dst, src, chains.variable(dst, CONGESTION_BYTES))
-    num_hops = _num_hops(CONGESTION_BYTES)
+    large = min(CONGESTION_BYTES, max(sizes))
+    there = Hop(src, dst, chains.variable(src, large))
+    back = Hop(dst, src, chains.variable(dst, large))
+    num_hops = _num_hops(large)
     chains.add("one", num_hops, there)
     chains.add("two", num_hops, there, there)
     chains.add("both ways", num_hops, there, back)
-    hop_us = chains.hop_us(num_turns)
+    hop_us = chains.hop_us(effort)
     signal_us = max(0.0, hop_us["signals"] - hop_us["signals stay"]) / 2
     fixed_us = hop_us["tensor stays"] + signal_us
     one_us = hop_us["one"] - fixed_us
@@ -153,8 +157,8 @@ def _time_link(
         signal_us,
         (hop_us["two"] - fixed_us) / one_us,
         (hop_us["both ways"] - fixed_us) / one_us,
-        transfer_overheads(connection, src, dst, us, num_turns),
-        wait_us(connection, src, dst, num_turns),
+        transfer_overheads(connection, src, dst, us, effort),
+        wait_us(connection, src, dst, effort),
     )
 
 

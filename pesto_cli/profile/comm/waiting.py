@@ -24,7 +24,7 @@ from pesto_cli.apply import session_config
 from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.chains import NUM_WARM_UP, turns
+from pesto_cli.profile.comm.chains import NUM_WARM_UP, Effort, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # All are longer than a wait. SENDER_US and RECEIVER_US are much longer, and their ratio makes the
@@ -40,7 +40,7 @@ LIMIT_S = 15.0
 TRIMMED = 0.1
 
 
-def wait_us(connection: Connection, src: str, dst: str, num_turns: int) -> float:
+def wait_us(connection: Connection, src: str, dst: str, effort: Effort) -> float:
     """Measure the wait in us on a link between two CPUs; 0 if an endpoint is a GPU."""
     from scipy.stats import trim_mean
 
@@ -55,7 +55,7 @@ def wait_us(connection: Connection, src: str, dst: str, num_turns: int) -> float
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = [session.make_callable(step) for step in (idle, computes)]
-        for _ in turns(PAIRS_A_TURN * num_turns, LIMIT_S):
+        for _ in turns(effort, LIMIT_S, PAIRS_A_TURN):
             idle_us, computes_us = (timed_us(step) for step in run)
             later_us.append(computes_us - idle_us)
     return max(0.0, float(trim_mean(later_us[NUM_WARM_UP:], TRIMMED)))
