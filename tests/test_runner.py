@@ -5,7 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ from two_cpus import two_cpus
 from pesto_cli import api
 from pesto_cli.api.runner import Runner, _spec
 from pesto_cli.data.machine import CommModel
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit
 from pesto_cli.graphdef.fetches import fetch_names, init_names
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.tuning.tuned import Ended
 
 SCRIPT = """
 import numpy as np
@@ -114,6 +117,55 @@ def test_a_placement_can_be_used_again_without_measurements(
         assert again.run(steps=1).losses
         with pytest.raises(BadInputError, match="was given a placement and has no profile"):
             again.report(tmp_path / "other.html")
+
+
+FUNCTION = """
+import numpy as np
+import tensorflow as tf
+
+weights = tf.Variable(tf.ones([16, 16]))
+
+@tf.function(input_signature=[tf.TensorSpec([32, 16])])
+def step(rows):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(tf.tanh(rows @ weights) - rows))
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+
+def build():
+    return step
+
+def batches():
+    return {"rows": np.random.default_rng(0).normal(size=(32, 16))}
+"""
+
+
+def test_a_function_of_tensorflow_2_is_tuned_and_trained(tmp_path: Path) -> None:
+    script = tmp_path / "model.py"
+    script.write_text(FUNCTION)
+    names = (f"{script}:{name}" for name in ("build", "batches"))
+    source, inputs = names
+    with api.runner(source, two_cpus(), inputs, tuned=True, **QUICK) as running:
+        losses = running.run(steps=5).losses
+        assert running.placement.provenance["parameters"]["tuned"]
+        assert running.placement.predicted["measured_us"] > 0
+    assert list(losses) == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
+
+
+def test_a_tuning_that_is_stopped_stops_the_runner(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, failure = f"{training.script}:build", EnvironmentFailedError("worker 1 has died")
+    for ended, error, raised in (
+        (Ended.INTERRUPTED, None, KeyboardInterrupt),
+        (Ended.FAILED, failure, EnvironmentFailedError),
+    ):
+        found = SimpleNamespace(ended=ended, error=error)
+        tune = partial(lambda found, *given, **named: found, found)
+        monkeypatch.setattr(sys.modules[Runner.__module__], "tune", tune)
+        with pytest.raises(raised), api.runner(source, two_cpus(), tuned=True):
+            pass
 
 
 def test_functions_at_the_top_of_a_file_are_sources() -> None:

@@ -192,6 +192,14 @@ def test_the_answer_is_the_fastest_and_faster_than_the_first_search(
     assert found.choice.faster.low > 1.3
 
 
+def test_a_slower_candidate_has_no_steps_after_its_round(found: Tuned) -> None:
+    rounds = found.log.search_rounds
+    for number, each in enumerate(rounds[1:], start=1):
+        before = {row.candidate for ran in rounds[:number] for row in ran.measured}
+        again = [row.candidate for row in each.measured if row.candidate in before]
+        assert again == [best_candidate(rounds[:number])]
+
+
 def test_it_ends_after_two_rounds_that_bring_nothing(found: Tuned) -> None:
     *rounds, final = found.log.rounds
     assert final.is_final
