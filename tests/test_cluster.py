@@ -395,8 +395,8 @@ def test_the_wait_at_a_worker_that_computes_is_measured_and_a_gpu_has_none(
     workers: Cluster,
 ) -> None:
     src, dst = workers.call(device_names).values()
-    assert workers.call(wait_us, src, dst, num_turns=3) >= 0  # its length depends on the kernel
-    assert workers.call(wait_us, "/device:GPU:0", dst, num_turns=3) == 0
+    assert workers.call(wait_us, src, dst, Effort(3)) >= 0  # its length depends on the kernel
+    assert workers.call(wait_us, "/device:GPU:0", dst, Effort(3)) == 0
 
 
 def test_the_fit_of_a_link_has_the_lines_of_its_overheads() -> None:
