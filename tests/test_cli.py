@@ -244,7 +244,7 @@ def test_a_bug_says_so_and_exits_123(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, diamond_profile: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pesto", "compare", str(diamond_profile)])
-    monkeypatch.setattr(placing, "constrained", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(placing, "asked", lambda *arguments: 1 / 0)
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     assert exit_.value.code == 123

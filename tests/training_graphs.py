@@ -18,9 +18,13 @@ def exported(build: Build, *, functional_control_flow: bool = False) -> Any:
     Loops and conditionals are v1 frames and Switches, or While and If ops that stay one op.
     """
     tf1 = tensorflow().compat.v1
+    was_functional = tf1.control_flow_v2_enabled()
     with tf1.Graph().as_default() as graph:
         (tf1.enable_control_flow_v2 if functional_control_flow else tf1.disable_control_flow_v2)()
-        fetches = build(tensorflow())
+        try:
+            fetches = build(tensorflow())
+        finally:
+            (tf1.enable_control_flow_v2 if was_functional else tf1.disable_control_flow_v2)()
         init = tf1.global_variables_initializer().name
         meta = tf1.train.export_meta_graph(graph=graph)
     for node in meta.graph_def.node:

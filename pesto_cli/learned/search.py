@@ -62,7 +62,8 @@ def _start(policy: Policy, problem: Problem, seed: int) -> tuple[Policy, State]:
         return policy, State.initial(policy, problem.num_devices, seed)
     trained = read_weights(policy.weights)
     with about(policy.weights):
-        return trained.configured(policy), trained.state_for(policy, problem.num_devices)
+        state = trained.state_for(policy, problem.num_devices)
+        return trained.configured(policy), state
 
 
 def _starts(policy: Policy, problem: Problem, context: Context) -> Iterator[tuple[str, Solution]]:
