@@ -1,10 +1,10 @@
 """Tuned plans against those of `pesto solve`: `python -m benchmarks.tuning [MODEL]...`.
 
-Each model of `benchmarks.fidelity.models` is tuned on two workers of this host for ten minutes. Its
-profile of this tuning, without any correction, is also solved in the usual way. Then the tuned
-plan, that of `solve`, `single` and `expert` run by turns, in new sessions. The results are written
-as JSON, and printed as a table; results that the file already has are not measured again. Run it on
-an idle machine.
+Each model of `benchmarks.fidelity.models` is tuned for ten minutes on two workers of this host. The
+profile that the tuning measured is also solved, without any correction. Then four plans run by
+turns in new sessions: the tuned one, that of `solve`, `single` and `expert`. The results are
+written as JSON and printed as a table. Models that the file already has are not measured again. Run
+it on an idle machine.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def last_error(self) -> float:
-        """The error of the answer's last prediction, above 0 if it was too long."""
+        """The relative error of the answer's last prediction; positive if it was too long."""
         return self.predicted_ms / self.final_ms - 1
 
 

@@ -60,7 +60,7 @@ class RealSteps:
         return found
 
     def _medians_us(self, placed: Sequence[PlacementFile]) -> list[float | None]:
-        """Return the median step of each placement; None if only other ones can run."""
+        """Return the median step of each placement; None if it cannot run but another one can."""
         if not placed:
             return []
         try:

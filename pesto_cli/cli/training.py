@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ from pesto_cli.cli.options import (
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
 from pesto_cli.errors import INTERRUPTED, BadInputError, PestoError
-
-# Timed steps of a placement: as many as in Spotlight's paper.
-DEFAULT_STEPS = 10
 
 
 @click.command(short_help="Train a policy that places graphs.")
@@ -112,22 +110,9 @@ def train(
         _real_steps(machine, graph, steps, feeds, fastest, quiet) as real,
         stoppable() as stop,
     ):
-        watch, newest = _silent if quiet else _log(names), list[Any]()
-
-        def iterated(trained: Any) -> None:
-            newest[:] = [trained]
-            watch(trained.state)
-
         limits = api.Limits(time_limit, seed, os.cpu_count() or 1, stop=stop)
-        try:
-            trained = api.train(policy, priced, start, limits, placements, real, iterated)
-        except PestoError:
-            for trained in newest:
-                api.write_weights(output, trained)
-                echo(f"{output} has the weights from before the failure.", err=True)
-            raise
-    api.write_weights(output, trained)
-    curve = trained.state.curve
+        training = partial(api.train, policy, priced, start, limits, placements, real)
+        curve = _written(training, output, _silent if quiet else _log(names)).state.curve
     if plot is not None:
         write_chart(plot, curve_chart(curve, names))
     if as_json:
@@ -137,6 +122,30 @@ def train(
     if stop.is_set():
         echo(f"Interrupted: the weights so far are in {output}.", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _written(training: Callable[..., Any], output: Path, watch: Callable[[Any], None]) -> Any:
+    """Train and write the weights, also those from before a failure; return the trained policy.
+
+    training: takes the function that is called after each iteration.
+    """
+    from pesto_cli import api
+
+    newest: list[Any] = []
+
+    def iterated(trained: Any) -> None:
+        newest[:] = [trained]
+        watch(trained.state)
+
+    try:
+        trained = training(iterated)
+    except PestoError:
+        for each in newest:
+            api.write_weights(output, each)
+            echo(f"{output} has the weights from before the failure.", err=True)
+        raise
+    api.write_weights(output, trained)
+    return trained
 
 
 def _check_real(machine: str | None, graph: Path | None, *others: Any) -> None:
@@ -177,7 +186,7 @@ def _real_steps(
     on_measured: Callable[[Any, float], None],
     quiet: bool,
 ) -> Iterator[Any]:
-    """Yield the `api.RealSteps` of the options, or None."""
+    """Yield what runs real steps; None without --machine."""
     from pesto_cli import api
 
     if machine is None or graph is None:
@@ -185,7 +194,7 @@ def _real_steps(
         return
     meta = api.read_meta_graph(graph)
     with connected(machine, False, quiet) as cluster:
-        yield api.RealSteps(meta, cluster, steps or DEFAULT_STEPS, feeds, on_measured)
+        yield api.RealSteps(meta, cluster, steps or api.RealSteps.steps, feeds, on_measured)
 
 
 def _check_seed(weights: Path | None) -> None:

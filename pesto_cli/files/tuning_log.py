@@ -106,7 +106,7 @@ class TuningLog:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The options that change the problem; the candidates respect them."""
+        """The options that change the problem, such as constraints; all candidates obey them."""
         found: Mapping[str, Any] = self.provenance.get("settings", {})
         return found
 
