@@ -19,6 +19,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import is_on_first_host, on_first_host
@@ -146,6 +147,18 @@ def test_intra_op_adds_sums_by_host_if_the_network_is_slow(
     solution = IntraOp(HIDDEN)(on_machine(problem, slow_network(latency_us)), Context(Limits(30.0)))
     assert solution.plan is not None
     assert solution.plan.hosts == ((0, 0, 1, 1) if by_host else ())
+
+
+@pytest.mark.parametrize("latency_us", [1.0, 2000.0])
+def test_the_all_reduce_is_flat_or_by_host(problem: Problem, latency_us: float) -> None:
+    placed = on_machine(problem, slow_network(latency_us))
+    best, flat, by_host = (
+        DataParallel(variables=VariableLayout.MIRRORED, by_host=each)(placed, Context())
+        for each in (None, False, True)
+    )
+    assert STRATEGIES.find("ev-ar")(placed, Context()).makespan_us == best.makespan_us
+    assert best.makespan_us == min(flat.makespan_us, by_host.makespan_us)
+    assert flat.makespan_us != by_host.makespan_us
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,9 @@ def test_data_parallel_deals_the_variables(priced: Profile) -> None:
 def test_the_baselines_of_heterog_are_settings_of_data_parallel(priced: Profile) -> None:
     settings: dict[str, dict[str, Any]] = {
         "ev-ps": {},
-        "ev-ar": {"variables": "mirrored"},
+        "ev-ar": {"variables": "mirrored", "by_host": None},
         "cp-ps": {"proportional": True},
-        "cp-ar": {"proportional": True, "variables": "mirrored"},
+        "cp-ar": {"proportional": True, "variables": "mirrored", "by_host": None},
     }
     profile = replace(priced, problem=with_a_faster_gpu(priced.problem))
     found = {

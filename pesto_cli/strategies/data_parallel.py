@@ -7,7 +7,9 @@ device is a parameter server of some variables. `VariableLayout` has the other p
 `ev-ps`, `ev-ar`, `cp-ps` and `cp-ar` are the baselines of HeteroG (Yi et al., CoNEXT '20, Section
 6): parts of equal size (EV) or in proportion to the speed of their device (CP), and parameter
 servers (PS) or an all-reduce (AR). A device has one part, where HeteroG gives a fast one several
-equal replicas.
+equal replicas. The all-reduce is flat or by host, whichever is faster (Section 3.4). HeteroG's flat
+one is a ring. Here each device adds its share of a large gradient: it sends as many bytes as in a
+ring, but more of them cross hosts. `horovod` has rings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +71,7 @@ class DataParallel:
 
     proportional: the sizes of parts are in proportion to the speeds of their devices.
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
-        once.
+        once. If None, whichever is faster.
     variables: see `VariableLayout`. The name of a layout is also accepted.
     parts: the number of parts; see `devices_of_equal_parts`.
 
@@ -81,7 +83,7 @@ class DataParallel:
     splits: ClassVar[bool] = True
     needs_parts: ClassVar[bool] = True
     proportional: bool = False
-    by_host: bool = False
+    by_host: bool | None = False
     variables: VariableLayout = VariableLayout.WHOLE
     parts: int | None = None
 
@@ -99,8 +101,23 @@ class DataParallel:
         """Split, deal the variables, and order by upward rank."""
         devices = devices_of_equal_parts(problem, self.parts)
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
-        plan = batch_plan(problem, devices, weights, by_host=self.by_host, variables=self.variables)
-        return dealt_solution(problem, plan, devices)
+        by_host = bool(self.by_host)
+        plan = batch_plan(problem, devices, weights, by_host=by_host, variables=self.variables)
+        deal = best_of_sums if self.by_host is None else dealt_solution
+        return deal(problem, plan, devices)
+
+
+def best_of_sums(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
+    """Return a plan with its parts on their devices: with flat sums or by host, the faster.
+
+    Flat: each device sends its part of a sum to where it is added. By host: parts are added on each
+    host first (HeteroG, Section 3.4), and copies are sent to each host once.
+    """
+    hosts, plans = hosts_of(problem, device_of_part), [plan]
+    if 1 < len(set(hosts)) < len(hosts):
+        plans.append(replace(plan, hosts=hosts))
+    solutions = [dealt_solution(problem, each, device_of_part) for each in plans]
+    return min(solutions, key=lambda solution: solution.objective)
 
 
 def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
@@ -162,6 +179,7 @@ class EvAr(DataParallel):
     """HeteroG's baseline with an all-reduce."""
 
     name: ClassVar[str] = "ev-ar"
+    by_host: bool | None = None
     variables: VariableLayout = VariableLayout.MIRRORED
 
 
@@ -178,6 +196,7 @@ class CpAr(CpPs):
     """HeteroG's baseline with an all-reduce, and parts in proportion to speeds."""
 
     name: ClassVar[str] = "cp-ar"
+    by_host: bool | None = None
     variables: VariableLayout = VariableLayout.MIRRORED
 
 

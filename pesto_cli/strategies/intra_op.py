@@ -16,7 +16,7 @@ As in Alpa, the program does not limit memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pesto_cli.data.limits import Limits
@@ -26,7 +26,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import dealt_solution, hosts_of, propagation_prices
+from pesto_cli.strategies.data_parallel import best_of_sums, propagation_prices
 from pesto_cli.strategies.devices import speeds
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
 from pesto_cli.strategies.meshes import devices_of_equal_parts
@@ -73,10 +73,7 @@ class IntraOp:
                 "the integer program of layouts splits no op, since no part is worth its "
                 "conversions; longer ops were expected: use another strategy."
             )
-        hosts = hosts_of(problem, devices)
-        plans = [plan, replace(plan, hosts=hosts)] if len(set(hosts)) > 1 else [plan]
-        solutions = [dealt_solution(problem, each, devices) for each in plans]
-        return min(solutions, key=lambda solution: solution.objective)
+        return best_of_sums(problem, plan, devices)
 
 
 def layouts_plan(
