@@ -19,13 +19,14 @@ from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies import STRATEGIES
 from pesto_cli.strategies.chosen_plan import with_chosen
 from pesto_cli.strategies.congestion_rounds import best_of_rounds
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import batch_plan
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.dpos import dpos_schedule
-from pesto_cli.strategies.os_dpos import split_critical_ops
+from pesto_cli.strategies.os_dpos import OsDpos, placed_by_dpos, split_critical_ops
 from pesto_cli.strategies.run import run
 
 WIDTH = 512
@@ -39,6 +40,16 @@ def product_of_weights(tf: Any) -> list[Any]:
     left, right = (weights(tf, name, [WIDTH, WIDTH]) for name in ("left", "right"))
     product = tf.matmul(left, right, name=LONG)
     loss = tf.reduce_mean(tf.square(tf.matmul(rows, product)), name="loss")
+    return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+
+def wide_layers(tf: Any) -> list[Any]:
+    """Two products with many rows, whose outputs are larger than the weights."""
+    tf1 = tf.compat.v1
+    hidden = tf1.placeholder(tf.float32, [32_768, WIDTH], name="rows")
+    for layer in range(2):
+        hidden = tf.matmul(hidden, weights(tf, f"weights_{layer}", [WIDTH, WIDTH]))
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
     return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
 
 
@@ -118,19 +129,59 @@ def test_in_deterministic_mode_the_limit_counts_splits() -> None:
     problem = with_long_product()
     for time_limit_s, is_split in ((1e-9, False), (60.0, True)):
         context = Context(limits=Limits(time_limit_s, deterministic=True))
-        assert (LONG in choices(run(problem, "os-dpos", context).solution)) == is_split
+        assert (LONG in choices(split_critical_ops(problem, WHOLE_OPS, context))) == is_split
 
 
-def test_a_model_that_fits_on_no_device_is_not_replicated() -> None:
-    problem = with_long_product()
-    room = int(problem.graph.resident_bytes.sum())
+def with_memory(problem: Problem, memory_bytes: int) -> Problem:
+    """Return the problem with so much memory on each accelerator."""
     devices = tuple(
-        replace(device, memory_bytes=room) if index in accelerators(problem) else device
+        replace(device, memory_bytes=memory_bytes) if index in accelerators(problem) else device
         for index, device in enumerate(problem.machine.devices)
     )
-    small = replace(problem, machine=replace(problem.machine, devices=devices))
+    return replace(problem, machine=replace(problem.machine, devices=devices))
+
+
+def most_bytes(problem: Problem, strategy: str) -> int:
+    """Return the highest peak of an accelerator in the step of a strategy."""
+    peak_bytes = run(problem, strategy, Context()).solution.schedule.peak_bytes
+    return int(peak_bytes[accelerators(problem)].max())
+
+
+def test_a_model_of_which_no_copy_fits_is_not_replicated() -> None:
+    problem = with_long_product()
+    room = min(most_bytes(problem, name) for name in ("ev-ps", "ev-ar")) - 1
     replicated = batch_plan(problem, accelerators(problem)).choices.keys()
+    small = with_memory(problem, room)
     assert not replicated & choices(run(small, "os-dpos", Context()).solution).keys()
+
+
+def test_a_model_of_which_a_copy_fits_is_replicated_even_if_its_batch_fits_on_no_device() -> None:
+    problem = priced(exported(wide_layers))
+    of_copy, of_batch = (most_bytes(problem, name) for name in ("ev-ps", "single"))
+    assert of_copy < of_batch
+    solution = run(with_memory(problem, (of_copy + of_batch) // 2), "os-dpos", Context()).solution
+    assert batch_plan(problem, accelerators(problem)).choices.keys() <= choices(solution).keys()
+
+
+def test_a_result_is_not_slower_than_either_data_parallel_step() -> None:
+    problem = priced_model("bert").problem
+    found = run(problem, "os-dpos", Context())
+    for name in ("ev-ps", "ev-ar"):
+        assert found.makespan_us <= run(problem, name, Context()).makespan_us
+
+
+def test_dpos_alone_places_the_data_parallel_graph() -> None:
+    """As in FastT's Table 6 without splits: nothing is split further than by replication."""
+    problem = with_long_product()
+    alone = OsDpos(splits_critical_ops=False)(problem, Context())
+    mirrored = STRATEGIES.find("ev-ar")(problem, Context())
+    assert choices(alone) == choices(mirrored)
+    assert alone.makespan_us == mirrored.makespan_us
+    replicated = batch_plan(problem, accelerators(problem))
+    placed = placed_by_dpos(problem, replicated, Context())
+    assert choices(placed) == replicated.choices
+    split = split_critical_ops(problem, replicated, Context())
+    assert split.makespan_us < 0.8 * placed.makespan_us
 
 
 def test_ops_that_constraints_split_are_split_as_they_say() -> None:

@@ -1,13 +1,15 @@
 """`os-dpos`: FastT's operation splitting (Yi et al., Middleware '20, Section 5.2, Algorithm 2).
 
-If the model fits on one device, the first graph is the data-parallel one, else that of the model.
-DPOS places it. The ops of its critical path are taken in descending order of time. Each is split
-along each of its dimensions, into 2 to |D| parts for |D| accelerators, and DPOS places the graph of
-each split. The best split is kept if the step becomes shorter. The first op without a gain ends the
-search. As in Section 4, a result that is slower than the data-parallel step is discarded.
-Differences:
+The first graph is the data-parallel one, or that of the model if no copy of the model fits on a
+device with its part of the batch. DPOS places it. The ops of its critical path are taken in
+descending order of time. Each is split along each of its dimensions, into 2 to |D| parts for |D|
+accelerators, and DPOS places the graph of each split. The best split is kept if the step becomes
+shorter. The first op without a gain ends the search. As in Section 4, a result that is slower than
+the data-parallel step is discarded. Differences:
 
-- the graph of the model is tried in any case, and the better result is returned;
+- the data-parallel step is the better of those of `ev-ps` and `ev-ar`. The first graph is that of
+  `ev-ps`, with one owner of each variable, whose device DPOS chooses;
+- the graph of the model is tried in any case, and the best result is returned;
 - an op of the data-parallel graph is a part of an op, and all parts of an op are split alike: into
   2 to |D| times as many along the same dimension, or the whole op along another one. At most as
   many parts are tried as the profile prices;
@@ -39,11 +41,10 @@ from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.strategies.congestion_rounds import Round, best_of_rounds, filled_bytes, simulated
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.data_parallel import batch_plan, dealt_solution
+from pesto_cli.strategies.data_parallel import EvAr, EvPs, batch_plan
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.dpos import critical_path, dpos_schedule
 from pesto_cli.strategies.meshes import devices_of_equal_parts
-from pesto_cli.strategies.single import Single
 from pesto_cli.strategies.time_shares import shares
 
 # Estimated time to split a graph and to place it, for each of its ops; measured on a Transformer.
@@ -53,37 +54,56 @@ TRY_US_PER_OP = 100.0
 
 @dataclass(frozen=True)
 class OsDpos:
-    """FastT's operation splitting with DPOS."""
+    """FastT's operation splitting with DPOS.
+
+    splits_critical_ops: if False, DPOS places the first graphs as they are (Table 6, "No split").
+    """
 
     name: ClassVar[str] = "os-dpos"
     splits: ClassVar[bool] = True
     needs_parts: ClassVar[bool] = True
+    splits_critical_ops: bool = True
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Return the best of the data-parallel step and of Algorithm 2 from each first graph."""
-        share, starts, found = shares(context.limits), [problem.chosen], list[Solution]()
-        if _fits_on_one_device(problem, context):
-            with suppress(UnfitError):  # no input can be split
-                devices = devices_of_equal_parts(problem)
-                plan = batch_plan(problem, devices)
-                found.append(dealt_solution(problem, plan, devices))
-                starts.insert(0, plan)
+        share, found, starts = shares(context.limits), list[Solution](), [problem.chosen]
+        with suppress(UnfitError):  # no input can be split
+            found = _data_parallel_steps(problem, context)
+            if found:
+                starts.insert(0, batch_plan(problem, devices_of_equal_parts(problem)))
+        place = split_critical_ops if self.splits_critical_ops else placed_by_dpos
         for number, start in enumerate(starts, start=1):
             if not (found and context.limits.stop.is_set()):
                 limits = share(1 / len(starts), number / len(starts))
-                found.append(split_critical_ops(problem, start, replace(context, limits=limits)))
+                found.append(place(problem, start, replace(context, limits=limits)))
         return min(found, key=lambda solution: solution.objective)
+
+
+def _data_parallel_steps(problem: Problem, context: Context) -> list[Solution]:
+    """Return the data-parallel steps that fit into memory.
+
+    Raises:
+        UnfitError: no input can be split.
+    """
+    is_over, found = context.limits.begin(), list[Solution]()
+    for strategy in (EvPs(), EvAr()):
+        if not (found and is_over()):
+            found.append(strategy(problem, context))
+    return [each for each in found if not shortfall_bytes(each.problem, each.schedule).any()]
+
+
+def placed_by_dpos(problem: Problem, plan: Plan, context: Context) -> Solution:
+    """Place the graph that a plan gives by DPOS."""
+    return _placed(problem, plan, _first_round(problem, plan, context))
 
 
 def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Solution:
     """Run Algorithm 2 from the graph that a plan gives."""
     is_over = context.limits.begin()
-    graph = rewritten(problem, plan).problem if plan else problem
-    first = best_of_rounds(graph, context, dpos_schedule)
-    left = math.inf
+    first = _first_round(problem, plan, context)
+    best, left = _placed(problem, plan, first), math.inf
     if context.limits.deterministic:
-        left = context.limits.time_limit_s * 1e6 / (TRY_US_PER_OP * graph.num_ops)
-    best = _placed(problem, plan, first)
+        left = context.limits.time_limit_s * 1e6 / (TRY_US_PER_OP * best.problem.num_ops)
     for op in _critical_ops(best, first):
         tried = list[tuple[Plan, Solution]]()
         for choice in _choices(problem, plan, op):
@@ -101,8 +121,9 @@ def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Soluti
     return best
 
 
-def _fits_on_one_device(problem: Problem, context: Context) -> bool:
-    return not shortfall_bytes(problem, Single()(problem, context).schedule).any()
+def _first_round(problem: Problem, plan: Plan, context: Context) -> Round:
+    graph = rewritten(problem, plan).problem if plan else problem
+    return best_of_rounds(graph, context, dpos_schedule)
 
 
 def _placed(problem: Problem, plan: Plan, assumed: Round) -> Solution:
