@@ -1,5 +1,6 @@
 """`pipeline`: stages of layers, and the orders of micro-batches."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pesto_cli.data.presets import HOST_TO_V100, TWO_NVLINKS, v100_server
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import UnfitError
 from pesto_cli.sharding.problems import Rewritten
+from pesto_cli.strategies.data_parallel import batch_plan, best_solution
 from pesto_cli.strategies.meshes import Mesh
 from pesto_cli.strategies.pipeline import in_both_orders, pipelined
 
@@ -74,7 +76,9 @@ def test_a_step_of_more_micro_batches_overlaps_stages(problem: Any) -> None:
 
 
 def test_the_orders_are_those_of_gpipe_and_1f1b(problem: Any) -> None:
-    split, (gpipe, one_by_one) = in_both_orders(problem, Mesh(tuple((gpu,) for gpu in GPUS), 4))
+    mesh = Mesh(tuple((gpu,) for gpu in GPUS), 4)
+    plan = batch_plan(problem, [mesh.device(0, part) for part in range(mesh.num_parts)])
+    split, (gpipe, one_by_one) = in_both_orders(problem, plan, mesh)
     for layer in range(LAYERS):
         assert passes(split, gpipe, layer) == "F0 F1 F2 F3 B0 B1 B2 B3"
     assert [passes(split, one_by_one, layer) for layer in range(LAYERS)] == [
@@ -83,6 +87,20 @@ def test_the_orders_are_those_of_gpipe_and_1f1b(problem: Any) -> None:
         "F0 F1 B0 F2 B1 F3 B2 B3",
         "F0 B0 F1 B1 F2 B2 F3 B3",
     ]
+
+
+def test_gradients_of_micro_batches_are_added_on_their_device_if_that_is_faster(
+    problem: Any,
+) -> None:
+    mesh = Mesh(((1, 2), (3, 4)), 2)
+    flat = batch_plan(problem, [mesh.device(0, part) for part in range(mesh.num_parts)])
+    by_device = replace(flat, hosts=(0, 1, 0, 1))
+    makespans_us = [
+        best_solution(problem, *in_both_orders(problem, plan, mesh)).makespan_us
+        for plan in (flat, by_device)
+    ]
+    assert makespans_us[0] != makespans_us[1]
+    assert pipelined(problem, mesh).makespan_us == min(makespans_us)
 
 
 def test_the_step_trains_as_before(problem: Any) -> None:

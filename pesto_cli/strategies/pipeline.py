@@ -3,8 +3,9 @@
 The accelerators are divided into stages, and each stage has layers with about equal work
 (PipeDream: Narayanan et al., SOSP '19, Section 3.1). The devices of a stage have parts of the
 batch, as in HetPipe (Park et al., ATC '20), and each part is divided into micro-batches. All
-numbers of stages that divide the number of accelerators are tried, with 1 to 8 micro-batches, in
-two orders:
+numbers of stages that divide the number of accelerators are tried, with 1 to 8 micro-batches.
+Gradients are added flat, or first over the micro-batches of a device, whichever is faster. Each is
+tried in two orders:
 
 - GPipe (Huang et al., NeurIPS '19, Section 2): a stage runs all micro-batches forward, then all
   backward.
@@ -18,13 +19,14 @@ wait for each other.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.labels import Phase
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.data.solution import Solution
@@ -80,19 +82,22 @@ def _pipelines(devices: list[int], max_parts: int) -> Iterator[Mesh]:
 
 
 def pipelined(problem: Problem, mesh: Mesh) -> Solution:
-    """Return the better of the orders of GPipe and 1F1B for the parts on a mesh.
+    """Return the best of the orders of GPipe and 1F1B, with flat sums and with sums on devices.
 
     Raises:
         UnfitError: no input of the step can be split into so many parts.
     """
-    split, schedules = in_both_orders(problem, mesh)
-    return best_solution(problem, split, schedules)
-
-
-def in_both_orders(problem: Problem, mesh: Mesh) -> tuple[Rewritten, list[Schedule]]:
-    """Return the split problem, and its schedules in the orders of GPipe and 1F1B."""
     devices = [mesh.device(0, part) for part in range(mesh.num_parts)]
-    split = rewritten(problem, batch_plan(problem, devices))
+    plans = [batch_plan(problem, devices)]
+    if mesh.width > 1 and mesh.num_micro_batches > 1:
+        plans.append(replace(plans[0], hosts=tuple(devices.index(each) for each in devices)))
+    solutions = [best_solution(problem, *in_both_orders(problem, each, mesh)) for each in plans]
+    return min(solutions, key=lambda each: each.objective)
+
+
+def in_both_orders(problem: Problem, plan: Plan, mesh: Mesh) -> tuple[Rewritten, list[Schedule]]:
+    """Return the problem that a plan splits, and its schedules in the orders of GPipe and 1F1B."""
+    split = rewritten(problem, plan)
     simulator = Simulator(split.problem)
     stage = stages_of_ops(problem, split, mesh)
     device = devices_of_parts(split, mesh, stage)
