@@ -1,6 +1,7 @@
 """`pesto bench`: runs are cached, and reports of them are right."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from pesto_cli.bench.contenders import (
     CONTENDERS,
     FROM_SINGLE,
     PESTO,
-    SPLITTING,
     TUNED,
 )
 from pesto_cli.bench.experiment import ExperimentRequest, ms_or_oom
@@ -34,6 +34,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.strategies.baechi import SETTINGS
+from pesto_cli.strategies.context import needs_parts
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.zoo import PAPER_MODELS
 
@@ -84,6 +85,25 @@ def test_a_cached_run_is_not_run_again(model: BenchModel, tmp_path: Path, count:
     # 22 us on one device, 14 us at best: see conftest.
     assert first[jobs[0]].step_us == 22
     assert first[jobs[2]].step_us == 14
+
+
+def test_one_search_serves_jobs_that_read_other_fields_of_its_record(
+    model: BenchModel, tmp_path: Path, count: list[str]
+) -> None:
+    (plain,) = jobs_of(model, (PESTO,))
+    with_orders, with_timeline = (
+        replace(plain, with_orders=True),
+        replace(plain, with_timeline=True),
+    )
+    found = run_jobs([plain, with_orders, with_timeline], tmp_path)
+    assert count == [PESTO]
+    assert found[with_orders].orders_us.keys() == ORDERS.keys()
+    assert found[with_timeline].timeline
+    assert found[plain] == found[with_orders]
+    run_jobs([with_timeline], tmp_path)  # from the cache
+    assert count == [PESTO]
+    run_jobs([replace(plain, with_decisions=True)], tmp_path)  # the cached record has none
+    assert count == [PESTO] * 2
 
 
 def test_a_cached_run_has_its_timeline_and_its_curve(model: BenchModel, tmp_path: Path) -> None:
@@ -188,7 +208,7 @@ def test_a_profile_is_made_once(tmp_path: Path, diamond: Problem) -> None:
 
 
 def test_every_contender_solves_a_problem(model: BenchModel, tmp_path: Path) -> None:
-    names = tuple(name for name in CONTENDERS if name not in SPLITTING)
+    names = tuple(name for name, each in CONTENDERS.items() if not needs_parts(each.strategy))
     found = run_jobs(jobs_of(model, names), tmp_path)
     assert {record.fits for record in found.values()} == {True}
     assert {record.num_ops for record in found.values()} == {4}

@@ -12,12 +12,14 @@ from pesto_cli.strategies import STRATEGIES, Context, Strategy
 from pesto_cli.strategies.baechi import SETTINGS, MEtf, MSct, MTopo
 from pesto_cli.strategies.context import is_search, learns, needs_parts
 from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.single import Single
 
 PESTO = "pesto"
 FROM_SINGLE = "pesto from single"
 ILP_ALONE = "ILP alone"
+WITHOUT_SPLITS = "os-dpos without splits"
 
 SPLITTING = tuple(
     name for name, each in STRATEGIES.builtin.items() if name != PESTO and needs_parts(each)
@@ -98,4 +100,5 @@ CONTENDERS: Mapping[str, Contender] = {
     PESTO: Contender(STRATEGIES[PESTO]),
     FROM_SINGLE: Contender(PestoFromSingle()),
     ILP_ALONE: Contender(IlpAlone()),
+    WITHOUT_SPLITS: Contender(OsDpos(splits_critical_ops=False)),
 }

@@ -18,7 +18,7 @@ from pesto_cli.bench.heterog import HETEROG
 from pesto_cli.bench.heterog_gnn import HETEROG_GNN
 from pesto_cli.bench.models import Models
 from pesto_cli.bench.pesto import PESTO_PAPER
-from pesto_cli.bench.runs import JobDone, run_jobs
+from pesto_cli.bench.runs import JobDone, run_jobs, shared_runs
 from pesto_cli.bench.spotlight import SPOTLIGHT
 from pesto_cli.bench.version import pesto_version
 from pesto_cli.files import atomic_write
@@ -72,7 +72,8 @@ def reproduce(
         for name in names
     }
     jobs = {name: paper.experiments[name].jobs(of[name]) for name in names}
-    num_jobs = len({job for some in jobs.values() for job in some})
+    run_of = shared_runs(job for some in jobs.values() for job in some)
+    num_jobs = len({*run_of.values()})
     seen = set()
 
     def count(done: JobDone) -> None:
@@ -82,7 +83,9 @@ def reproduce(
 
     written = []
     for name in names:
-        records = run_jobs(jobs[name], folder / RUNS, processes, count)
+        runs = [run_of[job] for job in jobs[name]]
+        records = run_jobs(runs, folder / RUNS, processes, count)
+        records = {job: records[run_of[job]] for job in jobs[name]}
         report = paper.experiments[name].report(of[name], records)
         written += _write(folder, paper, name, report, _conditions(of[name], processes))
     return written

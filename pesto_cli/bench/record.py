@@ -87,7 +87,7 @@ class Learning(Extensible):
 class Record(Extensible):
     """The result of a contender on a model and a machine.
 
-    key: everything that the result depends on; see `runs.key_of`.
+    key: everything that the search depends on; see `runs.key_of`.
     refused: the reason if there is no schedule, else empty; if refused, all other figures are 0.
     shortfall_bytes: by how much peaks exceed memory, summed over the devices.
     peak_bytes: device -> peak of its memory.

@@ -7,6 +7,7 @@ stopped, and experiments share their common runs.
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -74,6 +75,13 @@ class Job:
     def __str__(self) -> str:
         return f"{self.model.name} {self.contender}"
 
+    def is_answered_by(self, record: Record) -> bool:
+        """Whether a record of this search has all fields that the job asks for."""
+        lacks_orders = self.with_orders and not record.orders_us
+        lacks_timeline = self.with_timeline and not record.timeline
+        lacks_decisions = self.with_decisions and record.decisions is None
+        return bool(record.refused) or not (lacks_orders or lacks_timeline or lacks_decisions)
+
 
 Records = Mapping[Job, Record]
 
@@ -93,7 +101,7 @@ class JobDone:
 
 
 def key_of(job: Job, pesto: str) -> dict[str, Any]:
-    """Return all that a run's result depends on; `pesto` is the `pesto_version`."""
+    """Return all that a run's search depends on; `pesto` is the `pesto_version`."""
     effort = asdict(job.effort)
     if not CONTENDERS[job.contender].uses_time:
         effort = {"seed": job.effort.seed}
@@ -106,13 +114,28 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
         "effort": effort,
         "num_nodes": job.num_nodes,
         "congestion": job.congestion,
-        "with_orders": job.with_orders,
-        "with_timeline": job.with_timeline,
-        "with_decisions": job.with_decisions,
         "max_parts": job.max_parts,
         "local_batch_norm": job.local_batch_norm,
         "trained_on": [model.content_hash for model in job.trained_on],
     }
+
+
+def shared_runs(jobs: Iterable[Job]) -> Mapping[Job, Job]:
+    """Return the run of each job; jobs that differ in the fields of the record only share one."""
+    jobs_of = defaultdict[Job, list[Job]](list)
+    for job in jobs:
+        search = replace(job, with_orders=False, with_timeline=False, with_decisions=False)
+        jobs_of[search].append(job)
+    found = dict[Job, Job]()
+    for search, some in jobs_of.items():
+        run = replace(
+            search,
+            with_orders=any(job.with_orders for job in some),
+            with_timeline=any(job.with_timeline for job in some),
+            with_decisions=any(job.with_decisions for job in some),
+        )
+        found |= dict.fromkeys(some, run)
+    return found
 
 
 def run_jobs(
@@ -121,11 +144,14 @@ def run_jobs(
     processes: int = 1,
     on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> Records:
-    """Return the record of every job, from the cache folder or from a new run, which is cached."""
+    """Return the record of every job, from the cache folder or from a new run, which is cached.
+
+    Jobs that differ in the fields of the record only are run once.
+    """
     from joblib import Parallel, delayed
 
-    version = pesto_version()
-    keys = {job: key_of(job, version) for job in dict.fromkeys(jobs)}
+    version, run_of = pesto_version(), shared_runs(jobs)
+    keys = {job: key_of(job, version) for job in dict.fromkeys(run_of.values())}
     records: dict[Job, Record] = {}
 
     def finish(job: Job, record: Record, was_cached: bool) -> None:
@@ -135,14 +161,14 @@ def run_jobs(
     left = []
     for job, key in keys.items():
         record = cached(folder, key)
-        if record is None:
+        if record is None or not job.is_answered_by(record):
             left.append(job)
         else:
             finish(job, record, True)
     tasks = (delayed(run_and_cache)(job, keys[job], folder) for job in left)
     for job, record in Parallel(n_jobs=processes, return_as="generator_unordered")(tasks):
         finish(job, record, False)
-    return records
+    return {job: records[run] for job, run in run_of.items()}
 
 
 def path_of(folder: Path, key: Mapping[str, Any]) -> Path:
