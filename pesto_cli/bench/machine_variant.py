@@ -1,5 +1,6 @@
 """Variants of a profile's machine: other memory sizes, compute speeds and interconnect speeds."""
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ class MachineVariant:
 
     preset: another machine, with device kinds of the profile.
     num_gpus: how many GPUs are used, the first ones; None for all.
+    gpus_of_host: how many GPUs of each host are used, the first ones; None for all.
     memory_gib: memory of every device except CPUs; None leaves it unchanged.
     compute_speed: factor for the speed of all devices (Pesto, Section 5.4).
     interconnect_speed: factor for the speed of all links, latency included.
@@ -24,6 +26,7 @@ class MachineVariant:
 
     preset: str = ""
     num_gpus: int | None = None
+    gpus_of_host: int | None = None
     memory_gib: float | None = None
     compute_speed: float = 1.0
     interconnect_speed: float = 1.0
@@ -31,8 +34,8 @@ class MachineVariant:
     def applied(self, problem: Problem) -> Problem:
         """Return the same problem on this variant of its machine."""
         machine = PRESETS[self.preset] if self.preset else problem.machine
-        if self.num_gpus is not None:
-            machine = with_gpus(machine, self.num_gpus)
+        if self.gpus_of_host is not None or self.num_gpus is not None:
+            machine = with_gpus(machine, self.num_gpus, self.gpus_of_host)
         permitted = problem.permitted
         if machine is not problem.machine:
             permitted = np.ones((problem.num_ops, machine.num_devices), dtype=np.bool_)
@@ -57,23 +60,27 @@ class MachineVariant:
         return replace(machine, devices=tuple(devices), links=links)
 
 
-def with_gpus(machine: Machine, num_gpus: int) -> Machine:
-    """Return a machine with its first GPUs, and with the CPUs of their hosts."""
-    is_cpu = [machine.device_type(device.kind) == "CPU" for device in machine.devices]
-    names = [device.name for device, cpu in zip(machine.devices, is_cpu, strict=True) if not cpu][
-        :num_gpus
-    ]
-    hosts = {name.rpartition("/")[0] for name in names}
-    names += [
-        device.name
-        for device, cpu in zip(machine.devices, is_cpu, strict=True)
-        if cpu and device.name.rpartition("/")[0] in hosts
-    ]
+def with_gpus(machine: Machine, num_gpus: int | None, of_host: int | None = None) -> Machine:
+    """Return a machine with its first GPUs, and with the CPUs of their hosts.
+
+    num_gpus: of the machine; None for all. of_host: at most so many of each host; None for all.
+    """
+    is_cpu = {device.name: machine.device_type(device.kind) == "CPU" for device in machine.devices}
+    gpus_of = defaultdict[str, list[str]](list)
+    for name in (name for name, cpu in is_cpu.items() if not cpu):
+        gpus_of[_host(name)].append(name)
+    names = [name for gpus in gpus_of.values() for name in gpus[:of_host]][:num_gpus]
+    hosts = {*map(_host, names)}
+    names += [name for name, cpu in is_cpu.items() if cpu and _host(name) in hosts]
     return replace(
         machine,
         devices=tuple(device for device in machine.devices if device.name in names),
         links=tuple(link for link in machine.links if {link.src, link.dst} <= {*names}),
     )
+
+
+def _host(device: str) -> str:
+    return device.rpartition("/")[0]
 
 
 def _faster(comm: CommModel, factor: float) -> CommModel:

@@ -11,7 +11,7 @@ from pesto_cli.bench.fastt.splits import TABLE5, TABLE6
 FASTT = Paper(
     title="FastT (Middleware '20)",
     machine=SERVER,
-    parts=(2, 4, 8, 16),
+    parts=(2, 4, 8, 16, 32),
     costs="The cost models differ: the paper measured TensorFlow 1.14 on V100 GPUs; here op times "
     "are analytic costs of a V100, links are published fits, and steps are simulated. Compare "
     "speed-ups and rankings, not speeds.",

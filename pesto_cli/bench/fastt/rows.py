@@ -8,7 +8,7 @@ from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import published
 
-SERVER, TWO_SERVERS, TWO_FULL_SERVERS = "v100x8-nvlink", "2x4-v100", "2x8-v100"
+SERVER, TWO_SERVERS = "v100x8-nvlink", "2x8-v100"
 LENGTH = 64  # of sentences, as FastT says for BERT
 
 
@@ -27,11 +27,11 @@ IN_ONE_SERVER = tuple(
 )
 STRONG: tuple[Cluster, ...] = (
     *IN_ONE_SERVER,
-    Cluster("4+4", 8, MachineVariant(preset=TWO_SERVERS)),
+    Cluster("4+4", 8, MachineVariant(preset=TWO_SERVERS, gpus_of_host=4)),
 )
 WEAK: tuple[Cluster, ...] = (
     *IN_ONE_SERVER,
-    Cluster("8+8", 16, MachineVariant(preset=TWO_FULL_SERVERS)),
+    Cluster("8+8", 16, MachineVariant(preset=TWO_SERVERS)),
 )
 
 
@@ -73,10 +73,10 @@ ROWS: Sequence[Row] = (
 )
 
 
-def asked_rows(request: ExperimentRequest) -> list[Row]:
+def asked_rows(request: ExperimentRequest, rows: Sequence[Row] = ROWS) -> list[Row]:
     """Return the rows whose models were asked for."""
     names = {model.name for model in request.models}
-    return [row for row in ROWS if row.model() in names]
+    return [row for row in rows if row.model() in names]
 
 
 def model_of(request: ExperimentRequest, name: str) -> BenchModel:
