@@ -15,7 +15,8 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.sharding.rules.variables import MIRRORED
 from pesto_cli.strategies.devices import accelerators
 
-NUM_LONGEST = 3
+# Enough for all convolutions of VGG-19.
+NUM_LONGEST = 20
 # The units of parts may differ by one between devices that have equally large parts.
 ROUNDING = 1.0
 

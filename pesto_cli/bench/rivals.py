@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pesto_cli.bench.contenders import PESTO
+from pesto_cli.bench.contenders import PESTO, WITHOUT_SPLITS
 from pesto_cli.bench.experiment import ms_or_oom
 from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.record import Record
 from pesto_cli.bench.runs import Effort, Job, Records
 
-PS_AND_ALL_REDUCE = ("ev-ps", "ev-ar")
+DATA_PARALLEL = ("ev-ps", "ev-ar", "horovod")
+"""Data parallelism with equal parts: parameter servers, an all-reduce of plain ops, and rings."""
+# Strategies whose decisions the tables of FastT and HeteroG show.
+DECIDING = (PESTO, "os-dpos", WITHOUT_SPLITS)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def runs_of(jobs: Iterable[Job], records: Records) -> Runs:
 def jobs_of(
     model: BenchModel, machine: MachineVariant, names: Iterable[str], effort: Effort
 ) -> list[Job]:
-    """Return the runs of contenders; those of pesto and FastT record their decisions.
+    """Return the runs of contenders; those of `DECIDING` record their decisions.
 
     All may normalise each part of a batch by its own mean and variance, as do the replicas of
     TensorFlow 1 that FastT and HeteroG start from, and those of Horovod.
@@ -66,7 +69,7 @@ def jobs_of(
             name,
             machine,
             effort,
-            with_decisions=name in (PESTO, "os-dpos"),
+            with_decisions=name in DECIDING,
             local_batch_norm=True,
         )
         for name in names

@@ -5,12 +5,12 @@ from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, fi
 from pesto_cli.bench.fastt.rows import IN_ONE_SERVER, ONE
 from pesto_cli.bench.fastt.scaling import CONTENDERS_OF, OF_FASTT
 from pesto_cli.bench.published import published
-from pesto_cli.bench.rivals import PS_AND_ALL_REDUCE, jobs_of, runs_of
+from pesto_cli.bench.rivals import DATA_PARALLEL, jobs_of, runs_of
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
 TWO = IN_ONE_SERVER[0]
-NAMES = (*PS_AND_ALL_REDUCE, *OF_FASTT, PESTO)
+NAMES = (*DATA_PARALLEL, *OF_FASTT, PESTO)
 
 
 def _model(batch: str) -> str:

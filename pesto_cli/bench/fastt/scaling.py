@@ -1,6 +1,6 @@
 """FastT's Tables 1 and 2: training speed with strong and with weak scaling."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from pesto_cli.bench.contenders import PESTO, SPLITTING
 from pesto_cli.bench.experiment import Experiment, ExperimentRequest, Report, percent
 from pesto_cli.bench.fastt.rows import ONE, ROWS, STRONG, WEAK, Cluster, Row, asked_rows, model_of
 from pesto_cli.bench.published import published
-from pesto_cli.bench.rivals import PS_AND_ALL_REDUCE, Runs, jobs_of, runs_of
+from pesto_cli.bench.rivals import DATA_PARALLEL, Runs, jobs_of, runs_of
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 OF_FASTT = ("fastt", "os-dpos")
 RIVALS = tuple(dict.fromkeys(("single", "expert", *OF_FASTT, *SPLITTING)))
 CONTENDERS_OF: dict[str, Sequence[str]] = {
-    "DP": PS_AND_ALL_REDUCE,
+    "DP": DATA_PARALLEL,
     "FastT": OF_FASTT,
     "best rival": RIVALS,
     "pesto": (PESTO,),
 }
 COLUMNS = (
     *("model (batch)", "GPUs", "1 GPU", "DP", "FastT", "best rival", "pesto", "bound"),
-    *("speed-up of FastT", "of pesto", "paper: 1 GPU", "DP", "FastT", "its speed-up"),
+    *("paper: 1 GPU", "DP", "FastT"),
 )
+SPEED_UPS = ("model", "1 GPU or DP", "FastT", "pesto", "speed-up of FastT", "of pesto", "bound")
 PANEL_WIDTH, PANEL_HEIGHT, PANELS_IN_A_ROW = 220, 150, 3
 
 
@@ -58,22 +59,36 @@ class Table:
     def report(self, request: ExperimentRequest, records: Records) -> Report:
         """Report speeds in samples per second."""
         cells = [*self._cells(request, records)]
+        models = [
+            Model(row, [cell for cell in cells if cell.row is row]) for row in asked_rows(request)
+        ]
         notes = (
-            "Training speed in samples per second (Transformer: words). *DP*: the better of "
-            "`ev-ps` and `ev-ar`. *FastT*: the better of `fastt`, which places whole ops, and "
-            "`os-dpos`. *best rival*: the best of all strategies but pesto, chosen by the speed "
-            "that is compared. *bound*: no plan, placement and order is faster. *speed-up*: "
-            "over the better of one GPU and DP, as in the paper."
+            "Training speed in samples per second (Transformer: words). *DP*: the best of "
+            "`ev-ps`, `ev-ar` and `horovod`, which has one ring of all GPUs at a time. *FastT*: "
+            "the better of `fastt`, which places whole ops, and `os-dpos`. *best rival*: the best "
+            "of all strategies but pesto, chosen by the speed that is compared. *bound*: no plan, "
+            "placement and order is faster."
         )
-        table = markdown_table(
-            COLUMNS,
-            [cell.line() for cell in cells],
-            num_text=2,
+        table = markdown_table(COLUMNS, [cell.line() for cell in cells], num_text=2)
+        about_speed_ups = (
+            "The best speed of a model with any number of GPUs, which is in brackets. "
+            "*speed-up*: over the best of one GPU and DP, as in the paper. *bound*: no speed-up is "
+            "higher."
         )
-        source = f"The paper's figures: {published(self.key)['source']}."
-        return Report(
-            [cell.data() for cell in cells], f"{notes}\n\n{table}\n\n{source}", {"": chart(cells)}
+        paper = published(self.key)
+        speed_ups = markdown_table(
+            [*SPEED_UPS, "paper"],
+            [[*model.line(), percent(paper["speed_up"][model.row.title])] for model in models],
         )
+        text = (
+            f"{notes}\n\n{table}\n\n## Speed-ups\n\n{about_speed_ups}\n\n{speed_ups}\n\n"
+            f"The paper's figures: {paper['source']}."
+        )
+        data = {
+            "speeds": [cell.data() for cell in cells],
+            "speed-ups": [model.data() for model in models],
+        }
+        return Report(data, text, {"": chart(cells)})
 
     def _jobs(self, request: ExperimentRequest, row: Row, cluster: Cluster) -> list[Job]:
         model = model_of(request, row.model(self.batch(cluster)))
@@ -126,20 +141,10 @@ class Cell:
 
     def speed(self, column: str) -> float | None:
         """Return the samples per second of a column; None if nothing fits into memory."""
+        if column == "bound":
+            return self.bound
         step_us = self.runs.step_us(CONTENDERS_OF[column])
         return None if step_us is None else self.samples / step_us * 1e6
-
-    def speed_up(self, column: str) -> float | None:
-        """Return the speed-up over the better of one GPU and DP."""
-        before = max(filter(None, (self.one_gpu, self.speed("DP"))), default=None)
-        speed = self.speed(column)
-        return None if speed is None or before is None else speed / before - 1
-
-    @property
-    def paper_speed_up(self) -> float:
-        """The same of the paper."""
-        dp, fastt = (self.paper[f"{self.cluster.name} {name}"] for name in ("DP", "FastT"))
-        return fastt / max(self.paper["1"], dp) - 1
 
     def line(self) -> list[str]:
         """Return the cells of the table."""
@@ -153,11 +158,8 @@ class Cell:
             shown(self.speed("best rival")) + (f" ({best})" if best else ""),
             shown(self.speed("pesto")),
             shown(self.bound),
-            percent(self.speed_up("FastT"), "-"),
-            percent(self.speed_up("pesto"), "-"),
             shown(self.paper["1"]),
             *(shown(self.paper[f"{self.cluster.name} {name}"]) for name in ("DP", "FastT")),
-            percent(self.paper_speed_up),
         ]
 
     def data(self) -> dict[str, Any]:
@@ -170,11 +172,59 @@ class Cell:
             **{column: self.speed(column) for column in CONTENDERS_OF},
             "bound": self.bound,
             "best rival's name": self.runs.best(RIVALS),
-            "speed-up": self.speed_up("pesto"),
-            "paper's speed-up": self.paper_speed_up,
             "steps_us": {name: self.runs.step_us([name]) for name in self.runs.records},
             "took_s": {name: record.took_s for name, record in self.runs.records.items()},
         }
+
+
+@dataclass(frozen=True)
+class Model:
+    """All cells of a model: its speeds with each number of GPUs."""
+
+    row: Row
+    cells: Sequence[Cell]
+
+    def best(self, column: str) -> tuple[float, str] | None:
+        """Return the best speed of a column, and its number of GPUs; None if nothing fits."""
+        speeds = [(cell.speed(column), cell.cluster.name) for cell in self.cells]
+        return max(((speed, gpus) for speed, gpus in speeds if speed is not None), default=None)
+
+    @property
+    def baseline(self) -> tuple[float, str] | None:
+        """The best speed of one GPU and DP, and its number of GPUs; None if nothing fits."""
+        one = self.cells[0].one_gpu
+        found = [self.best("DP"), None if one is None else (one, ONE.name)]
+        return max((each for each in found if each is not None), default=None)
+
+    def speed_up(self, column: str) -> float | None:
+        """Return by how much the best speed of a column is above the baseline, as a share."""
+        best, before = self.best(column), self.baseline
+        return None if best is None or before is None else best[0] / before[0] - 1
+
+    def line(self) -> list[str]:
+        """Return the cells of the table of speed-ups."""
+        bests = [self.baseline, self.best("FastT"), self.best("pesto")]
+        return [
+            self.row.title,
+            *("OOM" if best is None else f"{shown(best[0])} ({best[1]})" for best in bests),
+            *(percent(self.speed_up(column), "-") for column in ("FastT", "pesto", "bound")),
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return the figures for the JSON file."""
+        return {
+            "model": self.row.title,
+            **{column: self.speed_up(column) for column in ("FastT", "pesto", "bound")},
+        }
+
+
+def paper_speed_up(speeds: Mapping[str, float]) -> float:
+    """Return the speed-up of FastT that follows from the paper's speeds by column, as a share.
+
+    It is that of the best number of GPUs of FastT over the best one of all baselines.
+    """
+    fastt = max(speed for column, speed in speeds.items() if column.endswith("FastT"))
+    return fastt / max(speed for column, speed in speeds.items() if "FastT" not in column) - 1
 
 
 def shown(speed: float | None) -> str:
@@ -198,7 +248,7 @@ def chart(cells: Sequence[Cell]) -> "alt.FacetChart":
         }
         for cell in cells
         for column in columns
-        for speed in [cell.bound if column == "bound" else cell.speed(column)]
+        for speed in [cell.speed(column)]
         if speed is not None and cell.one_gpu is not None
     ]
     order = list(dict.fromkeys(cell.cluster.name for cell in cells))

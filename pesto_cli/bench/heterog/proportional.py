@@ -12,6 +12,7 @@ from pesto_cli.bench.runs import Job, Records
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.report.markdown import markdown_table
 
+# Without `horovod`, which has no parts in proportion to speeds.
 NAMES = ("ev-ps", "cp-ps", "ev-ar", "cp-ar", PESTO)
 TYPES = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul", "BatchMatMulV2", "Relu")
 KINDS = tuple(kind for kind in PRESETS["heterog-12"].kinds if kind != "CPU")
