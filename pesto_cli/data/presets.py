@@ -181,6 +181,11 @@ def cluster(servers: Sequence[Machine], cards: Sequence[CommModel]) -> Machine:
 
     A control edge takes the latency of the network, because a machine has only one `signal_us`.
 
+    The queue of a card is busy for the whole transfer, at the rate of the slower card. So a card of
+    100 Gb/s sends 100 to another such card, but 50 in all to cards of 50 Gb/s: it could send to two
+    of them at once, and here it sends to one after the other. A receiver has no queue. So several
+    servers can send to one server at once, together faster than its card.
+
     servers: kinds of the same name must be equal in all of them.
     cards: the network card of each server; the slower card of two servers sets their rate.
     """
