@@ -13,11 +13,13 @@ from training_graphs import exported
 from pesto_cli import api
 from pesto_cli.bench import PAPERS
 from pesto_cli.bench.decisions import decisions_of
+from pesto_cli.bench.experiment import ExperimentRequest
 from pesto_cli.bench.fastt.rows import ROWS, STRONG
 from pesto_cli.bench.fastt.scaling import RIVALS, Cell, Model, paper_speed_up
 from pesto_cli.bench.fastt.splits import BYTES_OF_PARAMETER, cluster_of, ops_of
 from pesto_cli.bench.heterog.end_to_end import num_steps
 from pesto_cli.bench.heterog.rows import EIGHT, TWELVE
+from pesto_cli.bench.heterog.step_times import TABLE1, jobs
 from pesto_cli.bench.machine_variant import MachineVariant, with_gpus
 from pesto_cli.bench.models import Models
 from pesto_cli.bench.published import published
@@ -211,3 +213,18 @@ def test_models_that_a_paper_does_not_have_are_refused(pesto: Pesto, tmp_path: P
     outcome = pesto("bench", "heterog", "-o", tmp_path / "results", "--models", "LeNet")
     assert outcome.code == 2
     assert "have no model 'LeNet'; some of VGG-19" in outcome.err
+
+
+def test_the_all_reduce_of_heterog_is_the_better_of_plain_sums_and_rings(tmp_path: Path) -> None:
+    (row,) = (row for row in EIGHT.rows if row.title == "VGG-19 (192)")
+    profile = api.profile(api.export("zoo:MobileNet-v2-tiny"), "heterog-8", parts=(2,))
+    model = Models(tmp_path, lambda name: profile).model(row.model)
+    request = ExperimentRequest((model,), (16.0,), Effort())
+    steps_us = {"ev-ps": 5e5, "ev-ar": 4e5, "horovod": 2e5, "cp-ps": 6e5, "pesto": 1e5}
+    records = {
+        job: Record(key={}, num_ops=1, step_us=steps_us.get(job.contender, 9e5))
+        for job in jobs(EIGHT, request)
+    }
+    report = TABLE1.report(request, records)
+    assert "| VGG-19 (192) | 500.0 | 200.0 (horovod) | 600.0 | 900.0 |" in report.text
+    assert report.data[0]["less than the best of the four"] == pytest.approx(0.5)
