@@ -3,7 +3,11 @@
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from pesto_cli.data.columns import IntArray, unique_rows
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.errors import BadInputError
 
@@ -23,6 +27,17 @@ def test_edges_join_data_and_control_without_repeats() -> None:
     assert graph.edges.tolist() == [[0, 1], [1, 2]]
     assert graph.successors[1].tolist() == [2]
     assert graph.predecessors[2].tolist() == [1]
+
+
+@given(
+    arrays(
+        np.int64,
+        st.tuples(st.integers(0, 30), st.integers(1, 3)),
+        elements=st.integers(-3, 2**62),
+    )
+)
+def test_rows_are_sorted_without_repeats(rows: IntArray) -> None:
+    assert np.array_equal(unique_rows(rows), np.unique(rows, axis=0))
 
 
 def test_topological_order_agrees_with_networkx() -> None:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import Adjacency, BoolArray, IntArray, OpGraph, topological_order
 from pesto_cli.data.schedule import Placement
 from pesto_cli.errors import BadInputError
@@ -97,7 +98,7 @@ def _previous_of_branch(placement: Placement, branch: IntArray) -> dict[int, int
 
 def _topological_order(graph: OpGraph, chains: IntArray) -> list[int]:
     """Return the ops in topological order of the graph with the edges `chains`, (before, after)."""
-    edges = np.unique(np.concatenate((graph.edges, chains)).astype(np.int64), axis=0)
+    edges = unique_rows(np.concatenate((graph.edges, chains)).astype(np.int64))
     order = topological_order(Adjacency.from_edges(graph.num_ops, edges[:, 0], edges[:, 1]))
     if len(order) < graph.num_ops:
         raise _contradiction(graph, chains, edges)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.coarsen.quotient import Quotient
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 
@@ -102,7 +103,7 @@ def _tensors(graph: OpGraph, node_of_op: IntArray) -> _Tensors:
     consumers = node_of_op[graph.consumers]
     outside = ~graph.consumer_on_host & (consumers != producer[graph.consumer_tensor])
     num_bytes: dict[tuple[int, bytes], int] = {}
-    rows = np.unique(np.column_stack((graph.consumer_tensor[outside], consumers[outside])), axis=0)
+    rows = unique_rows(np.column_stack((graph.consumer_tensor[outside], consumers[outside])))
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
     for row in np.split(rows, starts[1:]) if len(rows) else []:
         tensor = int(row[0, 0])
@@ -128,7 +129,7 @@ def _signals(problem: Problem, node_of_op: IntArray, tensors: _Tensors) -> IntAr
     tail = graph.tensor_producer[graph.consumer_tensor[graph.consumer_on_host]]
     on_host = np.column_stack((tail, graph.consumers[graph.consumer_on_host]))
     edges = node_of_op[np.concatenate((graph.control_edges, on_host))]
-    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
+    edges = unique_rows(edges[edges[:, 0] != edges[:, 1]])
     if _signals_are_fastest(problem):
         base = (int(node_of_op.max(initial=0)) + 1, 1)
         data = np.repeat(tensors.producer, np.diff(tensors.consumer_offsets))

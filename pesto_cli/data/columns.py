@@ -25,6 +25,17 @@ def whole_numbers(column: str, values: ArrayLike) -> IntArray:
         ) from None
 
 
+def unique_rows(rows: IntArray) -> IntArray:
+    """Return the different rows of a matrix in lexicographic order.
+
+    This is several times faster than `numpy.unique` with an axis, which compares rows byte by byte.
+    """
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    is_first = np.ones(len(rows), dtype=np.bool_)
+    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return ordered[is_first]
+
+
 def check_length(column: str, found: int, expected: int) -> None:
     """Raise BadInputError if a column does not have the expected length."""
     if found != expected:

@@ -16,6 +16,7 @@ from pesto_cli.data.columns import (
     IntArray,
     check_indices,
     check_length,
+    unique_rows,
     whole_numbers,
 )
 from pesto_cli.data.inputs import Inputs
@@ -162,7 +163,7 @@ class OpGraph:
             consumer_offsets=np.array(offsets, dtype=np.int64),
             consumers=whole_numbers("tensors.consumers", consumers),
             consumer_on_host=np.array(on_host, dtype=np.bool_),
-            control_edges=np.unique(edges, axis=0) if len(edges) else edges,
+            control_edges=unique_rows(edges),
             labels=labels or Labels.build(names),
             inputs=inputs and inputs.renumbered(np.argsort(order)),
             tensor_shape=_known(tensor.shape for tensor in ordered),
@@ -214,7 +215,7 @@ class OpGraph:
         """Unique precedence edges (before, after) of data and control, `[num_edges, 2]`."""
         data = np.column_stack((self.tensor_producer[self.consumer_tensor], self.consumers))
         edges = np.concatenate((data, self.control_edges))
-        return np.unique(edges, axis=0) if len(edges) else edges
+        return unique_rows(edges)
 
     @cached_property
     def successors(self) -> Adjacency:

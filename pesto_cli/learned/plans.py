@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto_cli.data.columns import BoolArray, IntArray
+from pesto_cli.data.columns import BoolArray, IntArray, unique_rows
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
@@ -73,7 +73,7 @@ def _edges(ops: SuperOps) -> IntArray:
     pairs = ops.of_op[ops.problem.graph.edges.reshape(-1, 2)]
     pairs = pairs[(pairs >= 0).all(axis=1)]
     itself = np.repeat(np.arange(len(ops))[:, None], 2, axis=1)
-    return np.unique(np.concatenate((pairs, pairs[:, ::-1], itself)), axis=0)
+    return unique_rows(np.concatenate((pairs, pairs[:, ::-1], itself)))
 
 
 def _allowed(groups: SuperOps, replication: Replication) -> BoolArray:

@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.refine.families import Families
@@ -71,7 +72,7 @@ def _neighbours(graph: OpGraph, units: IntArray) -> Adjacency:
     movable[units] = True
     edges = graph.colocation_group[graph.edges]
     edges = np.concatenate((edges, edges[:, ::-1]))
-    edges = np.unique(edges[(edges[:, 0] != edges[:, 1]) & movable[edges[:, 1]]], axis=0)
+    edges = unique_rows(edges[(edges[:, 0] != edges[:, 1]) & movable[edges[:, 1]]])
     return Adjacency.from_edges(graph.num_groups, edges[:, 0], edges[:, 1])
 
 
@@ -80,7 +81,7 @@ def _exchanged(graph: OpGraph, near: Adjacency) -> tuple[FloatArray, FloatArray]
     sent = ~graph.consumer_on_host
     tensor, group = graph.consumer_tensor[sent], graph.colocation_group
     rows = (tensor, group[graph.tensor_producer[tensor]], group[graph.consumers[sent]])
-    tensor, source, target = np.unique(np.column_stack(rows), axis=0).T
+    tensor, source, target = unique_rows(np.column_stack(rows)).T
     pairs = np.repeat(np.arange(graph.num_groups), near.degree) * graph.num_groups + near.indices
     tensors, num_bytes = np.zeros(len(pairs)), np.zeros(len(pairs))
     for one, other in ((source, target), (target, source)):

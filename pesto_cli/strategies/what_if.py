@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import Adjacency, IntArray, topological_order
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule
@@ -50,7 +51,7 @@ def _places(problem: Problem, schedule: Schedule) -> IntArray:
     queue = np.lexsort((schedule.rank, schedule.device))
     num_ops, same = problem.num_ops, np.diff(schedule.device[queue]) == 0
     turns = np.column_stack((queue[:-1][same], queue[1:][same]))
-    edges = np.unique(np.concatenate((problem.graph.edges, turns)), axis=0)
+    edges = unique_rows(np.concatenate((problem.graph.edges, turns)))
     order = np.array(
         topological_order(Adjacency.from_edges(num_ops, edges[:, 0], edges[:, 1])), dtype=np.int64
     )

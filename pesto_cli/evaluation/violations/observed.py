@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, rounding_us
@@ -122,7 +123,7 @@ class Observed:
         after = np.concatenate((graph.control_edges.reshape(-1, 2)[:, 1], graph.consumers[used]))
         is_across = device[before] != device[after]
         pairs = np.column_stack((before[is_across], device[after[is_across]]))
-        op, dst = np.unique(pairs, axis=0).T
+        op, dst = unique_rows(pairs).T
         made_us, wait_us = self.schedule.end_us[op], self.problem.machine.wait_us[device[op], dst]
         columns = (op, device[op], dst, made_us, wait_us)
         return list(zip(*(column.tolist() for column in columns), strict=True))

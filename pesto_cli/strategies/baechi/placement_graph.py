@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.baechi.forward import forward_op
@@ -70,7 +71,7 @@ class PlacementGraph:
     def edges(self) -> IntArray:
         """Unique (before, after), `[num_edges, 2]`."""
         pairs = np.column_stack((self.input_source, self.input_node))
-        return np.unique(pairs, axis=0) if len(pairs) else pairs
+        return unique_rows(pairs)
 
     @cached_property
     def successors(self) -> Adjacency:

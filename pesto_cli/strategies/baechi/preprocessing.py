@@ -15,6 +15,7 @@ from itertools import count
 
 import numpy as np
 
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import BoolArray, IntArray
 
 # Number of edges between checks of the time limit.
@@ -89,7 +90,7 @@ def fused(
         The op into which each op is fused, the first by position, or -1 if it is not placed,
         `[num_ops]`.
     """
-    seen = np.unique(edges[is_placed[edges].all(axis=1)], axis=0).reshape(-1, 2)
+    seen = unique_rows(edges[is_placed[edges].all(axis=1)])
     is_inner = group[seen[:, 0]] == group[seen[:, 1]]
     tail, head = seen[is_inner].T
     part = _parts(len(group), tail, head)
