@@ -15,7 +15,7 @@ from pesto_cli.refine import refine
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.cost import CostData, evaluate
 from pesto_cli.refine.draws import below
-from pesto_cli.refine.families import families_of
+from pesto_cli.refine.families import families_of_nodes
 from pesto_cli.refine.moves import MOVES, Move
 from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.state import OPS, UNITS, Change, State, accept, put, shift, undo
@@ -79,7 +79,7 @@ def test_a_move_keeps_the_state_valid_and_is_undone_exactly(name: str) -> None:
     num_changed = 0
     for seed in range(12):
         problem = random_problem(seed, 14)
-        families = families_of(problem, coarse=True)
+        families = families_of_nodes(problem)
         if len(families.units) == 0:
             continue
         neighbourhood = Neighbourhood.of(problem, families)
@@ -105,7 +105,7 @@ def test_a_move_keeps_the_state_valid_and_is_undone_exactly(name: str) -> None:
 
 
 def chain(problem: Problem, moves: dict[str, Move]) -> Chain:
-    started = Chain(Simulator(problem), families_of(problem, coarse=True), (0,), moves)
+    started = Chain(Simulator(problem), families_of_nodes(problem), (0,), moves)
     started.go_to(random_placement(problem, 0), np.zeros(problem.num_ops))
     return started
 

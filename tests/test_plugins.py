@@ -33,7 +33,7 @@ from pesto_cli.ilp.timetable import Timetable
 from pesto_cli.plugins import GROUPS, PlugIn, Registry, called_with, plug_ins, registry_of
 from pesto_cli.refine import moves, refine
 from pesto_cli.refine.anneal import Chain
-from pesto_cli.refine.families import families_of
+from pesto_cli.refine.families import families_of_nodes
 from pesto_cli.refine.moves import MOVES
 from pesto_cli.sharding.rules import alternatives, has_rule
 
@@ -211,7 +211,7 @@ def test_a_search_move_that_cannot_be_compiled_is_left_out(
 
 def test_moves_are_compiled_for_the_types_that_searches_use() -> None:
     problem = random_problem(1, 14)
-    chain = Chain(Simulator(problem), families_of(problem, coarse=True), (0,), MOVES.builtin)
+    chain = Chain(Simulator(problem), families_of_nodes(problem), (0,), MOVES.builtin)
     known = (chain._neighbourhood, chain._state, chain._random, chain._change)
     assert [*map(typeof, known)] == [*map(typeof, moves._arguments())]
 

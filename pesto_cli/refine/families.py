@@ -8,14 +8,16 @@ never put a weight gradient on another device than its forward op. Chains and si
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
 from pesto_cli.coarsen import coarsen
+from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Path, Phase
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.kernels import kernel
 
 # Tensors of at least these quantiles of tensor sizes put their producer and consumers in a group.
@@ -50,17 +52,28 @@ class Families:
     members: IntArray
 
 
-def families_of(problem: Problem, *, coarse: bool) -> Families:
+@cached_per_problem
+def families_of_ops(problem: Problem) -> Families:
     """Return the families of a problem, in which each group occurs once.
 
     The families are single units, chains, groups along heavy tensors, name scopes, the parts of
-    equal index in a scope, repetitions, and, if `coarse`, coarse nodes.
+    equal index in a scope, and repetitions.
     """
+    return _families(problem, _labels(problem))
+
+
+@cached_per_problem
+def families_of_nodes(problem: Problem) -> Families:
+    """Return the families of a contracted problem: those of ops, and nodes of coarser problems."""
+    return _families(problem, chain(_labels(problem), _coarse_labels(problem)))
+
+
+def _families(problem: Problem, labels: Iterable[IntArray]) -> Families:
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
     seen: set[bytes] = set()
     families, weights = [[unit.reshape(1) for unit in units]], [ALONE_WEIGHT]
-    for label in chain(_labels(problem), _coarse_labels(problem) if coarse else ()):
+    for label in labels:
         groups = []
         for members in _groups(problem.graph.colocation_group, label, movable):
             if len(members) > 1 and members.tobytes() not in seen:
@@ -119,7 +132,9 @@ def _coarse_labels(problem: Problem) -> Iterator[IntArray]:
 
 
 def _same(labels: Iterable[str]) -> IntArray:
-    return np.unique(list(labels), return_inverse=True)[1]
+    each = list(labels)
+    index_of = {label: index for index, label in enumerate(sorted(set(each)))}
+    return np.array([index_of[label] for label in each], dtype=np.int64)
 
 
 def _every(repeats: int, name: str) -> str:
@@ -139,9 +154,10 @@ def _beside_forward_ops(graph: OpGraph, in_names: Sequence[Path]) -> list[Path]:
 
 def _groups(unit_of_op: IntArray, label: IntArray, movable: BoolArray) -> list[IntArray]:
     """Return the movable units of each label, in ascending order."""
-    rows = np.unique(np.column_stack((label, unit_of_op)), axis=0)
-    rows = rows[movable[rows[:, 1]]]
-    return np.split(rows[:, 1].copy(), np.flatnonzero(np.diff(rows[:, 0])) + 1)
+    rows = unique_rows(np.column_stack((label, unit_of_op)))
+    labels, units = rows[movable[rows[:, 1]]].T
+    ends = [*(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(units)]
+    return [units[first:end].copy() for first, end in pairwise([0, *ends])]
 
 
 def _offsets(sizes: list[int]) -> IntArray:

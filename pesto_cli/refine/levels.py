@@ -8,10 +8,12 @@ import numpy as np
 from pesto_cli.bounds import critical_path_us, load_us
 from pesto_cli.coarsen import Coarsening
 from pesto_cli.data.graph import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.contraction import contract
-from pesto_cli.refine.families import Families, families_of
+from pesto_cli.refine.families import Families, families_of_nodes, families_of_ops
 
 # An op is short, and is contracted, if it takes at most `SHORT` times the makespan's lower bound,
 # and at most `SHORT_US`. In a deep graph, long ops too are a small share of the makespan.
@@ -37,21 +39,18 @@ class Level:
         """Return the level of single ops."""
         problem = simulator.problem
         itself = Coarsening(problem, np.arange(problem.num_ops))
-        return cls(simulator, simulator, families_of(problem, coarse=False), itself)
+        return cls(simulator, simulator, families_of_ops(problem), itself)
 
     @classmethod
     def contracted(cls, simulator: Simulator) -> Self:
         """Return the level with short ops merged: nearly exact, and several times faster."""
-        problem = simulator.problem
-        bound_us = max(critical_path_us(problem), load_us(problem))
-        return cls.of(simulator, contract(problem, min(SHORT * bound_us, SHORT_US)))
+        return cls.of(simulator, _contraction(simulator.problem))
 
     @classmethod
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:
         """Return the level of a coarsening of the simulator's problem."""
         problem = coarsening.problem
-        families = families_of(problem, coarse=True)
-        return cls(simulator, Simulator(problem), families, coarsening)
+        return cls(simulator, Simulator(problem), families_of_nodes(problem), coarsening)
 
     @property
     def size(self) -> int:
@@ -94,3 +93,9 @@ class Level:
             of_starts,
             key=lambda offset: self.simulator.makespan_us(device, rank_us + offset),
         )
+
+
+@cached_per_problem
+def _contraction(problem: Problem) -> Coarsening:
+    bound_us = max(critical_path_us(problem), load_us(problem))
+    return contract(problem, min(SHORT * bound_us, SHORT_US))

@@ -9,6 +9,7 @@ import numpy as np
 from pesto_cli.data.canonical import rounded
 from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.problem_cache import cached_per_problem
 
 ON_ONE_HOST = "on one host"
 """Part of the names of schedules on one of several hosts."""
@@ -49,6 +50,7 @@ def hosts_of_devices(problem: Problem) -> list[str]:
     return [host[name] for name in task.values()]
 
 
+@cached_per_problem
 def on_first_host(problem: Problem) -> Problem | None:
     """Return the problem on the devices of the first accelerator's host.
 

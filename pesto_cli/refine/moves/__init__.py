@@ -13,7 +13,7 @@ from pesto_cli.errors import EnvironmentFailedError
 from pesto_cli.kernels import address_of
 from pesto_cli.plugins import Registry
 from pesto_cli.refine.draws import Random
-from pesto_cli.refine.families import families_of
+from pesto_cli.refine.families import families_of_ops
 from pesto_cli.refine.moves.boundary import boundary
 from pesto_cli.refine.moves.cluster import cluster
 from pesto_cli.refine.moves.insertion import insertion
@@ -60,7 +60,7 @@ def _misfit(thing: object) -> str:
 def _arguments() -> tuple[Neighbourhood, State, Random, Change]:
     """Return example arguments of a move, for a graph of one op."""
     problem = Problem.build(OpGraph.build(["op"]), {"GPU": [1.0]}, PRESETS["v100x2-nvlink"])
-    neighbourhood = Neighbourhood.of(problem, families_of(problem, coarse=False))
+    neighbourhood = Neighbourhood.of(problem, families_of_ops(problem))
     return neighbourhood, State.of(1), np.ones(1, np.uint64), Change.of(1, 1)
 
 
