@@ -1,6 +1,9 @@
 """Meshes: parts of the batch, stages of layers, micro-batches, and the search that tries them."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,23 +14,25 @@ from training_graphs import exported
 
 from benchmarks.problems import layered
 from pesto_cli import api
+from pesto_cli.data.columns import BoolArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
+from pesto_cli.data.solution import Solution
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
-from pesto_cli.strategies import STRATEGIES
-from pesto_cli.strategies.context import Context
+from pesto_cli.strategies import STRATEGIES, split_search, time_shares
+from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
-from pesto_cli.strategies.devices import is_on_first_host, on_first_host
+from pesto_cli.strategies.devices import accelerators, is_on_first_host, on_first_host
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
-from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import AsStrategy, OnOneHost, every_way, ways
+from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, OnOneHost, Way, every_way, ways
 
 
 def chain(tf: Any) -> list[Any]:
@@ -200,6 +205,68 @@ def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
     limits = Limits(2.0, deterministic=True)
     Pesto()(problem, Context(limits, on_progress=lambda each: stages.append(each.stage)))
     assert ("refinement on one host" in stages) == begins_on_one
+
+
+def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(
+    problem: Problem,
+) -> None:
+    first, second, third, *_ = every_way(on_machine(problem, slow_network(100.0)))
+    assert isinstance(first, OnMeshes)
+    assert isinstance(second, OnMeshes)
+    assert [way.meshes[0].num_parts for way in (first, second)] == [2, 4]
+    assert any(len(mesh.stages) == 1 for mesh in first.meshes)
+    assert isinstance(third, OnOneHost)
+
+
+def test_fastt_is_the_first_baseline_on_more_than_two_accelerators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = Limits(1.5 * CHAINED.num_ops * 150e-6 / 0.15, deterministic=True)  # time for one
+    used: list[str] = []
+    for name, baseline in BASELINES.items():
+        monkeypatch.setitem(BASELINES, name, _Recorded(name, baseline, used))
+    for problem in (CHAINED, replace(CHAINED, permitted=_only_two(CHAINED))):
+        Pesto()(problem, Context(limits))
+    assert used == ["fastt", "metis"]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A strategy that notes its calls."""
+
+    name: str
+    strategy: Strategy
+    calls: list[str]
+
+    def __call__(self, problem: Problem, context: Context) -> Solution:
+        self.calls.append(self.name)
+        return self.strategy(problem, context)
+
+
+def _only_two(problem: Problem) -> BoolArray:
+    permitted = problem.permitted.copy()
+    permitted[:, accelerators(problem)[2:]] = False
+    return permitted
+
+
+def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock takes 40 s, so the time for ways is over after the first one."""
+    used, clock = list[Way](), count(0.0, 40.0)
+    monkeypatch.setattr(time_shares, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    def recorded(way: Way) -> Callable[[Problem, Context], tuple[str, Solution]]:
+        def call(problem: Problem, context: Context) -> tuple[str, Solution]:
+            used.append(way)
+            return way(problem, context)
+
+        return call
+
+    found = [recorded(way) for way in every_way(problem)]
+    monkeypatch.setattr(split_search, "ways", lambda problem, context, share: (found, ()))
+    Pesto()(problem, Context(Limits(100.0)))
+    assert len(found) > len(used) == 1
 
 
 def test_steps_are_also_split_over_one_of_several_hosts(problem: Problem) -> None:

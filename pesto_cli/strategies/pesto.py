@@ -27,7 +27,7 @@ from pesto_cli.printable import logger
 from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
-from pesto_cli.strategies.devices import ON_ONE_HOST, is_on_first_host, on_first_host
+from pesto_cli.strategies.devices import ON_ONE_HOST, accelerators, is_on_first_host, on_first_host
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
 from pesto_cli.strategies.incumbent import Incumbent
@@ -50,6 +50,7 @@ COARSE_ILP_SHARE = 0.05
 # share of the time limit, with a fixed estimate of their time for each op. So it is the same in
 # each run.
 BASELINES: Mapping[str, Strategy] = {"metis": Metis(), "m-etf": MEtf(), "fastt": FastT()}
+BEST_ON_MANY = "fastt"  # the best start on more than two accelerators
 BASELINE_US_PER_OP = 150.0
 BASELINES_SHARE = 0.15
 # On many devices baselines and the expert take longer; all starts end at this share of the time.
@@ -129,6 +130,7 @@ class Pesto:
         simulator, share = Simulator(problem), shares(context.limits)
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
         starts, found = self._starts(simulator, context, share), found or {}
+        share = shares(share(1.0))  # of the time that the starts have left
         on_host = _close_on_one_host(problem, starts, found)
         starts |= found
         incumbent = Incumbent(problem, context)
@@ -153,8 +155,8 @@ class Pesto:
             end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
             spent = ilp_share
             for host_share in ONE_HOST_SHARES if on_host else ():
-                spent += host_share
-                limits = share(host_share, spent)
+                spent += host_share * end
+                limits = share(host_share * end, spent)
                 refined = _refined_on_host(problem, on_host, limits, incumbent)
                 starts[ON_ONE_HOST], on_host = refined, [refined]
                 if objective(problem, refined) > objective(problem, incumbent.schedule):
@@ -215,10 +217,13 @@ class Pesto:
         num_baselines = int(
             BASELINES_SHARE * context.limits.time_limit_s * 1e6 // max(baselines_us, 1.0)
         )
-        for name, baseline in list(BASELINES.items())[:num_baselines]:
+        names = list(BASELINES)
+        if len(accelerators(problem)) > 2:
+            names.sort(key=lambda name: name != BEST_ON_MANY)
+        for name in names[:num_baselines]:
             if not context.limits.stop.is_set():
                 in_time = replace(context, limits=share(STARTS_SHARE))
-                starts[name] = baseline(problem, in_time).schedule
+                starts[name] = BASELINES[name](problem, in_time).schedule
         one = on_first_host(problem)
         if one is not None:
             for baseline in (Interleaved(), *((Metis(), FastT()) if num_baselines else ())):

@@ -76,7 +76,12 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     share, bound_us = shares(context.limits), all_plans_bound_us(problem)
     context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
-    built, notes = _built(problem, context, trials[0].solution)
+    built, notes = _built(
+        problem,
+        context,
+        trials[0].solution,
+        is_over=lambda: share(WAYS_SHARE, WHOLE_SHARE + WAYS_SHARE).time_limit_s <= 0,
+    )
     spent = WHOLE_SHARE + WAYS_SHARE
     each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
     for name, solution in built:
@@ -134,14 +139,19 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
 
 
 def _built(
-    problem: Problem, context: Context, whole: Solution
+    problem: Problem, context: Context, whole: Solution, is_over: Callable[[], bool]
 ) -> tuple[Sequence[tuple[str, Solution]], tuple[str, ...]]:
-    """Return the schedules with split ops to refine, by the name of their way, and notes."""
+    """Return the schedules with split ops to refine, by the name of their way, and notes.
+
+    is_over: whether the time for them is over, as on a machine that is slower than the estimates;
+        then only the first way and a warm start are used.
+    """
     started, others = list[tuple[str, Solution]](), list[tuple[str, Solution]]()
     tried, notes = ways(problem, context, WAYS_SHARE)
     for way in tried:
         # The result of an earlier search is not lost if this one is stopped early.
-        if context.limits.stop.is_set() and not isinstance(way, AsBefore):
+        is_late = context.limits.stop.is_set() or (bool(others) and is_over())
+        if is_late and not isinstance(way, AsBefore):
             continue
         try:
             (started if isinstance(way, AsBefore) else others).append(way(problem, context))

@@ -6,6 +6,7 @@ single ops of the critical path that are split (FastT). Meshes with equally many
 so the step is split once for all of them.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -191,26 +192,32 @@ def every_way(problem: Problem) -> Iterator[Way]:
         elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
             grouped[hosts].append(mesh)
 
-    def distance(way: OnMeshes) -> int:
-        return abs(way.meshes[0].num_parts - len(devices))
-
     unequal, first_host = differ(problem, devices), on_first_host(problem)
     several_hosts = first_host is not None
+    num_here = len(devices) if first_host is None else len(accelerators(first_host))
+    # Parts of one op exchange most data. So with several hosts, the first ways have as many parts
+    # as a host has accelerators: these parts can be on one host.
+    usual = num_here if num_here > 1 else len(devices)
+
+    def distance(way: OnMeshes) -> tuple[float, int]:
+        num_parts = way.meshes[0].num_parts
+        return abs(math.log2(num_parts / usual)), -num_parts
+
     if unequal:
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
-    first, *others = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
-    yield first
+    on_meshes = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
-    # Between hosts, parts of ops need more traffic than stages of layers. So meshes come first,
-    # unless devices differ: a mesh gives all devices equal parts, also slow ones.
-    num_early = 0 if several_hosts and not unequal else 1
-    yield from intra_op[:num_early]
-    yield from others
-    if first_host is not None and len(accelerators(first_host)) > 1:
-        yield from map(OnOneHost, intra_op)
-    yield from intra_op[num_early:]
+    on_one_host = [*map(OnOneHost, intra_op)] if several_hosts and num_here > 1 else []
+    ordered: tuple[Way, ...]
+    if several_hosts and not unequal:
+        # Between hosts, parts of ops need more traffic than stages of layers.
+        ordered = (*on_meshes[:2], *on_one_host[:1], *on_meshes[2:], *on_one_host[1:], *intra_op)
+    else:
+        # A mesh gives all devices equal parts, also slow ones.
+        ordered = (*on_meshes[:1], *intra_op[:1], *on_meshes[1:], *on_one_host, *intra_op[1:])
+    yield from ordered
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
     )
