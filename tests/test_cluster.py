@@ -33,6 +33,7 @@ from pesto_cli.cluster import (
 from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.client_process import ClientProcess
 from pesto_cli.cluster.cluster_file import read_cluster_file
+from pesto_cli.cluster.hang_watch import ANSWER_S, NUM_SILENT, PERIOD_S, silent_tasks
 from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.links import LOOPBACK, NETWORK, Location, nominal_links
 from pesto_cli.cluster.local_workers import LocalWorkers, client_core
@@ -437,6 +438,29 @@ def test_the_error_names_a_worker_that_dies_during_a_call(mark: str, open_ports:
         assert not marked(mark)
         with pytest.raises(EnvironmentFailedError, match="cannot be called any more"):
             cluster.call(doubled, 1)
+
+
+def test_the_error_names_a_worker_that_hangs_during_a_call(mark: str, open_ports: bool) -> None:
+    with connected("local-workers:2", open_ports=open_ports) as cluster:
+        victim = workers_of(mark)[-1]
+        threading.Timer(0.5, os.kill, (victim, signal.SIGSTOP)).start()
+        began = time.monotonic()
+        with pytest.raises(EnvironmentFailedError, match=r"worker:\d at \S+ accepts .* answered"):
+            cluster.call(run_for_long)
+        assert time.monotonic() - began < 0.5 + PERIOD_S + NUM_SILENT * (PERIOD_S + ANSWER_S) + 5
+        assert not marked(mark)
+
+
+def test_a_port_without_an_answer_is_silent_and_a_closed_one_is_not() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        (closed,) = free_ports(1)
+        address_of = {
+            "up": f"127.0.0.1:{listener.getsockname()[1]}",
+            "gone": f"127.0.0.1:{closed}",
+        }
+        assert silent_tasks(address_of, 0.1) == {"up"}
 
 
 def test_if_the_client_dies_its_workers_end_too(mark: str) -> None:

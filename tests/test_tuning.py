@@ -1,6 +1,9 @@
 """Tuning: costs are corrected by measured steps, and the fastest plan as measured is the answer."""
 
 import json
+import os
+import re
+import signal
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,6 +20,7 @@ from two_cpus import two_cpus
 from pesto_cli import api
 from pesto_cli.api import tuning as api_tuning
 from pesto_cli.cli import tuning as cli_tuning
+from pesto_cli.cluster import Connection
 from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
@@ -653,6 +657,30 @@ def test_real_steps_decide(pesto: Pesto, graph: Path, links: Path, tmp_path: Pat
     known = read_tuning_log(log)
     assert len(known.rounds) == len(record["rounds"])
     assert any((row.op_us > 0).any() for _, row in known.measurements)
+
+
+def stop_last_worker(connection: Connection) -> None:
+    """Stop a worker, which is a child of the client process; its port accepts connections."""
+    children = Path("/proc/self/task").glob("*/children")
+    workers = [int(pid) for each in children for pid in each.read_text().split()]
+    os.kill(max(workers), signal.SIGSTOP)
+
+
+def test_if_a_worker_hangs_it_is_named_and_the_best_plan_is_kept(graph: Path, links: Path) -> None:
+    with api.connected("local-workers:2", open_ports=True) as cluster:
+        found = api.tune(
+            api.read_meta_graph(graph),
+            cluster,
+            time_limit_s=1.0,
+            comm=api.read_comm(links),
+            parts=(),
+            on_round=lambda log: cluster.call(stop_last_worker),
+        )
+    assert found.ended is Ended.FAILED
+    assert re.search(r"worker:\d at 127.0.0.1:\d+ accepts .* not answered", str(found.error))
+    (only,) = found.log.rounds
+    assert only.of(found.choice.answer) is not None
+    assert found.placement.predicted["measured_us"] > 0
 
 
 def test_a_log_is_continued_and_that_of_another_graph_is_refused(

@@ -14,6 +14,7 @@ from typing import NoReturn
 from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import found_devices, machine_of
+from pesto_cli.cluster.hang_watch import HangWatch
 from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.isolation import leave_network
 from pesto_cli.cluster.names import task_of
@@ -93,15 +94,18 @@ class LocalWorkers:
         ports = free_ports(self.count)
         placed_on = [cores[task % len(cores)] for task in range(self.count)]
         workers = start_workers(ports, placed_on, limit_s)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
         watch = Watch(workers, on_loss)
-        target = f"grpc://127.0.0.1:{ports[0]}"
+        names = (worker.name for worker in workers)
+        HangWatch(dict(zip(names, addresses, strict=True)), on_loss)
+        target = f"grpc://{addresses[0]}"
         found = found_devices(target, deadline - time.monotonic())
         shares = {task_of(each.name): memory_bytes() // self.count for each in found}
         return Opened(
             Connection(
                 target,
                 {each.name: each.full for each in found},
-                {JOB: [f"127.0.0.1:{port}" for port in ports]},
+                {JOB: addresses},
             ),
             machine_of(found, lambda task: "here", shares),
             watch.wait_for_end,

@@ -13,6 +13,7 @@ from pesto_cli.cluster.backend import Opened
 from pesto_cli.cluster.cluster_file import ClusterFile, is_cluster_file, read_cluster_file
 from pesto_cli.cluster.connection import Connection
 from pesto_cli.cluster.discovery import Found, found_devices, machine_of
+from pesto_cli.cluster.hang_watch import HangWatch
 from pesto_cli.cluster.hardware import Read, memory_bytes
 from pesto_cli.cluster.names import task_of
 from pesto_cli.cluster.task_watch import ATTEMPT_S, TaskWatch, unreachable
@@ -65,6 +66,7 @@ class RunningCluster:
                 "address."
             )
         watch = TaskWatch(address_of, on_loss)
+        HangWatch(address_of, on_loss)
         target = "grpc://" + next(iter(address_of.values()))
         found = found_devices(target, max(ATTEMPT_S, deadline - time.monotonic()))
         return Opened(
