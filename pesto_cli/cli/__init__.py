@@ -22,6 +22,7 @@ from pesto_cli.cli.output import echo, echo_text
 from pesto_cli.cli.place import place
 from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
+from pesto_cli.cli.rounds import rounds
 from pesto_cli.cli.running import run, worker
 from pesto_cli.cli.streams import open_standard_streams
 from pesto_cli.cli.training import train
@@ -143,6 +144,7 @@ for command in (
     apply,
     run,
     tune,
+    rounds,
     worker,
     train,
     bench,

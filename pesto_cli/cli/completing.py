@@ -134,6 +134,7 @@ COMPLETERS: Mapping[str, Completer] = {
     "run machine": either(names(*LIVE_MACHINES), files(".toml")),
     "tune graph": files(*GRAPHS, ".py"),
     "tune machine": either(names(*LIVE_MACHINES), files(".toml")),
+    "log": files(".tuning.json", ".tuning.json.gz"),
     "comm machine": either(names(*LIVE_MACHINES), files(".toml")),
     "cluster": files(".toml"),
     "constraints": files(".toml"),

@@ -232,11 +232,10 @@ class Shown:
     def round(self, log: Any) -> None:
         """Print the table of the newest round."""
         from pesto_cli.report.layouts import print_layouts
-        from pesto_cli.report.tuning import round_table, round_title
+        from pesto_cli.report.tuning import round_tables
 
         if not self._without_tables:
-            title = round_title(log, len(log.rounds) - 1)
-            print_layouts([round_table(title, log.rounds[-1])])
+            print_layouts(round_tables(log)[-1:])
 
     def end(self, found: Any, as_json: bool) -> None:
         """Print the answer and what the time was used for."""
@@ -245,17 +244,10 @@ class Shown:
         if as_json:
             echo_json(tuning_json(found))
         elif not self._quiet:
-            fit = found.costs.fit
-            fitted = ", ".join(
-                f"{_FACTORS[name]} x {getattr(fit.factors, name):.3f} ± {deviation:.3f}"
-                for name, deviation in fit.deviation.items()
-            )
-            echo(_answer_text(found))
-            echo(
-                f"Fitted to the measured steps: {fitted}.",
-                shares_text(found.shares, found.seconds),
-                err=True,
-            )
+            step_us = found.placement.predicted["measured_us"]
+            echo(answer_text(found.choice, step_us, is_final=found.ended == "done"))
+            shares = shares_text(found.shares, found.seconds)
+            echo(factors_text(found.costs.fit), shares, err=True)
 
 
 def leave_if_early(found: Any, output: Path | None) -> None:
@@ -272,26 +264,44 @@ def leave_if_early(found: Any, output: Path | None) -> None:
 
 def tuning_json(found: Any) -> dict[str, Any]:
     """Return the result of a tuning as a JSON value."""
-    from pesto_cli.report.tuning import rounds_json
-
     return {
-        "choice": asdict(found.choice),
         "ended": str(found.ended),
         "seconds": found.seconds,
         "shares": dict(found.shares),
-        "factors": asdict(found.costs.fit.factors),
-        "deviations": dict(found.costs.fit.deviation),
-        "rounds": rounds_json(found.log),
+        **decision_json(found.log, found.choice, found.costs.fit),
     }
 
 
-def _answer_text(found: Any) -> str:
-    """Return the answer of a tuning, compared with the fastest simple placement."""
+def decision_json(log: Any, choice: Any, fit: Any) -> dict[str, Any]:
+    """Return the rounds of a log, the decision and the fitted factors as a JSON value."""
+    from pesto_cli.report.tuning import rounds_json
+
+    return {
+        "choice": asdict(choice),
+        "factors": asdict(fit.factors),
+        "deviations": dict(fit.deviation),
+        "rounds": rounds_json(log),
+    }
+
+
+def factors_text(fit: Any) -> str:
+    """Return the fitted factors with their standard deviations, in one line."""
+    fitted = ", ".join(
+        f"{_FACTORS[name]} x {getattr(fit.factors, name):.3f} ± {deviation:.3f}"
+        for name, deviation in fit.deviation.items()
+    )
+    return f"Fitted to the measured steps: {fitted}."
+
+
+def answer_text(choice: Any, step_us: float, *, is_final: bool) -> str:
+    """Return the answer of a tuning, compared with the fastest simple placement.
+
+    step_us: its measured step. is_final: whether a final round has decided.
+    """
     from pesto_cli.report.times import time_text
 
-    choice, us = found.choice, found.placement.predicted["measured_us"]
-    what = "Answer" if found.ended == "done" else "Best so far"
-    answer = f"{what}: {choice.answer}, measured {time_text(us)}"
+    what = "Answer" if is_final else "Best so far"
+    answer = f"{what}: {choice.answer}, measured {time_text(step_us)}"
     if choice.faster is None:
         is_simple = choice.answer == choice.simple
         remark = ", a simple placement: no other one was faster" if is_simple else ""

@@ -10,8 +10,15 @@ from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 
 
-def round_table(title: str, ran: TuningRound) -> Layouts:
-    """Return a table of the candidates of a round, the fastest first."""
+def round_tables(log: TuningLog) -> list[Layouts]:
+    """Return a table for each round of a log: its candidates, the fastest first."""
+    return [
+        _table(f"{name}: {each.measured[0].us.size} steps of each candidate, by turns", each)
+        for name, each in zip(round_names(log), log.rounds, strict=True)
+    ]
+
+
+def _table(title: str, ran: TuningRound) -> Layouts:
     rows = sorted(ran.measured, key=lambda row: row.times.median_us)
     scale = TimeScale.of(row.times.min_us for row in rows)
     columns = ["candidate", f"predicted {scale.unit}", "error", f"measured {scale.unit}"]
@@ -36,12 +43,6 @@ def round_names(log: TuningLog) -> list[str]:
     """Return a name for each round of a log; search rounds are numbered from 0."""
     numbers = count()
     return ["final round" if each.is_final else f"round {next(numbers)}" for each in log.rounds]
-
-
-def round_title(log: TuningLog, index: int) -> str:
-    """Return the title of the table of a round."""
-    num_steps = log.rounds[index].measured[0].us.size
-    return f"{round_names(log)[index]}: {num_steps} steps of each candidate, by turns"
 
 
 def shares_text(shares: Mapping[str, float], seconds: float) -> str:

@@ -100,16 +100,37 @@ def _noted(slow: Sequence[SlowDevice], known: frozenset[str], watch: Watch) -> f
 
 
 def _result(log: TuningLog, ended: Ended, clock: Clock, error: PestoError | None) -> Tuned:
+    found = decided(log)
+    placed = log.candidate_of[found.choice.answer].placement
+    placed = _with_measured_step(placed, found.costs, found.measured, log.settings)
+    seconds, shares = clock.spent_s, clock.shares()
+    return Tuned(log, placed, found.choice, ended, found.costs, seconds, shares, error)
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """What follows from the rounds of a log: the decision, and the corrected costs.
+
+    measured: the newest steps of the answer. is_final: whether a final round has decided; if not,
+        the answer is the best of the search rounds.
+    """
+
+    choice: Choice
+    measured: Measurement
+    is_final: bool
+    costs: Corrected
+
+
+def decided(log: TuningLog) -> Decided:
+    """Return what follows from a log, which has at least one round."""
     simple = [each.name for each in log.candidates if each.is_simple]
-    if log.rounds[-1].is_final:  # also if an earlier tuning has ended, and this one was stopped
+    is_final = log.rounds[-1].is_final  # also if a later tuning was stopped before its first round
+    if is_final:
         choice = chosen(log.rounds[-1].measured, simple)
     else:
         choice = best_so_far(log.search_rounds, simple)
-    costs = corrected(log)
-    placed = log.candidate_of[choice.answer].placement
     measured = [row for each in log.rounds if (row := each.of(choice.answer)) is not None]
-    placed = _with_measured_step(placed, costs, measured[-1], log.settings)
-    return Tuned(log, placed, choice, ended, costs, clock.spent_s, clock.shares(), error)
+    return Decided(choice, measured[-1], is_final, corrected(log))
 
 
 def _with_measured_step(
