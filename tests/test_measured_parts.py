@@ -105,6 +105,17 @@ def test_failed_ops_are_named_in_the_note() -> None:
     assert "those of 7 others" in account.text
 
 
+def test_in_a_short_time_limit_ops_have_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, num_steps = two_cpus(), list[int]()
+    kept = alone.step_stats.measured
+    monkeypatch.setattr(
+        alone.step_stats, "measured", lambda traced: num_steps.append(len(traced)) or kept(traced)
+    )
+    _, (account,) = measured_alone(cluster, cluster.machine, {"CPU": [NEG]}, {"CPU": 0}, 0.0)
+    assert num_steps == [alone.FEWEST_STEPS]
+    assert "as minima of up to 10 steps" in account.text
+
+
 def test_ops_are_timed_one_after_another_in_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,6 +13,7 @@ from pesto_cli import api
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.profile.run.reconcile import reconciled
+from pesto_cli.profile.run.stepping import FEWEST_STEPS
 from pesto_cli.report.spread_plot import spread_chart
 
 
@@ -63,6 +64,12 @@ def test_contention_is_measured_on_two_devices_of_a_host(profile: Profile) -> No
     assert "MatMul" in of_type
     assert all(slow_down >= 0 for slow_down in of_type.values())
     assert any("another CPU of the host computes" in note for note in profile.provenance["notes"])
+
+
+def test_after_the_time_limit_only_the_fewest_steps_run(rnnlm: Any) -> None:
+    found = api.profile_by_run(rnnlm, two_cpus(), steps=50, limit_s=0.0)
+    assert found.spread is not None
+    assert found.spread.runs.max() == FEWEST_STEPS
 
 
 def test_a_profile_stays_fresh_whatever_its_steps_have_shown(

@@ -310,19 +310,16 @@ def test_contention_and_transfers_between_hosts_have_factors_of_their_own() -> N
     assert few.deviation["network"] > 1.5 * fit.deviation["network"]
 
 
-def test_the_links_between_hosts_are_timed_in_a_share_of_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(api_tuning, "timed_transfers", lambda *given: asked.append(given))
+def test_links_are_timed_in_a_share_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Effort] = []
+    monkeypatch.setattr(api_tuning, "timed_transfers", lambda _, effort: asked.append(effort))
     for machine in (two_cpus().machine, four_workers_on_two_hosts()):
         api_tuning._timed_links(replace(two_cpus(), machine=machine), 600.0)
-    (_, near, local), (_, far, between) = asked
-    assert (max(near), max(far)) == (2**26, 2**22)
-    assert (local.num_turns, local.share) == (10, 90 / 150)  # two directions of 75 s each
-    assert between.share == 90 / 150  # all pairs are of one kind, which two directions stand for
+    # Two directions of 75 s each; all pairs of hosts are of one kind, which two links stand for.
+    assert asked == [Effort(10, 90 / 150), Effort(10, 90 / 150)]
+    api_tuning._timed_links(two_cpus(), 120.0)
     api_tuning._timed_links(two_cpus(), 3600.0)
-    assert asked[-1][2] == Effort()
+    assert asked[2:] == [Effort(10, 18 / 150), Effort()]
 
 
 def named(problem: Problem, schedule: Schedule) -> PlacementFile:

@@ -1,5 +1,6 @@
 """Making profiles, which hold the times of ops and transfers, and adding the user's constraints."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -148,19 +149,21 @@ def profile_by_run(
     steps: int = 100,
     warm_up: int = 5,
     feeds: str | None = None,
+    limit_s: float = math.inf,
     **options: Any,
 ) -> Profile:
     """Profile a graph by running real steps on a cluster; `options` are those of `profile`.
 
     The steps run on one device of each kind. If the graph does not fit into the memory of that
     device, its layers are spread over all devices. feeds: the data of the feeds, `FILE.npz` or
-    `script.py:function`.
+    `script.py:function`. limit_s: seconds after which there are no more steps, except for the
+    fewest, see `Live`.
 
     Raises:
         InfeasibleError: the layers do not fit on all devices either.
     """
     spread = _spread_to_fit(meta, cluster.machine, options.get("what", "the graph"))
-    live = Live(cluster, steps, warm_up, feeds, spread)
+    live = Live(cluster, steps, warm_up, feeds, spread, limit_s)
     return profile_graph(meta, cluster.machine, source="run", live=live, **options)
 
 

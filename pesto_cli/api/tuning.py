@@ -20,7 +20,6 @@ from pesto_cli.files import CommFit, Profile, TuningLog, read_tuning_log, write_
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.profile.comm.chains import Effort
 from pesto_cli.profile.comm.transfers import (
-    SIZES,
     USUAL,
     TimedTransfers,
     links_to_time,
@@ -33,12 +32,14 @@ from pesto_cli.tuning.tuned import Tuned, tuned
 from pesto_cli.tuning.watch import Watch
 
 # Steps of the profile, as many with a trace as without. A short time limit allows fewer of them and
-# fewer turns of `pesto comm`: one for so many seconds.
-PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, SECONDS_OF_A_TURN = 30, 20.0, 60.0
-FEWEST = 3
-# The share of the time limit for all links, and the usual time of a link. Between hosts, smaller
-# tensors are timed than usual.
-LINKS_SHARE, SECONDS_OF_A_LINK, SIZES_BETWEEN_HOSTS = 0.15, 75.0, SIZES[:-2]
+# fewer turns of `pesto comm`: one for so many seconds, and at least the fewest.
+PROFILE_STEPS, SECONDS_OF_A_PROFILE_STEP, FEWEST_STEPS = 30, 20.0, 3
+SECONDS_OF_A_TURN, FEWEST_TURNS = 60.0, 10
+# The share of the time limit for the steps of the profile, for those beside other devices, and for
+# parts that run alone; for each of them.
+PROFILE_SHARE = 0.1
+# The share of the time limit for all links, and the usual time of a link.
+LINKS_SHARE, SECONDS_OF_A_LINK = 0.15, 75.0
 
 
 def tune(
@@ -189,21 +190,24 @@ def measured_profile(
             comm = _timed_links(cluster, clock.limit_s).fits()
     if parts is None:
         parts = (num_devices, 2 * num_devices)
-    steps = _as_many(clock.limit_s / SECONDS_OF_A_PROFILE_STEP, PROFILE_STEPS)
-    what = f"running {steps} steps with a trace and as many without, then parts of ops alone"
+    wanted = clock.limit_s / SECONDS_OF_A_PROFILE_STEP
+    steps = int(np.clip(wanted, FEWEST_STEPS, PROFILE_STEPS))
+    what = f"running up to {steps} steps with a trace and as many without, then parts of ops alone"
     with clock.phase(Phase.PROFILE), watch.during(Phase.PROFILE, what):
-        return profile_by_run(meta, cluster, steps=steps, feeds=feeds, comm=comm, parts=parts)
+        return profile_by_run(
+            meta,
+            cluster,
+            steps=steps,
+            feeds=feeds,
+            limit_s=PROFILE_SHARE * clock.limit_s,
+            comm=comm,
+            parts=parts,
+        )
 
 
 def _timed_links(cluster: Cluster, limit_s: float) -> TimedTransfers:
-    """Time all links in their share of a time limit; the fewest turns may take longer."""
+    """Time all links in their share of a time limit."""
     num_links = sum(map(len, links_to_time(cluster.machine).values()))
     share = min(1.0, LINKS_SHARE * limit_s / (num_links * SECONDS_OF_A_LINK))
-    turns = _as_many(limit_s / SECONDS_OF_A_TURN, USUAL.num_turns)
-    has_one_host = len({each.host for each in cluster.machine.devices}) == 1
-    sizes = SIZES if has_one_host else SIZES_BETWEEN_HOSTS
-    return timed_transfers(cluster, sizes, Effort(turns, share))
-
-
-def _as_many(wanted: float, most: int) -> int:
-    return int(np.clip(wanted, FEWEST, most))
+    turns = int(np.clip(limit_s / SECONDS_OF_A_TURN, FEWEST_TURNS, USUAL.num_turns))
+    return timed_transfers(cluster, effort=Effort(turns, share))

@@ -4,6 +4,7 @@ A cost source is a function `CostRequest -> Costs`. To add one, write a file wit
 add a line to `SOURCES`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -129,8 +130,15 @@ def _with_parts(
     source: str,
 ) -> tuple[Problem, dict[str, Any]]:
     """Return the problem with prices of parts, and what the provenance says of them."""
-    cluster = None if request.live is None else request.live.cluster
-    priced = priced_parts(step, problem, numbers, cpu_offload=request.cpu_offload, cluster=cluster)
+    live = request.live
+    priced = priced_parts(
+        step,
+        problem,
+        numbers,
+        cpu_offload=request.cpu_offload,
+        cluster=None if live is None else live.cluster,
+        limit_s=math.inf if live is None else live.limit_s,
+    )
     notes = [account.text for account in priced.accounts] or [
         *_ratio_note(source),
         *stand_in_notes(problem.machine),

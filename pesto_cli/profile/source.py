@@ -1,5 +1,6 @@
 """The types of a cost source: a `CostRequest` in, `Costs` out."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ class Live:
     """Real devices on which a step is measured, and the settings of the measurement.
 
     feeds: a source of batches, see `runtime.feeds`; by default small valid data.
+    limit_s: no more steps begin after so many seconds, except for the fewest. It holds for the
+        steps of each layout, for those beside other devices, and for ops that run alone.
     placement: the placement that is measured; by default the whole step is on one device, and one
         device of each kind is measured.
     """
@@ -27,6 +30,7 @@ class Live:
     num_warm_up: int = 5
     feeds: str | None = None
     placement: PlacementFile | None = None
+    limit_s: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 from pesto_cli.apply import session_config
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.runtime.repetitions import repetitions
 
 NUM_WARM_UP = 2
 # No new turn begins after LIMIT_S, except for the first MIN_TURNS.
@@ -38,17 +39,15 @@ class Effort:
     share: float = 1.0
 
 
-def turns(effort: Effort, limit_s: float, times: int = 1) -> Iterator[int]:
-    """Yield the numbers of the turns, the NUM_WARM_UP first.
+def turns(effort: Effort, limit_s: float, began_s: float, times: int = 1) -> Iterator[int]:
+    """Return an iterator over the numbers of the turns, the NUM_WARM_UP first.
 
     After the share of `limit_s` there are no more turns, except for the warm-up and the next
-    MIN_TURNS. times: turns for each turn of the effort.
+    MIN_TURNS. began_s: when the limit began, by `time.monotonic`. times: turns for each turn of
+    the effort.
     """
-    deadline = time.monotonic() + effort.share * limit_s
-    for turn in range(NUM_WARM_UP + times * effort.num_turns):
-        if turn >= NUM_WARM_UP + MIN_TURNS and time.monotonic() > deadline:
-            return
-        yield turn
+    most = NUM_WARM_UP + times * effort.num_turns
+    return repetitions(most, NUM_WARM_UP + MIN_TURNS, began_s + effort.share * limit_s)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Chains:
         self.graph = tensorflow().Graph()
         self.assignments: list[Any] = []
         self.ends: dict[tuple[int | str, int], Any] = {}
-        self._connection, self._home = connection, home
+        self._connection, self._home, self._began_s = connection, home, time.monotonic()
 
     def variable(self, device: str, num_bytes: int) -> Any:
         """Return the value of a new variable, which is on the device before the step begins."""
@@ -118,7 +117,7 @@ class Chains:
         with self._connection.session(self.graph, session_config()) as session:
             session.run(self.assignments)
             steps = {key: session.make_callable(end) for key, end in self.ends.items()}
-            for _ in turns(effort, LIMIT_S):
+            for _ in turns(effort, LIMIT_S, self._began_s):
                 for key, step in steps.items():
                     began = time.perf_counter()
                     step()

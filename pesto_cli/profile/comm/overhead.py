@@ -18,6 +18,7 @@ A GPU copies with engines of its own, so its overhead is 0 and is not measured.
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,12 +29,17 @@ from pesto_cli.apply import session_config
 from pesto_cli.apply.devices import device_type
 from pesto_cli.cluster import Connection
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.comm.chains import NUM_WARM_UP, Effort, turns
+from pesto_cli.profile.comm.chains import MIN_TURNS, NUM_WARM_UP, Effort, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
 # Bytes of a tensor -> number of such tensors in a step. With so many, the overhead is larger than
 # the variation of step times.
 COUNTS = {4: 8, 2**16: 8, 2**18: 8, 2**20: 6, 2**22: 4}
+# The same for a shorter limit: the first of these for which it is long enough, or else the last.
+FEWER_COUNTS = ({4: 4, 2**18: 4, 2**20: 3, 2**22: 2}, {4: 4, 2**18: 4, 2**20: 2}, {4: 3, 2**18: 3})
+# About how long it takes to build and start a product; and how many times as long as its products a
+# step takes on hosts that are busy or share their cores.
+BUILD_US, BUSY = 900.0, 2.0
 # The sender computes COVER times as long as a transfer alone before each tensor, because
 # computation slows transfers down, and at least COVER_US. For slow links it is limited to the
 # products that are built in about a second.
@@ -90,42 +96,69 @@ def _overhead_us(
     transfer_us: Mapping[int, float],
     effort: Effort,
 ) -> dict[int, float]:
-    tf1 = tensorflow().compat.v1
+    tf1, began_s = tensorflow().compat.v1, time.monotonic()
     one_us = product_us(connection, at)
+    counts = affordable_counts(transfer_us, one_us, at == dst, effort.share * LIMIT_S / 2)
     with tf1.Graph().as_default() as graph:
         steps = {
-            size: _pair(size, src, dst, at, num_products(size, transfer_us, one_us))
-            for size in COUNTS
+            size: _pair(size, count, src, dst, at, num_products(size, transfer_us, one_us))
+            for size, count in counts.items()
         }
         start = tf1.global_variables_initializer()
     us: dict[int, tuple[list[float], list[float]]] = {size: ([], []) for size in steps}
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = {size: [session.make_callable(step) for step in pair] for size, pair in steps.items()}
-        for turn in turns(effort, LIMIT_S / 2):
+        for turn in turns(effort, LIMIT_S / 2, began_s):
             for size, pair in run.items():
                 for which in (0, 1) if turn % 2 else (1, 0):
                     us[size][which].append(timed_us(pair[which]))
     return {
-        size: median_overhead_us(goes[NUM_WARM_UP:], stays[NUM_WARM_UP:], COUNTS[size])
+        size: median_overhead_us(goes[NUM_WARM_UP:], stays[NUM_WARM_UP:], counts[size])
         for size, (goes, stays) in us.items()
     }
 
 
-def _pair(num_bytes: int, src: str, dst: str, at: str, num_products: int) -> tuple[Any, Any]:
+def affordable_counts(
+    transfer_us: Mapping[int, float], product_us: float, at_receiver: bool, limit_s: float
+) -> Mapping[int, int]:
+    """Return the counts whose steps are built and run the fewest turns within a limit."""
+
+    def takes_s(counts: Mapping[int, int]) -> float:
+        longer = LONGER if at_receiver else 1
+        count = longer * sum(
+            2 * (count + 1) * num_products(size, transfer_us, product_us)
+            for size, count in counts.items()
+        )
+        return count * (BUILD_US + BUSY * (NUM_WARM_UP + MIN_TURNS) * product_us) / 1e6
+
+    options = (COUNTS, *FEWER_COUNTS)
+    return next((counts for counts in options if takes_s(counts) <= limit_s), options[-1])
+
+
+def _pair(
+    num_bytes: int, count: int, src: str, dst: str, at: str, num_products: int
+) -> tuple[Any, Any]:
     """Return the ops of two steps: one where the tensors are sent, one where they stay."""
     return (
-        _step(f"{num_bytes}_goes", num_bytes, src, dst, at, num_products, reader=dst),
-        _step(f"{num_bytes}_stays", num_bytes, src, dst, at, num_products, reader=src),
+        _step(f"{num_bytes}_goes", num_bytes, count, src, dst, at, num_products, reader=dst),
+        _step(f"{num_bytes}_stays", num_bytes, count, src, dst, at, num_products, reader=src),
     )
 
 
 def _step(
-    name: str, num_bytes: int, src: str, dst: str, at: str, num_products: int, reader: str
+    name: str,
+    num_bytes: int,
+    count: int,
+    src: str,
+    dst: str,
+    at: str,
+    num_products: int,
+    reader: str,
 ) -> list[Any]:
     tf = tensorflow()
     tf1 = tf.compat.v1
-    count, ends, after = COUNTS[num_bytes], [], list[Any]()
+    ends, after = [], list[Any]()
     for number in range(count):
         before = products(f"{name}_{number}", src, num_products, after)
         with tf.device(src), tf1.control_dependencies([before]):

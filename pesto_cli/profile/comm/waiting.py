@@ -18,6 +18,7 @@ the tensors of the first milliseconds of a step wait so long.
 """
 
 import math
+import time
 from typing import Any
 
 from pesto_cli.apply import session_config
@@ -46,7 +47,7 @@ def wait_us(connection: Connection, src: str, dst: str, effort: Effort) -> float
 
     if {device_type(src), device_type(dst)} != {"CPU"}:
         return 0.0
-    tf1 = tensorflow().compat.v1
+    tf1, began_s = tensorflow().compat.v1, time.monotonic()
     one_us = max(product_us(connection, device) for device in (src, dst))
     with tf1.Graph().as_default() as graph:
         idle, computes = (_step(src, dst, of_us, one_us) for of_us in (0.0, SENDER_US))
@@ -55,7 +56,7 @@ def wait_us(connection: Connection, src: str, dst: str, effort: Effort) -> float
     with connection.session(graph, session_config()) as session:
         session.run(start)
         run = [session.make_callable(step) for step in (idle, computes)]
-        for _ in turns(effort, LIMIT_S, PAIRS_A_TURN):
+        for _ in turns(effort, LIMIT_S, began_s, PAIRS_A_TURN):
             idle_us, computes_us = (timed_us(step) for step in run)
             later_us.append(computes_us - idle_us)
     return max(0.0, float(trim_mean(later_us[NUM_WARM_UP:], TRIMMED)))

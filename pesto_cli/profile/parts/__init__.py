@@ -5,6 +5,7 @@ it. The whole op is timed in the same way, so a ratio compares like with like. A
 by the op's time in the profile, whatever source that came from.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -47,12 +48,14 @@ def priced_parts(
     *,
     cpu_offload: bool,
     cluster: Cluster | None = None,
+    limit_s: float = math.inf,
 ) -> Priced:
     """Return the prices of all parts of a step's ops.
 
     problem: the problem of the step. numbers: the numbers of parts to price, ascending.
         cpu_offload: ops that a GPU can run may run on the CPU too. cluster: the devices of the
-        machine; without them all times are estimated.
+        machine; without them all times are estimated. limit_s: for the ops of each device kind, see
+        `timed_alone`.
 
     Raises:
         BadInputError: the machine does not describe a device kind.
@@ -65,7 +68,7 @@ def priced_parts(
     wanted = _wanted(problem, spec_of, found, added)
     estimated = loose_us(wanted.specs, kinds_of_parts(problem.machine))
     measured, accounts = measured_alone(
-        cluster, problem.machine, wanted.to_measure, wanted.num_estimated
+        cluster, problem.machine, wanted.to_measure, wanted.num_estimated, limit_s
     )
     times = _Times(problem.kinds, estimated, measured)
     by_bytes = byte_prices(added.types, times.us, added.runs_on)

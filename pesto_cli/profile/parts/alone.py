@@ -10,6 +10,8 @@ times are divided by each other, and a disturbance of one of the two would chang
 module runs in the client process.
 """
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,33 +26,42 @@ from pesto_cli.graphdef.failures import reason
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.traces import step_stats
+from pesto_cli.runtime.repetitions import repetitions
 
-NUM_STEPS, NUM_WARM_UP = 10, 2
+NUM_STEPS, FEWEST_STEPS, NUM_WARM_UP = 10, 3, 2
 BATCH = 64
 """Ops of a step. Steps with many more ops take long to build."""
 FILLED = 0.5
 """The elements of floating-point inputs. Those of integers are 0, a valid index of any axis."""
 
 
-def timed_alone(connection: Connection, device: str, specs: Sequence[OpSpec]) -> FloatArray:
+def timed_alone(
+    connection: Connection, device: str, specs: Sequence[OpSpec], limit_s: float = math.inf
+) -> FloatArray:
     """`[num_specs]`: the time of each op in us; NaN if it fails alone.
 
-    device: pesto's name of the device. The shapes of all inputs must be static.
+    device: pesto's name of the device. The shapes of all inputs must be static. limit_s: no more
+        steps begin after so many seconds, except for the fewest of each op.
 
     Raises:
         EnvironmentFailedError: a process of the cluster has ended.
     """
     us: list[float] = []
+    began_s = time.monotonic()
     for start in range(0, len(specs), BATCH):
-        us += _timed(connection, device, specs[start : start + BATCH])
+        batch = specs[start : start + BATCH]
+        share = (start + len(batch)) / len(specs)
+        us += _timed(connection, device, batch, began_s + share * limit_s)
     return np.array(us)
 
 
-def _timed(connection: Connection, device: str, specs: Sequence[OpSpec]) -> list[float]:
+def _timed(
+    connection: Connection, device: str, specs: Sequence[OpSpec], deadline_s: float
+) -> list[float]:
     """Time ops in one step; if it fails, halve it until the ops that fail are alone."""
     errors = tensorflow().errors
     try:
-        return _least_us(connection, device, specs)
+        return _least_us(connection, device, specs, deadline_s)
     except (errors.UnavailableError, errors.AbortedError, errors.CancelledError) as error:
         raise EnvironmentFailedError(
             f"the devices could not run parts of ops: {reason(error)}"
@@ -60,11 +71,15 @@ def _timed(connection: Connection, device: str, specs: Sequence[OpSpec]) -> list
             return [np.nan]
         half = len(specs) // 2
         return [
-            us for part in (specs[:half], specs[half:]) for us in _timed(connection, device, part)
+            us
+            for part in (specs[:half], specs[half:])
+            for us in _timed(connection, device, part, deadline_s)
         ]
 
 
-def _least_us(connection: Connection, device: str, specs: Sequence[OpSpec]) -> list[float]:
+def _least_us(
+    connection: Connection, device: str, specs: Sequence[OpSpec], deadline_s: float
+) -> list[float]:
     tf = tensorflow()
     tf1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
@@ -75,7 +90,7 @@ def _least_us(connection: Connection, device: str, specs: Sequence[OpSpec]) -> l
     with connection.session(graph, session_config()) as session:
         for _ in range(NUM_WARM_UP):
             session.run(last)
-        for _ in range(NUM_STEPS):
+        for _ in repetitions(NUM_STEPS, FEWEST_STEPS, deadline_s):
             metadata = tf1.RunMetadata()
             session.run(last, options=options, run_metadata=metadata)
             traced.append(metadata.step_stats)

@@ -1,5 +1,6 @@
 """Times of parts that are measured on real devices, one device of each kind."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ class Account:
 
     device: pesto's name of the device. num_specs: distinct ops, parts and added ops that were
         measured. failed: types of those that TensorFlow failed to run alone. num_estimated: others,
-        which were not measured.
+        which were not measured. num_steps: number of steps of each, in words.
     """
 
     kind: str
@@ -31,13 +32,14 @@ class Account:
     num_specs: int
     failed: tuple[str, ...]
     num_estimated: int
+    num_steps: str = str(NUM_STEPS)
 
     @property
     def text(self) -> str:
         """The account in one sentence."""
         words = [
             f"the times of {self.num_specs} ops, parts and ops that a split adds were measured "
-            f"alone on {self.device}, as minima of {NUM_STEPS} steps"
+            f"alone on {self.device}, as minima of {self.num_steps} steps"
         ]
         if self.num_estimated:
             words.append(
@@ -57,11 +59,12 @@ def measured_alone(
     machine: Machine,
     wanted: Mapping[str, Collection[OpSpec]],
     num_estimated: Mapping[str, int],
+    limit_s: float = math.inf,
 ) -> tuple[dict[str, TimesOfSpecs], tuple[Account, ...]]:
     """Measure distinct ops on the first device of each kind; ops that fail have no time.
 
     cluster: without it nothing is measured. wanted: device kind -> distinct specs. num_estimated:
-        device kind -> number of other specs.
+        device kind -> number of other specs. limit_s: for the ops of each kind, see `timed_alone`.
 
     Raises:
         EnvironmentFailedError: a process of the cluster has ended.
@@ -72,12 +75,14 @@ def measured_alone(
     if cluster is None:
         return times, ()
     for kind, specs in wanted.items():
-        us = cluster.call(timed_alone, first[kind], list(specs)).tolist()
+        us = cluster.call(timed_alone, first[kind], list(specs), limit_s).tolist()
         times[kind] = {
             spec: each for spec, each in zip(specs, us, strict=True) if not np.isnan(each)
         }
         failed = tuple(spec.type for spec in specs if spec not in times[kind])
-        accounts.append(Account(kind, first[kind], len(times[kind]), failed, num_estimated[kind]))
+        num_steps = f"{'up to ' if limit_s < math.inf else ''}{NUM_STEPS}"
+        count = num_estimated[kind]
+        accounts.append(Account(kind, first[kind], len(times[kind]), failed, count, num_steps))
     return times, tuple(accounts)
 
 

@@ -6,6 +6,7 @@ type: the time of its ops beside the others, divided by their time alone. A mach
 speed during the measurement changes both.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from pesto_cli.cluster import Connection
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.machine import Machine
 from pesto_cli.profile.source import CostRequest, Live
+from pesto_cli.runtime.repetitions import repetitions
 from pesto_cli.runtime.spans import spans
 from pesto_cli.runtime.step import Step, opened
 
@@ -51,7 +53,8 @@ def measured_contention(
     """
     types = {node.name: node.type for node in request.step.wiring.nodes}
     num_pairs = max(FEWEST_PAIRS, live.num_steps // 2)
-    times = live.cluster.call(pairs, metas, types, num_pairs, live.num_warm_up, live.feeds)
+    limits = num_pairs, live.num_warm_up, live.limit_s
+    times = live.cluster.call(pairs, metas, types, *limits, live.feeds)
     return slow_downs(times, len(metas) - 1)
 
 
@@ -81,26 +84,30 @@ def pairs(
     types: Mapping[str, str],
     num_pairs: int,
     num_warm_up: int,
+    limit_s: float,
     feeds: str | None,
 ) -> PairTimes:
     """Run pairs of traced steps of the first MetaGraphDef; runs in the client process.
 
-    types: node -> its type.
+    types: node -> its type. limit_s: no more pairs begin after so many seconds, except for the
+        fewest.
     """
     found: dict[str, FloatArray] = defaultdict(lambda: np.zeros((num_pairs, 2)))
+    deadline_s, num_ran = time.monotonic() + limit_s, 0
     with ExitStack() as stack:
         step, *others = [stack.enter_context(opened(connection, meta, feeds)) for meta in metas]
         for each in (step, *others):
-            for _ in range(num_warm_up):
+            for _ in repetitions(num_warm_up, 1, deadline_s):
                 each.run()
-        for pair in range(num_pairs):
+        for pair in repetitions(num_pairs, FEWEST_PAIRS, deadline_s):
+            num_ran = pair + 1
             for which in (ALONE, BESIDE):
                 with _running(others if which == BESIDE else []):
                     traced = step.traced()
                 for span in spans(traced, metas[0].graph_def):
                     if span.node in types:
                         found[types[span.node]][pair, which] += span.busy_us
-    return dict(found)
+    return {op_type: us[:num_ran] for op_type, us in found.items()}
 
 
 @contextmanager

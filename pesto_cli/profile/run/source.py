@@ -92,6 +92,7 @@ def _run(request: CostRequest, live: Live, layout: Placement) -> Stepped:
         live.num_steps,
         live.num_warm_up,
         live.feeds,
+        live.limit_s,
     )
 
 

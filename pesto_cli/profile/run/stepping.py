@@ -4,6 +4,8 @@ The traced steps give the times of ops. The untraced steps give the step time wi
 tracing. This module runs in the client process.
 """
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +18,12 @@ from pesto_cli.graphdef.bodies import Bodies
 from pesto_cli.profile.measured import Measured
 from pesto_cli.profile.measured.copies import device_type
 from pesto_cli.profile.traces import step_stats
+from pesto_cli.runtime.repetitions import repetitions
 from pesto_cli.runtime.spans import busy_us, idle_us, spans
 from pesto_cli.runtime.step import opened
+
+# So many steps are run whatever the time limit is.
+FEWEST_STEPS, FEWEST_WARM_UP = 3, 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +47,19 @@ def stepped(
     num_steps: int,
     num_warm_up: int,
     feeds: str | None,
+    limit_s: float = math.inf,
 ) -> Stepped:
     """Run `num_steps` untraced and as many traced steps of a placed MetaGraphDef, alternately.
 
-    place_of: TensorFlow's name of a device -> its device kind.
+    place_of: TensorFlow's name of a device -> its device kind. limit_s: no more steps begin after
+        so many seconds, except for the fewest.
     """
     with opened(connection, meta, feeds) as step:
-        for _ in range(num_warm_up):
+        deadline_s = time.monotonic() + limit_s
+        for _ in repetitions(num_warm_up, FEWEST_WARM_UP, deadline_s):
             step.run()
         untraced_us, traced = [], []
-        for _ in range(num_steps):
+        for _ in repetitions(num_steps, FEWEST_STEPS, deadline_s):
             untraced_us.append(step.run().us)
             traced.append(step.traced())
     return Stepped(
