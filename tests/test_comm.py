@@ -97,6 +97,11 @@ def test_equal_times_give_a_latency_and_no_time_per_byte():
     assert found.r_squared == 1.0
 
 
+def test_times_that_fall_by_rounding_are_equal():
+    (found,) = fit([Sample("GPU", "GPU", 10, 5.0), Sample("GPU", "GPU", 2**20, 5.0 - 1e-15)])
+    assert found.comm == CommModel(pytest.approx(5.0), 0.0)
+
+
 def test_one_size_is_too_few():
     with pytest.raises(BadInputError, match=r"GPU -> GPU .*the same size, 1000 bytes"):
         fit([Sample("GPU", "GPU", 1000, 10.0), Sample("GPU", "GPU", 1000, 11.0)])

@@ -20,6 +20,8 @@ log = logger(__name__)
 DOUBTFUL_R_SQUARED = 0.9
 # Times below this are assumed to have equal absolute errors.
 CLOCK_US = 1.0
+# A slope that changes the largest time by a smaller share is 0, and the rest is rounding.
+ROUNDING = 1e-9
 # The same for transfer overheads. They are differences of step times, so they vary by some
 # microseconds.
 OVERHEAD_US = 10.0
@@ -96,6 +98,8 @@ def _fit_link(kind: LinkKind, samples: list[Sample]) -> CommFit:
             f"{link} all took 0 us; times above 0 were expected: measure them with a finer clock."
         )
     latency_us, us_per_byte = _line(num_bytes, us, CLOCK_US)
+    if abs(us_per_byte) * num_bytes.max() < ROUNDING * us.max():
+        us_per_byte = 0.0
     if us_per_byte < 0:
         raise BadInputError(
             f"{link} take less time the larger they are ({us_per_byte:.3g} us per byte); a time "
