@@ -19,7 +19,8 @@ def main(spec: str) -> None:
     """Run steps with flat sums and with sums by host, and print their times."""
     meta = pesto.export(MODEL)
     with pesto.connected(spec) as cluster:
-        parts = (cluster.machine.num_devices,)
+        num_devices = cluster.machine.num_devices
+        parts = (num_devices, 2 * num_devices)  # unequal parts of a split may be smaller than 1/N
         profile = pesto.profile_by_run(meta, cluster, steps=3, parts=parts)
         forms = {"flat": DataParallel(), "by host": DataParallel(by_host=True)}
         context = pesto.Context(limits=pesto.Limits())

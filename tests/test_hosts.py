@@ -87,19 +87,20 @@ def test_devices_of_one_task_are_on_one_host() -> None:
     assert hosts_on(PRESETS["2x8-v100"]) == names
 
 
+@pytest.mark.parametrize("num_hosts", [2, 3])
 def test_a_placement_remains_valid_if_the_cluster_file_lists_the_hosts_in_another_order(
-    tmp_path: Path,
+    tmp_path: Path, num_hosts: int
 ) -> None:
     meta = capture(EXAMPLE).meta
     placed = round_robin_placement(read_step(meta))
     devices = {}
     for is_reversed in (False, True):
-        file = written(Hosts([100, 100], reversed_=is_reversed), tmp_path / "cluster.toml")
+        file = written(Hosts(num_hosts * [100.0], reversed_=is_reversed), tmp_path / "cluster.toml")
         names = [device.name for device in machine_of(file.host_of).devices]
         placed = replace(placed, devices=names)
         full = {name: f"/job:worker/replica:0/task:{name[7]}/device:CPU:0" for name in names}
         devices[is_reversed] = planned_run(meta, placed, full).changes.device
-        first = "10.77.0.2" if is_reversed else "10.77.0.1"
+        first = f"10.77.0.{num_hosts}" if is_reversed else "10.77.0.1"
         assert file.host_of["worker:0"] == first
     assert devices[False] == devices[True]
 
