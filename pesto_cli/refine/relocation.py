@@ -15,6 +15,8 @@ from pesto_cli.refine.state import UNITS, Change, State, device_of, put
 # The share of moves with followers, and the approximate largest number of followers.
 FOLLOWED = 0.5
 MOST_FOLLOWERS = 50
+# Any allowed device.
+ANY = -1
 
 
 @kernel
@@ -51,15 +53,23 @@ def other_device(neighbourhood: Neighbourhood, state: State, random: Random, uni
 
 @kernel
 def relocate_chosen(
-    neighbourhood: Neighbourhood, state: State, random: Random, change: Change, num_chosen: int
+    neighbourhood: Neighbourhood,
+    state: State,
+    random: Random,
+    change: Change,
+    num_chosen: int,
+    wanted: int = ANY,
 ) -> None:
-    """Move the first `num_chosen` of the chosen units to a random device; neighbours may follow.
+    """Move the first `num_chosen` of the chosen units to a device; neighbours may follow.
 
-    The device is allowed for one of the units, drawn at random. Units that may not run there stay.
+    The device is `wanted`, if it is allowed for one of the units, drawn at random; otherwise it is
+    a random one that is. Units that may not run there stay.
     """
     lead = change.chosen[below(random, num_chosen)]
     here = device_of(neighbourhood, state, lead)
     there = other_device(neighbourhood, state, random, lead)
+    if wanted != ANY and neighbourhood.allowed[lead, wanted]:
+        there = wanted
     put(neighbourhood, state, change, change.chosen[:num_chosen], there)
     if uniform(random) < FOLLOWED:
         _follow(neighbourhood, state, change, here, there)

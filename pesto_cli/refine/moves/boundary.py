@@ -1,4 +1,4 @@
-"""Move one op of a cut edge to another device; the two ops of a cut edge are on two devices."""
+"""Move one op of a cut edge to the device of the other op; the two are on two devices."""
 
 from pesto_cli.kernels import kernel
 from pesto_cli.refine.draws import Random, below
@@ -11,7 +11,7 @@ TRIES = 50
 
 @kernel
 def boundary(neighbourhood: Neighbourhood, state: State, random: Random, change: Change) -> None:
-    """Draw units until one has a cut edge; move that unit to a random other device.
+    """Draw units until one has a cut edge; move that unit to the device of its neighbour.
 
     If none of `TRIES` draws finds a cut edge, change nothing.
     """
@@ -20,7 +20,8 @@ def boundary(neighbourhood: Neighbourhood, state: State, random: Random, change:
         other = any_neighbour(neighbourhood, random, unit)
         if other < 0:
             continue
-        if device_of(neighbourhood, state, unit) != device_of(neighbourhood, state, other):
+        there = device_of(neighbourhood, state, other)
+        if device_of(neighbourhood, state, unit) != there:
             change.chosen[0] = unit
-            relocate_chosen(neighbourhood, state, random, change, 1)
+            relocate_chosen(neighbourhood, state, random, change, 1, there)
             return
