@@ -1,7 +1,8 @@
-"""A graph of 100,000 ops, solved in a fresh process: `python -m benchmarks.large`.
+"""Graphs of 100,000 ops, solved in a fresh process: `python -m benchmarks.large`.
 
-The Transformer of Pesto, Section 5.2, with 153 layers in encoder and decoder, on two GPUs of 80 GB,
-which the expert's placement needs. Its profile is made once (some minutes, 3 GiB), and cached.
+The Transformer of Pesto, Section 5.2, with GPUs of 80 GB, which the expert's placement needs: with
+153 layers in encoder and decoder, on two GPUs; and with 32 layers, whose ops can be split for eight
+GPUs in two servers. Profiles are made once (some minutes, 3 GiB), and cached.
 """
 
 import argparse
@@ -16,18 +17,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.quality import profile_of, with_memory
+from benchmarks.scaling import GPU_GIB, MACHINES, on_machine
 from pesto_cli import api as pesto
 from pesto_cli.files import Profile
+from pesto_cli.report.markdown import markdown_table
 
 DEEP = "Transformer-153-8-1024"
-GPU_GIB = 80
 TIME_LIMIT_S = 240.0
 
 
 @dataclass(frozen=True)
-class Solved:
-    """The result of `pesto solve`, and the time and memory of its process."""
+class Case:
+    """A model, the number of GPUs, and the numbers of parts that the profile prices."""
 
+    model: str
+    num_gpus: int
+    parts: Sequence[int] = ()
+
+
+CASES = (Case(DEEP, 2), Case("Transformer-32-8-1024", 8, (2, 4, 8)))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The result of `pesto solve`, and the time and memory of its process.
+
+    num_ops: of the answer, in which parts of ops are ops.
+    """
+
+    num_ops: int
     makespan_ms: float
     lower_bound_ms: float
     gap: float
@@ -36,21 +54,37 @@ class Solved:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Solve the problem, and print a row of the table."""
+    """Solve the problems, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT_S)
     parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
     options = parser.parse_args(arguments)
-    profile = with_memory(profile_of(options.profiles, DEEP), GPU_GIB)
+    sizes = ("GPUs", "ops", "edges", "ops of the answer")
+    times = ("bound", "expert", "pesto", "less", "gap", "seconds", "memory, GiB")
+    rows = [row(case, options.profiles, options.time_limit) for case in CASES]
+    print(markdown_table(("model", *sizes, *times), rows))
+
+
+def row(case: Case, profiles: Path, time_limit_s: float) -> Sequence[str]:
+    """Solve a problem, and return its row of the table."""
+    profile = profile_of(profiles, case.model, parts=case.parts)
+    profile = with_memory(on_machine(profile, MACHINES[case.num_gpus]), GPU_GIB)
     graph = profile.problem.graph
     expert_ms = pesto.compare(profile, ["expert"])[0].makespan_us / 1e3
-    solved = solve(profile, options.time_limit)
-    print("| model | ops | edges | bound | expert | pesto | less | gap | seconds | memory, GiB |")
-    print("|---|" + "--:|" * 9)
-    print(
-        f"| {DEEP} | {graph.num_ops:,} | {len(graph.edges):,} | {solved.lower_bound_ms:.1f} | "
-        f"{expert_ms:.1f} | {solved.makespan_ms:.1f} | {1 - solved.makespan_ms / expert_ms:.1%} | "
-        f"{solved.gap:.1%} | {solved.seconds:.0f} | {solved.peak_gib:.2f} |"
+    solved = solve(profile, time_limit_s)
+    return (
+        case.model,
+        str(case.num_gpus),
+        f"{graph.num_ops:,}",
+        f"{len(graph.edges):,}",
+        f"{solved.num_ops:,}",
+        f"{solved.lower_bound_ms:.1f}",
+        f"{expert_ms:.1f}",
+        f"{solved.makespan_ms:.1f}",
+        f"{1 - solved.makespan_ms / expert_ms:.1%}",
+        f"{solved.gap:.1%}",
+        f"{solved.seconds:.0f}",
+        f"{solved.peak_gib:.2f}",
     )
 
 
@@ -61,7 +95,8 @@ def solve(profile: Profile, time_limit_s: float) -> Solved:
         pesto.write_profile(path, profile)
         program = "from pesto_cli.cli import main; main()"
         command = [sys.executable, "-c", program, "solve", str(path), "--json"]
-        command += ["-o", str(Path(folder, "placement.json")), "--time-limit", str(time_limit_s)]
+        placement = Path(folder, "placement.json")
+        command += ["-o", str(placement), "--time-limit", str(time_limit_s)]
         began = time.perf_counter()
         with answer.open("wb") as stdout:
             process = subprocess.Popen(command, stdout=stdout)
@@ -72,7 +107,9 @@ def solve(profile: Profile, time_limit_s: float) -> Solved:
         if process.returncode != 0:
             raise RuntimeError(f"pesto solve ended with exit code {process.returncode}")
         result = json.loads(answer.read_text())
+        num_ops = len(json.loads(placement.read_text())["ops"]["name"])
     return Solved(
+        num_ops=num_ops,
         makespan_ms=result["makespan_us"] / 1e3,
         lower_bound_ms=result["lower_bound_us"] / 1e3,
         gap=result["gap"],

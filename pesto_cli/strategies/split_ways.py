@@ -195,13 +195,13 @@ def every_way(problem: Problem) -> Iterator[Way]:
     unequal, first_host = differ(problem, devices), on_first_host(problem)
     several_hosts = first_host is not None
     num_here = len(devices) if first_host is None else len(accelerators(first_host))
-    # Parts of one op exchange most data. So with several hosts, the first ways have as many parts
-    # as a host has accelerators: these parts can be on one host.
-    usual = num_here if num_here > 1 else len(devices)
 
     def distance(way: OnMeshes) -> tuple[float, int]:
         num_parts = way.meshes[0].num_parts
-        return abs(math.log2(num_parts / usual)), -num_parts
+        if num_here in (1, len(devices)):
+            return abs(num_parts - len(devices)), 0
+        # Parts of one op exchange most data, so first there are as many as a host can have.
+        return abs(math.log2(num_parts / num_here)), -num_parts
 
     if unequal:
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
