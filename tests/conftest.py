@@ -101,7 +101,7 @@ def pesto(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
+        assert "Traceback" not in captured.err, captured.err
         return Outcome(code, captured.out, captured.err)
 
     return run
