@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto_cli.data.machine import CommModel, Machine
+from pesto_cli.data.machine import CommModel, Device, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 
@@ -65,22 +65,18 @@ def with_gpus(machine: Machine, num_gpus: int | None, of_host: int | None = None
 
     num_gpus: of the machine; None for all. of_host: at most so many of each host; None for all.
     """
-    is_cpu = {device.name: machine.device_type(device.kind) == "CPU" for device in machine.devices}
-    gpus_of = defaultdict[str, list[str]](list)
-    for name in (name for name, cpu in is_cpu.items() if not cpu):
-        gpus_of[_host(name)].append(name)
-    names = [name for gpus in gpus_of.values() for name in gpus[:of_host]][:num_gpus]
-    hosts = {*map(_host, names)}
-    names += [name for name, cpu in is_cpu.items() if cpu and _host(name) in hosts]
+    cpus, gpus_of = list[Device](), defaultdict[str, list[Device]](list)
+    for device in machine.devices:
+        is_cpu = machine.device_type(device.kind) == "CPU"
+        (cpus if is_cpu else gpus_of[device.task]).append(device)
+    gpus = [gpu for each in gpus_of.values() for gpu in each[:of_host]][:num_gpus]
+    tasks = {gpu.task for gpu in gpus}
+    names = {device.name for device in (*gpus, *(cpu for cpu in cpus if cpu.task in tasks))}
     return replace(
         machine,
         devices=tuple(device for device in machine.devices if device.name in names),
-        links=tuple(link for link in machine.links if {link.src, link.dst} <= {*names}),
+        links=tuple(link for link in machine.links if {link.src, link.dst} <= names),
     )
-
-
-def _host(device: str) -> str:
-    return device.rpartition("/")[0]
 
 
 def _faster(comm: CommModel, factor: float) -> CommModel:

@@ -58,6 +58,11 @@ class Device:
     op_overhead_us: float = 0.0
     host: str = ""
 
+    @property
+    def task(self) -> str:
+        """The task whose device it is: `worker:0` for `worker:0/CPU:0`, and "" for `GPU:0`."""
+        return self.name.rpartition("/")[0]
+
 
 @dataclass(frozen=True)
 class Link:

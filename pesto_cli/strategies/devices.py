@@ -35,7 +35,7 @@ def hosts_of_devices(problem: Problem) -> list[str]:
     Devices of one task are on one host, and so are those from which all transfers to some other
     devices share one channel, a network card.
     """
-    task = {device.name: device.name.rpartition("/")[0] for device in problem.machine.devices}
+    task = {device.name: device.task for device in problem.machine.devices}
     ends = defaultdict[str, tuple[set[str], set[str]]](lambda: (set(), set()))
     for link in problem.machine.links:
         sources, destinations = ends[link.channel]
