@@ -2,8 +2,8 @@
 
     python -m benchmarks.hosts --mbit 400,400,400 -- python -m benchmarks.host_cards CLUSTER
 
-If a card is one channel, two transfers out of it take twice as long as one, also if they go to two
-hosts. The model has no channel for what arrives at a card; this shows what it leaves out.
+If a network card is one channel, two transfers out of it take twice as long as one, even to two
+different hosts. The model has no channel for transfers into a card; the table shows their effect.
 """
 
 import sys

@@ -52,7 +52,7 @@ def test_models_are_chosen_by_their_names_without_arguments() -> None:
 
 @pytest.mark.parametrize("key", ["fastt_strong", "fastt_weak"])
 def test_the_papers_speeds_give_its_speed_ups(key: str) -> None:
-    """The best of FastT over the best of all baselines; the paper rounds or cuts off."""
+    """The best speed of FastT over the best one of all baselines, rounded or truncated."""
     table = published(key)
     assert table["speed_up"].keys() == table["samples_per_s"].keys()
     for name, speed_up in table["speed_up"].items():

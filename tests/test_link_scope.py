@@ -75,7 +75,7 @@ def test_times_that_fall_with_the_size_are_noise() -> None:
 
 
 class Counted:
-    """A cluster of three hosts that notes the effort of what is measured on its links."""
+    """A cluster of three hosts. It records the effort of each measurement of a link."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -121,7 +121,7 @@ def key_of(job: Job, pesto: str) -> dict[str, Any]:
 
 
 def shared_runs(jobs: Iterable[Job]) -> Mapping[Job, Job]:
-    """Return the run of each job; jobs that differ in the fields of the record only share one."""
+    """Return the run of each job; jobs that need other fields of the same record share a run."""
     jobs_of = defaultdict[Job, list[Job]](list)
     for job in jobs:
         search = replace(job, with_orders=False, with_timeline=False, with_decisions=False)
@@ -144,9 +144,9 @@ def run_jobs(
     processes: int = 1,
     on_done: Callable[[JobDone], None] = lambda done: None,
 ) -> Records:
-    """Return the record of every job, from the cache folder or from a new run, which is cached.
+    """Return the record of each job: a cached one, or that of a new run, which is then cached.
 
-    Jobs that differ in the fields of the record only are run once.
+    Jobs that need other fields of the same record share a run.
     """
     from joblib import Parallel, delayed
 

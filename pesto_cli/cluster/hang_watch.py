@@ -16,7 +16,7 @@ from pesto_cli.cluster.cluster_file import split
 
 # Seconds between two attempts to get an answer from all tasks, and the time limit of an attempt.
 PERIOD_S, ANSWER_S = 5.0, 10.0
-# So many attempts in a row fail for a task that hangs: it is named after 25 to 30 s.
+# A task hangs if so many attempts in a row fail. So it is named after 25 to 30 s.
 NUM_SILENT = 2
 
 

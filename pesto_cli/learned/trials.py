@@ -13,7 +13,7 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 
-# Rewards count as equal if their deviation is a smaller share of their mean.
+# Rewards are equal up to rounding if their deviation is below this share of their mean.
 ROUNDING = 1e-9
 
 

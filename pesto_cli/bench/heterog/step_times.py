@@ -23,8 +23,8 @@ from pesto_cli.report.markdown import markdown_table
 if TYPE_CHECKING:
     import altair as alt
 
-# Baseline of HeteroG -> the strategies that it can be. HeteroG's all-reduce is a ring or
-# hierarchical; `horovod` has rings. It has equal parts only.
+# The strategies that stand for each baseline of HeteroG; the best of them counts. HeteroG's
+# all-reduce is a ring or hierarchical. `horovod` has rings, but equal parts only.
 CONTENDERS_OF: Mapping[str, Sequence[str]] = {
     "EV-PS": ("ev-ps",),
     "EV-AR": ("ev-ar", "horovod"),

@@ -33,8 +33,8 @@ from pesto_cli.profile.comm.waiting import wait_us
 # 1 B to 64 MiB.
 SIZES = tuple(4**power for power in range(14))
 USUAL = Effort()
-# If links have less than this share of their usual time, the endpoints compute only for one link
-# of those that are alike. What this measures depends on the hosts more than on the network.
+# If a link has less than this share of the usual time, overheads and waits are measured on one of
+# several alike links. They depend more on the hosts than on the network.
 ONE_FOR_ALL = 0.25
 
 
