@@ -45,11 +45,15 @@ def point(seconds: float, number: int, best_us: float) -> CurvePoint:
 
 
 def record(
-    step_us: float, *points: CurvePoint, first_us: float = 99.0, fits: bool = True
+    step_us: float,
+    *points: CurvePoint,
+    first_us: float = 99.0,
+    fits: bool = True,
+    num_trained: int = 35,
 ) -> Record:
     learning = Learning(
         trained_s=7.0,
-        num_trained=35,
+        num_trained=num_trained,
         first_us=first_us,
         first_fits=fits,
         first_s=0.5,
@@ -154,6 +158,9 @@ def test_fine_tuning_is_compared_by_the_time_to_the_best_step_from_scratch() -> 
     scratch = record(10.0, point(1, 5, 30.0), point(8, 40, 10.0), point(9, 45, 10.0))
     row = Row("a", "a", scratch, record(8.0, point(1, 5, 12.0), point(2, 10, 9.0)))
     assert row.ratio == 2 / 8
+    at_first = record(9.0, point(1, 5, 12.0), first_us=9.0, num_trained=0)
+    found = Row("a", "a", at_first, scratch)  # a plan that was not learned does not count
+    assert (found.scratch_us, found.ratio) == (12.0, 8.0)
     assert Row("a", "a", scratch, record(12.0, point(9, 45, 12.0))).ratio is None
     at_once = Row("a", "a", scratch, record(9.0, point(1, 5, 9.0), first_us=9.5))
     assert at_once.caught_up is not None

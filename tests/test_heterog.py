@@ -26,6 +26,7 @@ from pesto_cli.learned.groups import around_longest
 from pesto_cli.learned.heterog import PAPER, PROGRAM, HeteroG
 from pesto_cli.learned.network import allowed_logits
 from pesto_cli.learned.plans import Plans
+from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
 from pesto_cli.learned.weights import read_weights, write_weights
 from pesto_cli.strategies import STRATEGIES, Context
@@ -205,7 +206,7 @@ def test_ways_without_prices_are_left_out(
 
 
 def test_rewards_are_square_roots_and_their_average_moves() -> None:
-    policy = HeteroG(new_share=0.5, best_share=0.5)
+    policy = HeteroG(new_share=0.5)
     trials = policy.extended(Trials(), np.array([16.0, 16.0]))
     trials = policy.extended(trials, np.array([4.0, 4.0]))
     assert (trials.mean, trials.best_us) == (-3.0, 4.0)
@@ -213,9 +214,42 @@ def test_rewards_are_square_roots_and_their_average_moves() -> None:
     # A later iteration counts as much as all before it: -3 and -1 give -2.
     trials = policy.extended(trials, np.array([1.0] * 2))
     assert trials.mean == -2.0
-    assert policy.baseline(trials) == -1.5
     advantage = policy.advantage(trials, np.array([1.0, 9.0]))
-    assert advantage == pytest.approx(np.array([0.5, -1.5]) / np.sqrt(trials.variance))
+    assert advantage == pytest.approx(np.array([1.0, -1.0]) / np.sqrt(trials.variance))
+    in_ms = replace(policy, is_scaled=False).advantage(trials, np.array([1.0, 9.0]))
+    assert in_ms == pytest.approx(np.array([1.0, -1.0]) / np.sqrt(1000.0))
+
+
+def test_the_entropy_counts_more_while_the_policy_is_stuck() -> None:
+    policy = replace(PROGRAM, new_share=0.5)
+    trials = Trials()
+    for iteration in range(19):
+        trials = policy.extended(trials, np.array([100.0 + iteration, 200.0]))
+    assert policy.at(trials) == policy
+    for _ in range(16):
+        trials = policy.extended(trials, np.array([100.0, 200.0]))
+    assert len(trials.recent_us) == 20
+    assert policy.at(trials) == policy  # five different best placements
+    trials = policy.extended(trials, np.array([100.0, 300.0]))
+    assert policy.at(trials).entropy_weight == 50 * policy.entropy_weight == 1250
+    assert replace(SMALL, new_share=0.5).at(trials) == replace(SMALL, new_share=0.5)
+
+
+def test_random_actions_are_allowed_and_the_most_probable_ones_come_last(priced: Profile) -> None:
+    policy = replace(SMALL, with_most_probable=True, random_share=1.0, num_placements=40)
+    environment = policy.environment(priced.problem)
+    state = State.initial(policy, priced.problem.num_devices, 0)
+    trainer = Trainer(policy, state.network)
+    chosen = trainer.drawn(state, environment)
+    assert len(chosen) == policy.num_timed == 41
+    assert (chosen[-1] == trainer.most_probable(state, environment)).all()
+    logits = environment.inputs[-1]
+    assert (logits[np.arange(environment.num_decisions), chosen] == 0).all()
+    plain = Trainer(replace(policy, random_share=0.0), state.network).drawn(state, environment)
+    redrawn = (chosen != plain)[:-1].mean(axis=1)
+    assert 0 < redrawn.min(initial=1.0, where=redrawn > 0) < redrawn.max() < 1
+    learned = api.train(policy, [priced], num_placements=1)
+    assert learned.state.num_placements == 41
 
 
 def test_the_best_placements_are_kept_once() -> None:

@@ -230,15 +230,54 @@ def test_features_of_all_models_are_finite(name: str) -> None:
     found = features(by_scope(problem))
     assert found.shape[1] == num_features(problem.num_devices)
     assert np.isfinite(found).all()
-    varies = found.std(axis=0) > 0
+    of_graph = found[:, : -2 * problem.num_devices]
+    varies = of_graph.std(axis=0) > 0
     assert varies.sum() > 15
-    assert found.std(axis=0)[varies] == pytest.approx(1.0)
+    assert of_graph.std(axis=0)[varies] == pytest.approx(1.0)
 
 
 def test_features_do_not_depend_on_the_unit_of_time() -> None:
     problem = towers()
-    slower = on_gpus(problem.graph, [300.0] * problem.num_ops)
+    slower = on_gpus(problem.graph, [300.0] * problem.num_ops, with_slower_links(3.0))
     assert features(by_scope(problem)) == pytest.approx(features(by_scope(slower)))
+
+
+def with_slower_links(factor: float) -> Machine:
+    machine, comm = two_gpus(), CommModel(factor * 1.0, factor * 0.001)
+    return replace(machine, links=tuple(replace(link, comm=comm) for link in machine.links))
+
+
+def test_features_tell_slow_links_and_slow_devices() -> None:
+    problem = towers()
+    slow_links = on_gpus(problem.graph, [100.0] * problem.num_ops, with_slower_links(9.0))
+    times = {"GPU": [100.0] * problem.num_ops, "CPU": [800.0] * problem.num_ops}
+    slow_device = Problem.build(problem.graph, times, two_gpus())
+    before, links, device = (
+        features(by_scope(each))[:, -2 * problem.num_devices :]
+        for each in (problem, slow_links, slow_device)
+    )
+    slowness, transfers = np.split(np.arange(2 * problem.num_devices), 2)
+    assert links[:, slowness] == pytest.approx(before[:, slowness])
+    assert (links[:, transfers] >= before[:, transfers]).all()
+    assert (links[:, transfers].max(axis=0) > before[:, transfers].max(axis=0) + 0.5).all()
+    assert device[:, slowness] == pytest.approx(np.tile([np.log(8.0), 0.0, 0.0], (len(device), 1)))
+
+
+def test_a_policy_tells_machines_apart() -> None:
+    names = [f"{side}/layer_{n}/MatMul" for side in ("left", "right") for n in range(4)]
+    crossed = [Tensor(op, 20_000, [op + 1, (op + 5) % 8]) for op in range(8) if op % 4 < 3]
+    graph = labelled(OpGraph.build(names, crossed))
+    fast, slow = (on_gpus(graph, [100.0] * 8, with_slower_links(factor)) for factor in (1.0, 20.0))
+    policy = Reinforce(units=8, learning_rate=0.03, num_placements=10)
+    profiles = [profile_of(fast, "0"), profile_of(slow, "1")]
+    state = api.train(policy, profiles, num_placements=3000).state
+    trainer = Trainer(policy, state.network)
+    makespans_us = []
+    for problem in (fast, slow):
+        environment = policy.environment(problem)
+        chosen = trainer.most_probable(state, environment)
+        makespans_us.append(environment.solution(chosen).makespan_us)
+    assert makespans_us == [463.0, 800.0]  # two GPUs, and one
 
 
 def test_a_placement_that_does_not_fit_counts_several_times() -> None:

@@ -6,16 +6,24 @@ features that all graphs have: times, sizes, degrees, heights, ranks, memory, ro
 and op types.
 
 Quantities are divided by their mean over the super-ops, so they do not depend on units and on the
-size of the model. Then each feature has mean 0 and deviation 1 over the super-ops of a graph, so
-that the network sees what differs between them. All features are finite.
+size of the model. Then each of these features has mean 0 and deviation 1 over the super-ops of a
+graph, so that the network sees what differs between them.
+
+The last features tell machines apart, also if they differ in the same way for all super-ops: how
+much slower each device is than the fastest one, and how long transfers take compared with the ops.
+HeteroG's policy sees the same as times on all devices and between them (Section 4.1.1).
+
+All features are finite.
 """
 
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.labels import Phase, Role
+from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.groups import SuperOps
 from pesto_cli.strategies.layers import layers_of_groups
@@ -26,7 +34,7 @@ TYPE_COLUMNS = 16
 
 def num_features(num_devices: int) -> int:
     """Return the number of columns of `features`."""
-    return 2 * num_devices + 4 + 3 + 4 + len(Role) + len(Phase) + TYPE_COLUMNS
+    return 4 * num_devices + 4 + 3 + 4 + len(Role) + len(Phase) + TYPE_COLUMNS
 
 
 def features(super_ops: SuperOps) -> FloatArray:
@@ -43,15 +51,17 @@ def features(super_ops: SuperOps) -> FloatArray:
         return np.bincount(of_op, values[inside], number).astype(np.float64)
 
     time_us = np.where(problem.allowed, problem.duration_us, 0.0)
+    total_us = np.column_stack([total(column) for column in time_us.T])
+    exchanged = _exchanged(super_ops)
     count = total(np.ones(problem.num_ops))
     work_us = total(problem.min_duration_us)
     types = np.array([crc32(name.encode()) % TYPE_COLUMNS for name in graph.types])
     held = np.bincount(graph.tensor_producer, graph.held_bytes, graph.num_ops)
     sizes = (held, graph.resident_bytes, graph.num_members)
     columns = [
-        *(_relative(total(time_us[:, device])) for device in range(problem.num_devices)),
+        *map(_relative, total_us.T),
         *super_ops.allowed().T.astype(np.float64),
-        *(_relative(column) for column in _exchanged(super_ops)),
+        *map(_relative, exchanged),
         *(_relative(total(size)) for size in sizes),
         *_positions(super_ops),
         *(_share(total(graph.labels.role == role), count) for role in Role),
@@ -61,7 +71,41 @@ def features(super_ops: SuperOps) -> FloatArray:
             for column in range(TYPE_COLUMNS)
         ),
     ]
-    return _standardised(np.column_stack(columns))
+    of_graph = _standardised(np.column_stack(columns))
+    return np.column_stack((of_graph, _slowness(total_us), _transfers(problem, exchanged, work_us)))
+
+
+def _slowness(total_us: FloatArray) -> FloatArray:
+    """Return log(time / least time) of each super-op on each device; 0 where it takes no time.
+
+    total_us: the time of its ops that a device may run, `[num_super_ops, num_devices]`.
+    """
+    takes_time = total_us > 0
+    least_us = np.min(total_us, axis=1, where=takes_time, initial=np.inf, keepdims=True)
+    slowness: FloatArray = np.log(np.where(takes_time, total_us / least_us, 1.0))
+    return slowness
+
+
+def _transfers(
+    problem: Problem, exchanged: Sequence[FloatArray], work_us: FloatArray
+) -> FloatArray:
+    """Return log(1 + time of transfers / mean work), `[num_super_ops, num_devices]`.
+
+    The transfers are those of all edges of a super-op over the mean link of a device, as if each
+    edge sent a tensor.
+
+    exchanged: see `_exchanged`. work_us: the least time of each super-op, `[num_super_ops]`.
+    """
+    bytes_out, bytes_in, edges_out, edges_in = exchanged
+    machine, others = problem.machine, max(problem.num_devices - 1, 1)
+    latency_us, us_per_byte = (
+        (matrix.sum(axis=0) + matrix.sum(axis=1)) / (2 * others)
+        for matrix in (machine.latency_us, machine.us_per_byte)
+    )
+    sent_us = np.outer(edges_out + edges_in, latency_us)
+    sent_us += np.outer(bytes_out + bytes_in, us_per_byte)
+    mean_us = work_us.mean() if len(work_us) else 0.0
+    return np.log1p(sent_us / mean_us) if mean_us > 0 else np.zeros_like(sent_us)
 
 
 def _standardised(table: FloatArray) -> FloatArray:

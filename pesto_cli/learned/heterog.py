@@ -6,11 +6,12 @@ published sizes, and `PROGRAM` also what the authors' program does differently; 
 smaller, for two cores. The paper leaves open the width of the layers, the step size, the weight of
 the entropy and that of the moving average.
 
-Left out of the program: a larger weight of the entropy when the training is stuck.
+Left out of the program: weight decay, dropout, the residual connections of its graph attention, and
+its memory of earlier groups in Transformer-XL.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pesto_cli.learned.network import Network
     from pesto_cli.learned.trials import Trials
 
+US_PER_MS = 1e3
+
 
 @dataclass(frozen=True)
 class HeteroG(Policy):
@@ -33,8 +36,9 @@ class HeteroG(Policy):
     layers, heads: of the graph attention. strategy_layers: of the strategy network.
     separate_heads: see `GraphAttention`.
     entropy_weight: λ, in standard deviations of the rewards.
+    stuck_factor: by how much λ is larger while the policy is stuck (`Trials.is_stuck`).
+    is_scaled: whether rewards count in standard deviations; otherwise T is in ms.
     new_share: the share of the new trials in the moving average of the rewards, at least.
-    best_share: the baseline is not the average, but so near to the best reward: 1 is the best one.
     """
 
     name: ClassVar[str] = "heterog"
@@ -48,8 +52,9 @@ class HeteroG(Policy):
     strategy_layers: int = 1
     separate_heads: bool = False
     entropy_weight: float = 0.01
+    stuck_factor: float = 1.0
+    is_scaled: bool = True
     new_share: float = 0.1
-    best_share: float = 0.0
 
     @property
     def network(self) -> "Network":
@@ -75,10 +80,15 @@ class HeteroG(Policy):
         """Return the trials with new ones; their mean is a moving average."""
         return trials.extended(self.reward(costs_us), float(costs_us.min()), self.new_share)
 
-    def baseline(self, trials: "Trials") -> float:
-        """Return the average reward, or a reward between it and the best one."""
-        best = float(self.reward(np.array([trials.best_us]))[0])
-        return (1 - self.best_share) * trials.mean + self.best_share * best
+    def at(self, trials: "Trials") -> Self:
+        """Return the policy with the λ for the next steps."""
+        if not trials.is_stuck:
+            return self
+        return replace(self, entropy_weight=self.entropy_weight * self.stuck_factor)
+
+    def unit(self, trials: "Trials") -> float:
+        """Return the unit of rewards: their standard deviation, or that of T in ms."""
+        return super().unit(trials) if self.is_scaled else US_PER_MS**0.5
 
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
         """Return the mean over groups of the objective J(θ), with the entropy H of the policy."""
@@ -91,11 +101,17 @@ class HeteroG(Policy):
 PAPER = HeteroG(groups=2000, layers=12, heads=8, strategy_layers=8)
 PROGRAM = replace(
     PAPER,
+    units=512,
     strategy_layers=12,
     separate_heads=True,
     out_of_memory_factor=1000.0,
-    best_share=0.5,
+    entropy_weight=25.0,
+    stuck_factor=50.0,
+    is_scaled=False,
+    new_share=0.5,
     num_kept=20,
+    with_most_probable=True,
+    random_share=0.3,
     learning_rate=5e-5,
     num_placements=2,
 )

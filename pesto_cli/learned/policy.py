@@ -6,7 +6,7 @@ To add a policy, add a file with a subclass, and a line in `strategies.STRATEGIE
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class Policy(ABC):
         times.
     num_kept: how many of the best placements are kept, to learn from them again. With 1 or more,
         the first ones of a graph have the same action for all decisions.
+    with_most_probable: whether an iteration also times the most probable placement. It counts in
+        the average, and the policy does not learn from it.
+    random_share: the share of sampled placements in which a random number of decisions have random
+        actions.
     """
 
     is_search: ClassVar[bool] = True
@@ -46,6 +50,13 @@ class Policy(ABC):
     learning_rate: float = 1e-3
     out_of_memory_factor: float = 10.0
     num_kept: int = 0
+    with_most_probable: bool = False
+    random_share: float = 0.0
+
+    @property
+    def num_timed(self) -> int:
+        """The number of placements that are timed in an iteration."""
+        return self.num_placements + self.with_most_probable
 
     @property
     @abstractmethod
@@ -67,6 +78,10 @@ class Policy(ABC):
             advantage: by how much each placement is better than the average, `[num_placements]`.
         """
 
+    def at(self, trials: "Trials") -> Self:
+        """Return the policy with the parameters for the next steps on a graph."""
+        return self
+
     def costs_us(self, solutions: Sequence[Solution]) -> FloatArray:
         """Return the simulated step times that count, in us, `[num_placements]`."""
         return np.array(
@@ -84,14 +99,14 @@ class Policy(ABC):
         """Return the trials of a graph with the step times of new ones, `[num_placements]`."""
         return trials.extended(self.reward(costs_us), float(costs_us.min()))
 
-    def baseline(self, trials: "Trials") -> float:
-        """Return the reward that is neither good nor bad."""
-        return trials.mean
+    def unit(self, trials: "Trials") -> float:
+        """Return the unit in which rewards count."""
+        return trials.unit
 
     def advantage(self, trials: "Trials", costs_us: FloatArray) -> "Array":
-        """Return by how much placements are better than the baseline, `[num_placements]`."""
-        gain = self.reward(costs_us) - self.baseline(trials)
-        return (gain / trials.unit).astype(np.float32)
+        """Return by how much placements are better than the average, `[num_placements]`."""
+        gain = self.reward(costs_us) - trials.mean
+        return (gain / self.unit(trials)).astype(np.float32)
 
     def __call__(self, problem: Problem, context: "Context") -> Solution:
         """Train on this problem within the limits, and return the best schedule.

@@ -26,7 +26,7 @@ def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> T
     all_together = replace(limits, time_limit_s=limits.time_limit_s * len(environments))
     decisions = max(each.num_decisions for each in environments.values())
     iterations = num_iterations(policy, decisions, all_together)
-    most = None if iterations is None else iterations * policy.num_placements
+    most = None if iterations is None else iterations * policy.num_timed
     trainer = Trainer(policy, state.network, limits.seed)
     state = trained(trainer, state, environments, all_together, most)
     return Trained(policy.name, limits.seed, state, settings_of(policy))

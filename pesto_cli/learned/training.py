@@ -21,7 +21,7 @@ from pesto_cli.learned import adam
 from pesto_cli.learned.adam import Moments
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.features import num_features
-from pesto_cli.learned.network import Array, Network, Weights, started
+from pesto_cli.learned.network import Network, Weights, started
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.trials import Trials
 
@@ -82,11 +82,22 @@ class Trainer:
         return placement
 
     def drawn(self, state: State, environment: Environment) -> IntArray:
-        """Return the actions of an iteration, `[num_placements, num_decisions]`."""
+        """Return the actions of an iteration; the most probable ones, if any, are the last row.
+
+        The result is `[num_placements, num_decisions]`.
+        """
         rng = np.random.default_rng((self.seed, state.num_placements))
         decisions, actions = environment.num_decisions, environment.num_actions
-        noise = rng.gumbel(size=(decisions, self.policy.num_placements, actions))
-        return _actions(self._sample, state, environment, noise)
+        number, share = self.policy.num_placements, self.policy.random_share
+        noise = rng.gumbel(size=(decisions, number, actions))
+        if self.policy.with_most_probable:
+            noise = np.concatenate((noise, np.zeros((decisions, 1, actions))), axis=1)
+        chosen = _actions(self._sample, state, environment, noise)
+        for row in np.flatnonzero(rng.random(number) < share) if share else ():
+            redrawn = rng.integers(decisions, size=rng.integers(1, decisions + 1))
+            logits = environment.inputs[-1][redrawn]
+            chosen[row, redrawn] = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        return chosen
 
     def iterate(
         self, state: State, graph: str, environment: Environment, pool: ThreadPoolExecutor
@@ -105,10 +116,9 @@ class Trainer:
         num_placements = state.num_placements + len(chosen)
         point = RewardPoint(num_placements, graph, float(costs_us.mean()), trials.best_us)
         if not is_first:
-            state = self.improved(
-                state, environment, chosen, self.policy.advantage(trials, costs_us)
-            )
-        if (trials.count // self.policy.num_placements) % REPLAY_EVERY == 0:
+            learned = slice(self.policy.num_placements)
+            state = self.improved(state, environment, trials, chosen[learned], costs_us[learned])
+        if (trials.count // self.policy.num_timed) % REPLAY_EVERY == 0:
             state = self._replayed(state, environment, trials)
         known, curve = {**state.trials, graph: trials}, (*state.curve, point)
         return replace(state, trials=known, curve=curve), solutions
@@ -123,30 +133,44 @@ class Trainer:
         kept = [fitting[each] for each in rng.permutation(len(fitting))[:number]]
         costs_us = np.array([each.cost_us for each in kept])
         chosen = np.array([each.actions for each in kept])
-        return self.improved(state, environment, chosen, self.policy.advantage(trials, costs_us))
+        return self.improved(state, environment, trials, chosen, costs_us)
 
     def improved(
-        self, state: State, environment: Environment, chosen: IntArray, advantage: Array
+        self,
+        state: State,
+        environment: Environment,
+        trials: Trials,
+        chosen: IntArray,
+        costs_us: FloatArray,
     ) -> State:
-        """Return the state after the steps of an iteration."""
+        """Return the state after the steps of an iteration.
+
+        Args:
+            state: the state before them.
+            environment: the decisions about the graph.
+            trials: all trials of the graph, with those of this iteration.
+            chosen: the actions from which to learn, `[num_placements, num_decisions]`.
+            costs_us: their step times, `[num_placements]`.
+        """
         weights, moments, inputs = state.weights, state.moments, environment.inputs
-        actions = chosen.T.astype(np.int32)
+        actions, policy = chosen.T.astype(np.int32), self.policy.at(trials)
+        advantage = policy.advantage(trials, costs_us)
         old = self._log_probabilities(weights, inputs, actions)
         for _ in range(self.policy.num_steps):
-            gradient = self._gradient(weights, inputs, actions, old, advantage)
+            gradient = self._gradient(policy, weights, inputs, actions, old, advantage)
             found = {name: value.numpy() for name, value in gradient.items()}
             weights, moments = adam.step(weights, found, moments, self.policy.learning_rate)
         return replace(state, weights=weights, moments=moments)
 
     def _gradient_of_loss(
-        self, weights: Any, inputs: Any, actions: Any, old: Any, advantage: Any
+        self, policy: Policy, weights: Any, inputs: Any, actions: Any, old: Any, advantage: Any
     ) -> Any:
         tf = tensorflow()
         with tf.GradientTape() as tape:
             tape.watch(weights)
             new = self.network.log_probabilities(weights, inputs, actions)
             chosen = tf.one_hot(actions, new.shape[2])
-            loss = -self.policy.objective(new, old, chosen, advantage)
+            loss = -policy.objective(new, old, chosen, advantage)
         return tape.gradient(loss, weights)
 
 

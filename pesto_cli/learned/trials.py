@@ -13,6 +13,9 @@ import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 
+# The policy is stuck if the best placements of so many iterations have fewer different step times,
+# as in HeteroG's program.
+RECENT, FEWEST_DIFFERENT = 20, 5
 # Rewards are equal up to rounding if their deviation is below this share of their mean.
 ROUNDING = 1e-9
 
@@ -31,6 +34,7 @@ class Trials:
 
     count: number of trials. mean, variance: of their rewards. best_us: the shortest step time.
     kept: the best placements, the best first.
+    recent_us: the shortest step time of each of the last `RECENT` iterations.
     """
 
     count: int = 0
@@ -38,6 +42,7 @@ class Trials:
     variance: float = 0.0
     best_us: float = np.inf
     kept: tuple[Kept, ...] = ()
+    recent_us: tuple[float, ...] = ()
 
     def keeping(self, most: int, costs_us: FloatArray, chosen: IntArray) -> Self:
         """Return the trials with the best placements of those that are kept and new ones.
@@ -71,7 +76,13 @@ class Trials:
             mean=self.mean + share * change,
             variance=(1 - share) * (self.variance + share * change**2) + share * within,
             best_us=min(self.best_us, best_us),
+            recent_us=(*self.recent_us, best_us)[-RECENT:],
         )
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the last iterations had nearly the same best placements."""
+        return len(self.recent_us) == RECENT and len({*self.recent_us}) < FEWEST_DIFFERENT
 
     @property
     def unit(self) -> float:

@@ -59,6 +59,7 @@ class TrialsSchema(Schema):
     variance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     best_us: _Us
     kept: list[KeptSchema]
+    recent_us: list[_Us]
 
 
 class PointSchema(Schema):
@@ -249,12 +250,13 @@ def _state(header: HeaderSchema, archive: zipfile.ZipFile) -> State:
 
 def _written(trials: Trials) -> TrialsSchema:
     kept = [KeptSchema(cost_us=each.cost_us, actions=[*each.actions]) for each in trials.kept]
-    return TrialsSchema(**{**asdict(trials), "kept": kept})
+    return TrialsSchema(**{**asdict(trials), "kept": kept, "recent_us": [*trials.recent_us]})
 
 
 def _trials(read: TrialsSchema) -> Trials:
     kept = tuple(Kept(each.cost_us, tuple(each.actions)) for each in read.kept)
-    return Trials(read.count, read.mean, read.variance, read.best_us, kept)
+    recent_us = tuple(read.recent_us)
+    return Trials(read.count, read.mean, read.variance, read.best_us, kept, recent_us)
 
 
 def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:

@@ -10,6 +10,7 @@ from pesto_cli.bench.experiment import (
     ExperimentRequest,
     Report,
     figure,
+    ms,
     ms_or_oom,
     percent,
 )
@@ -38,6 +39,12 @@ class Row:
     tuned: Record
 
     @property
+    def scratch_us(self) -> float | None:
+        """The best step that was sampled from scratch; None if it does not fit into memory."""
+        curve = best_so_far(self.scratch)
+        return curve[-1].best_us if curve and self.scratch.fits else None
+
+    @property
     def converged(self) -> CurvePoint | None:
         """When the best step was found from scratch; None if it does not fit into memory."""
         return self._reached(self.scratch)
@@ -49,9 +56,9 @@ class Row:
 
     def _reached(self, record: Record) -> CurvePoint | None:
         """Return the first point of a run that is as good as the best step from scratch."""
-        if not self.scratch.fits:
+        if self.scratch_us is None:
             return None
-        longest_us = optimal_up_to_us(self.scratch.step_us)  # sums may differ by rounding
+        longest_us = optimal_up_to_us(self.scratch_us)  # sums may differ by rounding
         return next((point for point in best_so_far(record) if point.best_us <= longest_us), None)
 
     @property
@@ -63,10 +70,16 @@ class Row:
 
 
 def best_so_far(record: Record) -> list[CurvePoint]:
-    """Return the curve of a run, which begins with the most probable plan, if it fits."""
+    """Return the curve of a run.
+
+    That of a policy that was trained before begins with its most probable plan, if it fits. From
+    scratch, all plans are equally probable.
+    """
     learning = record.learning
     if learning is None:
         return []
+    if not learning.num_trained:
+        return learning.curve
     first_us = learning.first_us if learning.first_fits else math.inf
     first = CurvePoint(
         seconds=learning.first_s, num_placements=0, mean_us=first_us, best_us=first_us
@@ -96,8 +109,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         "time limit each (*trained before*), and then learns on this graph for the time limit: "
         "its best step, and when it was as good as from scratch; a dash if it was not. *ratio*: "
         "of these two times. After 0 placements is the most probable plan, before the policy "
-        "learns on this graph; from scratch, all actions are equally probable, so it is the first "
-        "one for all groups. A plan that does not fit into memory does not count as good.\n\n"
+        "learns on this graph. From scratch, all plans are equally probable, so only sampled ones "
+        "count. A plan that does not fit into memory does not count as good.\n\n"
         f"{markdown_table(columns, [_line(row) for row in rows])}\n\nThe paper's figures, for 8 "
         f"GPUs: {published('heterog_gnn')['source']}."
     )
@@ -106,7 +119,7 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
             "model": row.model,
             "trained_s": row.tuned.learning.trained_s if row.tuned.learning else None,
             "num_trained": row.tuned.learning.num_trained if row.tuned.learning else None,
-            "step_us": {SCRATCH: row.scratch.step_us, TUNED: row.tuned.step_us},
+            "step_us": {SCRATCH: row.scratch_us, TUNED: row.tuned.step_us},
             "fits": {SCRATCH: row.scratch.fits, TUNED: row.tuned.fits},
             "ratio": row.ratio,
             "curves": {
@@ -125,7 +138,7 @@ def _line(row: Row) -> list[str]:
     return [
         row.model,
         figure(trained_s, ".0f", "-"),
-        ms_or_oom(row.scratch),
+        "OOM" if row.scratch_us is None else ms(row.scratch_us),
         *_when(row.converged),
         ms_or_oom(row.tuned),
         *_when(row.caught_up),
