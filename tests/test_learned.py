@@ -514,12 +514,18 @@ def header(path: Path, **entries: Any) -> bytes:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "text": (lambda p: p.write_text("hello") and None, "damaged or no file of weights"),
-    "empty": (lambda p: p.write_bytes(b""), "damaged or no file of weights"),
-    "truncated": (lambda p: p.write_bytes(p.read_bytes()[:-300]), "damaged or no file of weights"),
+    "text": (
+        lambda p: p.write_text("hello") and None,
+        "damaged, of another version or no file of weights",
+    ),
+    "empty": (lambda p: p.write_bytes(b""), "damaged, of another version or no file of weights"),
+    "truncated": (
+        lambda p: p.write_bytes(p.read_bytes()[:-300]),
+        "damaged, of another version or no file of weights",
+    ),
     "bit": (
         lambda p: p.write_bytes(p.read_bytes().replace(p.read_bytes()[9000:9008], b"\xff" * 8)),
-        "damaged or no file of weights",
+        "damaged, of another version or no file of weights",
     ),
     "version": (lambda p: changed(p, header=header(p, version=2)), "is version 2 of pesto-weights"),
     "format": (lambda p: changed(p, header=header(p, format="x")), "format 'x', 'pesto-weights'"),
@@ -541,11 +547,11 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda p: changed(
             p, weights_output=npy(np.zeros((16, 3), "f4")).replace(b"(16, 3)", b"(9e9,3)")
         ),
-        "damaged or no file of weights",
+        "damaged, of another version or no file of weights",
     ),
     "short": (
         lambda p: changed(p, weights_output=npy(np.zeros((16, 3), np.float32))[:-4]),
-        "damaged or no file of weights",
+        "damaged, of another version or no file of weights",
     ),
     "nan": (
         lambda p: changed(p, weights_output=npy(np.full((16, 3), np.nan, np.float32))),

@@ -224,7 +224,8 @@ def read_weights(path: Path | str) -> Trained:
         RuntimeError,
     ) as error:
         raise BadInputError(
-            f"{path} is damaged or no file of weights ({error}); a {WHAT} was expected."
+            f"{path} is damaged, of another version or no file of weights ({error}); a {WHAT} was "
+            "expected."
         ) from None
     return Trained(header.policy, header.seed, state, header.settings, sha256(data))
 
