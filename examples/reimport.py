@@ -13,7 +13,7 @@ def main(path: str) -> None:
         tf.compat.v1.train.import_meta_graph(path)
     devices = Counter(op.device for op in graph.get_operations())
     for device, count in sorted(devices.items()):
-        print(f"{count:6} ops {f'on {device}' if device else 'outside the step'}")
+        print(f"{count:6} ops {f'on {device}' if device else 'without a device'}")
 
 
 if __name__ == "__main__":
