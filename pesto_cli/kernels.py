@@ -112,8 +112,10 @@ call_at = _call if config.DISABLE_JIT else intrinsic(_call_at)
 
 def kernels() -> dict[str, Any]:
     """Return the kernels and steps of all loaded modules of pesto, by name."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("pesto_cli")]
-    values = [value for module in modules for value in vars(module).values()]
+    # Copies: another thread may import a module meanwhile.
+    modules = sys.modules.copy().items()
+    loaded = [module for name, module in modules if name.startswith("pesto_cli")]
+    values = [value for module in loaded for value in vars(module).copy().values()]
     every = [value for value in values if isinstance(value, Dispatcher)]
     return {f"{each.py_func.__module__}.{each.py_func.__name__}": each for each in every}
 

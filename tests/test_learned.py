@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_problem
+from rich.console import Console
 from test_tuning import build_towers
 from test_zoo import TINY, exported
 from training_graphs import exported as exported_step
@@ -30,6 +31,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import RewardPoint
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import CommFit, Profile, write_profile
@@ -50,6 +52,7 @@ from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
 from pesto_cli.learned.weights import Trained, read_weights, write_weights
+from pesto_cli.report.reward_curve import curve_table
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.strategies import STRATEGIES, Context
 from pesto_cli.strategies.context import learns
@@ -261,6 +264,29 @@ def test_features_tell_slow_links_and_slow_devices() -> None:
     assert (links[:, transfers] >= before[:, transfers]).all()
     assert (links[:, transfers].max(axis=0) > before[:, transfers].max(axis=0) + 0.5).all()
     assert device[:, slowness] == pytest.approx(np.tile([np.log(8.0), 0.0, 0.0], (len(device), 1)))
+
+
+def test_the_table_of_a_curve_leaves_out_profiles_without_an_iteration() -> None:
+    console = Console(width=200)
+    curve = [RewardPoint(5, "seen", 2e3, 1e3)]
+    with console.capture() as shown:
+        console.print(curve_table("w", curve, {"seen": "a.json", "other": "b.json"}))
+    assert "a.json" in shown.get()
+    assert "b.json" not in shown.get()
+
+
+def test_without_an_action_that_is_allowed_everywhere_the_first_placements_are_sampled() -> None:
+    problem = towers()
+    permitted = np.ones((problem.num_ops, 3), dtype=np.bool_)
+    permitted[np.arange(problem.num_ops), np.arange(problem.num_ops) % 3] = False
+    times = {kind: [100.0] * problem.num_ops for kind in ("CPU", "GPU")}
+    problem = replace(Problem.build(problem.graph, times, two_gpus()), permitted=permitted)
+    policy = Spotlight(units=8, num_kept=20)
+    assert api.train(policy, [profile_of(problem)], num_placements=5).state.num_placements == 5
+    environment = policy.environment(problem)
+    forbidden = np.argmin(environment.inputs[-1], axis=1)
+    assert not environment.can_take(forbidden.tolist())
+    assert environment.can_take(np.argmax(environment.inputs[-1], axis=1).tolist())
 
 
 def test_a_policy_tells_machines_apart() -> None:
@@ -535,8 +561,8 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "negative": (lambda p: changed(p, header=header(p, sizes={"units": -8})), "is too small"),
     "seed": (lambda p: changed(p, header=header(p, seed=-1)), "greater than or equal to 0"),
     "steps": (lambda p: changed(p, header=header(p, num_steps=-1)), "greater than or equal to 0"),
-    "network": (lambda p: changed(p, header=header(p, network="x")), "damaged or no file"),
-    "sizes": (lambda p: changed(p, header=header(p, sizes={})), "damaged or no file"),
+    "network": (lambda p: changed(p, header=header(p, network="x")), "another version or no file"),
+    "sizes": (lambda p: changed(p, header=header(p, sizes={})), "another version or no file"),
     "no header": (lambda p: changed(p, header=None), "no item named 'header.json'"),
     "no array": (lambda p: changed(p, weights_output=None), "no item named 'weights/output.npy'"),
     "pickle": (
@@ -558,6 +584,48 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "weights/output.npy has a number that is not finite",
     ),
 }
+
+
+def with_compression(data: bytes, kind: int) -> bytes:
+    """An archive whose first member says that it is compressed."""
+    at = data.index(b"PK\x01\x02") + 10
+    return data[:at] + bytes([kind]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_that_cannot_be_decompressed_are_refused(tmp_path: Path, kind: int) -> None:
+    path = tmp_path / "w.npz"
+    write_weights(path, trained())
+    path.write_bytes(with_compression(path.read_bytes(), kind))
+    with pytest.raises(BadInputError, match="another version or no file of weights"):
+        read_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_placements": 0}, "num_placements is 0"),
+        ({"num_steps": 2.5}, "num_steps is 2.5"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+    ],
+)
+def test_wrong_settings_of_weights_are_refused(
+    tmp_path: Path, settings: dict[str, float], message: str
+) -> None:
+    path = tmp_path / "w.npz"
+    write_weights(path, trained())
+    changed(path, header=header(path, settings={"units": 8, **settings}))
+    with pytest.raises(BadInputError, match=message):
+        run(towers(), trained().policy, Context(), weights=str(path))
+
+
+def test_weights_are_for_a_network_of_their_sizes(tmp_path: Path) -> None:
+    path = str(tmp_path / "w.npz")
+    write_weights(path, trained())
+    with pytest.raises(BadInputError, match=r"are those of .*units=8.*; those of .*units=16"):
+        run(towers(), trained().policy, Context(), weights=path, units=16)
+    with pytest.raises(BadInputError, match="has weights of its own"):
+        api.train(Spotlight(weights=path), [profile_of(towers())], num_placements=5)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -668,7 +736,7 @@ def test_train_writes_weights_and_a_curve_and_solve_uses_them(pesto: Pesto, fold
     refused = pesto(*argv, "-o", "v.npz", "--weights", "w.npz", "--seed", "1")
     assert (refused.code, "leave out one of them" in refused.err) == (2, True)
     damaged = pesto(*argv, "-o", "v.npz", "--weights", "x.profile.json")
-    assert (damaged.code, "x.profile.json is damaged or no file" in damaged.err) == (2, True)
+    assert (damaged.code, "x.profile.json is damaged, of another" in damaged.err) == (2, True)
 
 
 def test_train_by_real_steps(

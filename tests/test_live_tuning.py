@@ -256,9 +256,11 @@ def test_a_number_of_steps_is_not_exceeded(num_steps: int) -> None:
     used, cost = 0.0, 0.0
     counts = iter([6, *[4] * 50])
     while not used or budget.has_room(cost):
-        budget.turns([1.0] * next(counts))
+        number = next(counts)
+        budget.count(budget.turns([1.0] * number).num_all * number)
         used, cost = budget.spent, budget.spent - used
     final = budget.turns([1.0] * 6, is_final=True)
+    budget.count(final.num_all * 6)
     assert final.num_steps % 2 == 0
     assert budget.spent <= num_steps
 

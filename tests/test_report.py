@@ -26,6 +26,7 @@ from pesto_cli import api
 from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.presets import PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.critical_path import schedule_critical_path
@@ -49,6 +50,13 @@ BOTH, ONE = [1, 1, 2, 1, 1], [1, 1, 1, 1, 1]
 @pytest.fixture(scope="module")
 def page() -> Read:
     return page_of(awkward_profile(), both=BOTH, one=ONE)
+
+
+def test_a_step_without_ops_has_a_page() -> None:
+    problem = Problem.build(OpGraph.build([]), {"GPU": []}, two_gpus())
+    profile = Profile(problem, {"graph_hash": "0" * 64})
+    page = Read(api.report(profile, {"empty": placed_on(profile, [])}))
+    assert "empty" in page.tables
 
 
 def test_the_page_refers_to_nothing_else(page: Read) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -554,6 +555,23 @@ def test_a_candidate_that_cannot_run_is_left_out(profile: Profile, truth: Proble
     assert all(each.of("single") is None for each in found.log.rounds)
 
 
+def test_a_candidate_that_cannot_run_is_not_tried_again(
+    found: Tuned, profile: Profile, truth: Problem
+) -> None:
+    able = {tuple(each.placement.device) for each in found.log.candidates if each.is_simple}
+    tried = Counter[tuple[int, ...]]()
+
+    class Picky(Simulated):
+        def run(self, file: PlacementFile, turns: Turns) -> RealRun:
+            if tuple(file.device) not in able:
+                tried[*file.device, *file.rank] += 1
+                raise BadInputError("this one cannot run.")
+            return super().run(file, turns)
+
+    assert tuned_on(truth, profile, measure=Picky(truth)).ended is Ended.DONE
+    assert set(tried.values()) == {1, 2}  # with the others, and alone
+
+
 def damaged(value: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A log whose first measurement has other entries."""
     rows = value["rounds"][0]["measured"]
@@ -752,8 +770,10 @@ def test_constraints_hold_for_all_candidates_and_a_log_continues_only_under_them
     pesto: Pesto, graph: Path, links: Path, tmp_path: Path
 ) -> None:
     rules, output, log = (tmp_path / name for name in ("rules.toml", "p.json", "log.json"))
-    rules.write_text('[[pin]]\nops = "*MatMul*"\ndevice = "CPU:1"\n')
     files = ("--comm", links, "-o", output, "--log", log)
+    rules.write_text('[[pin]]\nops = "*nothing*"\ndevice = "CPU:1"\n')
+    assert pesto("tune", graph, *QUICK, *files, "--constraints", rules).code == 2
+    rules.write_text('[[pin]]\nops = "*MatMul*"\ndevice = "CPU:1"\n')
     done = pesto("tune", graph, *QUICK, *files, "--constraints", rules)
     assert done.code == 0, done.err
     known = read_tuning_log(log)

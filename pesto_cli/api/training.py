@@ -1,5 +1,6 @@
 """Training of learned policies."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,8 @@ from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
-from pesto_cli.files import PlacementFile, Profile, placement
+from pesto_cli.files import PlacementFile, Profile, placement, sha256
+from pesto_cli.files.profile import profile_json
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.training import CostsUs, State, Trainer, trained
@@ -117,9 +119,15 @@ def train(
     Example:
         >>> save("rnnlm.npz", train("spotlight", [profile], num_placements=1000))
     """
-    policy, limits, profiles = _learning(policy), limits or Limits(), list(profiles)
+    policy, limits, profiles = policy_named(policy), limits or Limits(), list(profiles)
+    if policy.weights is not None:
+        raise BadInputError(
+            f"policy {policy.name} has weights of its own, {policy.weights}; `start` was expected "
+            "to have the weights that the training continues."
+        )
     if start is not None:
         policy = start.configured(policy)
+        start = replace(start, settings=settings_of(policy))
     environments = _environments(policy, profiles, is_measured=real is not None)
     costs_us = None if real is None else _measured(real, policy, profiles)
     num_devices = _num_devices(environments.values())
@@ -136,8 +144,12 @@ def train(
     return replace(start, state=state, file_hash="")
 
 
-def _learning(policy: str | Policy) -> Policy:
-    """Return the strategy of a name."""
+def policy_named(policy: str | Policy) -> Policy:
+    """Return the policy of a name.
+
+    Raises:
+        BadInputError: there is no such strategy, or it does not learn.
+    """
     found = STRATEGIES.find(policy) if isinstance(policy, str) else policy
     if not isinstance(found, Policy):
         names = [name for name, each in STRATEGIES.usable().items() if isinstance(each, Policy)]
@@ -171,7 +183,8 @@ def _num_devices(environments: Iterable[Environment]) -> int:
 
 def name_of_trials(profile: Profile, *, is_measured: bool) -> str:
     """Return the name of a profile's trials: its hash, and whether steps were real ones."""
-    return (profile.file_hash or profile.graph_hash or "") + (" measured" if is_measured else "")
+    content_hash = profile.file_hash or sha256(json.dumps(profile_json(profile)).encode())
+    return content_hash + (" measured" if is_measured else "")
 
 
 def _environments(

@@ -127,9 +127,18 @@ def _earlier(
     known = read_tuning_log(log)
     with about(log):
         check_same(known.profile, meta, cluster)
-        _check_settings(known.settings, settings)
+        if known.candidates:
+            _check_settings(known.settings, settings)
+        else:  # no candidate breaks other constraints, but the prices of parts are measured
+            _check_settings(*(_of_parts(each) for each in (known.settings, settings)))
+            known = replace(known, provenance={**known.provenance, "settings": settings})
     watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
     return known
+
+
+def _of_parts(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings that the profile depends on."""
+    return {key: value for key, value in settings.items() if key in ("parts", "whole")}
 
 
 def _check_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

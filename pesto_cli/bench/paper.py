@@ -16,11 +16,12 @@ from pesto_cli.bench.experiment import ExperimentRequest, Paper, Report, gib
 from pesto_cli.bench.fastt import FASTT
 from pesto_cli.bench.heterog import HETEROG
 from pesto_cli.bench.heterog_gnn import HETEROG_GNN
-from pesto_cli.bench.models import Models
+from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.pesto import PESTO_PAPER
 from pesto_cli.bench.runs import JobDone, run_jobs, shared_runs
 from pesto_cli.bench.spotlight import SPOTLIGHT
 from pesto_cli.bench.version import pesto_version
+from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
 from pesto_cli.report.charts import write_chart
 
@@ -71,6 +72,8 @@ def reproduce(
         )
         for name in names
     }
+    for each in of.values():
+        _check_names(each.models)
     jobs = {name: paper.experiments[name].jobs(of[name]) for name in names}
     run_of = shared_runs(job for some in jobs.values() for job in some)
     num_jobs = len({*run_of.values()})
@@ -89,6 +92,18 @@ def reproduce(
         report = paper.experiments[name].report(of[name], records)
         written += _write(folder, paper, name, report, _conditions(of[name], processes))
     return written
+
+
+def _check_names(models: Sequence[BenchModel]) -> None:
+    """Refuse two models of one name, which the tables could not tell apart."""
+    named: dict[str, BenchModel] = {}
+    for model in models:
+        other = named.setdefault(model.name, model)
+        if other.path != model.path:
+            raise BadInputError(
+                f"{other.path} and {model.path} are both named {model.name}; files with different "
+                "names were expected."
+            )
 
 
 def _conditions(request: ExperimentRequest, processes: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Local
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, shortfall_bytes
-from pesto_cli.errors import BadInputError, PestoError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_bytes, sha256
 from pesto_cli.files.storage import parse_json, write_json
@@ -208,14 +208,15 @@ def run_job(job: Job, key: Mapping[str, Any]) -> Record:
     strategy = with_parameters(
         CONTENDERS[job.contender].strategy, num_nodes=job.num_nodes, congestion=job.congestion
     )
+    others = [_problem(job, model) for model in job.trained_on]
     try:
-        with trained_on(
-            (_problem(job, model) for model in job.trained_on), strategy, limits
-        ) as start:
+        with trained_on(others, strategy, limits) as start:
             watch = Watch()
             began_s, began_cpu_s = time.perf_counter(), time.process_time()
             context = Context(limits, on_progress=watch.progress, on_reward=watch.reward)
             solution = start.strategy(problem, context)
+    except EnvironmentFailedError:
+        raise  # the next call may succeed, so it is no result
     except PestoError as error:
         return Record(**about, refused=str(error))
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s

@@ -26,7 +26,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
-from pesto_cli.errors import INTERRUPTED, BadInputError, PestoError
+from pesto_cli.errors import INTERRUPTED, BadInputError
 
 
 @click.command(short_help="Train a policy that places graphs.")
@@ -84,18 +84,21 @@ def train(
     real ones, of the graph of one profile.
     """
     from pesto_cli import api
-    from pesto_cli.api.training import name_of_trials
+    from pesto_cli.api.training import name_of_trials, policy_named
     from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.reward_curve import curve_chart, curve_table
+    from pesto_cli.runtime.feeds import source_file
 
-    check_output(output, *profiles, graph)
+    policy_named(policy)
     _check_real(machine, graph, steps, best, feeds)
+    inputs = (*profiles, graph, None if feeds is None else source_file(feeds))
+    check_output(output, *inputs)
     if best is not None:
-        check_output(best, output, *profiles, graph, weights)
+        check_output(best, output, *inputs, weights)
     if plot is not None:
         check_chart_path(plot)
-        check_output(plot, output, *profiles, weights, best)
+        check_output(plot, output, *inputs, weights, best)
     _check_seed(weights)
     start = None if weights is None else api.read_weights(weights)
     priced = [api.read_profile(path) for path in profiles]
@@ -139,7 +142,7 @@ def _written(training: Callable[..., Any], output: Path, watch: Callable[[Any], 
 
     try:
         trained = training(iterated)
-    except PestoError:
+    except BaseException:
         for each in newest:
             api.write_weights(output, each)
             echo(f"{output} has the weights from before the failure.", err=True)

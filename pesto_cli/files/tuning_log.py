@@ -188,6 +188,17 @@ def read_tuning_log(path: Path | str) -> TuningLog:
         TuningRound(tuple(_measurement(path, row, num_ops) for row in each.measured), each.is_final)
         for each in parsed.rounds
     )
+    for round_ in rounds:
+        if len({each.us.shape for each in round_.measured}) > 1:
+            raise BadInputError(
+                f"{path}: the candidates of a round have different numbers of steps; equal numbers "
+                "were expected, as they run by turns: remove the file to begin again."
+            )
+    if not isinstance(parsed.provenance.get("settings", {}), dict):
+        raise BadInputError(
+            f"{path}: its settings are {parsed.provenance['settings']!r}; a table was expected: "
+            "remove the file to begin again."
+        )
     profile = profile_of(parsed.profile, path)
     for each in candidates:
         with about(f"{path}: candidate {each.name!r}"):

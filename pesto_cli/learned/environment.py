@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pesto_cli.data.columns import IntArray
@@ -36,9 +37,11 @@ class Environment(ABC):
         return int(self.inputs[-1].shape[1])
 
     def can_take(self, actions: Sequence[int]) -> bool:
-        """Return whether actions are those of a placement of this problem."""
+        """Return whether actions are those of a placement of this problem, and allowed."""
         fits = len(actions) == self.num_decisions
-        return fits and min(actions) >= 0 and max(actions) < self.num_actions
+        if not fits or min(actions) < 0 or max(actions) >= self.num_actions:
+            return False
+        return bool((self.inputs[-1][np.arange(len(actions)), list(actions)] == 0).all())
 
     @abstractmethod
     def solution(self, chosen: IntArray) -> Solution:

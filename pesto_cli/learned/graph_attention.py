@@ -73,10 +73,6 @@ class GraphAttention(Network):
             yield f"strategy_{layer}/outer", (INNER * units, units)
         yield "output", (units, num_devices + NUM_WAYS)
 
-    def num_actions(self, num_devices: int) -> int:
-        """Return the number of devices and ways to replicate."""
-        return num_devices + NUM_WAYS
-
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return the log-probabilities, which are the same for all placements, `[N, B, A]`."""
         tf = tensorflow()

@@ -46,10 +46,6 @@ class Network(ABC):
         """Yield the name and the shape of each array of weights; `output` is the last layer."""
 
     @abstractmethod
-    def num_actions(self, num_devices: int) -> int:
-        """Return the number of actions among which a decision chooses."""
-
-    @abstractmethod
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return the log-probability of each action of given placements, `[T, B, A]`.
 

@@ -3,9 +3,10 @@
 To add a policy, add a file with a subclass, and a line in `strategies.STRATEGIES`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -52,6 +53,22 @@ class Policy(ABC):
     num_kept: int = 0
     with_most_probable: bool = False
     random_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{each.name} is {value}"
+            for each in fields(self)
+            if isinstance(each.default, int | float)
+            for value in [getattr(self, each.name)]
+            if not 0 <= value < math.inf or (isinstance(each.default, int) and value != int(value))
+        ]
+        counts = ("units", "num_placements", "num_steps")
+        wrong += [f"{name} is 0" for name in counts if not getattr(self, name)]
+        if wrong:
+            raise ValueError(
+                f"{', '.join(wrong)}; finite numbers of 0 or more were expected, whole numbers for "
+                f"sizes and counts, and 1 or more for {', '.join(counts)}"
+            )
 
     @property
     def num_timed(self) -> int:

@@ -62,8 +62,8 @@ def _start(policy: Policy, problem: Problem, seed: int) -> tuple[Policy, State]:
         return policy, State.initial(policy, problem.num_devices, seed)
     trained = read_weights(policy.weights)
     with about(policy.weights):
-        state = trained.state_for(policy, problem.num_devices)
-        return trained.configured(policy), state
+        policy = trained.configured(policy)
+        return policy, trained.state_for(policy, problem.num_devices)
 
 
 def _starts(policy: Policy, problem: Problem, context: Context) -> Iterator[tuple[str, Solution]]:

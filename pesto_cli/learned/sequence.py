@@ -49,10 +49,6 @@ class SequenceNetwork(Network):
         yield "attention/key", (units, units)
         yield "output", (2 * units, num_devices)
 
-    def num_actions(self, num_devices: int) -> int:
-        """Return the number of devices: each action is one."""
-        return num_devices
-
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
         """Draw weights; forget gates are open."""
         weights, units = super().initial_weights(num_features, num_devices, seed), self.units

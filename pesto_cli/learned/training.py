@@ -107,8 +107,9 @@ class Trainer:
         graph: the hash of the graph.
         """
         trials = state.trials.get(graph, Trials())
-        is_first = self.policy.num_kept > 0 and not trials.count
-        chosen = _uniform(environment) if is_first else self.drawn(state, environment)
+        uniform = _uniform(environment)
+        is_first = self.policy.num_kept > 0 and not trials.count and len(uniform) > 0
+        chosen = uniform if is_first else self.drawn(state, environment)
         solutions = environment.solutions(chosen, pool)
         costs_us = self._costs_us(solutions)
         trials = self.policy.extended(trials, costs_us)

@@ -8,7 +8,9 @@ mean/NAME.npy, square/NAME.npy
 
 import io
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -132,7 +134,12 @@ class Trained:
                 "weights of this version were expected: train the policy again."
             )
         known: dict[str, Any] = {**self.settings, **settings_of(policy)}
-        return replace(policy, **known)
+        try:
+            return replace(policy, **known)
+        except ValueError as error:
+            raise BadInputError(
+                f"the weights have a wrong setting: {error}; train the policy again."
+            ) from None
 
     def _check_name(self, policy: Policy) -> None:
         if self.policy != policy.name:
@@ -142,16 +149,16 @@ class Trained:
             )
 
     def state_for(self, policy: Policy, num_devices: int) -> State:
-        """Return the state, if a policy can use it for a machine.
+        """Return the state, if a policy can use it for a machine; see `configured`.
 
         Raises:
-            BadInputError: they are of another policy, or for another number of devices.
+            BadInputError: they are of another policy or network, or for another number of devices.
         """
         self._check_name(policy)
-        if self.state.network.name != policy.network.name:
+        if self.state.network != policy.network:
             raise BadInputError(
-                f"the weights are those of a {self.state.network.name} network; those of a "
-                f"{policy.network.name} network were expected: train the policy again."
+                f"the weights are those of {self.state.network}; those of {policy.network} were "
+                "expected: train the policy again, or leave out the sizes of its network."
             )
         if self.state.num_devices != num_devices:
             raise BadInputError(
@@ -222,6 +229,9 @@ def read_weights(path: Path | str) -> Trained:
         EOFError,
         OverflowError,
         RuntimeError,
+        OSError,
+        zlib.error,
+        lzma.LZMAError,
     ) as error:
         raise BadInputError(
             f"{path} is damaged, of another version or no file of weights ({error}); a {WHAT} was "

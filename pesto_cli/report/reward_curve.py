@@ -25,8 +25,9 @@ def point_text(point: RewardPoint, names: Mapping[str, str]) -> str:
 
 
 def curve_table(title: str, curve: Sequence[RewardPoint], names: Mapping[str, str]) -> Layouts:
-    """Return a table with the first and last tenth of the curve of each profile."""
-    of_graph = {graph: [each for each in curve if each.graph == graph] for graph in names}
+    """Return a table with the first and last tenth of the curve of each profile that has one."""
+    every = {graph: [each for each in curve if each.graph == graph] for graph in names}
+    of_graph = {graph: points for graph, points in every.items() if points}
     scale = TimeScale.of(point.best_us for point in curve)
     rows = []
     for graph, points in of_graph.items():

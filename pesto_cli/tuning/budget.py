@@ -38,6 +38,9 @@ class Budget(Protocol):
         predicted_us: `[num_candidates]`, the predictions for their steps.
         """
 
+    def count(self, num_steps: int) -> None:
+        """Count steps that are about to run."""
+
 
 @dataclass(frozen=True)
 class TimeBudget:
@@ -72,6 +75,9 @@ class TimeBudget:
         of_each = share_s * 1e6 / max(sum(predicted_us), 1.0)
         return _turns(self.least, of_each - self.least.num_traced)
 
+    def count(self, num_steps: int) -> None:
+        """Count nothing: the clock runs."""
+
 
 @dataclass
 class StepBudget:
@@ -94,9 +100,11 @@ class StepBudget:
     def turns(self, predicted_us: Sequence[float], *, is_final: bool = False) -> Turns:
         """Return how candidates run in a round."""
         share = self.num_steps - self.spent if is_final else self.round_share * self.num_steps
-        turns = _turns(self.least, share / len(predicted_us))
-        self.spent += turns.num_all * len(predicted_us)
-        return turns
+        return _turns(self.least, share / len(predicted_us))
+
+    def count(self, num_steps: int) -> None:
+        """Count steps that are about to run."""
+        self.spent += num_steps
 
 
 def _turns(least: Turns, of_each: float) -> Turns:

@@ -26,6 +26,8 @@ LARGEST = 4.0
 NUM_ITERATIONS = 4
 # The change of a logarithm by which derivatives are estimated.
 STEP = 0.05
+# A shorter step counts as so long, so that its logarithm is finite.
+LEAST_US = 1e-3
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ def fitted(steps: Sequence[MeasuredStep]) -> Fit:
 
     def residuals(logs: FloatArray) -> FloatArray:
         tried = factors(logs)
-        predicted = np.log([predicted_us(step.placed, tried) for step in steps])
-        return np.concatenate([(predicted - measured) / sigma, logs / prior])
+        predicted = [max(predicted_us(step.placed, tried), LEAST_US) for step in steps]
+        return np.concatenate([(np.log(predicted) - measured) / sigma, logs / prior])
 
     logs = np.zeros(len(prior))
     best = residuals(logs)

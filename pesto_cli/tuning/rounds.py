@@ -1,7 +1,7 @@
 """Rounds of search and steps, and the final round that decides."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,13 +39,17 @@ HOPELESS = 1.3
 
 @dataclass(frozen=True)
 class Tuner:
-    """What all rounds share. limits: those of the whole tuning."""
+    """What all rounds share.
+
+    limits: those of the whole tuning. cannot_run: the names of candidates that failed alone.
+    """
 
     measure: Measure
     budget: Budget
     clock: Clock
     limits: Limits
     watch: Watch
+    cannot_run: set[str] = field(default_factory=set)
 
     def rounds(self, log: TuningLog) -> Iterator[TuningLog]:
         """Yield the log after each round: search rounds until they bring nothing, then the final.
@@ -60,7 +64,7 @@ class Tuner:
             log = self._searched(log, costs)
             if self.limits.stop.is_set():
                 return
-            yield (log := self._ran(log, costs, _to_run(log, costs)))
+            yield (log := self._ran(log, costs, _to_run(log, costs, self.cannot_run)))
             round_cost = self.budget.spent - before
         if self.limits.stop.is_set():
             return
@@ -117,7 +121,7 @@ class Tuner:
             BadInputError, EnvironmentFailedError: no candidate can run.
         """
         try:
-            runs = self.measure([each.placement for each in candidates], turns)
+            runs = self._measured(candidates, turns)
         except (BadInputError, EnvironmentFailedError) as failure:
             errors = {each.name: self._error(each) for each in candidates}
             able = [each for each in candidates if errors[each.name] is None]
@@ -127,30 +131,36 @@ class Tuner:
                 raise  # not for lack of memory: later feeds may differ, for example
             for name, error in errors.items():
                 if error is not None:
+                    self.cannot_run.add(name)
                     self.watch.note(f"{name} cannot run: {error}")
             if len(able) < len(candidates):
                 return self._runs(able, turns)
             self.watch.note("the candidates cannot run together, so they run one after the other.")
-            runs = [self.measure([each.placement], turns)[0] for each in candidates]
+            runs = [self._measured([each], turns)[0] for each in candidates]
         return list(zip(candidates, runs, strict=True))
+
+    def _measured(self, candidates: Sequence[Candidate], turns: Turns) -> Sequence[RealRun]:
+        self.budget.count(turns.num_all * len(candidates))
+        return self.measure([each.placement for each in candidates], turns)
 
     def _error(self, candidate: Candidate) -> PestoError | None:
         """Return the error that a candidate causes if it runs alone, or None."""
         try:
-            self.measure([candidate.placement], Turns(1, 0))
+            self._measured([candidate], Turns(1, 0))
         except (BadInputError, EnvironmentFailedError) as error:
             return error
         return None
 
 
-def _to_run(log: TuningLog, costs: Corrected) -> list[Candidate]:
+def _to_run(log: TuningLog, costs: Corrected, cannot_run: Collection[str]) -> list[Candidate]:
     """Return the candidates of a round: in later rounds the best one before, and new ones.
 
     Of the new ones, those with the least predictions run.
     """
     ran = {each.candidate for round_ in log.search_rounds for each in round_.measured}
     best = best_candidate(log.search_rounds)
-    known = [each for each in log.candidates if each.name not in ran or each.name == best]
+    left_out = {*ran, *cannot_run} - {best}
+    known = [each for each in log.candidates if each.name not in left_out]
     if not known:
         raise InfeasibleError(
             "no form of plan fits into the memory of the devices, or under the constraints; one "

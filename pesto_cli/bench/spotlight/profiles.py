@@ -15,6 +15,8 @@ from pesto_cli.report.markdown import markdown_table
 if TYPE_CHECKING:
     import altair as alt
 
+# The step of a graph without ops counts as so long.
+LEAST_US = 1e-3
 # GPUs -> the placements of the figure, and pesto's.
 SHOWN = {2: ("single", GRL, SPOTLIGHT, PESTO), 4: (TOWERS, SPOTLIGHT, PESTO)}
 
@@ -38,7 +40,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
                 lines.append([model.name, str(num_gpus), name, *_cells(record, busy, num_gpus)])
                 about = {"model": model.name, "gpus": num_gpus, "placement": name}
                 data.append({**about, "step_us": record.step_us, "busy_us": busy})
-            charts[f"{model.name}-{num_gpus}"] = _chart(num_gpus, of)
+            if of:
+                charts[f"{model.name}-{num_gpus}"] = _chart(num_gpus, of)
     columns = ["model", "GPUs", "placement", "step, ms"]
     columns += [f"GPU:{index}" for index in range(max(SHOWN))] + ["CPU:0", "all links"]
     text = (
@@ -66,14 +69,14 @@ def _busy_us(spans: Busy) -> float:
 
 def _cells(record: Record, busy: dict[str, float], num_gpus: int) -> Iterable[str]:
     def share(row: str) -> str:
-        return percent(busy.get(row, 0.0) / record.step_us)
+        return percent(busy.get(row, 0.0) / max(record.step_us, LEAST_US))
 
     yield ms_or_oom(record)
     for index in range(max(SHOWN)):
         yield share(f"GPU:{index}") if index < num_gpus else ""
     yield share("CPU:0")
     links_us = sum(busy_us for row, busy_us in busy.items() if "->" in row)
-    yield percent(links_us / record.step_us)
+    yield percent(links_us / max(record.step_us, LEAST_US))
 
 
 def _chart(num_gpus: int, of: dict[str, Record]) -> "alt.VConcatChart":

@@ -83,7 +83,7 @@ def _nodes(
 def _axes(layer: IntArray, place: FloatArray) -> tuple[Any, Any]:
     import altair as alt
 
-    highest = int(layer.max())
+    highest = int(layer.max(initial=0))
     within = f"datum.value > 0 && datum.value <= {highest} ? datum.label : ''"
     x = alt.X(
         "layer:Q",
@@ -91,7 +91,7 @@ def _axes(layer: IntArray, place: FloatArray) -> tuple[Any, Any]:
         axis=alt.Axis(grid=False, ticks=False, tickMinStep=1, labelExpr=within),
         scale=alt.Scale(domain=[0.5, highest + 0.5], nice=False, padding=PADDING_PIXELS),
     )
-    low, high = float(place.min()) - 0.7, float(place.max()) + 0.7
+    low, high = float(place.min(initial=0.0)) - 0.7, float(place.max(initial=0.0)) + 0.7
     y = alt.Y(
         "place:Q",
         axis=None,
@@ -155,7 +155,7 @@ def _places(graph: OpGraph, layer: IntArray, device: IntArray) -> FloatArray:
 
     This is the barycentre heuristic (Sugiyama et al., 1981), with forward and backward sweeps.
     """
-    layers = [np.flatnonzero(layer == height) for height in range(1, layer.max() + 1)]
+    layers = [np.flatnonzero(layer == height) for height in range(1, layer.max(initial=0) + 1)]
     place = np.zeros(graph.num_ops)
     for ops in layers:
         place[ops[np.argsort(device[ops], kind="stable")]] = np.arange(len(ops)) - len(ops) / 2
