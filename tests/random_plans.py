@@ -70,7 +70,7 @@ def random_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
             alternative, sizes = ways[rng.integers(len(ways))]
             choices[graph.names[op]] = Choice(alternative.name, sizes)
             _record(parts, graph, op, alternative, sizes)
-    return Plan(choices, _hosts(rng))
+    return Plan(choices, _hosts(rng), _bucket_bytes(rng))
 
 
 def random_variables(
@@ -118,7 +118,7 @@ def propagated_plan(graph: OpGraph, specs: Specs, seed: int) -> Plan:
     chosen = {tensor: axis for tensor, axis in chosen.items() if _extent(graph, tensor, axis) >= 6}
     fixed = random_variables(graph, specs, rng)
     plan = propagate(graph, specs, chosen or seeds[0], weights, prices, fixed).plan
-    return Plan(plan.choices, _hosts(rng))
+    return Plan(plan.choices, _hosts(rng), _bucket_bytes(rng))
 
 
 def _ways(
@@ -210,6 +210,11 @@ def _seeds(graph: OpGraph) -> Iterator[dict[int, int]]:
 def _extent(graph: OpGraph, tensor: int, axis: int) -> int:
     shape = graph.tensor_shape[tensor]
     return 0 if shape is None else shape[axis] or 0
+
+
+def _bucket_bytes(rng: np.random.Generator) -> int:
+    """Return the size of buckets of gradients, or 0."""
+    return int(rng.choice([0, 2**6, 2**20]))
 
 
 def _hosts(rng: np.random.Generator) -> tuple[int, ...]:

@@ -290,7 +290,7 @@ def test_it_learns_to_put_what_exchanges_much_on_one_device(tmp_path: Path) -> N
     with pytest.raises(BadInputError, match="for 3 devices, and the machine has 4"):
         run(random_problem(1, 8, num_devices=4), "heterog", at_once, weights=path)
     write_weights(path, replace(trained, policy="grl"))
-    with pytest.raises(BadInputError, match="a graph attention network; those of a sequence netw"):
+    with pytest.raises(BadInputError, match="a setting 'groups', which grl does not know"):
         run(problem, "grl", at_once, weights=path)
 
 

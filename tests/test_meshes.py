@@ -210,12 +210,14 @@ def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
 def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(
     problem: Problem,
 ) -> None:
-    first, second, third, *_ = every_way(on_machine(problem, slow_network(100.0)))
+    first, second, third, fourth, *_ = every_way(on_machine(problem, slow_network(100.0)))
     assert isinstance(first, OnMeshes)
     assert isinstance(second, OnMeshes)
     assert [way.meshes[0].num_parts for way in (first, second)] == [2, 4]
     assert any(len(mesh.stages) == 1 for mesh in first.meshes)
-    assert isinstance(third, OnOneHost)
+    assert isinstance(third, AsStrategy)
+    assert getattr(third.strategy, "bucket_bytes", 0) > 0
+    assert isinstance(fourth, OnOneHost)
 
 
 def test_fastt_is_the_first_baseline_on_more_than_two_accelerators(

@@ -156,12 +156,16 @@ class Parts:
     def added_us(self, spec: OpSpec) -> FloatArray:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 
-        An op that copies nothing (`OpSpec.shares_memory`) takes the least time of its type.
+        An op that copies nothing (`OpSpec.shares_memory`) takes the least time of its type. A
+        Reshape without a price takes the time of an Identity.
 
         Raises:
             ValueError: the spec has an unknown data type.
         """
-        price = self.added.get((spec.type, added_dtype(spec)), self.fallback)
+        dtype = added_dtype(spec)
+        price = self.added.get((spec.type, dtype), self.fallback)
+        if spec.type == "Reshape" and price is self.fallback:
+            price = self.added.get(("Identity", dtype), self.fallback)
         return price.time_us(0 if spec.shares_memory else spec.num_bytes)
 
     def added_on_host(self, op_type: str, dtype: str) -> bool:

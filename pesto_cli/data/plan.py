@@ -57,10 +57,13 @@ class Plan:
     hosts: the host for which part i of an op is meant. If it is not empty, partial sums are added
         on each host before they are added over all hosts, and a tensor that several parts of a host
         take is sent to this host once and passed on.
+    bucket_bytes: gradients of mirrored variables are added in buckets of at most so many bytes; 0:
+        each on its own.
     """
 
     choices: Mapping[str, Choice] = field(default_factory=dict)
     hosts: tuple[int, ...] = ()
+    bucket_bytes: int = 0
 
     def __bool__(self) -> bool:
         """Whether an op is split."""

@@ -30,6 +30,8 @@ class PlanSchema(Schema):
     """For each op that is split, the index of its choice in `choices`."""
     hosts: list[_Index] = []
     """The host for which each part is meant, if sums and copies are made once for each host."""
+    bucket_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The largest size of gradients that are added together; 0: each is added on its own."""
 
 
 class PartsSchema(Schema):
@@ -68,7 +70,11 @@ def plan_of(parsed: PlanSchema) -> Plan:
                 "entries of plan.choices was expected."
             )
     _check_hosts(parsed.hosts, max((len(choice.sizes) for choice in choices), default=0))
-    return Plan({name: choices[index] for name, index in parsed.ops.items()}, tuple(parsed.hosts))
+    return Plan(
+        {name: choices[index] for name, index in parsed.ops.items()},
+        tuple(parsed.hosts),
+        parsed.bucket_bytes,
+    )
 
 
 def _check_hosts(hosts: Sequence[int], num_parts: int) -> None:
@@ -95,6 +101,7 @@ def plan_json(plan: Plan) -> Mapping[str, Any]:
         ],
         "ops": ops,
         "hosts": list(plan.hosts),
+        "bucket_bytes": plan.bucket_bytes,
     }
 
 

@@ -24,7 +24,6 @@ from pesto_cli.sharding.variables import choices_of
 from pesto_cli.strategies.data_parallel import (
     VariableLayout,
     batch_plan,
-    decisions_on_variables,
     input_extents,
 )
 from pesto_cli.strategies.devices import accelerators, speeds
@@ -90,11 +89,16 @@ class Replication:
 
 def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int, Decision]) -> Ways:
     graph, devices = problem.graph, accelerators(problem)
-    even = decisions(batch_plan(problem, devices), graph, specs)
-    split = {op: each for op, each in even.items() if op not in chosen}
-    proportional = {**even, **_proportional(problem, split, devices)}
-    mirrored = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
-    return (even, {**even, **mirrored}, proportional, {**proportional, **mirrored})
+    even, mirrored = (
+        decisions(batch_plan(problem, devices, variables=layout), graph, specs)
+        for layout in (VariableLayout.WHOLE, VariableLayout.MIRRORED)
+    )
+
+    def proportional(way: Mapping[int, Decision]) -> Mapping[int, Decision]:
+        split = {op: each for op, each in way.items() if op not in chosen}
+        return {**way, **_proportional(problem, split, devices)}
+
+    return even, mirrored, proportional(even), proportional(mirrored)
 
 
 def _priced(parts: Parts, ways: Ways) -> tuple[Ways, tuple[str, ...]]:
@@ -139,4 +143,4 @@ def _whole(problem: Problem) -> Rewritten:
     none = np.full(problem.num_ops, -1, dtype=np.int64)
     itself = np.arange(problem.num_ops)
     is_priced = np.zeros(problem.num_ops, dtype=np.bool_)
-    return Rewritten(problem, WHOLE_OPS, itself, none, none, itself, is_priced)
+    return Rewritten(problem, WHOLE_OPS, itself, none, none, none, itself, is_priced)

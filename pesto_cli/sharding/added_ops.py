@@ -70,6 +70,18 @@ def copied(tensor: Operand) -> OpSpec:
 
 
 @lru_cache(maxsize=2**14)
+def reshaped(tensor: Operand, sizes: tuple[int, ...]) -> OpSpec:
+    """Return the op that has the elements of a tensor in another shape."""
+    output = Operand(sizes, tensor.dtype)
+    return OpSpec(
+        "Reshape",
+        _attributes(T=tensor.dtype, Tshape="int32"),
+        (_data(tensor), number(sizes)),
+        (output,),
+    )
+
+
+@lru_cache(maxsize=2**14)
 def bundled(tensors: Sequence[Operand]) -> OpSpec:
     """Return the op that has several tensors as its outputs."""
     data = tuple(map(_data, tensors))

@@ -14,7 +14,7 @@ A conversion is made once, whatever the number of consumers. The handle of a var
 converted; copies of it can be read as one variable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,6 +24,8 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import shares_of
+from pesto_cli.sharding.bucket_sums import BucketSums, Summand
+from pesto_cli.sharding.buckets import Bucket
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.pieces import Add, Pieces, cut_again, joined, reduced
@@ -36,9 +38,14 @@ LARGE_BYTES = 2**20
 class Conversions:
     """The tensors of the original graph in all layouts in which the new ops need them."""
 
-    def __init__(self, graph: OpGraph, ops: NewOps, hosts: Sequence[int]) -> None:
-        """hosts: see `Plan`."""
+    def __init__(
+        self, graph: OpGraph, ops: NewOps, hosts: Sequence[int], buckets: Iterable[Bucket] = ()
+    ) -> None:
+        """hosts: see `Plan`. buckets: the gradients that are added together, see `buckets`."""
         self._graph, self._ops, self._hosts = graph, ops, hosts
+        self._bucket_of = {tensor: bucket for bucket in buckets for tensor in bucket}
+        self._sums: dict[int, Sequence[Ref]] = {}
+        self._num_buckets = 0
         self._produced: dict[int, Pieces] = {}
         self._whole: dict[int, Ref] = {}
         self._split: dict[tuple[int, int, tuple[int, ...]], list[Ref]] = {}
@@ -64,6 +71,8 @@ class Conversions:
         computed as that many of them.
         """
         found = self._produced[tensor]
+        if tensor in self._bucket_of and isinstance(layout, Whole):
+            return self._sums_for_each(tensor)
         is_alike = len(found.refs) == num_parts and found.extents == extents
         if is_alike and found.layout == layout and not isinstance(layout, Whole):
             return found.refs
@@ -113,6 +122,8 @@ class Conversions:
 
     def _merged(self, tensor: int) -> Ref:
         found = self._produced[tensor]
+        if tensor in self._bucket_of:
+            return self._sums_for_each(tensor)[0]
         if isinstance(found.layout, Whole | Replicated | Own):
             return found.refs[0]
         producer = int(self._graph.tensor_producer[tensor])
@@ -127,11 +138,42 @@ class Conversions:
         if isinstance(found.layout, Split):
             add = self._adding(tensor)
             return joined(add, name, operand, found.layout.axis, found.extents, found.refs)
-        return self._combined(tensor, name, found.layout.reduction, found.refs)
+        return self._combined(tensor, operand, name, found.layout.reduction, found.refs)
 
-    def _combined(self, tensor: int, name: str, reduction: Reduction, refs: Sequence[Ref]) -> Ref:
-        """Combine partial tensors: those of each host first, if the plan says so."""
-        operand = self._operand(tensor)
+    def _sums_for_each(self, tensor: int) -> Sequence[Ref]:
+        """Return the sum of a tensor of a bucket for each part."""
+        if tensor not in self._sums:
+            self._sums.update(self._sums_of(self._bucket_of[tensor]))
+        return self._sums[tensor]
+
+    def _sums_of(self, bucket: Bucket) -> Mapping[int, Sequence[Ref]]:
+        """Add the tensors of a bucket together; return the sums for each part, by tensor."""
+        self._num_buckets += 1
+        summands = [
+            Summand(
+                self._tensor_name(tensor),
+                int(self._graph.tensor_producer[tensor]),
+                self._operand(tensor),
+                self._produced[tensor].refs,
+            )
+            for tensor in bucket
+        ]
+        hosts = [self._host(part) for part in range(len(summands[0].refs))]
+        sums = BucketSums(self._ops, summands, hosts, self._num_buckets).sums()
+        return dict(zip(bucket, sums, strict=True))
+
+    def _combined(
+        self,
+        tensor: int,
+        operand: Operand,
+        name: str,
+        reduction: Reduction,
+        refs: Sequence[Ref],
+    ) -> Ref:
+        """Combine partial tensors: those of each host first, if the plan says so.
+
+        tensor: the ops that are added serve its producer. operand: one of the partial tensors.
+        """
         by_host: dict[int, list[Ref]] = {}
         for part, ref in enumerate(refs):
             by_host.setdefault(self._host(part), []).append(ref)

@@ -14,12 +14,15 @@ so whatever takes or fetches X outside the step still works:
     X.sum_host_0             adds the parts of host 0
     X.copy_host_0            passes the output of X on to the parts of host 0
     X.whole_0                joins the parts for the op of another part 0
+    X.bucket.packed_0, ...   ops of the bucket of gradients whose first one is X (`bucket_sums`)
+    X.flat_0, X.sum_0        the gradient of part 0 as a vector, and the sum that part 0 takes
     X.wait                   waits for all parts of X; if X has no outputs, its name is X
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
@@ -31,6 +34,7 @@ from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, scaled_extents
+from pesto_cli.sharding.buckets import buckets, ops_after
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -81,7 +85,9 @@ class _Expander:
         self._graph, self._decided = graph, decided  # read by `_num_alone`
         self._decided = {**decided, **split_waits(graph, self._num_alone)}
         self._ops = NewOps()
-        self._tensors = Conversions(graph, self._ops, plan.hosts)
+        found = buckets(graph, self._decided, plan.bucket_bytes)
+        self._is_last = ops_after(graph, chain.from_iterable(found))  # a bucket needs its gradients
+        self._tensors = Conversions(graph, self._ops, plan.hosts, found)
         self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
         self._joins: dict[int, int] = {}
@@ -89,7 +95,8 @@ class _Expander:
     def expanded(self, with_merges: bool) -> Expansion:
         graph = self._graph
         rows = [] if graph.inputs is None else list(graph.inputs.rows())
-        for op in graph.topological_order.tolist():
+        order = graph.topological_order
+        for op in order[np.argsort(self._is_last[order], kind="stable")].tolist():
             decision = self._decided.get(op)
             if decision is None:
                 self._keep(op, rows[op] if rows else ())

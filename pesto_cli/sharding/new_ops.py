@@ -16,6 +16,7 @@ class NewOps:
     serves: the origin, or the producer of the tensor that an added op converts.
     part: index of the part, or -1.
     host: the host for which an added op adds parts or passes a tensor on, or -1.
+    for_part: the part on whose device an added op is best, or -1.
     specs: None for an op that is a copy.
     is_priced: whether the op is the part whose time the profile gives: the op of its program that
         has no name of its own. False for copies and all other ops.
@@ -29,6 +30,7 @@ class NewOps:
         self.serves: list[int] = []
         self.part: list[int] = []
         self.host: list[int] = []
+        self.for_part: list[int] = []
         self.specs: list[OpSpec | None] = []
         self.is_priced: list[bool] = []
         self.inputs: list[tuple[Ref | None, ...]] = []
@@ -46,6 +48,7 @@ class NewOps:
         origin: int = -1,
         part: int | None = None,
         host: int | None = None,
+        for_part: int = -1,
         spec: OpSpec | None = None,
         is_priced: bool = False,
     ) -> int:
@@ -55,6 +58,7 @@ class NewOps:
         self.serves.append(serves)
         self.part.append(-1 if part is None else part)
         self.host.append(-1 if host is None else host)
+        self.for_part.append(for_part)
         self.specs.append(spec)
         self.is_priced.append(is_priced)
         self.inputs.append(tuple(inputs))

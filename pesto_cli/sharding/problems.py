@@ -25,6 +25,7 @@ class Rewritten:
     part: `[problem.num_ops]`: index of the part; -1 for ops that are no parts.
     host: `[problem.num_ops]`: the host of `plan.hosts` for which an added op adds parts or passes a
         tensor on; else -1.
+    for_part: `[problem.num_ops]`: the part on whose device an added op is best; else -1.
     serves: `[problem.num_ops]`: the origin, or for an added op the op whose output it converts.
     is_priced: `[problem.num_ops]`: whether the op is a part whose time is a share of its op's time;
         other ops of a part, such as the scaling of a partial mean, move or combine data.
@@ -35,6 +36,7 @@ class Rewritten:
     origin: IntArray
     part: IntArray
     host: IntArray
+    for_part: IntArray
     serves: IntArray
     is_priced: BoolArray
 
@@ -63,12 +65,13 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
     specs = [parts.spec(op) for op in range(problem.num_ops)]
     expansion = expand(problem.graph, specs, plan)
     ops, kept = expansion.ops, expansion.kept
-    origin, part, host, serves = (
-        np.array([column[op] for op in kept], dtype=np.int64)
-        for column in (ops.origin, ops.part, ops.host, ops.serves)
+    columns = (ops.origin, ops.part, ops.host, ops.for_part, ops.serves)
+    origin, part, host, for_part, serves = (
+        np.array([column[op] for op in kept], dtype=np.int64) for column in columns
     )
     is_priced = np.array([ops.is_priced[op] for op in expansion.kept], dtype=np.bool_)
-    return Rewritten(expanded(problem, expansion), plan, origin, part, host, serves, is_priced)
+    new = expanded(problem, expansion)
+    return Rewritten(new, plan, origin, part, host, for_part, serves, is_priced)
 
 
 def expanded(problem: Problem, expansion: Expansion) -> Problem:

@@ -47,6 +47,7 @@ from pesto_cli.strategies.meshes import (
 )
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
+from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
 # A variable with a larger share of all bytes than this is split: the parts of an equal deal.
 LARGE_SHARE = 0.25
@@ -73,6 +74,7 @@ class DataParallel:
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
         once. If None, whichever is faster.
     variables: see `VariableLayout`. The name of a layout is also accepted.
+    bucket_bytes: see `Plan`; only gradients of mirrored variables are added in buckets.
     parts: the number of parts; see `devices_of_equal_parts`.
 
     Raises:
@@ -85,6 +87,7 @@ class DataParallel:
     proportional: bool = False
     by_host: bool | None = False
     variables: VariableLayout = VariableLayout.WHOLE
+    bucket_bytes: int = 0
     parts: int | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +106,7 @@ class DataParallel:
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         by_host = bool(self.by_host)
         plan = batch_plan(problem, devices, weights, by_host=by_host, variables=self.variables)
+        plan = replace(plan, bucket_bytes=self.bucket_bytes)
         deal = best_of_sums if self.by_host is None else dealt_solution
         return deal(problem, plan, devices)
 
@@ -240,6 +244,8 @@ def batch_plan(
             "common extent of at least as many were expected: use another strategy."
         )
     best = min(found, key=lambda each: each.cost_us).plan
+    if variables is VariableLayout.MIRRORED:
+        best = with_replicated_updates(best, graph, specs, len(device_of_part))
     return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())
 
 

@@ -110,7 +110,7 @@ def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Soluti
             if is_over() or left < 1:
                 break
             left -= 1
-            candidate = Plan({**plan.choices, problem.graph.names[op]: choice}, plan.hosts)
+            candidate = replace(plan, choices={**plan.choices, problem.graph.names[op]: choice})
             with suppress(BadInputError, InfeasibleError):  # it does not fit the other choices
                 tried.append((candidate, _placed(problem, candidate, first)))
         if tried:

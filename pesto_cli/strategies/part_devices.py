@@ -4,7 +4,8 @@
 2. Other colocation groups with whole variables are dealt in order of decreasing bytes, each to the
    device of its stage that has the fewest bytes so far, those of pieces and copies of variables
    included.
-3. A part is on the device of its stage and index, unless it must be with an op that is whole.
+3. A part is on the device of its stage and index, unless it must be with an op that is whole. An op
+   of a bucket of gradients is on the device of the part for which it was added.
 4. Some tensors have only one possible device, such as feeds. The cut of such a tensor is on the
    device that lets the last part arrive earliest. Usually this is the device of the tensor. Then
    each GPU receives only its part of the batch.
@@ -49,6 +50,7 @@ class _Dealer:
         self._split, self._mesh, self._stage = split, mesh, stage.tolist()
         self._problem, self._graph = split.problem, split.problem.graph
         self._group = self._graph.colocation_group
+        self._part = np.maximum(split.part, split.for_part)
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
         self._shared_bytes = np.zeros(self._problem.num_devices)
 
@@ -63,7 +65,7 @@ class _Dealer:
     def dealt(self) -> IntArray:
         """Return the device of each op."""
         self._deal_variables()
-        for op in np.flatnonzero(self._split.part >= 0).tolist():
+        for op in np.flatnonzero(self._part >= 0).tolist():
             if self._device[self._group[op]] < 0:
                 self._device[self._group[op]] = self._near(op, self._device_of_part(op))
         self._place_cuts()
@@ -185,7 +187,7 @@ class _Dealer:
         return mask
 
     def _device_of_part(self, op: int) -> int:
-        return self._mesh.device(self._stage[op], int(self._split.part[op]))
+        return self._mesh.device(self._stage[op], int(self._part[op]))
 
     def _pull_of_consumers(self, op: int) -> FloatArray:
         """Return the bytes that placed ops take from an op on each device."""

@@ -71,7 +71,7 @@ def lost_splits(placed: PlacementFile, problem: Problem) -> tuple[LostSplit, ...
 
 def _split(placed: PlacementFile, problem: Problem, kept: Mapping[str, Choice]) -> Rewritten | None:
     try:
-        plan = Plan({**kept, **problem.chosen.choices}, placed.plan.hosts)
+        plan = replace(placed.plan, choices={**kept, **problem.chosen.choices})
         return rewritten(problem, plan) if kept else None
     except PestoError:
         return None  # the plan as a whole does not fit any more

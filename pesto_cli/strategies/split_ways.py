@@ -40,6 +40,8 @@ PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
 # A strategy gets at least this share of the time limit, since estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
+# The size of buckets of gradients (PyTorch's default; Li et al., VLDB '20).
+BUCKET_BYTES = 25 * 2**20
 # Number of plans that `os-dpos` tries, about half of them from each of its first graphs.
 OS_DPOS_PLANS = 10
 
@@ -203,20 +205,27 @@ def every_way(problem: Problem) -> Iterator[Way]:
         # Parts of one op exchange most data, so first there are as many as a host can have.
         return abs(math.log2(num_parts / num_here)), -num_parts
 
+    in_buckets = AsStrategy(
+        DataParallel(unequal, several_hosts, VariableLayout.MIRRORED, BUCKET_BYTES)
+    )
     if unequal:
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
+        yield in_buckets
     on_meshes = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
     on_one_host = [*map(OnOneHost, intra_op)] if several_hosts and num_here > 1 else []
+    best: tuple[Way, ...]
     ordered: tuple[Way, ...]
     if several_hosts and not unequal:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        ordered = (*on_meshes[:2], *on_one_host[:1], *on_meshes[2:], *on_one_host[1:], *intra_op)
+        best = (*on_meshes[:2], in_buckets, *on_one_host[:1])
+        ordered = (*best, *on_meshes[2:], *on_one_host[1:], *intra_op)
     else:
         # A mesh gives all devices equal parts, also slow ones.
-        ordered = (*on_meshes[:1], *intra_op[:1], *on_meshes[1:], *on_one_host, *intra_op[1:])
+        best = (*on_meshes[:1], *intra_op[:1], *([] if unequal else [in_buckets]))
+        ordered = (*best, *on_meshes[1:], *on_one_host, *intra_op[1:])
     yield from ordered
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance

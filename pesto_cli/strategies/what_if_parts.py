@@ -13,6 +13,7 @@ first of these rules that applies:
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def with_parts(solution: Solution, op: int, num_parts: int) -> Solution:
     hosts = plan.hosts and tuple(
         plan.hosts[part % len(plan.hosts)] for part in range(max(num_parts, len(plan.hosts)))
     )
-    split = rewritten(solution.asked, Plan(choices, hosts))
+    split = rewritten(solution.asked, replace(plan, choices=choices, hosts=hosts))
     placement = completed(split.problem, *_carried(solution, split))
     return split.solution(solution.asked, replay(split.problem, placement))
 

@@ -78,6 +78,8 @@ RULES: Registry[Rule] = Registry(
     called_with("spec"),
 )
 
+REPLICATED_NAME = "replicated"
+"""The alternative of every op without a state: each part computes the whole op."""
 # Types of ops with scratch memory among their operands, which has no known shape.
 WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
 
@@ -137,7 +139,7 @@ def _is_pure(spec: OpSpec) -> bool:
 
 def _replicated(spec: OpSpec) -> Alternative:
     return Alternative(
-        "replicated",
+        REPLICATED_NAME,
         None,
         inputs=(WHOLE,) * len(spec.inputs),
         outputs=(REPLICATED,) * len(spec.outputs),

@@ -1,0 +1,87 @@
+"""Buckets: gradients of mirrored variables that are added as one tensor.
+
+A message takes at least the latency of its link, however small it is. Each copy of a variable needs
+the sum of the gradients of all parts, and a model has hundreds of variables. So the parts of
+several gradients are joined, added together, and cut again on each device. Horovod calls this
+tensor fusion (Sergeev and Del Balso, 2018), PyTorch gradient bucketing (Li et al., VLDB '20).
+`bucket_sums` has the ops.
+
+A bucket waits for all of its gradients. So no gradient may depend on an op that takes the sum of
+another one, as the statistics of batch normalisation do: such sums are in no bucket.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from pesto_cli.data.columns import BoolArray
+from pesto_cli.data.graph import Adjacency, OpGraph
+from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.layouts import Partial, Reduction, Whole
+
+Bucket = tuple[int, ...]
+"""Tensors of the original graph."""
+
+
+def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) -> list[Bucket]:
+    """Return the buckets, each with two tensors or more of one data type and number of parts.
+
+    They are in the order in which their gradients are computed.
+
+    Args:
+        graph: the original graph.
+        decided: the decision for each op that is split.
+        most_bytes: the largest size of a bucket; 0: no buckets.
+    """
+    if not most_bytes or graph.inputs is None:
+        return []
+    sums = dict(_sums(graph, decided))
+    needed = _reached(graph.predecessors, graph.tensor_producer[list(sums)].tolist())
+    position = np.argsort(graph.topological_order)
+    found = defaultdict[tuple[str, int], list[list[int]]](lambda: [[]])
+    for tensor in sorted(sums, key=lambda each: position[graph.tensor_producer[each]]):
+        if needed[graph.consumers_of(tensor)].any():
+            continue
+        some = found[graph.tensor_dtype[tensor] or "", sums[tensor]]
+        if graph.tensor_bytes[[*some[-1], tensor]].sum() > most_bytes:
+            some.append([])
+        some[-1].append(tensor)
+    return [tuple(each) for some in found.values() for each in some if len(each) > 1]
+
+
+def ops_after(graph: OpGraph, tensors: Iterable[int]) -> BoolArray:
+    """Return whether each op takes one of some tensors, or depends on an op that does."""
+    takers = [op for tensor in tensors for op in graph.consumers_of(tensor).tolist()]
+    return _reached(graph.successors, takers)
+
+
+def _sums(graph: OpGraph, decided: Mapping[int, Decision]) -> Iterator[tuple[int, int]]:
+    """Yield each tensor that parts compute as summands and mirrored ops take, with their number."""
+    assert graph.inputs is not None
+    summands: dict[int, int] = {}
+    for op, decision in decided.items():
+        tensors = graph.tensors_of(op)
+        for tensor, layout in zip(tensors, decision.alternative.outputs, strict=True):
+            shape = graph.tensor_shape[tensor]
+            is_static = shape is not None and None not in shape and 0 not in shape
+            if layout == Partial(Reduction.SUM) and is_static:
+                summands[tensor] = len(decision.sizes)
+    rows = list(graph.inputs.rows())
+    for op, decision in decided.items():
+        for taken, layout in zip(rows[op], decision.alternative.inputs, strict=False):
+            number = 0 if taken is None else summands.get(taken, 0)
+            if taken is not None and isinstance(layout, Whole) and number == len(decision.sizes):
+                yield taken, number
+
+
+def _reached(neighbours: Adjacency, ops: Sequence[int]) -> BoolArray:
+    """Return whether each op is one of `ops`, or is reached from them, `[num_ops]`."""
+    reached = np.zeros(len(neighbours.offsets) - 1, dtype=np.bool_)
+    waiting = list(ops)
+    while waiting:
+        op = waiting.pop()
+        if not reached[op]:
+            reached[op] = True
+            waiting += neighbours[op].tolist()
+    return reached

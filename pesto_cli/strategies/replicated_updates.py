@@ -1,0 +1,50 @@
+"""What only the updates of mirrored variables need is computed on each device.
+
+Each device has the sum of all gradients then. If ops between the gradients and the updates, such as
+those that clip by a global norm, stayed whole or took open sums, gradients would be added twice:
+once for the norm, and once for the updates.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Phase
+from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.sharding.added_ops import JOIN
+from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.rules import REPLICATED_NAME, alternatives
+from pesto_cli.sharding.rules.variables import MIRRORED
+
+
+def with_replicated_updates(
+    plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None], num_parts: int
+) -> Plan:
+    """Return a plan in which ops that only mirrored updates need are replicated.
+
+    Ops of the forward and the backward pass that the plan splits stay split.
+    """
+    decided = decisions(plan, graph, specs)
+    choices, is_local = dict(plan.choices), [False] * graph.num_ops
+    for op in reversed(graph.topological_order.tolist()):
+        if not all(is_local[each] for each in graph.successors[op].tolist()):
+            continue
+        if graph.types[op] == JOIN.type or _is_update(graph, decided, op):
+            is_local[op] = True
+        elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
+            way = decided[op].alternative if op in decided else None
+            is_after = graph.labels.phase[op] == Phase.UPDATE
+            if way is None or way.size is None or is_after:
+                is_local[op] = True
+                choices[graph.names[op]] = Choice(REPLICATED_NAME, (1,) * num_parts)
+    return replace(plan, choices=choices)
+
+
+def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool:
+    is_mirrored = op in decided and decided[op].alternative.name == MIRRORED
+    return is_mirrored and not graph.tensors_of(op)
+
+
+def _can_be_replicated(spec: OpSpec | None) -> bool:
+    return spec is not None and any(each.name == REPLICATED_NAME for each in alternatives(spec))

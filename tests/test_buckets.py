@@ -1,0 +1,137 @@
+"""Buckets: gradients of mirrored variables that are added together, in problems and in steps."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from split_models import weights
+from split_training import check_equal, trained
+from test_split_search import on_machine, two_hosts
+from training_graphs import exported
+
+from pesto_cli import api
+from pesto_cli.apply.splitting import split_graph
+from pesto_cli.data.plan import Plan
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
+from pesto_cli.evaluation.violations import violations
+from pesto_cli.files import Profile
+from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
+from pesto_cli.sharding import bucket_sums
+from pesto_cli.sharding.problems import prices_of, rewritten
+from pesto_cli.sharding.propagation import Prices, propagate
+from pesto_cli.strategies.data_parallel import VariableLayout, dealt, decisions_on_variables
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.meshes import Mesh
+from pesto_cli.strategies.replicated_updates import with_replicated_updates
+
+LAYERS = 6
+KIB = 2**10
+
+
+def clipped(tf: Any) -> list[Any]:
+    """Dense layers of 4 KiB; gradients are clipped by their global norm."""
+    tf1 = tf.compat.v1
+    hidden = tf1.placeholder(tf.float32, [64, 32], name="rows")
+    for layer in range(LAYERS):
+        matrix = weights(tf, f"layer_{layer}/weights", [32, 32])
+        hidden = tf.tanh(tf.matmul(hidden, matrix))
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
+    variables = tf1.trainable_variables()
+    gradients, _ = tf.clip_by_global_norm(tf1.gradients(loss, variables), 0.1)
+    optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+    pairs = zip(gradients, variables, strict=True)
+    return [optimizer.apply_gradients(pairs, name="train"), loss]
+
+
+@pytest.fixture(scope="module")
+def meta() -> Any:
+    return exported(clipped)
+
+
+@pytest.fixture(scope="module")
+def profile(meta: Any) -> Profile:
+    return api.profile(meta, "v100x4-nvlink", parts=(2, 4, 8))
+
+
+def plan_of_step(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = ()) -> Plan:
+    """All work in four parts, and a copy of each variable for each part."""
+    graph, parts = problem.graph, prices_of(problem)
+    specs = [parts.spec(op) for op in range(graph.num_ops)]
+    fixed = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, 4, {})
+    feeds = [op for op, kind in enumerate(graph.types) if kind == "Placeholder"]
+    seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
+    prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
+    plan = propagate(graph, specs, seeds, (1.0,) * 4, prices, fixed).plan
+    plan = with_replicated_updates(plan, graph, specs, 4)
+    return replace(plan, hosts=hosts, bucket_bytes=bucket_bytes)
+
+
+def solved(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = ()) -> Solution:
+    split = rewritten(problem, plan_of_step(problem, bucket_bytes, hosts))
+    solution = dealt(problem, split, Mesh((tuple(accelerators(problem)),)))
+    assert violations(solution.problem, solution.schedule) == []
+    return solution
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 2**20])
+@pytest.mark.parametrize("hosts", [(), (0, 0, 1, 1), (0, 1, 2, 2)])
+@pytest.mark.parametrize("bucket_bytes", [0, 9 * KIB, 2**20])
+def test_a_step_trains_as_before(
+    meta: Any,
+    profile: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+    bucket_bytes: int,
+    hosts: tuple[int, ...],
+    shared_bytes: int,
+) -> None:
+    monkeypatch.setattr(bucket_sums, "SHARED_BYTES", shared_bytes)
+    plan = plan_of_step(profile.problem, bucket_bytes, hosts)
+    check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
+
+
+def sums(problem: Problem) -> int:
+    """The number of ops that add gradients or other partial tensors."""
+    return Counter(problem.graph.types)["AddN"]
+
+
+def test_each_gradient_is_added_once_and_with_others(profile: Profile) -> None:
+    alone, together = (solved(profile.problem, size) for size in (0, 2**20))
+    names = together.problem.graph.names
+    packed = {name.rpartition("_")[0] for name in names if ".bucket.packed_" in name}
+    assert len(packed) == 1
+    # None is added a second time for the norm.
+    assert sums(alone.problem) - sums(together.problem) == LAYERS - 1
+    norms = [name for name in names if "L2Loss" in name and ".part_3" in name]
+    assert len(norms) == LAYERS
+    small = solved(profile.problem, 9 * KIB).problem.graph.names
+    packed = {name.rpartition("_")[0] for name in small if ".bucket.packed_" in name}
+    assert len(packed) == LAYERS / 2
+
+
+def test_buckets_save_messages_and_time_if_messages_are_slow(profile: Profile) -> None:
+    machine = two_hosts()
+    links = [
+        replace(link, comm=replace(link.comm, latency_us=300.0, us_per_byte=1e-4))
+        for link in machine.links
+    ]
+    problem = on_machine(profile.problem, replace(machine, links=tuple(links)))
+    alone, together = (solved(problem, size, (0, 0, 1, 1)) for size in (0, 2**20))
+    count = [len(each.schedule.transfers.tensor) for each in (alone, together)]
+    assert count[1] < 0.6 * count[0]
+    assert together.schedule.makespan_us < 0.8 * alone.schedule.makespan_us
+
+
+def test_each_part_has_the_ops_of_its_own_buckets(profile: Profile) -> None:
+    solution = solved(profile.problem, 2**20)
+    graph, device = solution.problem.graph, solution.schedule.device
+    for name in ("packed", "unpacked"):
+        ops = [op for op, each in enumerate(graph.names) if f".bucket.{name}_" in each]
+        assert np.unique(device[ops]).size == len(ops) == 4
+
+
+def test_a_plan_is_stored_with_its_buckets(profile: Profile) -> None:
+    plan = plan_of_step(profile.problem, 9 * KIB)
+    assert plan_of(PlanSchema.model_validate(plan_json(plan))) == plan
