@@ -25,7 +25,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import is_on_first_host, on_first_host
+from pesto_cli.strategies.devices import accelerators, is_on_first_host, on_first_host
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.split_ways import AsBefore, ways
@@ -34,6 +34,8 @@ from pesto_cli.strategies.time_shares import shares
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
 # the MOST_REFINED best of these. Each one more, on one host or from a warm start, takes as long.
 WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
+# With more devices there are more ways, which differ more than a refinement can gain.
+MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.4
 # Number of constructed schedules that are refined, if they are not much longer than the schedule
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2
@@ -75,14 +77,17 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
     """
     share, bound_us = shares(context.limits), all_plans_bound_us(problem)
     context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
+    has_many = len(accelerators(problem)) > MANY_DEVICES
+    ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
     built, notes = _built(
         problem,
         context,
         trials[0].solution,
-        is_over=lambda: share(WAYS_SHARE, WHOLE_SHARE + WAYS_SHARE).time_limit_s <= 0,
+        ways_share,
+        is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
-    spent = WHOLE_SHARE + WAYS_SHARE
+    spent = WHOLE_SHARE + ways_share
     each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
     for name, solution in built:
         spent += each
@@ -139,15 +144,16 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
 
 
 def _built(
-    problem: Problem, context: Context, whole: Solution, is_over: Callable[[], bool]
+    problem: Problem, context: Context, whole: Solution, share: float, is_over: Callable[[], bool]
 ) -> tuple[Sequence[tuple[str, Solution]], tuple[str, ...]]:
     """Return the schedules with split ops to refine, by the name of their way, and notes.
 
+    share: of the time limit, for all of them.
     is_over: whether the time for them is over, as on a machine that is slower than the estimates;
         then only the first way and a warm start are used.
     """
     started, others = list[tuple[str, Solution]](), list[tuple[str, Solution]]()
-    tried, notes = ways(problem, context, WAYS_SHARE)
+    tried, notes = ways(problem, context, share)
     for way in tried:
         # The result of an earlier search is not lost if this one is stopped early.
         is_late = context.limits.stop.is_set() or (bool(others) and is_over())

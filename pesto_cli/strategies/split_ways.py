@@ -33,10 +33,9 @@ from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
-# Estimated times for each op, measured on a server from 2020: to choose a plan, to split the op
-# into a part, and to schedule a part on a mesh. The number of ways that are tried follows from
-# them, so it is the same in each run.
-PLAN_US, PART_US, MESH_US = 120.0, 35.0, 10.0
+# Estimated times for each op: to choose a plan, to split the op into a part, and to schedule a part
+# on a mesh. The number of ways that are tried follows from them, so it is the same in each run.
+PLAN_US, PART_US, MESH_US = 90.0, 25.0, 8.0
 # A strategy gets at least this share of the time limit, since estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
@@ -218,9 +217,9 @@ def every_way(problem: Problem) -> Iterator[Way]:
     on_one_host = [*map(OnOneHost, intra_op)] if several_hosts and num_here > 1 else []
     best: tuple[Way, ...]
     ordered: tuple[Way, ...]
-    if several_hosts and not unequal:
+    if several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        best = (*on_meshes[:2], in_buckets, *on_one_host[:1])
+        best = (*on_meshes[:2], *([] if unequal else [in_buckets]), *on_one_host[:1])
         ordered = (*best, *on_meshes[2:], *on_one_host[1:], *intra_op)
     else:
         # A mesh gives all devices equal parts, also slow ones.
