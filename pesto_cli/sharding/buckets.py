@@ -10,7 +10,6 @@ A bucket waits for all of its gradients. So no gradient may depend on an op that
 another one, as the statistics of batch normalisation do: such sums are in no bucket.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -39,15 +38,20 @@ def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) ->
     sums = dict(_sums(graph, decided))
     needed = _reached(graph.predecessors, graph.tensor_producer[list(sums)].tolist())
     position = np.argsort(graph.topological_order)
-    found = defaultdict[tuple[str, int], list[list[int]]](lambda: [[]])
+    open_ones: dict[tuple[str, int], list[int]] = {}
+    sizes: dict[tuple[str, int], int] = {}
+    found = list[list[int]]()
     for tensor in sorted(sums, key=lambda each: position[graph.tensor_producer[each]]):
         if needed[graph.consumers_of(tensor)].any():
             continue
-        some = found[graph.tensor_dtype[tensor] or "", sums[tensor]]
-        if graph.tensor_bytes[[*some[-1], tensor]].sum() > most_bytes:
-            some.append([])
-        some[-1].append(tensor)
-    return [tuple(each) for some in found.values() for each in some if len(each) > 1]
+        kind = graph.tensor_dtype[tensor] or "", sums[tensor]
+        size = int(graph.tensor_bytes[tensor])
+        if kind not in sizes or sizes[kind] + size > most_bytes:
+            open_ones[kind], sizes[kind] = [], 0
+            found.append(open_ones[kind])
+        open_ones[kind].append(tensor)
+        sizes[kind] += size
+    return [tuple(each) for each in found if len(each) > 1]
 
 
 def ops_after(graph: OpGraph, tensors: Iterable[int]) -> BoolArray:

@@ -9,6 +9,7 @@
 | split or partial | split in another way | each piece is cut, and each part joins its cuts |
 | replicated | split | a Slice of each copy |
 | replicated | whole | none: the first copy |
+| partial, in a bucket | whole for each part | see `bucket_sums` |
 
 A conversion is made once, whatever the number of consumers. The handle of a variable cannot be
 converted; copies of it can be read as one variable.
