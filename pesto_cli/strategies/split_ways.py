@@ -197,12 +197,13 @@ def every_way(problem: Problem) -> Iterator[Way]:
     several_hosts = first_host is not None
     num_here = len(devices) if first_host is None else len(accelerators(first_host))
 
-    def distance(way: OnMeshes) -> tuple[float, int]:
+    def distance(way: OnMeshes) -> tuple[float, bool, int]:
         num_parts = way.meshes[0].num_parts
         if num_here in (1, len(devices)):
-            return abs(num_parts - len(devices)), 0
-        # Parts of one op exchange most data, so first there are as many as a host can have.
-        return abs(math.log2(num_parts / num_here)), -num_parts
+            return abs(num_parts - len(devices)), False, 0
+        # Parts of one op exchange most data, so they should be on one host. Twice as many parts as
+        # it has devices are two micro-batches, with which stages on several hosts can overlap.
+        return abs(math.log2(num_parts / (2 * num_here))), num_parts > len(devices), -num_parts
 
     in_buckets = AsStrategy(
         DataParallel(unequal, several_hosts, VariableLayout.MIRRORED, BUCKET_BYTES)
