@@ -51,7 +51,7 @@ from pesto_cli.learned.sequence import SequenceNetwork
 from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
-from pesto_cli.learned.weights import Trained, read_weights, write_weights
+from pesto_cli.learned.weights import Trained, read_weights, settings_of, write_weights
 from pesto_cli.report.reward_curve import curve_table
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.strategies import STRATEGIES, Context
@@ -79,7 +79,7 @@ def towers(num_layers: int = 4) -> Problem:
 
 
 def profile_of(problem: Problem, name: str = "0") -> Profile:
-    return Profile(problem, {"graph_hash": name * 64})
+    return Profile(problem, {"graph_hash": name * 64}, file_hash=name * 64)
 
 
 # Objectives, on one super-op and two devices: q = (1/2, 1/2), device 0 was chosen.
@@ -400,7 +400,8 @@ def alone() -> Problem:
 
 
 def trained(policy: str = "spotlight", num_devices: int = 3, seed: int = 0) -> Trained:
-    return Trained(policy, seed, State.initial(SMALL[0], num_devices, seed))
+    state = State.initial(SMALL[0], num_devices, seed)
+    return Trained(policy, seed, state, settings_of(SMALL[0]))
 
 
 # Rewards from real steps.
