@@ -75,7 +75,7 @@ def test_times_that_fall_with_the_size_are_noise() -> None:
 
 
 class Counted:
-    """A cluster of three hosts. It records the effort of each measurement of a link."""
+    """A cluster of three hosts that records with which effort each link is measured."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -37,7 +37,7 @@ class Environment(ABC):
         return int(self.inputs[-1].shape[1])
 
     def can_take(self, actions: Sequence[int]) -> bool:
-        """Return whether actions are those of a placement of this problem, and allowed."""
+        """Return whether there is one action for each decision, and all are allowed."""
         fits = len(actions) == self.num_decisions
         if not fits or min(actions) < 0 or max(actions) >= self.num_actions:
             return False

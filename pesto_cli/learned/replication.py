@@ -24,10 +24,12 @@ from pesto_cli.sharding.variables import choices_of
 from pesto_cli.strategies.data_parallel import (
     VariableLayout,
     batch_plan,
+    decisions_on_variables,
     input_extents,
 )
 from pesto_cli.strategies.devices import accelerators, speeds
 from pesto_cli.strategies.plan_mapping import fitting
+from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
 # Split problems that are kept, because a policy that has learned often samples the same plan.
 NUM_KEPT = 8
@@ -89,10 +91,10 @@ class Replication:
 
 def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int, Decision]) -> Ways:
     graph, devices = problem.graph, accelerators(problem)
-    even, mirrored = (
-        decisions(batch_plan(problem, devices, variables=layout), graph, specs)
-        for layout in (VariableLayout.WHOLE, VariableLayout.MIRRORED)
-    )
+    even = decisions(batch_plan(problem, devices), graph, specs)
+    copies = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
+    plan = Plan(choices_of(graph, {**even, **copies}))
+    mirrored = decisions(with_replicated_updates(plan, graph, specs, len(devices)), graph, specs)
 
     def proportional(way: Mapping[int, Decision]) -> Mapping[int, Decision]:
         split = {op: each for op, each in way.items() if op not in chosen}

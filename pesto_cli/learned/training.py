@@ -82,9 +82,9 @@ class Trainer:
         return placement
 
     def drawn(self, state: State, environment: Environment) -> IntArray:
-        """Return the actions of an iteration; the most probable ones, if any, are the last row.
+        """Return the actions of an iteration, `[num_placements, num_decisions]`.
 
-        The result is `[num_placements, num_decisions]`.
+        If the policy also times the most probable placement, this is the last row.
         """
         rng = np.random.default_rng((self.seed, state.num_placements))
         decisions, actions = environment.num_decisions, environment.num_actions
@@ -107,8 +107,9 @@ class Trainer:
         graph: the hash of the graph.
         """
         trials = state.trials.get(graph, Trials())
-        uniform = _uniform(environment)
-        is_first = self.policy.num_kept > 0 and not trials.count and len(uniform) > 0
+        may_be_uniform = self.policy.num_kept > 0 and not trials.count
+        uniform = _uniform(environment) if may_be_uniform else np.empty((0, 0), dtype=np.int64)
+        is_first = len(uniform) > 0
         chosen = uniform if is_first else self.drawn(state, environment)
         solutions = environment.solutions(chosen, pool)
         costs_us = self._costs_us(solutions)

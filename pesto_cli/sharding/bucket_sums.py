@@ -1,12 +1,17 @@
 """The ops that add the gradients of a bucket, and give each part all sums.
 
-packed_i   each part i joins its gradients, as one vector
-local_h    with several hosts: the sum of the parts of host h, on one of their devices
-cut, share, whole
-each of these vectors is cut into as many shares as there are vectors; share j of all
-is added on the device of vector j, and all shares are joined again there: a
-reduce-scatter and an all-gather. Small vectors are added on one device
-unpacked_i each part cuts the sum into the gradients
+| op | what it does |
+|---|---|
+| packed_i | joins the gradients of part i to one vector |
+| local_i | with several hosts: adds the vectors of one host, on the device of part i |
+| cut_i | cuts vector i into as many shares as there are vectors |
+| share_i | adds one share of all vectors, on the device of vector i |
+| whole_i | joins all shares, on the device of vector i |
+| sum, copy_i | of small vectors: adds them on one device, and passes the sum on to other hosts |
+| unpacked_i | cuts the sum into the gradients, for part i |
+
+The shares are a reduce-scatter and an all-gather. There is a vector for each part, or for each host
+if there are several.
 """
 
 import math
@@ -28,7 +33,7 @@ SHARED_BYTES = 2**20
 class Summand:
     """A gradient of a bucket.
 
-    name: of the tensor. serves: its producer in the original graph. refs: those of its parts.
+    name: of the tensor. serves: its producer in the original graph. refs: the summand of each part.
     """
 
     name: str
@@ -46,9 +51,8 @@ class Summand:
 class BucketSums:
     """Adds the ops for one bucket.
 
-    ops: the ops, which grow. summands: the gradients. hosts: that of each part; equal ones if it
-    does not matter. number: of the bucket; buckets take turns with the devices on which they are
-    added.
+    ops: the ops, which grow. summands: the gradients. hosts: the host of each part; all are equal
+    if sums are flat. number: of the bucket; the device that adds is another one for each bucket.
     """
 
     ops: NewOps
@@ -150,9 +154,8 @@ class BucketSums:
 
     def _cut(self, name: str, ref: Ref, extents: tuple[int, ...], part: int) -> int:
         spec = added_ops.split(self._vector, 0, extents)
-        return self._add(
-            name, (None, ref) if spec.type == "Split" else (ref, None, None), spec, part
-        )[0]
+        inputs = (None, ref) if spec.type == "Split" else (ref, None, None)
+        return self._add(name, inputs, spec, part)[0]
 
     def _add(self, name: str, inputs: Sequence[Ref | None], spec: OpSpec, part: int) -> Ref:
         """Add an op for the device of a part."""

@@ -1,4 +1,4 @@
-"""Buckets: gradients of mirrored variables that are added as one tensor.
+"""Buckets: groups of gradients of mirrored variables. A bucket is added as one tensor.
 
 A message takes at least the latency of its link, however small it is. Each copy of a variable needs
 the sum of the gradients of all parts, and a model has hundreds of variables. So the parts of

@@ -139,7 +139,7 @@ class Conversions:
         if isinstance(found.layout, Split):
             add = self._adding(tensor)
             return joined(add, name, operand, found.layout.axis, found.extents, found.refs)
-        return self._combined(tensor, operand, name, found.layout.reduction, found.refs)
+        return self._combined(tensor, name, found.layout.reduction, found.refs)
 
     def _sums_for_each(self, tensor: int) -> Sequence[Ref]:
         """Return the sum of a tensor of a bucket for each part."""
@@ -163,18 +163,9 @@ class Conversions:
         sums = BucketSums(self._ops, summands, hosts, self._num_buckets).sums()
         return dict(zip(bucket, sums, strict=True))
 
-    def _combined(
-        self,
-        tensor: int,
-        operand: Operand,
-        name: str,
-        reduction: Reduction,
-        refs: Sequence[Ref],
-    ) -> Ref:
-        """Combine partial tensors: those of each host first, if the plan says so.
-
-        tensor: the ops that are added serve its producer. operand: one of the partial tensors.
-        """
+    def _combined(self, tensor: int, name: str, reduction: Reduction, refs: Sequence[Ref]) -> Ref:
+        """Combine partial tensors: those of each host first, if the plan says so."""
+        operand = self._operand(tensor)
         by_host: dict[int, list[Ref]] = {}
         for part, ref in enumerate(refs):
             by_host.setdefault(self._host(part), []).append(ref)

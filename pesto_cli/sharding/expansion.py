@@ -14,8 +14,9 @@ so whatever takes or fetches X outside the step still works:
     X.sum_host_0             adds the parts of host 0
     X.copy_host_0            passes the output of X on to the parts of host 0
     X.whole_0                joins the parts for the op of another part 0
-    X.bucket.packed_0, ...   ops of the bucket of gradients whose first one is X (`bucket_sums`)
-    X.flat_0, X.sum_0        the gradient of part 0 as a vector, and the sum that part 0 takes
+    X.bucket.packed_0, ...   ops of a bucket of gradients, the first of which is X (`bucket_sums`)
+    X.flat_0                 the gradient X that part 0 computes, as a vector
+    X.sum_0                  the sum of the gradients X of all parts, for part 0
     X.wait                   waits for all parts of X; if X has no outputs, its name is X
 """
 

@@ -1,7 +1,7 @@
-"""What only the updates of mirrored variables need is computed on each device.
+"""Each device computes the ops whose results only updates of mirrored variables need.
 
-Each device has the sum of all gradients then. If ops between the gradients and the updates, such as
-those that clip by a global norm, stayed whole or took open sums, gradients would be added twice:
+Each device has the sums of all gradients then. If ops between the gradients and the updates, such
+as those that clip by a global norm, stayed whole or took open sums, gradients would be added twice:
 once for the norm, and once for the updates.
 """
 
@@ -23,7 +23,7 @@ def with_replicated_updates(
 ) -> Plan:
     """Return a plan in which ops that only mirrored updates need are replicated.
 
-    Ops of the forward and the backward pass that the plan splits stay split.
+    If the plan splits an op of the forward or the backward pass, this op stays split.
     """
     decided = decisions(plan, graph, specs)
     choices, is_local = dict(plan.choices), [False] * graph.num_ops

@@ -205,27 +205,33 @@ def every_way(problem: Problem) -> Iterator[Way]:
         # it has devices are two micro-batches, with which stages on several hosts can overlap.
         return abs(math.log2(num_parts / (2 * num_here))), num_parts > len(devices), -num_parts
 
-    in_buckets = AsStrategy(
-        DataParallel(unequal, several_hosts, VariableLayout.MIRRORED, BUCKET_BYTES)
-    )
+    in_buckets: Sequence[Way] = [
+        AsStrategy(
+            DataParallel(
+                proportional=unequal,
+                by_host=several_hosts,
+                variables=VariableLayout.MIRRORED,
+                bucket_bytes=BUCKET_BYTES,
+            )
+        )
+    ]
     if unequal:
+        # A mesh gives all devices equal parts, also slow ones.
         yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
-        yield in_buckets
+        yield from in_buckets
+        in_buckets = []
     on_meshes = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
     on_one_host = [*map(OnOneHost, intra_op)] if several_hosts and num_here > 1 else []
-    best: tuple[Way, ...]
     ordered: tuple[Way, ...]
     if several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        best = (*on_meshes[:2], *([] if unequal else [in_buckets]), *on_one_host[:1])
+        best = (*on_meshes[:2], *in_buckets, *on_one_host[:1])
         ordered = (*best, *on_meshes[2:], *on_one_host[1:], *intra_op)
     else:
-        # A mesh gives all devices equal parts, also slow ones.
-        best = (*on_meshes[:1], *intra_op[:1], *([] if unequal else [in_buckets]))
-        ordered = (*best, *on_meshes[1:], *on_one_host, *intra_op[1:])
+        ordered = (*on_meshes[:1], *intra_op[:1], *in_buckets, *on_meshes[1:], *intra_op[1:])
     yield from ordered
     yield from sorted(
         (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance

@@ -26,7 +26,7 @@ LARGEST = 4.0
 NUM_ITERATIONS = 4
 # The change of a logarithm by which derivatives are estimated.
 STEP = 0.05
-# A shorter step counts as so long, so that its logarithm is finite.
+# Shorter steps count as this long, so that their logarithm is finite.
 LEAST_US = 1e-3
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import altair as alt
 
 # The strategies that stand for each baseline of HeteroG; the best of them counts. HeteroG's
-# all-reduce is a ring or hierarchical. `horovod` has rings, but equal parts only.
+# all-reduce is a ring or hierarchical. `horovod` uses rings. It divides the batch into equal parts
+# only, so it stands for EV-AR, and not for CP-AR.
 CONTENDERS_OF: Mapping[str, Sequence[str]] = {
     "EV-PS": ("ev-ps",),
     "EV-AR": ("ev-ar", "horovod"),
