@@ -21,31 +21,6 @@ from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.signature import OpDefs
 
 
-def control_inputs(meta: Any, step: StepGraph, placement: Placement) -> dict[str, list[str]]:
-    """Return the control inputs to add to each node: node name -> names of nodes to wait for.
-
-    With them, each device runs its ops one after the other, by rank. The exceptions are ops that
-    are not subject to order constraints, see `OrderedOps`.
-
-    Raises:
-        BadInputError: the order contradicts the graph.
-    """
-    nodes, ordered = step.wiring.nodes, ordered_ops(meta, step)
-    edges = order_edges(
-        step.graph,
-        placement,
-        waits=ordered.waits,
-        awaited=ordered.awaited,
-        enforced=_enforced(step),
-        branch=ordered.branch,
-    )
-    added: dict[str, list[str]] = defaultdict(list)
-    for before, after in edges.tolist():
-        for node in first_nodes(nodes, step.members[after]):
-            added[node] += last_nodes(nodes, step.members[before])
-    return dict(added)
-
-
 @dataclass(frozen=True, eq=False)
 class OrderedOps:
     """The ops that are subject to the order constraints of their device.
@@ -72,6 +47,33 @@ def ordered_ops(meta: Any, step: StepGraph) -> OrderedOps:
     number = {branch: index for index, branch in enumerate(dict.fromkeys([frozenset(), *needed]))}
     of_op = np.array([number[branch] for branch in needed], dtype=np.int64)
     return OrderedOps(waits, waits & (of_op == 0), np.where(waits & ~_is_loop(step), of_op, 0))
+
+
+def control_inputs(
+    step: StepGraph, placement: Placement, ordered: OrderedOps
+) -> dict[str, list[str]]:
+    """Return the control inputs to add to each node: node name -> names of nodes to wait for.
+
+    With them, each device runs its ops one after the other, by rank. The exceptions are ops that
+    are not subject to order constraints, see `OrderedOps`.
+
+    Raises:
+        BadInputError: the order contradicts the graph.
+    """
+    nodes = step.wiring.nodes
+    edges = order_edges(
+        step.graph,
+        placement,
+        waits=ordered.waits,
+        awaited=ordered.awaited,
+        enforced=_enforced(step),
+        branch=ordered.branch,
+    )
+    added: dict[str, list[str]] = defaultdict(list)
+    for before, after in edges.tolist():
+        for node in first_nodes(nodes, step.members[after]):
+            added[node] += last_nodes(nodes, step.members[before])
+    return dict(added)
 
 
 def _with_any(step: StepGraph, fits: Callable[[Node], bool]) -> BoolArray:

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from pesto_cli.apply.class_attributes import classes_to_drop
-from pesto_cli.apply.control_inputs import control_inputs, is_handle
+from pesto_cli.apply.control_inputs import control_inputs, is_handle, ordered_ops
 from pesto_cli.apply.devices import device_type, tensorflow_devices
 from pesto_cli.apply.onednn import separated
+from pesto_cli.apply.sends import SentFirst, sent_first
 from pesto_cli.apply.split_variables import Pieces
 from pesto_cli.apply.splitting import split_step
 from pesto_cli.data.graph import OpGraph
@@ -30,6 +32,7 @@ class Changes:
         variables.
     waits_for: node name -> names of the nodes that become its control inputs.
     without_class: names of the nodes whose `_class` attribute is removed.
+    sent_first: the ops whose outputs are sent before other ops of their device run.
     step: the step of the changed graph; None if only devices are known.
     split: the graph with split ops, if the placement has a plan; None if no op is split.
     variables: those that are split or mirrored in it.
@@ -38,14 +41,29 @@ class Changes:
     device: Mapping[str, str]
     waits_for: Mapping[str, Sequence[str]]
     without_class: frozenset[str] = frozenset()
+    sent_first: tuple[SentFirst, ...] = ()
     step: StepGraph | None = field(default=None, compare=False, repr=False)
     split: Any = field(default=None, compare=False, repr=False)
     variables: tuple[Pieces, ...] = ()
 
     @property
     def num_control_edges(self) -> int:
-        """The number of control edges that are added."""
+        """The number of control edges that enforce the order."""
         return sum(len(sources) for sources in self.waits_for.values())
+
+    @cached_property
+    def control_inputs(self) -> Mapping[str, Sequence[str]]:
+        """All control inputs to add, also of and for the NoOps of `sent_first`."""
+        found = {node: [*sources] for node, sources in self.waits_for.items()}
+        for each in self.sent_first:
+            for node, source in each.control_inputs():
+                found.setdefault(node, []).append(source)
+        return found
+
+    @property
+    def no_ops(self) -> Mapping[str, str]:
+        """The device of each new NoOp, by its name."""
+        return {name: self.device[each.op] for each in self.sent_first for name in each.no_ops}
 
     def changed_graph(self, meta: Any) -> Any:
         """Return the graph to change: the split graph if ops are split, or else `meta`."""
@@ -132,10 +150,13 @@ def changes_on(
     device = {node: name_of_op[op] for op, nodes in enumerate(step.nodes) for node in nodes}
     device |= {node: name_of_op[op] for node, op in step.constants.items()}
     device |= devices_of_other_handles(step.wiring, device)
-    waits_for: Mapping[str, Sequence[str]] = {}
-    if order == "full":
-        waits_for = separated(step.wiring.nodes, device, control_inputs(meta, step, placed))
-    return Changes(device, waits_for, classes_to_drop(step.wiring, device), step)
+    classes = classes_to_drop(step.wiring, device)
+    if order == "none":
+        return Changes(device, {}, classes, step=step)
+    ordered = ordered_ops(meta, step)
+    waits_for = separated(step.wiring.nodes, device, control_inputs(step, placed, ordered))
+    sent = sent_first(step, ordered, name_of_op, waits_for)
+    return Changes(device, waits_for, classes, sent, step)
 
 
 def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:

@@ -35,10 +35,13 @@ def with_changes(meta: Any, changes: Changes) -> Any:
     copy = type(meta)()
     copy.CopyFrom(changes.changed_graph(meta))
     copy.collection_def[PLACED].int64_list.value[:] = [changes.num_control_edges]
+    for name in changes.no_ops:
+        copy.graph_def.node.add(name=name, op="NoOp")
+    devices = {**changes.device, **changes.no_ops}
     for node in copy.graph_def.node:
-        node.device = changes.device.get(node.name, "")
+        node.device = devices.get(node.name, "")
         present = set(node.input)
-        waits_for = (f"^{source}" for source in changes.waits_for.get(node.name, ()))
+        waits_for = (f"^{source}" for source in changes.control_inputs.get(node.name, ()))
         node.input.extend(source for source in waits_for if source not in present)
         if node.name in changes.without_class:
             del node.attr["_class"]

@@ -55,7 +55,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class Replicated:
-    """Equal tensors, one for each part."""
+    """A whole tensor for each part. They are equal, except for `Local` statistics of a part."""
 
     def __str__(self) -> str:
         return "replicated"

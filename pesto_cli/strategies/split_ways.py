@@ -39,8 +39,9 @@ PLAN_US, PART_US, MESH_US = 90.0, 25.0, 8.0
 # A strategy gets at least this share of the time limit, since estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
-# The size of buckets of gradients (PyTorch's default; Li et al., VLDB '20).
-BUCKET_BYTES = 25 * 2**20
+# Sizes of buckets of gradients: PyTorch's default (Li et al., VLDB '20), and larger ones, which
+# take fewer transfers where these have a high latency.
+BUCKETS_BYTES = (25 * 2**20, 100 * 2**20)
 # Number of plans that `os-dpos` tries, about half of them from each of its first graphs.
 OS_DPOS_PLANS = 10
 
@@ -211,9 +212,10 @@ def every_way(problem: Problem) -> Iterator[Way]:
                 proportional=unequal,
                 by_host=several_hosts,
                 variables=VariableLayout.MIRRORED,
-                bucket_bytes=BUCKET_BYTES,
+                bucket_bytes=bucket_bytes,
             )
         )
+        for bucket_bytes in BUCKETS_BYTES
     ]
     if unequal:
         # A mesh gives all devices equal parts, also slow ones.
@@ -228,8 +230,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
     ordered: tuple[Way, ...]
     if several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        best = (*on_meshes[:2], *in_buckets, *on_one_host[:1])
-        ordered = (*best, *on_meshes[2:], *on_one_host[1:], *intra_op)
+        best = (*on_meshes[:2], *in_buckets[:1], *on_one_host[:1])
+        ordered = (*best, *in_buckets[1:], *on_meshes[2:], *on_one_host[1:], *intra_op)
     else:
         ordered = (*on_meshes[:1], *intra_op[:1], *in_buckets, *on_meshes[1:], *intra_op[1:])
     yield from ordered

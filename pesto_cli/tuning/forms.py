@@ -24,7 +24,7 @@ from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.plan_mapping import split_start
 from pesto_cli.strategies.run import run
 from pesto_cli.strategies.single import Single
-from pesto_cli.strategies.split_ways import BUCKET_BYTES
+from pesto_cli.strategies.split_ways import BUCKETS_BYTES
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 
@@ -110,7 +110,10 @@ def _data_parallel(problem: Problem) -> Iterator[tuple[str, DataParallel]]:
         name = "data-parallel" + ("" if layout is VariableLayout.WHOLE else f", {layout} variables")
         yield name, DataParallel(variables=layout)
         if layout is VariableLayout.MIRRORED:
-            yield f"{name} in buckets", DataParallel(variables=layout, bucket_bytes=BUCKET_BYTES)
+            yield (
+                f"{name} in buckets",
+                DataParallel(variables=layout, bucket_bytes=BUCKETS_BYTES[0]),
+            )
     if differ(problem, devices):
         yield "data-parallel, proportional", DataParallel(proportional=True)
 

@@ -110,6 +110,14 @@ def add_nodes(
     return dict(zip(names, made, strict=True))
 
 
+def add_no_ops(graph: Any, devices: Mapping[str, str]) -> None:
+    """Add NoOps to a graph. devices: name -> TensorFlow device."""
+    tf1 = tensorflow().compat.v1
+    add_nodes(
+        graph, [tf1.NodeDef(name=name, op="NoOp", device=devices[name]) for name in devices], {}, ""
+    )
+
+
 def downstream(
     needed: Mapping[str, Any], first: Iterable[str], without: Waits = MappingProxyType({})
 ) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from pesto_cli.apply.class_attributes import classes_to_drop
 from pesto_cli.apply.devices import tensorflow_devices
 from pesto_cli.apply.edits import Changes, Order, changes_of_step
-from pesto_cli.apply.live.copies import ADDED
+from pesto_cli.apply.live.copies import ADDED, add_no_ops
 from pesto_cli.apply.placed import with_changes
 from pesto_cli.apply.same_step import Difference, find_step
 from pesto_cli.files import PlacementFile
@@ -40,8 +40,8 @@ class PlacedGraph:
 
     @property
     def added(self) -> Waits:
-        """The control inputs that enforce the order."""
-        return self.changes.waits_for
+        """The control inputs that were added."""
+        return self.changes.control_inputs
 
     def as_built(self, graph_def: Any) -> Any:
         """Remove devices, control inputs and operations of pesto from the graph, in place.
@@ -148,13 +148,15 @@ def _change(graph: Any, before: Any, after: Any, changes: Changes) -> None:
     """Change a tf.Graph, whose MetaGraphDef is `before`, to match `after`."""
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-    for old, new in zip(before.graph_def.node, after.graph_def.node, strict=True):
+    nodes = [node for node in after.graph_def.node if node.name not in changes.no_ops]
+    for old, new in zip(before.graph_def.node, nodes, strict=True):
         operation = graph.get_operation_by_name(new.name)
         operation._set_device(new.device)
         if "_class" in old.attr and "_class" not in new.attr:
             operation._clear_attr("_class")
         if new.op in FUNCTIONAL_CONTROL_FLOW:
             operation._set_attr(LOWERED, AttrValue(b=False))
-    for name, sources in changes.waits_for.items():
+    add_no_ops(graph, changes.no_ops)
+    for name, sources in changes.control_inputs.items():
         operation = graph.get_operation_by_name(name)
         operation._add_control_inputs([graph.get_operation_by_name(s) for s in sources])

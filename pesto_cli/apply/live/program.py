@@ -268,7 +268,7 @@ class Program:
             self._stop(self._feeds_removed_op(replaced[0]))
         if self._placement.plan:
             return self._plan_split_step(run, known)
-        if not runs_more(needed, added):
+        if not runs_more(needed, known.placed.changes.waits_for):
             return _RunPlan(makes_step)
         if makes_step and not _unfed(run, needed):
             return _RunPlan(is_step=True)

@@ -11,6 +11,10 @@ steps:
        mean = Σ m_i/M mean_i,   variance = Σ (m_i/M (mean_i - mean)² + (m_i - 1)/M variance_i)
 3. Each part is normalised with them.
 
+If the user allows it, each part is normalised with its own statistics. Whole moving averages see
+those of the first part; each copy of a mirrored one sees those of its own part. Horovod and
+PyTorch's `DistributedDataParallel` do the same, and save the averages of the first process.
+
 An op passes its statistics to its gradient in `reserve_space_2`, where a CPU kernel writes the
 variance, and a GPU kernel 1 / sqrt(variance + ε). So that whole ops and split ones can be combined
 on any device, only kernels write and read it: here the kernel normalises the numbers √variance and
@@ -24,7 +28,7 @@ from math import prod
 from pesto_cli.data.plan import LOCAL, Local
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.alternative import Alternative, Program, Rule, part_spec
-from pesto_cli.sharding.layouts import OWN, REPLICATED, SUM, WHOLE, Layout, Split
+from pesto_cli.sharding.layouts import OWN, REPLICATED, WHOLE, Layout, Split
 from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, constant, taken
 from pesto_cli.sharding.rules.data_format import BATCH, channel_axis
 
@@ -57,8 +61,7 @@ def normalisation(spec: OpSpec) -> Iterator[Alternative]:
             f"batch{LOCAL}",
             x.sizes[BATCH],
             inputs,
-            (Split(BATCH), SUM, SUM, *own),
-            program=_normalised_alone,
+            (Split(BATCH), REPLICATED, REPLICATED, *own),
             local=Local.BATCH_NORM,
         )
 
@@ -99,25 +102,6 @@ def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
     ]
     reserved = _stored(build, spec, variance)
     return build.program([y, *([each] for each in (*averages, mean, *reserved))])
-
-
-def _normalised_alone(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:
-    """Return the program of a normalisation of each part with its own statistics.
-
-    Moving averages see the mean of the statistics of the parts.
-    """
-    build, found = ProgramBuilder(), []
-    for part, size in enumerate(sizes):
-        own = part_spec(spec, alternative, size)
-        inputs = [taken(own, slot) for slot in range(len(own.inputs))]
-        y, mean, variance, *reserved = build.add("", own, inputs, part)
-        share = constant(size / sum(sizes), mean.operand.dtype)
-        averages = [
-            build.elementwise(f"share_of_{name}", "Mul", value, share, part=part)
-            for name, value in (("mean", mean), ("variance", variance))
-        ]
-        found.append([y, *averages, *reserved])
-    return build.program(list(zip(*found, strict=True)))
 
 
 def _statistics(build: ProgramBuilder, parts: list[OpSpec]) -> tuple[Tensor, Tensor]:
