@@ -83,7 +83,7 @@ ROBUST_STAGES = (
 )
 # For a constructed schedule with split ops.
 STAGES_NEAR_START = (
-    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08)),
+    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08, hottest=10.0)),
     Stage(0.3, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
 # Few and many evaluations for each node of the contracted graph in a search. With few, a high
