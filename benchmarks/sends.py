@@ -7,26 +7,22 @@ placements run by turns with and without the NoOps that let a worker send before
 
 import argparse
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from benchmarks.fidelity import MACHINE
 from benchmarks.fidelity.models import MODELS
 from benchmarks.fidelity.placements import exported, split_by_batch
 from pesto_cli import api as pesto
 from pesto_cli.apply import with_changes
-from pesto_cli.cluster import Cluster, Connection
-from pesto_cli.data.graph import FloatArray
+from pesto_cli.cluster import Cluster
 from pesto_cli.data.result import Result
 from pesto_cli.data.steps import StepTimes, speed_up
 from pesto_cli.report.markdown import markdown_table
 from pesto_cli.runtime.comparison import device_names, planned_run
-from pesto_cli.runtime.step import opened
+from pesto_cli.runtime.interleaved import Turns, interleaved
 
-SEARCH_S, NUM_ROUNDS, NUM_WARM_UP = 10.0, 30, 5
+SEARCH_S, TURNS = 10.0, Turns(num_steps=30, most_in_a_row=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,11 +57,11 @@ def measured(model: str, cluster: Cluster, comm: Any) -> list[list[str]]:
         without = with_changes(meta, replace(plan.changes, sent_first=()))
         metas += [without, plan.meta]
         numbers.append(len(plan.changes.sent_first))
-    us = cluster.call(_rounds, metas)
+    runs = cluster.call(interleaved, metas, TURNS)
     overhead_us = profile.problem.machine.step_overhead_us
     lines = []
     for index, (name, result) in enumerate(results.items()):
-        before, after = (StepTimes(us[:, [2 * index + way]], (), {}) for way in (0, 1))
+        before, after = (StepTimes(run.us, (), {}) for run in runs[2 * index : 2 * index + 2])
         faster = speed_up(before, after)
         lines.append(
             [
@@ -82,21 +78,5 @@ def measured(model: str, cluster: Cluster, comm: Any) -> list[list[str]]:
     return lines
 
 
-def _rounds(connection: Connection, metas: Sequence[Any]) -> FloatArray:
-    """`[num_rounds, num_graphs]`: steps by turns; runs in the client process."""
-    random, rounds = np.random.default_rng(0), []
-    with ExitStack() as sessions:
-        steps = [sessions.enter_context(opened(connection, meta)) for meta in metas]
-        for _ in range(NUM_WARM_UP + NUM_ROUNDS):
-            us = np.zeros(len(steps))
-            for index in random.permutation(len(steps)).tolist():
-                us[index] = steps[index].run().us
-            rounds.append(us)
-    return np.array(rounds[NUM_WARM_UP:])
-
-
 if __name__ == "__main__":
-    # The client process imports `_rounds`, so it must belong to a module that can be imported.
-    from benchmarks import sends
-
-    sends.main()
+    main()

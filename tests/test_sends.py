@@ -32,7 +32,7 @@ def built(*, signal: bool = False, taken: Sequence[str] = ()) -> Any:
 
 
 def placed(meta: Any, there: str, other: str = "CPU:0") -> PlacementFile:
-    """Place `there` on one device, and all other ops on another one, in the order of the graph."""
+    """Place `there` on one device and all other ops on another. Ranks are a topological order."""
     step = read_step(meta)
     names, devices = list(step.graph.names), list(DEVICES)
     at = {"there": there, **{name: "CPU:0" for name in names if name.startswith("_retval")}}

@@ -60,7 +60,7 @@ class Changes:
                 found.setdefault(node, []).append(source)
         return found
 
-    @property
+    @cached_property
     def no_ops(self) -> Mapping[str, str]:
         """The device of each new NoOp, by its name."""
         return {name: self.device[each.op] for each in self.sent_first for name in each.no_ops}

@@ -1,11 +1,11 @@
 """NoOps that let a CPU send the outputs of an op before it runs the ops that take them.
 
-If an op ends, and both a send and another op are ready, TensorFlow's executor may run the op, and
-give the send to another thread. If the task has one core, this thread gets it only when the
-operating system interrupts the op: 3 to 4 ms later (`benchmarks.sends`). So the consumers on the
-same device wait for a NoOp that waits for the op: the executor runs the NoOp and the send first. A
-signal to another device is sent by a constant that waits for the op. This takes the executor one
-step more, so it needs two NoOps.
+When an op ends, a send and another op may be ready at the same time. TensorFlow's executor may then
+run the op first, and give the send to another thread. If the task has one core, this thread gets
+the core only when the operating system interrupts the op: 3 to 4 ms later (docs/running.md, "Sends
+before ops"). So the consumers on the same device wait for a NoOp, which waits for the op. The
+executor runs the NoOp and the send first. To send a signal, the executor first runs a constant that
+waits for the op, and then the send. So a signal needs two NoOps.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ def sent_first(
     device_of_op: Sequence[str],
     waits_for: Mapping[str, Sequence[str]],
 ) -> tuple[SentFirst, ...]:
-    """Return the ops on CPUs that send to other devices, and have consumers on their own one.
+    """Return the ops on CPUs that have consumers on other devices and on their own device.
 
     Loops, and ops in branches of conditionals, are left out.
 
@@ -60,7 +60,8 @@ def sent_first(
     graph, devices = step.graph, np.array(device_of_op)
     is_one_node = np.array([len(row) == 1 for row in step.members], dtype=bool)
     is_plain = ordered.awaited & is_one_node
-    sends = is_plain & [device_type(name) == "CPU" for name in device_of_op]
+    cpus = [name for name in {*device_of_op} if device_type(name) == "CPU"]
+    sends = is_plain & np.isin(devices, cpus)
     before, after = graph.edges.T
     crosses = (devices[before] != devices[after]) & is_one_node[after] & sends[before]
     before, after = graph.control_edges.T

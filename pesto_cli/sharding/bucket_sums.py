@@ -2,7 +2,7 @@
 
 | op | what it does |
 |---|---|
-| packed_i | joins the gradients of part i to one vector |
+| packed_i | concatenates the gradients of part i: a vector |
 | local_i | with several hosts: adds the vectors of one host, on the device of part i |
 | cut_i | cuts vector i into as many shares as there are vectors |
 | share_i | adds one share of all vectors, on the device of vector i |
@@ -10,8 +10,8 @@
 | sum, copy_i | of small vectors: adds them on one device, and passes the sum on to other hosts |
 | unpacked_i | cuts the sum into the gradients, for part i |
 
-The shares are a reduce-scatter and an all-gather. There is a vector for each part, or for each host
-if there are several.
+To cut, add and join shares is a reduce-scatter, followed by an all-gather. There is one vector for
+each part. If there are several hosts, there is one vector for each host.
 """
 
 import math

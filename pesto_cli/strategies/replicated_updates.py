@@ -1,4 +1,4 @@
-"""Each device computes the ops whose results only updates of mirrored variables need.
+"""Replicate the ops whose results are needed only by updates of mirrored variables.
 
 Each device has the sums of all gradients then. If ops between the gradients and the updates, such
 as those that clip by a global norm, stayed whole or took open sums, gradients would be added twice:

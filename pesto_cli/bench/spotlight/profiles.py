@@ -15,7 +15,7 @@ from pesto_cli.report.markdown import markdown_table
 if TYPE_CHECKING:
     import altair as alt
 
-# Shorter steps count as this long, so that shares of a step without ops are finite.
+# The least length of a step. Times are divided by it, and a step without ops has the length 0.
 LEAST_US = 1e-3
 # GPUs -> the placements of the figure, and pesto's.
 SHOWN = {2: ("single", GRL, SPOTLIGHT, PESTO), 4: (TOWERS, SPOTLIGHT, PESTO)}
