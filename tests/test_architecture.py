@@ -170,13 +170,13 @@ def test_text_is_printed_in_few_places() -> None:
     assert printing == PRINTING
 
 
-# Op types and name parts of TensorFlow. Sharding rules are about op types; `storage.py` recognises
-# by them a graph that is given instead of a profile.
+# Op types and name parts of TensorFlow. Sharding rules are about op types, and so are measured
+# efficiencies; `storage.py` recognises by them a graph that is given instead of a profile.
 OF_TENSORFLOW = re.compile(
     r"Placeholder|_Retval|_Arg$|VarHandleOp|ResourceApply|gradient_tape|gradients/|_grad\b|update_$"
     r"|^(While|StatelessWhile|If|StatelessIf|Case|PartitionedCall|ReadVariableOp|Const)$"
 )
-KNOWS_TENSORFLOW = {"files/tensorflow_names.py", "files/storage.py"}
+KNOWS_TENSORFLOW = {"files/tensorflow_names.py", "files/storage.py", "data/efficiencies.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

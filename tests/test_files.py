@@ -4,12 +4,13 @@ import gzip
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pesto_cli.data.machine import CommModel
+from pesto_cli.data.machine import CommModel, Efficiency
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result, SolveStatus
@@ -185,6 +186,52 @@ def test_a_placement_that_splits_a_group_is_refused(tmp_path: Path, diamond: Pro
     together = diamond.constrained(colocation_group=np.array([0, 1, 1, 2]))
     with pytest.raises(BadInputError, match="splits a colocation group: 'b' is on GPU:0, 'c'"):
         read_placement(path).match(together)
+
+
+GPU_WITH_EFFICIENCY = """
+[[devices]]
+name = "GPU:0"
+kind = "GPU"
+memory_bytes = 17_179_869_184
+[kinds.GPU]
+type = "GPU"
+frequency_mhz = 1530
+num_cores = 80
+bandwidth_gb_s = 900
+architecture = "7.0"
+[kinds.GPU.efficiency.MatMul]
+arithmetic = {arithmetic}
+[kinds.GPU.efficiency.""]
+memory = 0.75
+"""
+
+
+def test_a_machine_file_has_efficiencies_by_op_type(tmp_path: Path) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text("links = []" + GPU_WITH_EFFICIENCY.format(arithmetic=4.2))
+    kind = read_machine(str(path)).kinds["GPU"]
+    assert kind.efficiency_of("MatMul") == Efficiency(4.2, 1.0)
+    assert kind.efficiency_of("Relu") == Efficiency(1.0, 0.75)
+
+
+@pytest.mark.parametrize("arithmetic", [0, -1, "nan", 1e4, '"fast"'])
+def test_an_efficiency_out_of_range_is_refused(tmp_path: Path, arithmetic: object) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text("links = []" + GPU_WITH_EFFICIENCY.format(arithmetic=arithmetic))
+    with pytest.raises(BadInputError, match=r"kinds\.GPU\.efficiency\.MatMul\.arithmetic"):
+        read_machine(str(path))
+
+
+def test_the_efficiencies_of_a_preset_are_kept_by_a_profile(
+    tmp_path: Path, diamond_profile: Path
+) -> None:
+    profile = read_profile(diamond_profile)
+    kinds = PRESETS["h100x8-nvswitch"].kinds
+    machine = replace(profile.problem.machine, kinds=kinds)
+    again = tmp_path / "again.json"
+    write_profile(str(again), replace(profile, problem=replace(profile.problem, machine=machine)))
+    assert read_profile(again).problem.machine.kinds == kinds
+    assert kinds["GPU"].efficiency
 
 
 def test_a_machine_file_gives_the_same_machine_as_the_preset(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from training_graphs import exported, nested_loops, recurrent, step_stats
 
 from pesto_cli import __version__
-from pesto_cli.data.machine import CommModel, Device, Link, Machine
+from pesto_cli.data.machine import CommModel, Device, Efficiency, Link, Machine
 from pesto_cli.data.presets import PRESETS, V100
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, read_profile, write_profile
@@ -19,9 +19,8 @@ from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.nodes import needed_nodes, topological_order
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile import analytic as analytic_source
 from pesto_cli.profile import profile
-from pesto_cli.profile.analytic import child_process, virtual_cluster
+from pesto_cli.profile.analytic import child_process, estimates, virtual_cluster
 from pesto_cli.profile.analytic.loops import Loops
 from pesto_cli.profile.analytic.unfolding import lowered
 from pesto_cli.profile.analytic.virtual_cluster import (
@@ -95,6 +94,49 @@ def test_the_time_of_a_large_op_is_arithmetic_plus_traffic_at_peak_rates(analyti
     )
 
 
+def with_efficiency(efficiency):
+    kind = replace(V100, efficiency=efficiency)
+    return replace(SERVER, kinds={**SERVER.kinds, "GPU": kind})
+
+
+def test_arithmetic_and_traffic_are_divided_by_the_efficiencies_of_the_op_type(
+    step_graph, analytic
+):
+    reached = {"MatMul": Efficiency(0.5, 0.25), "": Efficiency(memory=0.1)}
+    gpu_us = times(profile(step_graph, with_efficiency(reached)), "GPU")
+    flop_per_us = V100.num_cores * V100.frequency_mhz * 64 * 2
+    bytes_per_us = V100.bandwidth_gb_s * 1e3
+    assert gpu_us["product"] == pytest.approx(
+        MATMUL_FLOP / flop_per_us / 0.5 + TRAFFIC_BYTES / bytes_per_us / 0.25, rel=1e-3
+    )
+    assert gpu_us["total"] == pytest.approx(
+        SIZE**2 / flop_per_us + TRAFFIC_BYTES / bytes_per_us / 0.1, rel=0.01
+    )
+    for free in ("flat", "weights", "size"):
+        assert gpu_us[free] == times(analytic, "GPU")[free]
+
+
+def test_peak_rates_are_efficiencies_of_1(step_graph, analytic):
+    found = times(profile(step_graph, with_efficiency({"": Efficiency()})), "GPU")
+    assert found == pytest.approx(times(analytic, "GPU"), rel=1e-4, nan_ok=True)
+
+
+def test_parts_are_priced_with_the_efficiencies(step_graph):
+    reached = {"MatMul": Efficiency(0.5, 0.5)}
+    plain, slow = (
+        profile(step_graph, machine, parts=(2,)).problem
+        for machine in (SERVER, with_efficiency(reached))
+    )
+    op = plain.graph.names.index("product")
+    for way in ("rows", "columns"):
+        halves = [
+            each.parts.part_ratio(op, way, 0.5)[each.kinds.index("GPU")] for each in (plain, slow)
+        ]
+        assert halves[0] == pytest.approx(halves[1], rel=1e-3)
+    column = plain.kinds.index("GPU")
+    assert slow.time_us[op, column] == pytest.approx(2 * plain.time_us[op, column], rel=1e-3)
+
+
 def test_times_are_not_rounded_to_microseconds(analytic):
     assert times(analytic, "GPU")["total"] % 1 != 0
 
@@ -157,7 +199,7 @@ def test_only_ops_that_may_run_on_a_kind_are_estimated_there_with_equal_times(mo
         nodes.extend({node.name for node in run.graph_def.node} for run in runs)
         return run_all(runs)
 
-    monkeypatch.setattr(analytic_source, "run_all", counted)
+    monkeypatch.setattr(estimates, "run_all", counted)
     meta = exported(strings_in_a_loop_and_a_queue)
     alone, offloaded = (profile(meta, SERVER, cpu_offload=each) for each in (False, True))
     for kind in ("CPU", "GPU"):
@@ -172,9 +214,7 @@ def test_only_ops_that_may_run_on_a_kind_are_estimated_there_with_equal_times(mo
 
 def test_a_kind_that_may_run_no_op_is_not_simulated(monkeypatch):
     simulated = []
-    monkeypatch.setattr(
-        analytic_source, "run_all", lambda runs: simulated.extend(runs) or run_all(runs)
-    )
+    monkeypatch.setattr(estimates, "run_all", lambda runs: simulated.extend(runs) or run_all(runs))
 
     def build(tf):
         fed = tf.compat.v1.placeholder(tf.float32, [64, 64], name="fed")

@@ -75,12 +75,28 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Efficiency:
+    """The rates that ops reach, divided by the peak rates of their device.
+
+    arithmetic: of operations; above 1 if the device has units for them that its description does
+        not count, such as tensor cores.
+    memory: of bytes read and written; far below 1 if kernels move more bytes than TensorFlow's
+        cost model counts.
+    """
+
+    arithmetic: float = 1.0
+    memory: float = 1.0
+
+
+@dataclass(frozen=True)
 class DeviceKind:
     """The data of a device kind that the analytic cost source uses.
 
     type: TensorFlow's device type; kernels are registered by it.
     launch_us: least time of an op that launches a kernel.
     no_launch_us: time of an op that launches none.
+    efficiency: op type -> what its ops reach. The type "" stands for all types that are not named;
+        without it, they reach the peak rates.
     """
 
     type: str
@@ -90,6 +106,11 @@ class DeviceKind:
     architecture: str = ""
     launch_us: float = 0.0
     no_launch_us: float = 0.0
+    efficiency: Mapping[str, Efficiency] = field(default_factory=dict, hash=False)
+
+    def efficiency_of(self, op_type: str) -> Efficiency:
+        """Return what ops of a type reach."""
+        return self.efficiency.get(op_type) or self.efficiency.get("") or Efficiency()
 
 
 @dataclass(frozen=True, eq=False)

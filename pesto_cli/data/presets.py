@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import permutations, product
 from operator import attrgetter
 
+from pesto_cli.data.efficiencies import H100_EFFICIENCY
 from pesto_cli.data.machine import CommModel, Device, DeviceKind, Link, Machine
 
 GIB = 2**30
@@ -41,6 +42,7 @@ H100 = DeviceKind(
     architecture="9.0",
     launch_us=5.0,
     no_launch_us=1.0,
+    efficiency=H100_EFFICIENCY,
 )
 # GTX 1080 Ti: 28 SMs, 1582 MHz boost, 484 GB/s GDDR5X, 11 GB (NVIDIA's specifications). An SM has
 # 128 FP32 lanes and counts as two, as above.

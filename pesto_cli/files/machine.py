@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from pesto_cli.data.machine import MAX_MEMORY_BYTES, CommModel, Device, DeviceKind, Link, Machine
+from pesto_cli.data.machine import (
+    MAX_MEMORY_BYTES,
+    CommModel,
+    Device,
+    DeviceKind,
+    Efficiency,
+    Link,
+    Machine,
+)
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError, about, did_you_mean
 from pesto_cli.files.storage import Schema, read_toml, validate
@@ -38,6 +46,11 @@ class _LinkSchema(Schema):
     channel: str | None = None
 
 
+class _EfficiencySchema(Schema):
+    arithmetic: float = Field(1.0, gt=0, lt=1e3)
+    memory: float = Field(1.0, gt=0, lt=1e3)
+
+
 class _KindSchema(Schema):
     type: Literal["CPU", "GPU"]
     frequency_mhz: int = Field(gt=0, lt=2**31)
@@ -46,6 +59,12 @@ class _KindSchema(Schema):
     architecture: str = ""
     launch_us: NonNegative = 0.0
     no_launch_us: NonNegative = 0.0
+    efficiency: dict[str, _EfficiencySchema] = {}
+
+    def value(self) -> DeviceKind:
+        """Return the device kind."""
+        reached = {key: Efficiency(**each.model_dump()) for key, each in self.efficiency.items()}
+        return DeviceKind(**self.model_dump(exclude={"efficiency"}), efficiency=reached)
 
 
 class MachineSchema(Schema):
@@ -75,7 +94,7 @@ class MachineSchema(Schema):
             ),
             signal_us=self.signal_us,
             step_overhead_us=self.step_overhead_us,
-            kinds={name: DeviceKind(**kind.model_dump()) for name, kind in self.kinds.items()},
+            kinds={name: kind.value() for name, kind in self.kinds.items()},
             contention=self.contention,
         )
 
@@ -85,7 +104,7 @@ def machine_json(machine: Machine) -> dict[str, Any]:
     return {
         "signal_us": machine.signal_us,
         "step_overhead_us": machine.step_overhead_us,
-        "devices": [_device_json(device) for device in machine.devices],
+        "devices": [_fields(device, "host") for device in machine.devices],
         "links": [
             {
                 "src": link.src,
@@ -95,13 +114,14 @@ def machine_json(machine: Machine) -> dict[str, Any]:
             }
             for link in machine.links
         ],
-        "kinds": {name: asdict(kind) for name, kind in machine.kinds.items()},
+        "kinds": {name: _fields(kind, "efficiency") for name, kind in machine.kinds.items()},
         **({"contention": machine.contention} if machine.contention else {}),
     }
 
 
-def _device_json(device: Device) -> dict[str, Any]:
-    return {name: value for name, value in asdict(device).items() if name != "host" or value}
+def _fields(value: Device | DeviceKind, optional: str) -> dict[str, Any]:
+    """Return the fields of a value, without an optional one that is empty."""
+    return {name: each for name, each in asdict(value).items() if name != optional or each}
 
 
 def read_machine(name: str, *others: str) -> Machine:

@@ -5,9 +5,10 @@
     time = no_launch_us               if it only passes on data or a handle
 
 The estimate is that of TensorFlow's `OpLevelCostEstimator`, which leaves out the cost of a kernel
-launch; a convolution with groups is estimated by groups (see `groups`). The time of a while loop is
-the sum, over its nodes, of the node's time multiplied by its number of iterations; that of a call
-is the sum over the nodes of its function. Both branches of a conditional are counted.
+launch, with the efficiencies of the device kind (see `estimates`). A convolution with groups is
+estimated by groups (see `groups`). The time of a while loop is the sum, over its nodes, of the
+node's time multiplied by its number of iterations; that of a call is the sum over the nodes of its
+function. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,21 +20,11 @@ from pesto_cli.data.machine import DeviceKind
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.nodes import reached
 from pesto_cli.profile.affinity import affinity
+from pesto_cli.profile.analytic.estimates import Asked, estimates_us
 from pesto_cli.profile.analytic.groups import with_groups
-from pesto_cli.profile.analytic.kinds import (
-    described_kinds,
-    is_free,
-    launched_us,
-    virtual_device,
-)
+from pesto_cli.profile.analytic.kinds import described_kinds, is_free, launched_us
 from pesto_cli.profile.analytic.loose import loose_us
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
-from pesto_cli.profile.analytic.virtual_cluster import (
-    DEVICE_PREFIX,
-    NodeRun,
-    VirtualRun,
-    run_all,
-)
 from pesto_cli.profile.source import CostRequest, Costs
 
 
@@ -56,20 +47,20 @@ def costs(request: CostRequest) -> Costs:
     may_run = affinity(request)
     estimated = {name: _estimated(step, kind, may_run[kind.type]) for name, kind in kinds.items()}
     asked = [name for name in kinds if estimated[name]]
-    runs = run_all([_run(step, kinds[name], estimated[name]) for name in asked])
-    runs_of = dict(zip(asked, runs, strict=True))
+    found = estimates_us([_asked(step, kinds[name], estimated[name]) for name in asked])
+    estimates = dict(zip(asked, found, strict=True))
     groups = with_groups(step, request.step)
     us_of_groups = loose_us({name: dict.fromkeys(groups.values()) for name in asked}, kinds)
     time_us = {}
     for name, kind in kinds.items():
-        node_runs = runs_of.get(name, {})
+        of_nodes = estimates.get(name, {})
         column = np.zeros(request.step.graph.num_ops)
         for index, op in enumerate(step.op_of):
             if op is not None:
                 if index in groups and name in us_of_groups:
                     node_us = us_of_groups[name][groups[index]]
                 else:
-                    node_us = _node_us(step, index, kind, node_runs)
+                    node_us = _node_us(step, index, kind, of_nodes)
                 column[op] += step.iterations[index] * node_us
         time_us[name] = np.where(may_run[kind.type], column, np.nan)
     return Costs(time_us, notes=tuple(_notes(step)))
@@ -84,30 +75,21 @@ def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int
     ]
 
 
-def _run(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> VirtualRun:
-    """Return a virtual run of some nodes and all their inputs on one device of a kind.
-
-    One device means no transfers. The inputs are included because the cost of a node depends on
-    their shapes and constant values.
-    """
-    device = f"{DEVICE_PREFIX}{kind.type}:0"
+def _asked(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> Asked:
+    """Return the graph of some nodes and all their inputs, for the estimates of these nodes."""
     graph_def = type(step.graph_def)(
         node=(step.nodes[index].proto for index in sorted(reached(step.nodes, estimated))),
         library=step.graph_def.library,
         versions=step.graph_def.versions,
     )
-    for node in graph_def.node:
-        node.device = device
-    fetches = [step.nodes[index].name for index in estimated]
-    return VirtualRun(graph_def, fetches, {device: virtual_device(kind)})
+    return Asked(kind, graph_def, [step.nodes[index].name for index in estimated])
 
 
-def _node_us(step: Unfolded, index: int, kind: DeviceKind, runs: Mapping[str, NodeRun]) -> float:
+def _node_us(step: Unfolded, index: int, kind: DeviceKind, estimates: Mapping[str, float]) -> float:
     """Return the time of one run of a node, in us."""
     if _is_free(step, index, kind):
         return kind.no_launch_us
-    name = step.nodes[index].name
-    return launched_us(runs.get(name), kind)
+    return launched_us(estimates.get(step.nodes[index].name), kind)
 
 
 def _is_free(step: Unfolded, index: int, kind: DeviceKind) -> bool:

@@ -2,7 +2,7 @@
 
 from pesto_cli.data.machine import DeviceKind, Machine
 from pesto_cli.errors import BadInputError
-from pesto_cli.profile.analytic.virtual_cluster import NodeRun, VirtualDevice
+from pesto_cli.profile.analytic.virtual_cluster import VirtualDevice
 
 # Op types that launch no kernel: their output is the input's buffer, a handle, a shape or a
 # constant that is on the device before the step begins.
@@ -69,10 +69,9 @@ def is_free(op_type: str, on_host: bool, kind: DeviceKind) -> bool:
     return op_type in NO_LAUNCH or (kind.type == "GPU" and on_host)
 
 
-def launched_us(run: NodeRun | None, kind: DeviceKind, times: int = 1) -> float:
+def launched_us(estimate_us: float | None, kind: DeviceKind, times: int = 1) -> float:
     """Return the time of an op that launches a kernel, in us.
 
-    run: its virtual run; None, and so no estimate, if the virtual cluster did not run it.
-    times: how often the kernel does what was run.
+    estimate_us: of its kernel; None if there is none. times: how often the kernel does this.
     """
-    return max(0 if run is None else times * run.duration_ns / 1e3, kind.launch_us)
+    return max(times * (estimate_us or 0.0), kind.launch_us)

@@ -9,9 +9,9 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.graphdef.attributes import attr_value
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.profile.analytic.estimates import Asked, estimates_us
 from pesto_cli.profile.analytic.groups import one_group
-from pesto_cli.profile.analytic.kinds import is_free, launched_us, virtual_device
-from pesto_cli.profile.analytic.virtual_cluster import DEVICE_PREFIX, VirtualRun, run_all
+from pesto_cli.profile.analytic.kinds import is_free, launched_us
 
 TimesOfSpecs = Mapping[OpSpec, float]
 
@@ -37,13 +37,13 @@ def loose_us(
     }
     asked = [name for name, specs in launched.items() if specs]
     groups = {spec: one_group(spec) for name in asked for spec in launched[name]}
-    runs = run_all(
-        [_run([groups[spec][0] for spec in launched[name]], kinds[name]) for name in asked]
+    estimates = estimates_us(
+        [_asked([groups[spec][0] for spec in launched[name]], kinds[name]) for name in asked]
     )
     found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in run.items()}
-    for name, node_runs in zip(asked, runs, strict=True):
+    for name, of_nodes in zip(asked, estimates, strict=True):
         for node, spec in zip(_names(launched[name]), launched[name], strict=True):
-            found[name][spec] = launched_us(node_runs.get(node), kinds[name], groups[spec][1])
+            found[name][spec] = launched_us(of_nodes.get(node), kinds[name], groups[spec][1])
     return {
         name: {spec: sum(found[name][each] for each in spec.kernels) for spec in specs}
         for name, specs in wanted.items()
@@ -55,8 +55,8 @@ def _is_free(spec: OpSpec, kind: DeviceKind) -> bool:
     return is_free(spec.type, on_host, kind)
 
 
-def _run(specs: Sequence[OpSpec], kind: DeviceKind) -> VirtualRun:
-    """Return a virtual run of ops on one device; equal inputs are one node."""
+def _asked(specs: Sequence[OpSpec], kind: DeviceKind) -> Asked:
+    """Return a graph of ops for their estimates; equal inputs are one node."""
     tf = tensorflow()
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
@@ -66,10 +66,7 @@ def _run(specs: Sequence[OpSpec], kind: DeviceKind) -> VirtualRun:
     names = _names(specs)
     for name, spec in zip(names, specs, strict=True):
         graph_def.node.append(node_def(name, spec, [source_of[each] for each in spec.inputs]))
-    device = f"{DEVICE_PREFIX}{kind.type}:0"
-    for node in graph_def.node:
-        node.device = device
-    return VirtualRun(graph_def, names, {device: virtual_device(kind)})
+    return Asked(kind, graph_def, names)
 
 
 def _names(specs: Sequence[OpSpec]) -> list[str]:

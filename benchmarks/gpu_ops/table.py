@@ -1,0 +1,158 @@
+"""Analytic times against measured ones: `python -m benchmarks.gpu_ops.table [RESULT [OTHER]]`.
+
+For each family of ops, prints the efficiencies that fit the measured times best, and the errors of
+the estimates at the peak rates and with the efficiencies of the kind H100; for each model, the sums
+of the times of its ops. An error is the mean of |estimate - measured| over all runs of ops, divided
+by the mean measured time. Only cases whose estimate at the peak rates is above the time of a launch
+count. OTHER: times of a GPU to which the efficiencies were not fitted.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from pesto_cli.data.efficiencies import H100_FAMILIES, Family
+from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.machine import Efficiency
+from pesto_cli.data.presets import H100
+from pesto_cli.report.markdown import markdown_table
+
+FOLDER = Path(__file__).parent
+# TF32 on tensor cores: 494.7 TFLOPS without sparsity, 66.9 of float32 (NVIDIA's data sheet).
+MOST_ARITHMETIC = 494.7 / 66.9
+# H200: as the H100, with 4800 GB/s (NVIDIA's data sheet).
+BANDWIDTH_GB_S = {"NVIDIA H100 80GB HBM3": H100.bandwidth_gb_s, "NVIDIA H200": 4800.0}
+PEAK = Efficiency()
+
+
+@dataclass(frozen=True)
+class Times:
+    """The cases of one family with an estimate above a launch, `[num_cases]` each.
+
+    runs: in all models. arithmetic_us, memory_us: the terms of the estimate at the peak rates.
+    us, cached_us, float32_us: measured; NaN where there is no measurement.
+    """
+
+    runs: FloatArray
+    arithmetic_us: FloatArray
+    memory_us: FloatArray
+    us: FloatArray
+    cached_us: FloatArray
+    float32_us: FloatArray
+
+    def terms_us(self, reached: Efficiency) -> FloatArray:
+        """Return the estimates of the kernels by their efficiency."""
+        return self.arithmetic_us / reached.arithmetic + self.memory_us / reached.memory
+
+    def error(self, reached: Efficiency) -> float:
+        """Return the error of the estimates."""
+        off_us = np.abs(self.terms_us(reached) - self.us)
+        return float(self.runs @ off_us / (self.runs @ self.us))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("result", type=Path, nargs="?", default=FOLDER / "H100.json")
+    parser.add_argument("other", type=Path, nargs="?", default=FOLDER / "H200.json")
+    options = parser.parse_args(arguments)
+    measured, other = (json.loads(path.read_text()) for path in (options.result, options.other))
+    print(families(measured, other), models(measured), sep="\n\n")
+
+
+def families(measured: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return the table of families."""
+    rows = []
+    for name, family in H100_FAMILIES.items():
+        here, there = times(measured, family), times(other, family)
+        fit = fitted(here, family)
+        rows.append(
+            [
+                name,
+                str(len(here.us)),
+                f"{fit.arithmetic:.2f}" if family.has_products else "",
+                f"{fit.memory:.2f}",
+                f"{here.error(PEAK):.0%}",
+                f"{here.error(family.efficiency):.0%}",
+                f"{there.error(family.efficiency):.0%}" if len(there.us) else "",
+                f"{np.median(here.cached_us / here.us):.2f}",
+                "" if np.isnan(here.float32_us).all() else f"{slower(here):.1f}",
+            ]
+        )
+    columns = ["family", "cases", "arithmetic", "memory", "error at peak rates", "error", "on H200"]
+    return markdown_table([*columns, "cached", "without TF32"], rows)
+
+
+def slower(found: Times) -> float:
+    """Return the median ratio of the time without TF32 to that with it."""
+    return float(np.nanmedian(found.float32_us / found.us))
+
+
+def times(measured: Mapping[str, Any], family: Family) -> Times:
+    """Return the times of the cases of a family."""
+    faster = BANDWIDTH_GB_S[measured["device"]] / H100.bandwidth_gb_s
+    rows = [
+        [
+            sum(case["runs"].values()),
+            case["compute_us"],
+            case["memory_us"] / faster,
+            *(case.get(key) or np.nan for key in ("us", "cached_us", "float32_us")),
+        ]
+        for case in measured["cases"]
+        if case["type"] in family.op_types and "us" in case and is_large(case)
+    ]
+    return Times(*np.array(rows, dtype=float).reshape(-1, 6).T)
+
+
+def is_large(case: Mapping[str, Any]) -> bool:
+    """Whether the estimate of a case is above the time of a launch."""
+    return bool(case["compute_us"] + case["memory_us"] > H100.launch_us)
+
+
+def fitted(found: Times, family: Family) -> Efficiency:
+    """Return the efficiency with the least sum of |log(estimate / measured)|, weighted by time."""
+    weights = found.runs * found.us
+
+    def reached(logarithms: FloatArray) -> Efficiency:
+        arithmetic, memory = np.exp(logarithms)
+        return Efficiency(arithmetic if family.has_products else 1.0, memory)
+
+    def loss(logarithms: FloatArray) -> float:
+        return float(weights @ np.abs(np.log(found.terms_us(reached(logarithms)) / found.us)))
+
+    bounds = [(np.log(0.01), np.log(MOST_ARITHMETIC)), (np.log(0.01), 0.0)]
+    starts = [(0.0, -0.1), (1.0, -0.5), (1.9, -0.4)]
+    fits = [minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts]
+    return reached(min(fits, key=lambda fit: float(fit.fun)).x)
+
+
+def models(measured: Mapping[str, Any]) -> str:
+    """Return the table of models, with sums in ms; a launched op takes at least `launch_us`."""
+    steps_ms = json.loads((FOLDER / "H100.steps.json").read_text())
+    rows = []
+    for model in dict.fromkeys(model for case in measured["cases"] for model in case["runs"]):
+        ran = [case for case in measured["cases"] if model in case["runs"] and "us" in case]
+        sums_us = sum(case["runs"][model] * np.array([*_four(case)]) for case in ran)
+        step = f"{steps_ms[model]:.1f}" if model in steps_ms else ""
+        rows.append([model, *(f"{us / 1e3:.1f}" for us in sums_us), step])
+    columns = ["model", "at peak rates", "with efficiencies", "measured", "kernels alone"]
+    return markdown_table([*columns, "step of PyTorch"], rows)
+
+
+def _four(case: Mapping[str, Any]) -> Iterator[float]:
+    """Yield a case's estimates without and with efficiencies, and its times as op and as kernel."""
+    for reached in (PEAK, H100.efficiency_of(case["type"])):
+        terms_us = case["compute_us"] / reached.arithmetic + case["memory_us"] / reached.memory
+        yield max(terms_us, H100.launch_us)
+    yield max(case["us"], H100.launch_us)
+    yield case["us"]
+
+
+if __name__ == "__main__":
+    main()

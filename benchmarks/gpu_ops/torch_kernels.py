@@ -1,0 +1,399 @@
+"""Ops of TensorFlow as calls of PyTorch that launch the same kind of kernel.
+
+`KERNELS` maps an op type to a function that takes a `Case`, and returns a call of its input
+tensors. Images and filters are in `channels_last`, which is TensorFlow's NHWC: with TF32, it
+computes float32 convolutions in this layout (`ComputeInNhwcEnabled` in its conv_ops_gpu.h).
+Depthwise convolutions and pooling have kernels of their own in both frameworks; PyTorch's are made
+for NCHW, so they have images in this layout. Where PyTorch has no call of one kernel, one is
+compiled from its formula.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as nn
+
+aten = torch.ops.aten
+Call = Callable[..., Any]
+MOST_INPUTS = 8
+"""Inputs of one kernel, both of TensorFlow's AddN and of PyTorch's compiled ones."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op. inputs, outputs: shape, data type and value of each operand, as in `OpSpec`.
+
+    device: of PyTorch.
+    """
+
+    type: str
+    attributes: Mapping[str, Any]
+    inputs: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Mapping[str, Any]]
+    device: str = "cuda"
+
+    def shape(self, slot: int) -> tuple[int, ...]:
+        """Return the shape of an input."""
+        return tuple(self.inputs[slot]["shape"])
+
+    def values(self, slot: int) -> tuple[int, ...]:
+        """Return the value of an input that is a constant of numbers."""
+        value = self.inputs[slot]["value"]
+        return tuple(value) if isinstance(value, list) else (value,)
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the first output."""
+        return tuple(self.outputs[0]["shape"])
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a convolution or pooling op moves over images; two numbers each: of rows, of columns.
+
+    padding: what PyTorch adds on both sides. more: what is added after the images in addition, by a
+        kernel of its own, as TensorFlow does.
+    """
+
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    padding: tuple[int, int]
+    more: tuple[int, int]
+
+    @classmethod
+    def of(cls, case: Case, image: Sequence[int], size: Sequence[int]) -> "Window":
+        """Return the window of a case. image: shape in NHWC. size: begins with rows, columns."""
+        strides = tuple(case.attributes["strides"][1:3])
+        dilations = tuple(case.attributes.get("dilations", (1, 1, 1, 1))[1:3])
+        totals = [0, 0]
+        if case.attributes["padding"] == "SAME":
+            for axis in (0, 1):
+                extent, step = image[1 + axis], strides[axis]
+                reach = dilations[axis] * (size[axis] - 1) + 1
+                totals[axis] = max(0, (-(-extent // step) - 1) * step + reach - extent)
+        padding = totals[0] // 2, totals[1] // 2
+        more = totals[0] % 2, totals[1] % 2
+        return cls((size[0], size[1]), strides, dilations, padding, more)
+
+    def padded(self, images: Any, value: float = 0.0) -> Any:
+        """Return images in NCHW with what is added after them."""
+        if not any(self.more):
+            return images
+        return nn.pad(images, (0, self.more[1], 0, self.more[0]), value=value)
+
+
+def nchw(images: Any) -> Any:
+    """Return images in NHWC as a view in NCHW, which has the layout channels_last."""
+    return images.permute(0, 3, 1, 2)
+
+
+def stacked(images: Any) -> Any:
+    """Return images of random values in NHWC as others in NCHW, which has the layout NCHW."""
+    batch, height, width, channels = images.shape
+    return images.view(batch, channels, height, width)
+
+
+def filters(shape: Sequence[int], depthwise: bool, device: str) -> Any:
+    """Return filters of [H, W, in, out] as PyTorch's [out, in of a group, H, W]."""
+    height, width, inward, outward = shape
+    if depthwise:
+        return torch.randn(inward * outward, 1, height, width, device=device)
+    kernel = torch.randn(outward, inward, height, width, device=device)
+    return kernel.contiguous(memory_format=torch.channels_last)
+
+
+def convolution(part: str) -> Callable[[Case], Call]:
+    """Return the maker of a convolution, or of its gradient for the images or for the filters."""
+
+    def make(case: Case) -> Call:
+        slots = {"forward": (0, 1), "images": (None, 1), "filters": (0, None)}[part]
+        image = case.shape(0) if slots[0] is not None else case.result
+        kernel = case.shape(1) if slots[1] is not None else case.result
+        depthwise = case.type.startswith("Depthwise")
+        layout = stacked if depthwise else nchw
+        groups = image[3] if depthwise else image[3] // kernel[2]
+        window = Window.of(case, image, kernel)
+        arguments = (window.strides, window.padding, window.dilations)
+        weights = filters(kernel, depthwise, case.device)
+        stand_in = window.padded(layout(torch.randn(image, device=case.device)))
+
+        def forward(images: Any, _: Any) -> Any:
+            return nn.conv2d(window.padded(layout(images)), weights, None, *arguments, groups)
+
+        def backward(gradient: Any, images: Any, wanted: Sequence[bool]) -> Any:
+            return aten.convolution_backward(
+                layout(gradient), images, weights, None, *arguments, False, (0, 0), groups, wanted
+            )
+
+        if part == "forward":
+            return forward
+        if part == "images":
+            return lambda _, kernel, gradient: backward(gradient, stand_in, (True, False, False))
+        return lambda images, _, gradient: backward(
+            gradient, window.padded(layout(images)), (False, True, False)
+        )
+
+    return make
+
+
+def pooling(kind: str, backward: bool) -> Callable[[Case], Call]:
+    """Return the maker of a pooling op or of its gradient."""
+
+    def make(case: Case) -> Call:
+        image = case.shape(0) if not (backward and kind == "avg") else case.result
+        window = Window.of(case, image, case.attributes["ksize"][1:3])
+        lowest = float("-inf") if kind == "max" else 0.0
+        sizes = window.size, window.strides, window.padding
+
+        def maxima(images: Any) -> Any:
+            return aten.max_pool2d_with_indices(images, *sizes, (1, 1), False)
+
+        if kind == "avg" and not backward:
+            return lambda images: nn.avg_pool2d(
+                window.padded(stacked(images)), *sizes, count_include_pad=False
+            )
+        if kind == "max" and not backward:
+            return lambda images: maxima(window.padded(stacked(images), lowest))
+        blank = window.padded(stacked(torch.randn(image, device=case.device)), lowest)
+        if kind == "avg":
+            return lambda _, gradient: aten.avg_pool2d_backward(
+                stacked(gradient), blank, *sizes, False, False, None
+            )
+        indices = maxima(blank)[1]
+        return lambda images, _, gradient: aten.max_pool2d_with_indices_backward(
+            stacked(gradient),
+            window.padded(stacked(images), lowest),
+            *sizes,
+            (1, 1),
+            False,
+            indices,
+        )
+
+    return make
+
+
+def batch_norm(case: Case) -> Call:
+    """Batch normalisation in training, with the statistics of the batch."""
+    epsilon = case.attributes["epsilon"]
+    return lambda images, scale, offset, *_: torch.batch_norm(
+        nchw(images), scale, offset, None, None, True, 0.0, epsilon, True
+    )
+
+
+def batch_norm_gradient(case: Case) -> Call:
+    """The gradients of batch normalisation in training: cuDNN's kernel, or else PyTorch's own."""
+    epsilon = case.attributes["epsilon"]
+    images = nchw(torch.randn(case.shape(1), device=case.device))
+    scale = torch.randn(case.shape(2), device=case.device)
+    if case.device == "cuda":
+        _, mean, inverse, reserve = aten.cudnn_batch_norm(
+            images, scale, scale, None, None, True, 0.0, epsilon
+        )
+        return lambda gradient, images, scale, *_: aten.cudnn_batch_norm_backward(
+            nchw(images), nchw(gradient), scale, None, None, mean, inverse, epsilon, reserve
+        )
+    _, mean, inverse = aten.native_batch_norm(images, scale, scale, None, None, True, 0.0, epsilon)
+    return lambda gradient, images, scale, *_: aten.native_batch_norm_backward(
+        nchw(gradient), nchw(images), scale, None, None, mean, inverse, True, epsilon, [True] * 3
+    )
+
+
+def product(case: Case) -> Call:
+    """A product of matrices or batches of them, with either one transposed or not."""
+    first = case.attributes.get("transpose_a", case.attributes.get("adj_x", False))
+    second = case.attributes.get("transpose_b", case.attributes.get("adj_y", False))
+    return lambda a, b: torch.matmul(a.mT if first else a, b.mT if second else b)
+
+
+def compiled(formula: str, names: str) -> Call:
+    """Return one kernel that computes a formula of the elements of some tensors."""
+    arguments = ", ".join(f"T {name}" for name in names.split())
+    code = f"template <typename T> T computed({arguments}) {{ return {formula}; }}"
+    call: Call = torch.cuda.jiterator._create_jit_fn(code)
+    return call
+
+
+def sum_of_many(case: Case) -> Call:
+    """AddN: as many inputs as one kernel takes are added at once."""
+    if len(case.inputs) == 1:
+        return lambda one: one.clone()
+    names = [f"x{index}" for index in range(MOST_INPUTS)]
+    add_of = {n: compiled(" + ".join(names[:n]), " ".join(names[:n])) for n in range(2, 9)}
+
+    def call(*tensors: Any) -> Any:
+        total, rest = tensors[0], tensors[1:]
+        while rest:
+            taken = (total, *rest[: MOST_INPUTS - 1])
+            total, rest = add_of[len(taken)](*taken), rest[MOST_INPUTS - 1 :]
+        return total
+
+    return call
+
+
+def reduction(call: Call) -> Callable[[Case], Call]:
+    """Return the maker of a reduction of the axes in slot 1."""
+
+    def make(case: Case) -> Call:
+        axes = case.values(1)
+        keep = bool(case.attributes.get("keep_dims", False))
+        return lambda tensor, _: call(tensor, axes, keep)
+
+    return make
+
+
+def strided_slice(case: Case) -> Call:
+    """A range of each axis that has the first axes' begins, with strides of 1."""
+    begins, shape = case.values(1), case.shape(0)
+    kept = [begin if 0 <= begin < size else 0 for begin, size in zip(begins, shape, strict=False)]
+    sizes = [*case.result] if len(case.result) == len(shape) else [*shape]
+
+    def call(tensor: Any, *_: Any) -> Any:
+        for axis, begin in enumerate(kept):
+            if sizes[axis] < shape[axis]:
+                tensor = tensor.narrow(axis, min(begin, shape[axis] - sizes[axis]), sizes[axis])
+        return tensor.clone(memory_format=torch.contiguous_format)
+
+    return call
+
+
+def padded_back(case: Case) -> Call:
+    """StridedSliceGrad: zeros around the gradient of the range."""
+    given = case.shape(4)
+    after = [size - part for size, part in zip(case.result, given, strict=True)]
+    widths = [width for size in reversed(after) for width in (0, size)]
+    return lambda *tensors: nn.pad(tensors[4], widths)
+
+
+def pad(case: Case) -> Call:
+    """Zeros before and after each axis."""
+    widths = [int(width) for pair in reversed(case.inputs[1]["value"]) for width in pair]
+    return lambda tensor, _: nn.pad(tensor, widths)
+
+
+def transpose(case: Case) -> Call:
+    """Another order of the axes, in memory."""
+    order = case.values(1)
+    return lambda tensor, _: tensor.permute(order).clone(memory_format=torch.contiguous_format)
+
+
+def split(case: Case) -> Call:
+    """Equal ranges of an axis, each copied by a kernel of its own or by one kernel."""
+    axis, number = case.values(0)[0], len(case.outputs)
+    return lambda _, tensor: [part.contiguous() for part in tensor.chunk(number, axis)]
+
+
+def rms_prop(case: Case) -> Call:
+    """RMSProp with momentum, which updates three variables."""
+    formula = """template <typename T> void computed(
+        T v, T s, T m, T g, T& v2, T& s2, T& m2) {
+        s2 = s + (g * g - s) * T(0.1);
+        m2 = m * T(0.9) + g * T(0.01) * rsqrt(s2 + T(1));
+        v2 = v - m2; }"""
+    call = torch.cuda.jiterator._create_multi_output_jit_fn(formula, num_outputs=3)
+    return lambda variable, square, momentum, *rest: call(
+        variable, square, momentum, next(each for each in rest if each.dim())
+    )
+
+
+def adam(case: Case) -> Call:
+    """Adam, which updates a variable and its two moments in one kernel."""
+    step = [torch.ones((), device=case.device)]
+
+    def call(variable: Any, first: Any, second: Any, *rest: Any) -> Any:
+        return torch._fused_adam_(
+            [variable], [rest[-1]], [first], [second], [], step, lr=1e-9, beta1=0.9, beta2=0.99,
+            weight_decay=0.0, eps=1.0, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    return call
+
+
+def momentum(case: Case) -> Call:
+    """Gradient descent with momentum, which updates two variables in one kernel."""
+    return lambda variable, slot, _, gradient, *rest: torch._fused_sgd_(
+        [variable], [gradient], [slot], weight_decay=0.0, momentum=0.9, lr=1e-9, dampening=0.0,
+        nesterov=False, maximize=False, is_first_step=False,
+    )  # fmt: skip
+
+
+def segments(case: Case) -> Call:
+    """Sums of rows by number of segment."""
+    rows, width = case.result[0], case.result[1:]
+    return lambda tensor, number, _: torch.zeros((rows, *width), device=tensor.device).index_add_(
+        0, number.reshape(-1), tensor.reshape(-1, *width)
+    )
+
+
+def always(call: Call) -> Callable[[Case], Call]:
+    """Return the maker of a call that is the same for all cases of a type."""
+    return lambda case: call
+
+
+KERNELS: Mapping[str, Callable[[Case], Call]] = {
+    "MatMul": product,
+    "BatchMatMulV2": product,
+    "Conv2D": convolution("forward"),
+    "Conv2DBackpropInput": convolution("images"),
+    "Conv2DBackpropFilter": convolution("filters"),
+    "DepthwiseConv2dNative": convolution("forward"),
+    "DepthwiseConv2dNativeBackpropInput": convolution("images"),
+    "DepthwiseConv2dNativeBackpropFilter": convolution("filters"),
+    "FusedBatchNormV3": batch_norm,
+    "FusedBatchNormGradV3": batch_norm_gradient,
+    "MaxPool": pooling("max", False),
+    "MaxPoolGrad": pooling("max", True),
+    "AvgPool": pooling("avg", False),
+    "AvgPoolGrad": pooling("avg", True),
+    "Mul": always(torch.mul),
+    "AddV2": always(torch.add),
+    "Sub": always(torch.sub),
+    "RealDiv": always(torch.div),
+    "Pow": always(torch.pow),
+    "Neg": always(torch.neg),
+    "Square": always(torch.square),
+    "Sqrt": always(torch.sqrt),
+    "Rsqrt": always(torch.rsqrt),
+    "RsqrtGrad": lambda case: compiled("T(-0.5) * dy * y * y * y", "y dy"),
+    "Tanh": always(torch.tanh),
+    "TanhGrad": always(lambda y, dy: aten.tanh_backward(dy, y)),
+    "Sigmoid": always(torch.sigmoid),
+    "SigmoidGrad": always(lambda y, dy: aten.sigmoid_backward(dy, y)),
+    "Relu": always(torch.relu),
+    "ReluGrad": always(lambda dy, x: aten.threshold_backward(dy, x, 0)),
+    "Relu6": always(lambda x: aten.hardtanh(x, 0, 6)),
+    "Relu6Grad": always(lambda dy, x: aten.hardtanh_backward(dy, x, 0, 6)),
+    "BiasAdd": always(torch.add),
+    "BiasAddGrad": always(lambda dy: dy.flatten(0, -2).sum(0)),
+    "AddN": sum_of_many,
+    "Sum": reduction(lambda x, axes, keep: x.sum(axes, keep)),
+    "Mean": reduction(lambda x, axes, keep: x.mean(axes, keep)),
+    "Max": reduction(lambda x, axes, keep: x.amax(axes, keep)),
+    "L2Loss": always(torch.linalg.vector_norm),
+    "Softmax": always(lambda x: torch.softmax(x, -1)),
+    "LogSoftmax": always(lambda x: torch.log_softmax(x, -1)),
+    "Transpose": transpose,
+    "ConcatV2": lambda case: lambda *x: torch.cat(x[:-1], case.values(len(x) - 1)[0]),
+    "Slice": strided_slice,
+    "StridedSlice": strided_slice,
+    "StridedSliceGrad": padded_back,
+    "Split": split,
+    "Pack": lambda case: lambda *x: torch.stack(x, case.attributes["axis"]),
+    "Unpack": lambda case: lambda x: [each.clone() for each in x.unbind(case.attributes["axis"])],
+    "Tile": lambda case: lambda x, _: x.repeat(case.values(1)),
+    "Pad": pad,
+    "Cast": always(lambda x: x.to(torch.float32)),
+    "ResourceGather": always(lambda table, rows: nn.embedding(rows, table)),
+    "UnsortedSegmentSum": segments,
+    "ResourceScatterAdd": always(
+        lambda table, rows, x: table.index_add_(0, rows.reshape(-1), x.reshape(-1, table.shape[1]))
+    ),
+    "ResourceApplyGradientDescent": always(lambda v, _, dv: v.sub_(dv, alpha=1e-9)),
+    "ResourceApplyMomentum": momentum,
+    "ResourceApplyAdam": adam,
+    "ResourceApplyRMSProp": rms_prop,
+    "AssignSubVariableOp": always(lambda v, x: v.sub_(x)),
+    "AssignAddVariableOp": always(lambda v, x: v.add_(x)),
+}

@@ -1,0 +1,83 @@
+"""Estimates of kernels on a device kind: of their arithmetic and of their memory traffic.
+
+    estimate = operations / (peak * arithmetic) + bytes / (bandwidth * memory)
+
+The two factors are the efficiencies of the op type on the device kind. TensorFlow's estimate is
+their sum with both equal to 1. So for a kind with other efficiencies, a graph is estimated twice:
+on a device whose memory traffic takes no time, and on one whose arithmetic takes none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from pesto_cli.data.machine import DeviceKind
+from pesto_cli.profile.analytic.kinds import virtual_device
+from pesto_cli.profile.analytic.virtual_cluster import (
+    DEVICE_PREFIX,
+    NodeRun,
+    VirtualRun,
+    run_all,
+)
+
+# By this factor a rate is increased so that what it limits takes no time.
+UNLIMITED = 10**6
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A graph on a device of a kind, and the names of its nodes to estimate.
+
+    The graph contains all inputs of these nodes, because their costs depend on the shapes and the
+    constant values of inputs.
+    """
+
+    kind: DeviceKind
+    graph_def: Any
+    nodes: Sequence[str]
+
+
+def estimates_us(asked: Sequence[Asked]) -> list[Mapping[str, float]]:
+    """Return the estimates of the nodes of each graph by name, in us.
+
+    Nodes that the virtual cluster does not run have no estimate.
+
+    Raises:
+        EnvironmentFailedError: the process of TensorFlow's virtual cluster died.
+    """
+    runs = [_virtual_runs(each) for each in asked]
+    found = iter(run_all(list(chain.from_iterable(runs))))
+    return [
+        _combined(each, [next(found) for _ in of_kind])
+        for each, of_kind in zip(asked, runs, strict=True)
+    ]
+
+
+def _virtual_runs(asked: Asked) -> list[VirtualRun]:
+    """Return one run of a graph, or two: its arithmetic, and its memory traffic."""
+    name, plain = f"{DEVICE_PREFIX}{asked.kind.type}:0", virtual_device(asked.kind)
+    for node in asked.graph_def.node:
+        node.device = name
+    devices = [plain]
+    if asked.kind.efficiency:
+        devices = [
+            replace(plain, bandwidth_kb_s=plain.bandwidth_kb_s * UNLIMITED),
+            replace(plain, num_cores=plain.num_cores * UNLIMITED),
+        ]
+    return [VirtualRun(asked.graph_def, asked.nodes, {name: device}) for device in devices]
+
+
+def _combined(asked: Asked, runs: Sequence[Mapping[str, NodeRun]]) -> Mapping[str, float]:
+    """Return the sums of the terms of nodes, each divided by its efficiency."""
+    types = {node.name: node.op for node in asked.graph_def.node}
+    found = {}
+    for name in asked.nodes:
+        if all(name in run for run in runs):
+            reached = asked.kind.efficiency_of(types[name])
+            factors = (reached.arithmetic, reached.memory)
+            found[name] = sum(
+                run[name].duration_ns / 1e3 / factor
+                for run, factor in zip(runs, factors, strict=False)
+            )
+    return found

@@ -1,0 +1,41 @@
+"""Efficiencies of the H100, and the op times of `benchmarks.gpu_ops` from which they are."""
+
+import json
+
+import pytest
+
+from benchmarks.gpu_ops import table
+from pesto_cli.data.efficiencies import H100_EFFICIENCY, H100_FAMILIES
+
+H100, H200 = (json.loads((table.FOLDER / f"{name}.json").read_text()) for name in ("H100", "H200"))
+
+
+@pytest.mark.parametrize("name", H100_FAMILIES)
+def test_the_efficiencies_are_those_that_fit_the_measured_times(name: str) -> None:
+    family = H100_FAMILIES[name]
+    found = table.times(H100, family)
+    fit = table.fitted(found, family)
+    assert found.error(family.efficiency) <= found.error(fit) + 0.03
+    assert family.efficiency.memory == pytest.approx(fit.memory, abs=0.01)
+    assert found.error(family.efficiency) < found.error(table.PEAK)
+
+
+def test_no_op_type_is_in_two_families() -> None:
+    types = [each for family in H100_FAMILIES.values() for each in family.op_types]
+    assert len(types) == len({*types})
+    assert {*types} < {*H100_EFFICIENCY}
+
+
+def test_the_efficiencies_are_better_than_peak_rates_on_another_gpu() -> None:
+    for family in H100_FAMILIES.values():
+        found = table.times(H200, family)
+        if len(found.us):
+            assert found.error(family.efficiency) < found.error(table.PEAK)
+
+
+def test_sums_of_op_times_are_near_the_measured_steps_of_a_whole_model() -> None:
+    rows = [line.split("|") for line in table.models(H100).splitlines()[2:]]
+    compared = [(float(row[3]), float(row[6])) for row in rows if row[6].strip()]
+    assert len(compared) == 3
+    for predicted_ms, step_ms in compared:
+        assert predicted_ms == pytest.approx(step_ms, rel=0.2)
