@@ -27,6 +27,7 @@ from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
+from pesto_cli.strategies.split_search import MOST_REFINED, to_refine
 from pesto_cli.zoo.transformer import transformer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -210,6 +211,18 @@ def test_pesto_keeps_ops_whole_where_that_is_faster(priced: Profile) -> None:
     assert not result.solution.is_rewritten
     single = api.solve(replace(priced, problem=problem), "single")
     assert result.makespan_us <= single.makespan_us
+
+
+def test_a_schedule_that_several_ways_give_is_refined_once(priced: Profile) -> None:
+    layouts = ("whole", "mirrored", "split")
+    twice = [
+        (f"{layout}, {time}", split_of(priced.problem, DataParallel(variables=layout)))
+        for time in ("first", "again")
+        for layout in layouts
+    ]
+    chosen = to_refine(twice)
+    assert len({solution.objective for _, solution in chosen}) == len(chosen) == MOST_REFINED
+    assert {name for name, _ in chosen} <= {f"{layout}, first" for layout in layouts}
 
 
 def test_a_deterministic_search_is_repeated(priced: Profile) -> None:

@@ -43,11 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
     options = parser.parse_args(arguments)
-    launched_us: dict[str, float] = {}
     runs: dict[OpSpec, dict[str, int]] = {}
     total_us: dict[OpSpec, float] = {}
     for model in options.models:
-        launched_us[model], chosen = largest(model)
+        chosen = largest(model)
         for spec, (count, time_us) in chosen.items():
             runs.setdefault(spec, {})[model] = count
             total_us[spec] = total_us.get(spec, 0.0) + count * time_us
@@ -55,14 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ordered = sorted(runs, key=lambda spec: -total_us[spec])
     estimates = estimated(ordered)
     cases = [{**described(spec), **estimates[spec], "runs": runs[spec]} for spec in ordered]
-    found = {"launched_us": launched_us, "launch_us": H100.launch_us, "cases": cases}
-    options.file.write_text(json.dumps(found))
+    options.file.write_text(json.dumps({"cases": cases}))
 
 
-def largest(model: str) -> tuple[float, Mapping[OpSpec, tuple[int, float]]]:
-    """Return the time of all ops that launch a kernel, and the largest ops: number and time in us.
+def largest(model: str) -> Mapping[OpSpec, tuple[int, float]]:
+    """Return the number and the time in us of each of the largest ops that launch a kernel.
 
-    Ops with equal kernels are one case, also if the values of their small constants differ.
+    Only a profile with prices of parts has the specs of ops.
     """
     machine = replace(MACHINE, kinds={**MACHINE.kinds, "GPU": replace(H100, efficiency={})})
     problem = pesto.profile(pesto.export(f"zoo:{model}"), machine, parts=(2,)).problem
@@ -82,7 +80,7 @@ def largest(model: str) -> tuple[float, Mapping[OpSpec, tuple[int, float]]]:
             break
         chosen[spec] = len(ops), float(time_us[ops[0]])
         left_us -= time_us[ops].sum()
-    return float(time_us[launched].sum()), chosen
+    return chosen
 
 
 def estimated(specs: Sequence[OpSpec]) -> Mapping[OpSpec, Mapping[str, float]]:

@@ -2,14 +2,14 @@
 
 For each family of ops, prints the efficiencies that fit the measured times best, and the errors of
 the estimates at the peak rates and with the efficiencies of the kind H100; for each model, the sums
-of the times of its ops. An error is the mean of |estimate - measured| over all runs of ops, divided
-by the mean measured time. Only cases whose estimate at the peak rates is above the time of a launch
-count. OTHER: times of a GPU to which the efficiencies were not fitted.
+of the times of its ops. An error is the sum of |estimate - measured| over all runs of ops, divided
+by the sum of the measured times. Only cases whose estimate at the peak rates is above the time of a
+launch count. OTHER: times of a GPU that was not used for the fit.
 """
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,13 @@ class Times:
     """The cases of one family with an estimate above a launch, `[num_cases]` each.
 
     runs: in all models. arithmetic_us, memory_us: the terms of the estimate at the peak rates.
-    us, cached_us, float32_us: measured; NaN where there is no measurement.
+    us, float32_us: measured, with and without TF32; NaN where there is no measurement.
     """
 
     runs: FloatArray
     arithmetic_us: FloatArray
     memory_us: FloatArray
     us: FloatArray
-    cached_us: FloatArray
     float32_us: FloatArray
 
     def terms_us(self, reached: Efficiency) -> FloatArray:
@@ -63,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("other", type=Path, nargs="?", default=FOLDER / "H200.json")
     options = parser.parse_args(arguments)
     measured, other = (json.loads(path.read_text()) for path in (options.result, options.other))
+    for device in (measured["device"], other["device"]):
+        if device not in BANDWIDTH_GB_S:
+            parser.error(f"the bandwidth of {device} is not known; add it to BANDWIDTH_GB_S")
     print(families(measured, other), models(measured), sep="\n\n")
 
 
@@ -76,17 +78,16 @@ def families(measured: Mapping[str, Any], other: Mapping[str, Any]) -> str:
             [
                 name,
                 str(len(here.us)),
-                f"{fit.arithmetic:.2f}" if family.has_products else "",
+                "" if fit.arithmetic == 1 else f"{fit.arithmetic:.2f}",
                 f"{fit.memory:.2f}",
                 f"{here.error(PEAK):.0%}",
                 f"{here.error(family.efficiency):.0%}",
                 f"{there.error(family.efficiency):.0%}" if len(there.us) else "",
-                f"{np.median(here.cached_us / here.us):.2f}",
                 "" if np.isnan(here.float32_us).all() else f"{slower(here):.1f}",
             ]
         )
     columns = ["family", "cases", "arithmetic", "memory", "error at peak rates", "error", "on H200"]
-    return markdown_table([*columns, "cached", "without TF32"], rows)
+    return markdown_table([*columns, "without TF32"], rows)
 
 
 def slower(found: Times) -> float:
@@ -102,12 +103,12 @@ def times(measured: Mapping[str, Any], family: Family) -> Times:
             sum(case["runs"].values()),
             case["compute_us"],
             case["memory_us"] / faster,
-            *(case.get(key) or np.nan for key in ("us", "cached_us", "float32_us")),
+            *(case.get(key) or np.nan for key in ("us", "float32_us")),
         ]
         for case in measured["cases"]
         if case["type"] in family.op_types and "us" in case and is_large(case)
     ]
-    return Times(*np.array(rows, dtype=float).reshape(-1, 6).T)
+    return Times(*np.array(rows, dtype=float).reshape(-1, 5).T)
 
 
 def is_large(case: Mapping[str, Any]) -> bool:
@@ -118,10 +119,11 @@ def is_large(case: Mapping[str, Any]) -> bool:
 def fitted(found: Times, family: Family) -> Efficiency:
     """Return the efficiency with the least sum of |log(estimate / measured)|, weighted by time."""
     weights = found.runs * found.us
+    has_arithmetic = family.efficiency.arithmetic != 1
 
     def reached(logarithms: FloatArray) -> Efficiency:
         arithmetic, memory = np.exp(logarithms)
-        return Efficiency(arithmetic if family.has_products else 1.0, memory)
+        return Efficiency(arithmetic if has_arithmetic else 1.0, memory)
 
     def loss(logarithms: FloatArray) -> float:
         return float(weights @ np.abs(np.log(found.terms_us(reached(logarithms)) / found.us)))
@@ -132,26 +134,47 @@ def fitted(found: Times, family: Family) -> Efficiency:
     return reached(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
+@dataclass(frozen=True)
+class Sums:
+    """The times of the ops of a model in ms; estimates are at least the time of a launch.
+
+    peak, efficient: estimated at the peak rates, and with the efficiencies. kernels: measured.
+    """
+
+    peak: float
+    efficient: float
+    kernels: float
+
+
+def sums(measured: Mapping[str, Any], model: str) -> Sums:
+    """Return the sums over the cases of a model that were timed."""
+    found_us = np.zeros(3)
+    for case in measured["cases"]:
+        if model in case["runs"] and "us" in case:
+            terms_us = [
+                case["compute_us"] / each.arithmetic + case["memory_us"] / each.memory
+                for each in (PEAK, H100.efficiency_of(case["type"]))
+            ]
+            estimates_us = np.maximum(terms_us, H100.launch_us)
+            found_us += case["runs"][model] * np.array([*estimates_us, case["us"]])
+    return Sums(*(found_us / 1e3))
+
+
+def steps_ms() -> Mapping[str, float]:
+    """Return the steps of models in PyTorch on the H100, by `torch_models`."""
+    found: Mapping[str, float] = json.loads((FOLDER / "H100.steps.json").read_text())
+    return found
+
+
 def models(measured: Mapping[str, Any]) -> str:
-    """Return the table of models, with sums in ms; a launched op takes at least `launch_us`."""
-    steps_ms = json.loads((FOLDER / "H100.steps.json").read_text())
+    """Return the table of models."""
     rows = []
     for model in dict.fromkeys(model for case in measured["cases"] for model in case["runs"]):
-        ran = [case for case in measured["cases"] if model in case["runs"] and "us" in case]
-        sums_us = sum(case["runs"][model] * np.array([*_four(case)]) for case in ran)
-        step = f"{steps_ms[model]:.1f}" if model in steps_ms else ""
-        rows.append([model, *(f"{us / 1e3:.1f}" for us in sums_us), step])
-    columns = ["model", "at peak rates", "with efficiencies", "measured", "kernels alone"]
-    return markdown_table([*columns, "step of PyTorch"], rows)
-
-
-def _four(case: Mapping[str, Any]) -> Iterator[float]:
-    """Yield a case's estimates without and with efficiencies, and its times as op and as kernel."""
-    for reached in (PEAK, H100.efficiency_of(case["type"])):
-        terms_us = case["compute_us"] / reached.arithmetic + case["memory_us"] / reached.memory
-        yield max(terms_us, H100.launch_us)
-    yield max(case["us"], H100.launch_us)
-    yield case["us"]
+        found = sums(measured, model)
+        ms = [found.peak, found.efficient, found.kernels, steps_ms().get(model)]
+        rows.append([model, *("" if each is None else f"{each:.1f}" for each in ms)])
+    columns = ["model", "at peak rates", "with efficiencies", "measured", "step in PyTorch"]
+    return markdown_table(columns, rows)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Time cases on this machine's GPU: `python -m benchmarks.gpu_ops.timing CASES RESULT`.
 
 It needs PyTorch and no TensorFlow. The calls of a case are captured as a CUDA graph and replayed,
-so that the time of PyTorch on the host is not measured. A case is timed in three ways, the last of
-them in a second round:
+so that the time of PyTorch on the host is not measured. Each call has other operands than the calls
+before it, so that large ones are not in the GPU's cache. Of each case it measures
 
-- `us`: with TF32, as TensorFlow computes products and convolutions of float32 by default; each call
-  has other operands than the calls before it, so that none is in the GPU's cache.
-- `cached_us`: the same with the same operands in each call.
-- `float32_us`: as `us` without TF32; for products and convolutions only.
+- `us`: with TF32, as TensorFlow computes products and convolutions of float32 by default;
+- `float32_us`: without TF32, in a second round over the products of matrices.
 """
 
 import argparse
@@ -25,11 +23,10 @@ from benchmarks.gpu_ops.torch_kernels import KERNELS, Call, Case
 
 REPLAYS, FEWEST_CALLS, MOST_CALLS = 7, 4, 32
 CACHES = 3
-"""The operands of a round of calls are so many times as large as the cache."""
+"""The operands of a round of calls are so many times as large as the cache, if the limits of calls
+and bytes allow it."""
 MOST_BYTES = 8 * 2**30
-DTYPES = {"resource": torch.float32, "bool": torch.bool, "int32": torch.int64, "int64": torch.int64}
-PRECISE = ("MatMul", "BatchMatMulV2", "Conv2D", "DepthwiseConv2d")
-"""What the types of products and convolutions begin with."""
+PRODUCTS = ("MatMul", "BatchMatMulV2")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "error" in found[-1]:
             print(case.type, [each["shape"] for each in case.inputs], found[-1], flush=True)
     for case, times in until(deadline_s, list(zip(cases, found, strict=False))):
-        if "us" in times and case.type.startswith(PRECISE):
+        if "us" in times and case.type in PRODUCTS:
             times["float32_us"] = timed(case, tf32=False).get("us")
-    about = ceilings() if options.device == "cuda" else {}
+    about = ceilings() if options.device == "cuda" else {"device": options.device}
     kept = ("type", "compute_us", "memory_us", "runs")
     rows = [
         {
@@ -92,10 +89,9 @@ def timed(case: Case, tf32: bool = True) -> dict[str, Any]:
         with torch.no_grad():
             call = KERNELS[case.type](case)
             if case.device == "cpu":
-                return {"result": shapes(call(*operands(case)))}
-            needed = [operands(case) for _ in range(num_sets(case))]
-            times = {"us": call_us(call, needed)}
-            return {**times, "cached_us": call_us(call, needed[:1])} if tf32 else times
+                call(*operands(case))
+                return {}
+            return {"us": call_us(call, [operands(case) for _ in range(num_sets(case))])}
     except Exception as error:  # one op must not end the measurement
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     finally:
@@ -109,16 +105,12 @@ def operands(case: Case) -> list[Any]:
 
 
 def operand(case: Case, slot: int) -> Any:
-    shape, dtype = case.shape(slot), DTYPES.get(case.inputs[slot]["dtype"], torch.float32)
-    if case.inputs[slot]["value"] is not None:
-        return torch.tensor(case.inputs[slot]["value"], dtype=dtype, device=case.device)
-    if case.inputs[slot]["dtype"] == "resource":  # second moments are not negative
+    given, shape = case.inputs[slot], case.shape(slot)
+    if given["value"] is not None:
+        return torch.tensor(given["value"], device=case.device)
+    if given["dtype"] == "resource":  # second moments are not negative
         return torch.rand(shape, device=case.device)
-    if dtype.is_floating_point:
-        return torch.randn(shape, device=case.device)
-    rows = case.shape(0)[0] if case.type.startswith("Resource") else case.result[0]
-    most = 2 if dtype == torch.bool else rows
-    return torch.randint(most, shape, dtype=torch.int64, device=case.device).to(dtype)
+    return torch.randn(shape, device=case.device)
 
 
 def num_sets(case: Case) -> int:
@@ -154,13 +146,6 @@ def call_us(call: Call, sets: Sequence[Sequence[Any]]) -> float:
     return 1e3 * float(median(times_ms)) / (rounds * len(sets))
 
 
-def shapes(result: Any) -> Any:
-    """Return the shapes of what a call returns, with None for what is no tensor."""
-    if isinstance(result, (tuple, list)):
-        return [shapes(each) for each in result]
-    return list(result.shape) if isinstance(result, torch.Tensor) else None
-
-
 def ceilings() -> Mapping[str, Any]:
     """Return the name of the GPU, and what it reaches with the largest operands."""
     properties = torch.cuda.get_device_properties(0)
@@ -172,10 +157,6 @@ def ceilings() -> Mapping[str, Any]:
     large, other = (torch.randn(2**29, device="cuda") for _ in range(2))
     copy_us = call_us(lambda x, y: y.copy_(x), [(large, other)])
     tiny = torch.randn(16, device="cuda")
-    began_s = time.perf_counter()
-    for _ in range(10_000):
-        torch.neg(tiny)
-    torch.cuda.synchronize()
     return {
         "device": properties.name,
         "pytorch": torch.__version__,
@@ -183,7 +164,6 @@ def ceilings() -> Mapping[str, Any]:
         "float32_tflops": 2 * 8192**3 / float32_us / 1e6,
         "copy_gb_s": 2 * 4 * 2**29 / copy_us / 1e3,
         "tiny_us": call_us(torch.neg, [(tiny,)] * MOST_CALLS),
-        "tiny_launched_us": (time.perf_counter() - began_s) / 10_000 * 1e6,
     }
 
 

@@ -3,9 +3,12 @@
 `KERNELS` maps an op type to a function that takes a `Case`, and returns a call of its input
 tensors. Images and filters are in `channels_last`, which is TensorFlow's NHWC: with TF32, it
 computes float32 convolutions in this layout (`ComputeInNhwcEnabled` in its conv_ops_gpu.h).
-Depthwise convolutions and pooling have kernels of their own in both frameworks; PyTorch's are made
-for NCHW, so they have images in this layout. Where PyTorch has no call of one kernel, one is
-compiled from its formula.
+Depthwise convolutions and pooling have images in NCHW, for which PyTorch's own kernels are made.
+Where PyTorch has no call of one kernel, one is compiled from its formula.
+
+What the calls leave out: TensorFlow transposes the images of a float32 batch normalisation in NHWC,
+and the filters of a convolution, in each call; it computes convolutions with 1 x 1 filters as
+products; its depthwise convolutions are its own kernels, and its pooling is that of cuDNN.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +21,7 @@ import torch.nn.functional as nn
 aten = torch.ops.aten
 Call = Callable[..., Any]
 MOST_INPUTS = 8
-"""Inputs of one kernel, both of TensorFlow's AddN and of PyTorch's compiled ones."""
+"""Inputs of one compiled kernel. Those of TensorFlow's AddN add 8 tensors to a sum."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,22 @@ class Case:
 class Window:
     """How a convolution or pooling op moves over images; two numbers each: of rows, of columns.
 
-    padding: what PyTorch adds on both sides. more: what is added after the images in addition, by a
-        kernel of its own, as TensorFlow does.
+    padding: what is added on both sides. extra_after: what is added after the images in addition,
+        by a kernel of its own, as TensorFlow does for convolutions.
     """
 
-    size: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
     padding: tuple[int, int]
-    more: tuple[int, int]
+    extra_after: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, case: Case, image: Sequence[int], size: Sequence[int]) -> "Window":
-        """Return the window of a case. image: shape in NHWC. size: begins with rows, columns."""
+        """Return the window of a case. image: shape in NHWC. size: begins with rows, columns.
+
+        Only Conv2D and its gradients have `extra_after`. The kernels of other ops can add more on
+        one side than on the other; for them, the same is added on both sides, which may add a row.
+        """
         strides = tuple(case.attributes["strides"][1:3])
         dilations = tuple(case.attributes.get("dilations", (1, 1, 1, 1))[1:3])
         totals = [0, 0]
@@ -74,15 +80,16 @@ class Window:
                 extent, step = image[1 + axis], strides[axis]
                 reach = dilations[axis] * (size[axis] - 1) + 1
                 totals[axis] = max(0, (-(-extent // step) - 1) * step + reach - extent)
-        padding = totals[0] // 2, totals[1] // 2
-        more = totals[0] % 2, totals[1] % 2
-        return cls((size[0], size[1]), strides, dilations, padding, more)
+        if case.type.startswith("Conv2D"):
+            padding = totals[0] // 2, totals[1] // 2
+            return cls(strides, dilations, padding, (totals[0] % 2, totals[1] % 2))
+        return cls(strides, dilations, (-(-totals[0] // 2), -(-totals[1] // 2)))
 
-    def padded(self, images: Any, value: float = 0.0) -> Any:
+    def padded(self, images: Any) -> Any:
         """Return images in NCHW with what is added after them."""
-        if not any(self.more):
+        if not any(self.extra_after):
             return images
-        return nn.pad(images, (0, self.more[1], 0, self.more[0]), value=value)
+        return nn.pad(images, (0, self.extra_after[1], 0, self.extra_after[0]))
 
 
 def nchw(images: Any) -> Any:
@@ -90,8 +97,8 @@ def nchw(images: Any) -> Any:
     return images.permute(0, 3, 1, 2)
 
 
-def stacked(images: Any) -> Any:
-    """Return images of random values in NHWC as others in NCHW, which has the layout NCHW."""
+def as_nchw(images: Any) -> Any:
+    """Reinterpret random images in NHWC as images in NCHW, without a copy."""
     batch, height, width, channels = images.shape
     return images.view(batch, channels, height, width)
 
@@ -113,7 +120,7 @@ def convolution(part: str) -> Callable[[Case], Call]:
         image = case.shape(0) if slots[0] is not None else case.result
         kernel = case.shape(1) if slots[1] is not None else case.result
         depthwise = case.type.startswith("Depthwise")
-        layout = stacked if depthwise else nchw
+        layout = as_nchw if depthwise else nchw
         groups = image[3] if depthwise else image[3] // kernel[2]
         window = Window.of(case, image, kernel)
         arguments = (window.strides, window.padding, window.dilations)
@@ -123,9 +130,13 @@ def convolution(part: str) -> Callable[[Case], Call]:
         def forward(images: Any, _: Any) -> Any:
             return nn.conv2d(window.padded(layout(images)), weights, None, *arguments, groups)
 
+        # With the padding of both sides, a depthwise result may have a row more than the gradient.
+        result = nn.conv2d(stand_in, weights, None, *arguments, groups) if depthwise else None
+
         def backward(gradient: Any, images: Any, wanted: Sequence[bool]) -> Any:
+            given = layout(gradient) if result is None else result
             return aten.convolution_backward(
-                layout(gradient), images, weights, None, *arguments, False, (0, 0), groups, wanted
+                given, images, weights, None, *arguments, False, (0, 0), groups, wanted
             )
 
         if part == "forward":
@@ -143,33 +154,22 @@ def pooling(kind: str, backward: bool) -> Callable[[Case], Call]:
     """Return the maker of a pooling op or of its gradient."""
 
     def make(case: Case) -> Call:
-        image = case.shape(0) if not (backward and kind == "avg") else case.result
-        window = Window.of(case, image, case.attributes["ksize"][1:3])
-        lowest = float("-inf") if kind == "max" else 0.0
-        sizes = window.size, window.strides, window.padding
-
-        def maxima(images: Any) -> Any:
-            return aten.max_pool2d_with_indices(images, *sizes, (1, 1), False)
-
-        if kind == "avg" and not backward:
-            return lambda images: nn.avg_pool2d(
-                window.padded(stacked(images)), *sizes, count_include_pad=False
-            )
-        if kind == "max" and not backward:
-            return lambda images: maxima(window.padded(stacked(images), lowest))
-        blank = window.padded(stacked(torch.randn(image, device=case.device)), lowest)
+        image = case.result if (kind, backward) == ("avg", True) else case.shape(0)
+        size = case.attributes["ksize"][1:3]
+        window = Window.of(case, image, size)
+        sizes = size, window.strides, window.padding
+        if (kind, backward) == ("avg", False):
+            return lambda images: nn.avg_pool2d(as_nchw(images), *sizes, count_include_pad=False)
+        if (kind, backward) == ("max", False):
+            return lambda images: nn.max_pool2d(as_nchw(images), *sizes)
+        blank = as_nchw(torch.randn(image, device=case.device))
+        # With the padding of both sides, there may be a row more than in the gradient.
+        pooled = torch.randn_like(nn.max_pool2d(blank, *sizes))
         if kind == "avg":
-            return lambda _, gradient: aten.avg_pool2d_backward(
-                stacked(gradient), blank, *sizes, False, False, None
-            )
-        indices = maxima(blank)[1]
-        return lambda images, _, gradient: aten.max_pool2d_with_indices_backward(
-            stacked(gradient),
-            window.padded(stacked(images), lowest),
-            *sizes,
-            (1, 1),
-            False,
-            indices,
+            return lambda *_: aten.avg_pool2d_backward(pooled, blank, *sizes, False, False, None)
+        indices = aten.max_pool2d_with_indices(blank, *sizes)[1]
+        return lambda images, *_: aten.max_pool2d_with_indices_backward(
+            pooled, as_nchw(images), *sizes, (1, 1), False, indices
         )
 
     return make
@@ -184,7 +184,7 @@ def batch_norm(case: Case) -> Call:
 
 
 def batch_norm_gradient(case: Case) -> Call:
-    """The gradients of batch normalisation in training: cuDNN's kernel, or else PyTorch's own."""
+    """The gradients of batch normalisation: on a GPU by cuDNN; on a CPU, for trials, by PyTorch."""
     epsilon = case.attributes["epsilon"]
     images = nchw(torch.randn(case.shape(1), device=case.device))
     scale = torch.randn(case.shape(2), device=case.device)
@@ -221,7 +221,9 @@ def sum_of_many(case: Case) -> Call:
     if len(case.inputs) == 1:
         return lambda one: one.clone()
     names = [f"x{index}" for index in range(MOST_INPUTS)]
-    add_of = {n: compiled(" + ".join(names[:n]), " ".join(names[:n])) for n in range(2, 9)}
+    add_of = {
+        n: compiled(" + ".join(names[:n]), " ".join(names[:n])) for n in range(2, MOST_INPUTS + 1)
+    }
 
     def call(*tensors: Any) -> Any:
         total, rest = tensors[0], tensors[1:]
@@ -245,15 +247,18 @@ def reduction(call: Call) -> Callable[[Case], Call]:
 
 
 def strided_slice(case: Case) -> Call:
-    """A range of each axis that has the first axes' begins, with strides of 1."""
+    """A range of each axis, with steps of 1."""
     begins, shape = case.values(1), case.shape(0)
-    kept = [begin if 0 <= begin < size else 0 for begin, size in zip(begins, shape, strict=False)]
-    sizes = [*case.result] if len(case.result) == len(shape) else [*shape]
+    if len(case.result) != len(shape):
+        raise NotImplementedError("a slice that drops an axis")
+    starts = [
+        min(max(0, begin or 0), size - part)
+        for begin, size, part in zip(begins, shape, case.result, strict=True)
+    ]
 
     def call(tensor: Any, *_: Any) -> Any:
-        for axis, begin in enumerate(kept):
-            if sizes[axis] < shape[axis]:
-                tensor = tensor.narrow(axis, min(begin, shape[axis] - sizes[axis]), sizes[axis])
+        for axis, (start, part) in enumerate(zip(starts, case.result, strict=True)):
+            tensor = tensor.narrow(axis, start, part)
         return tensor.clone(memory_format=torch.contiguous_format)
 
     return call
@@ -280,9 +285,10 @@ def transpose(case: Case) -> Call:
 
 
 def split(case: Case) -> Call:
-    """Equal ranges of an axis, each copied by a kernel of its own or by one kernel."""
-    axis, number = case.values(0)[0], len(case.outputs)
-    return lambda _, tensor: [part.contiguous() for part in tensor.chunk(number, axis)]
+    """Equal ranges of an axis, copied by one kernel."""
+    axis, size = case.values(0)[0], case.shape(1)[case.values(0)[0]] // len(case.outputs)
+    sizes = [size] * len(case.outputs)
+    return lambda _, tensor: torch.split_with_sizes_copy(tensor, sizes, axis)
 
 
 def rms_prop(case: Case) -> Call:
@@ -293,9 +299,7 @@ def rms_prop(case: Case) -> Call:
         m2 = m * T(0.9) + g * T(0.01) * rsqrt(s2 + T(1));
         v2 = v - m2; }"""
     call = torch.cuda.jiterator._create_multi_output_jit_fn(formula, num_outputs=3)
-    return lambda variable, square, momentum, *rest: call(
-        variable, square, momentum, next(each for each in rest if each.dim())
-    )
+    return lambda variable, square, momentum, *rest: call(variable, square, momentum, rest[-1])
 
 
 def adam(case: Case) -> Call:
@@ -317,14 +321,6 @@ def momentum(case: Case) -> Call:
         [variable], [gradient], [slot], weight_decay=0.0, momentum=0.9, lr=1e-9, dampening=0.0,
         nesterov=False, maximize=False, is_first_step=False,
     )  # fmt: skip
-
-
-def segments(case: Case) -> Call:
-    """Sums of rows by number of segment."""
-    rows, width = case.result[0], case.result[1:]
-    return lambda tensor, number, _: torch.zeros((rows, *width), device=tensor.device).index_add_(
-        0, number.reshape(-1), tensor.reshape(-1, *width)
-    )
 
 
 def always(call: Call) -> Callable[[Case], Call]:
@@ -370,30 +366,18 @@ KERNELS: Mapping[str, Callable[[Case], Call]] = {
     "AddN": sum_of_many,
     "Sum": reduction(lambda x, axes, keep: x.sum(axes, keep)),
     "Mean": reduction(lambda x, axes, keep: x.mean(axes, keep)),
-    "Max": reduction(lambda x, axes, keep: x.amax(axes, keep)),
     "L2Loss": always(torch.linalg.vector_norm),
     "Softmax": always(lambda x: torch.softmax(x, -1)),
-    "LogSoftmax": always(lambda x: torch.log_softmax(x, -1)),
     "Transpose": transpose,
     "ConcatV2": lambda case: lambda *x: torch.cat(x[:-1], case.values(len(x) - 1)[0]),
     "Slice": strided_slice,
     "StridedSlice": strided_slice,
     "StridedSliceGrad": padded_back,
     "Split": split,
-    "Pack": lambda case: lambda *x: torch.stack(x, case.attributes["axis"]),
-    "Unpack": lambda case: lambda x: [each.clone() for each in x.unbind(case.attributes["axis"])],
     "Tile": lambda case: lambda x, _: x.repeat(case.values(1)),
     "Pad": pad,
-    "Cast": always(lambda x: x.to(torch.float32)),
-    "ResourceGather": always(lambda table, rows: nn.embedding(rows, table)),
-    "UnsortedSegmentSum": segments,
-    "ResourceScatterAdd": always(
-        lambda table, rows, x: table.index_add_(0, rows.reshape(-1), x.reshape(-1, table.shape[1]))
-    ),
-    "ResourceApplyGradientDescent": always(lambda v, _, dv: v.sub_(dv, alpha=1e-9)),
     "ResourceApplyMomentum": momentum,
     "ResourceApplyAdam": adam,
     "ResourceApplyRMSProp": rms_prop,
     "AssignSubVariableOp": always(lambda v, x: v.sub_(x)),
-    "AssignAddVariableOp": always(lambda v, x: v.add_(x)),
 }

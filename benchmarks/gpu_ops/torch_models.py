@@ -1,6 +1,6 @@
 """Time training steps in PyTorch: `python -m benchmarks.gpu_ops.torch_models RESULT`.
 
-The sums of op times are compared with them. A step is one CUDA graph, with TF32.
+The sums of op times are compared with them. Steps are replayed in CUDA graphs, with TF32.
 
 The layers, sizes and optimisers are those of `pesto_cli/zoo`; the kernels are PyTorch's choice, so
 it runs fewer kernels for a loss, a GELU or an optimiser than a graph of TensorFlow has ops.
@@ -29,10 +29,8 @@ from torch.nn import (
 
 from benchmarks.gpu_ops.timing import call_us
 
-Loss = Callable[[], Any]
 
-
-def vgg_19(batch: int = 64) -> tuple[Module, Loss]:
+def vgg_19(batch: int = 64) -> Module:
     """VGG-19 with 224 x 224 images."""
     layers: list[Module] = []
     inward = 3
@@ -42,7 +40,7 @@ def vgg_19(batch: int = 64) -> tuple[Module, Loss]:
             inward = width
         layers.append(MaxPool2d(2))
     layers += [Flatten(), Linear(512 * 7 * 7, 4096), ReLU(), Linear(4096, 4096), ReLU()]
-    return classifier(Sequential(*layers, Linear(4096, 1000)), batch)
+    return Classifier(Sequential(*layers, Linear(4096, 1000)), batch)
 
 
 class Unit(Module):
@@ -69,7 +67,7 @@ class Unit(Module):
         return kept + self.layers(normal)
 
 
-def resnet_200(batch: int = 32) -> tuple[Module, Loss]:
+def resnet_200(batch: int = 32) -> Module:
     """ResNet-200 v2 with 224 x 224 images."""
     layers: list[Module] = [Conv2d(3, 64, 7, 2, 3), MaxPool2d(3, 2, 1)]
     inward = 64
@@ -79,7 +77,7 @@ def resnet_200(batch: int = 32) -> tuple[Module, Loss]:
             layers.append(Unit(inward, 64 * 2**stage, stride))
             inward = 4 * 64 * 2**stage
     model = Sequential(*layers, BatchNorm2d(inward), ReLU())
-    return classifier(Sequential(model, Mean(), Linear(inward, 1000)), batch)
+    return Classifier(Sequential(model, Mean(), Linear(inward, 1000)), batch)
 
 
 class Mean(Module):
@@ -90,42 +88,41 @@ class Mean(Module):
         return images.mean((2, 3))
 
 
-def classifier(model: Module, batch: int) -> tuple[Module, Loss]:
-    """Return a model in NHWC, and the call that returns its loss."""
-    model = model.to(memory_format=torch.channels_last)
-    images = torch.randn(batch, 3, 224, 224).to(memory_format=torch.channels_last)
-    data = Data(images, torch.randint(1000, (batch,)))
-    model.add_module("data", data)
-    layers = [each for name, each in model.named_children() if name != "data"]
-    return model, lambda: nn.cross_entropy(Sequential(*layers)(data.inputs), data.labels)
+class Classifier(Module):
+    """A model in NHWC with a batch of random images."""
 
-
-class Data(Module):
-    """Inputs and labels, which move to the GPU with their model."""
-
-    inputs: Any
+    images: Any
     labels: Any
 
-    def __init__(self, inputs: Any, labels: Any) -> None:
+    def __init__(self, model: Module, batch: int) -> None:
         super().__init__()
-        self.register_buffer("inputs", inputs)
-        self.register_buffer("labels", labels)
+        self.model = model.to(memory_format=torch.channels_last)
+        images = torch.randn(batch, 3, 224, 224).to(memory_format=torch.channels_last)
+        self.register_buffer("images", images)
+        self.register_buffer("labels", torch.randint(1000, (batch,)))
+
+    def forward(self) -> Any:
+        """Return the loss."""
+        return nn.cross_entropy(self.model(self.images), self.labels)
 
 
 class Rnnlm(Module):
     """Stacked LSTM layers, unrolled over time, with a softmax for each step."""
+
+    tokens: Any
+    targets: Any
 
     def __init__(self, layers: int, hidden: int, batch: int, steps: int, words: int) -> None:
         super().__init__()
         self.hidden, self.steps = hidden, steps
         self.embedding, self.softmax = Embedding(words, hidden), Linear(hidden, words)
         self.layers = ModuleList([Linear(2 * hidden, 4 * hidden) for _ in range(layers)])
-        tokens, targets = (torch.randint(words, (batch, steps)) for _ in range(2))
-        self.data = Data(tokens, targets)
+        for name in ("tokens", "targets"):
+            self.register_buffer(name, torch.randint(words, (batch, steps)))
 
     def forward(self) -> Any:
         """Return the loss."""
-        outputs = list(self.embedding(self.data.inputs).unbind(1))
+        outputs = list(self.embedding(self.tokens).unbind(1))
         for layer in self.layers:
             cell = output = torch.zeros_like(outputs[0])
             for step, vectors in enumerate(outputs):
@@ -136,16 +133,15 @@ class Rnnlm(Module):
                 output = torch.sigmoid(leaving) * torch.tanh(cell)
                 outputs[step] = output
         losses = [
-            nn.cross_entropy(self.softmax(output), self.data.labels[:, step])
+            nn.cross_entropy(self.softmax(output), self.targets[:, step])
             for step, output in enumerate(outputs)
         ]
         return sum(losses)
 
 
-def rnnlm_2_2048() -> tuple[Module, Loss]:
+def rnnlm_2_2048() -> Module:
     """RNNLM-2-2048."""
-    model = Rnnlm(2, 2048, 128, 20, 10_000)
-    return model, model.forward
+    return Rnnlm(2, 2048, 128, 20, 10_000)
 
 
 def sgd(model: Module) -> Any:
@@ -156,7 +152,7 @@ def momentum(model: Module) -> Any:
     return torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9, fused=True)
 
 
-MODELS: Mapping[str, tuple[Callable[[], tuple[Module, Loss]], Callable[[Module], Any]]] = {
+MODELS: Mapping[str, tuple[Callable[[], Module], Callable[[Module], Any]]] = {
     "RNNLM-2-2048": (rnnlm_2_2048, sgd),
     "VGG-19": (vgg_19, momentum),
     "ResNet-200": (resnet_200, momentum),
@@ -166,13 +162,12 @@ MODELS: Mapping[str, tuple[Callable[[], tuple[Module, Loss]], Callable[[Module],
 def training_step(name: str, device: str) -> Callable[[], Any]:
     """Return a call that runs a whole training step of a model: losses, gradients, updates."""
     build, optimiser_of = MODELS[name]
-    model, loss = build()
-    model.to(device)
+    model = build().to(device)
     optimiser = optimiser_of(model)
 
     def step() -> Any:
         optimiser.zero_grad(set_to_none=True)
-        value = loss()
+        value = model()
         value.backward()
         optimiser.step()
         return value

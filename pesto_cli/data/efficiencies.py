@@ -1,9 +1,9 @@
-"""Efficiencies of families of ops on an H100 with TF32, fitted to measured kernels.
+"""Measured efficiencies of families of ops on an H100 with TF32.
 
-`python -m benchmarks.gpu_ops.table` prints the fit and its errors (docs/profiling.md). The rates of
-arithmetic are relative to that of float32 without tensor cores. Where a kernel moves more bytes
-than TensorFlow's cost model counts, its memory efficiency is low. Of a variable that an op updates,
-the cost model counts the handle only.
+`python -m benchmarks.gpu_ops.table` prints their fit and its errors (docs/profiling.md). The rates
+of arithmetic are relative to that of float32 without tensor cores. Where a kernel moves more bytes
+than TensorFlow's cost model counts, its memory efficiency is low. For an op that updates variables,
+the model counts only the handles and the gradient.
 """
 
 from collections.abc import Mapping
@@ -16,50 +16,47 @@ from pesto_cli.data.machine import Efficiency
 class Family:
     """Op types with the same kind of kernel.
 
-    has_products: whether their arithmetic takes time; else only their memory efficiency is fitted.
+    An arithmetic efficiency of 1 was not fitted: the time is that of the memory.
     """
 
     op_types: tuple[str, ...]
     efficiency: Efficiency
-    has_products: bool = False
 
 
-def _products(op_types: str, arithmetic: float, memory: float) -> Family:
-    return Family(tuple(op_types.split()), Efficiency(arithmetic, memory), has_products=True)
+def _family(op_types: str, memory: float, arithmetic: float = 1.0) -> Family:
+    return Family(tuple(op_types.split()), Efficiency(arithmetic, memory))
 
 
-def _moves(op_types: str, memory: float) -> Family:
-    return Family(tuple(op_types.split()), Efficiency(1.0, memory))
-
-
-# Direct depthwise kernels use no tensor cores, and are far from the peak of float32.
+# 7.4 is the peak of TF32 on tensor cores, relative to float32. Where the fit ends there, nearly all
+# the time is that of the memory. Depthwise kernels use no tensor cores.
 H100_FAMILIES: Mapping[str, Family] = {
-    "products": _products("MatMul", 4.2, 1.0),
-    "batches of products": _products("BatchMatMul BatchMatMulV2", 7.4, 0.63),
-    "convolutions": _products("Conv2D Conv2DBackpropInput", 7.4, 0.66),
-    "gradients of filters": _products("Conv2DBackpropFilter", 3.4, 0.49),
-    "depthwise convolutions": _products("DepthwiseConv2dNative", 0.07, 0.39),
-    "gradients of depthwise convolutions": _products(
-        "DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter", 0.03, 0.24
+    "products": _family("MatMul", 1.0, 4.2),
+    "batches of products": _family("BatchMatMul BatchMatMulV2", 0.63, 7.4),
+    "convolutions": _family("Conv2D Conv2DBackpropInput", 0.66, 7.4),
+    "gradients of filters": _family("Conv2DBackpropFilter", 0.49, 3.4),
+    "depthwise convolutions": _family("DepthwiseConv2dNative", 0.45, 0.07),
+    "gradients of depthwise convolutions": _family(
+        "DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter", 0.43, 0.023
     ),
-    "batch normalisation": _moves("FusedBatchNormV3", 0.44),
-    "gradients of batch normalisation": _moves("FusedBatchNormGradV3", 0.47),
-    "maxima of windows": _moves("MaxPool MaxPoolGrad", 0.24),
-    "means of windows": _moves("AvgPool", 0.19),
-    "gradients of means of windows": _moves("AvgPoolGrad", 0.085),
-    "activations": _moves(
+    "batch normalisation": _family("FusedBatchNormV3", 0.44),
+    "gradients of batch normalisation": _family("FusedBatchNormGradV3", 0.47),
+    "maxima of windows": _family("MaxPool MaxPoolGrad", 0.26),
+    "means of windows": _family("AvgPool", 0.19),
+    "gradients of means of windows": _family("AvgPoolGrad", 0.085),
+    "activations": _family(
         "Relu ReluGrad Relu6 Relu6Grad Tanh TanhGrad Sigmoid SigmoidGrad Neg Square Sqrt", 0.89
     ),
-    "element by element": _moves("AddN AddV2 Add Mul Sub RealDiv BiasAdd", 0.75),
-    "powers": _moves("Pow", 0.46),
-    "reductions": _moves("Sum Mean Max BiasAddGrad L2Loss", 0.38),
-    "copies": _moves(
+    "element by element": _family("AddN AddV2 Add Mul Sub RealDiv BiasAdd", 0.75),
+    "powers": _family("Pow", 0.46),
+    "reductions": _family("Sum Mean Max BiasAddGrad L2Loss", 0.38),
+    "copies": _family(
         "Transpose ConcatV2 Slice StridedSlice Split Pack Unpack Pad StridedSliceGrad Tile", 0.61
     ),
-    "updates by Adam and RMSProp": _moves("ResourceApplyAdam ResourceApplyRMSProp", 0.093),
+    "updates by Adam and RMSProp": _family("ResourceApplyAdam ResourceApplyRMSProp", 0.093),
 }
 
-# The cost model counts 4 of the 12 and 20 bytes of an element. No large ones were timed.
+# The model counts 4 of the 12 bytes of an element (20 with momentum). No large update was timed:
+# the memory efficiency of ops element by element is assumed.
 _UPDATES = {
     **dict.fromkeys(("ResourceApplyGradientDescent", "AssignSubVariableOp"), Efficiency(1.0, 0.25)),
     "AssignAddVariableOp": Efficiency(1.0, 0.25),

@@ -110,7 +110,7 @@ class DeviceKind:
 
     def efficiency_of(self, op_type: str) -> Efficiency:
         """Return what ops of a type reach."""
-        return self.efficiency.get(op_type) or self.efficiency.get("") or Efficiency()
+        return self.efficiency.get(op_type, self.efficiency.get("", Efficiency()))
 
 
 @dataclass(frozen=True, eq=False)

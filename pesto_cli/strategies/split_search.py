@@ -163,15 +163,22 @@ def _built(
             (started if isinstance(way, AsBefore) else others).append(way(problem, context))
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
-        others = _best(others)
+        others = to_refine(others)
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
     return [*started, *(each for each in others if each[1].objective < hopeless)], notes
 
 
-def _best(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution]]:
-    """Return the best schedules, and the best one on the first of several hosts."""
-    ranked = sorted(built, key=lambda each: each[1].objective)
+def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution]]:
+    """Return the best schedules, and the best one on the first of several hosts.
+
+    Two ways may give the same schedule, also with exchanged devices: then the first one counts.
+    """
+    distinct = {
+        (solution.objective, solution.problem.num_ops): (name, solution)
+        for name, solution in reversed(built)
+    }
+    ranked = sorted(distinct.values(), key=lambda each: each[1].objective)
     best, others = ranked[:MOST_REFINED], ranked[MOST_REFINED:]
     if not any(_is_on_one_host(solution) for _, solution in best):
         best += [each for each in others if _is_on_one_host(each[1])][:1]

@@ -4,11 +4,11 @@
     time = max(estimate, launch_us)   if the op launches a kernel
     time = no_launch_us               if it only passes on data or a handle
 
-The estimate is that of TensorFlow's `OpLevelCostEstimator`, which leaves out the cost of a kernel
-launch, with the efficiencies of the device kind (see `estimates`). A convolution with groups is
-estimated by groups (see `groups`). The time of a while loop is the sum, over its nodes, of the
-node's time multiplied by its number of iterations; that of a call is the sum over the nodes of its
-function. Both branches of a conditional are counted.
+TensorFlow's `OpLevelCostEstimator` gives the two terms of the estimate, without the cost of a
+kernel launch. Each is divided by the efficiency of the op type (see `estimates`). A convolution
+with groups is estimated by groups (see `groups`). The time of a while loop is the sum, over its
+nodes, of the node's time multiplied by its number of iterations; that of a call is the sum over the
+nodes of its function. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from pesto_cli.data.machine import DeviceKind
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.nodes import reached
 from pesto_cli.profile.affinity import affinity
-from pesto_cli.profile.analytic.estimates import Asked, estimates_us
+from pesto_cli.profile.analytic.estimates import EstimateRequest, estimates_us
 from pesto_cli.profile.analytic.groups import with_groups
 from pesto_cli.profile.analytic.kinds import described_kinds, is_free, launched_us
 from pesto_cli.profile.analytic.loose import loose_us
@@ -47,7 +47,7 @@ def costs(request: CostRequest) -> Costs:
     may_run = affinity(request)
     estimated = {name: _estimated(step, kind, may_run[kind.type]) for name, kind in kinds.items()}
     asked = [name for name in kinds if estimated[name]]
-    found = estimates_us([_asked(step, kinds[name], estimated[name]) for name in asked])
+    found = estimates_us([_request(step, kinds[name], estimated[name]) for name in asked])
     estimates = dict(zip(asked, found, strict=True))
     groups = with_groups(step, request.step)
     us_of_groups = loose_us({name: dict.fromkeys(groups.values()) for name in asked}, kinds)
@@ -75,14 +75,14 @@ def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int
     ]
 
 
-def _asked(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> Asked:
+def _request(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> EstimateRequest:
     """Return the graph of some nodes and all their inputs, for the estimates of these nodes."""
     graph_def = type(step.graph_def)(
         node=(step.nodes[index].proto for index in sorted(reached(step.nodes, estimated))),
         library=step.graph_def.library,
         versions=step.graph_def.versions,
     )
-    return Asked(kind, graph_def, [step.nodes[index].name for index in estimated])
+    return EstimateRequest(kind, graph_def, [step.nodes[index].name for index in estimated])
 
 
 def _node_us(step: Unfolded, index: int, kind: DeviceKind, estimates: Mapping[str, float]) -> float:

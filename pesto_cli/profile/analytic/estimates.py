@@ -21,12 +21,12 @@ from pesto_cli.profile.analytic.virtual_cluster import (
     run_all,
 )
 
-# By this factor a rate is increased so that what it limits takes no time.
+# A rate multiplied by this factor is so high that its term takes no time.
 UNLIMITED = 10**6
 
 
 @dataclass(frozen=True)
-class Asked:
+class EstimateRequest:
     """A graph on a device of a kind, and the names of its nodes to estimate.
 
     The graph contains all inputs of these nodes, because their costs depend on the shapes and the
@@ -38,7 +38,7 @@ class Asked:
     nodes: Sequence[str]
 
 
-def estimates_us(asked: Sequence[Asked]) -> list[Mapping[str, float]]:
+def estimates_us(requests: Sequence[EstimateRequest]) -> list[Mapping[str, float]]:
     """Return the estimates of the nodes of each graph by name, in us.
 
     Nodes that the virtual cluster does not run have no estimate.
@@ -46,38 +46,41 @@ def estimates_us(asked: Sequence[Asked]) -> list[Mapping[str, float]]:
     Raises:
         EnvironmentFailedError: the process of TensorFlow's virtual cluster died.
     """
-    runs = [_virtual_runs(each) for each in asked]
+    runs = [_virtual_runs(each) for each in requests]
     found = iter(run_all(list(chain.from_iterable(runs))))
     return [
         _combined(each, [next(found) for _ in of_kind])
-        for each, of_kind in zip(asked, runs, strict=True)
+        for each, of_kind in zip(requests, runs, strict=True)
     ]
 
 
-def _virtual_runs(asked: Asked) -> list[VirtualRun]:
-    """Return one run of a graph, or two: its arithmetic, and its memory traffic."""
-    name, plain = f"{DEVICE_PREFIX}{asked.kind.type}:0", virtual_device(asked.kind)
-    for node in asked.graph_def.node:
+def _virtual_runs(request: EstimateRequest) -> list[VirtualRun]:
+    """Return one run of a graph, or two: its arithmetic, and its memory traffic.
+
+    Sets the device of each node.
+    """
+    name, plain = f"{DEVICE_PREFIX}{request.kind.type}:0", virtual_device(request.kind)
+    for node in request.graph_def.node:
         node.device = name
     devices = [plain]
-    if asked.kind.efficiency:
+    if request.kind.efficiency:
         devices = [
             replace(plain, bandwidth_kb_s=plain.bandwidth_kb_s * UNLIMITED),
             replace(plain, num_cores=plain.num_cores * UNLIMITED),
         ]
-    return [VirtualRun(asked.graph_def, asked.nodes, {name: device}) for device in devices]
+    return [VirtualRun(request.graph_def, request.nodes, {name: device}) for device in devices]
 
 
-def _combined(asked: Asked, runs: Sequence[Mapping[str, NodeRun]]) -> Mapping[str, float]:
+def _combined(
+    request: EstimateRequest, runs: Sequence[Mapping[str, NodeRun]]
+) -> Mapping[str, float]:
     """Return the sums of the terms of nodes, each divided by its efficiency."""
-    types = {node.name: node.op for node in asked.graph_def.node}
+    types = {node.name: node.op for node in request.graph_def.node}
     found = {}
-    for name in asked.nodes:
+    for name in request.nodes:
         if all(name in run for run in runs):
-            reached = asked.kind.efficiency_of(types[name])
-            factors = (reached.arithmetic, reached.memory)
-            found[name] = sum(
-                run[name].duration_ns / 1e3 / factor
-                for run, factor in zip(runs, factors, strict=False)
-            )
+            efficiency = request.kind.efficiency_of(types[name])
+            factors = [efficiency.arithmetic, efficiency.memory] if len(runs) == 2 else [1.0]
+            terms_us = (run[name].duration_ns / 1e3 for run in runs)
+            found[name] = sum(us / each for us, each in zip(terms_us, factors, strict=True))
     return found

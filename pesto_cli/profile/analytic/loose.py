@@ -9,7 +9,7 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.graphdef.attributes import attr_value
 from pesto_cli.graphdef.spec_nodes import constant_def, node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.profile.analytic.estimates import Asked, estimates_us
+from pesto_cli.profile.analytic.estimates import EstimateRequest, estimates_us
 from pesto_cli.profile.analytic.groups import one_group
 from pesto_cli.profile.analytic.kinds import is_free, launched_us
 
@@ -38,7 +38,7 @@ def loose_us(
     asked = [name for name, specs in launched.items() if specs]
     groups = {spec: one_group(spec) for name in asked for spec in launched[name]}
     estimates = estimates_us(
-        [_asked([groups[spec][0] for spec in launched[name]], kinds[name]) for name in asked]
+        [_request([groups[spec][0] for spec in launched[name]], kinds[name]) for name in asked]
     )
     found = {name: dict.fromkeys(specs, kinds[name].no_launch_us) for name, specs in run.items()}
     for name, of_nodes in zip(asked, estimates, strict=True):
@@ -55,7 +55,7 @@ def _is_free(spec: OpSpec, kind: DeviceKind) -> bool:
     return is_free(spec.type, on_host, kind)
 
 
-def _asked(specs: Sequence[OpSpec], kind: DeviceKind) -> Asked:
+def _request(specs: Sequence[OpSpec], kind: DeviceKind) -> EstimateRequest:
     """Return a graph of ops for their estimates; equal inputs are one node."""
     tf = tensorflow()
     graph_def = tf.compat.v1.GraphDef()
@@ -66,7 +66,7 @@ def _asked(specs: Sequence[OpSpec], kind: DeviceKind) -> Asked:
     names = _names(specs)
     for name, spec in zip(names, specs, strict=True):
         graph_def.node.append(node_def(name, spec, [source_of[each] for each in spec.inputs]))
-    return Asked(kind, graph_def, names)
+    return EstimateRequest(kind, graph_def, names)
 
 
 def _names(specs: Sequence[OpSpec]) -> list[str]:
