@@ -1,6 +1,7 @@
 """Efficiencies of the H100, and the op times of `benchmarks.gpu_ops` to which they were fitted."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,12 @@ def test_the_efficiencies_are_those_that_fit_the_measured_times(name: str) -> No
     assert family.efficiency.memory == pytest.approx(fit.memory, abs=0.01)
     assert family.efficiency.arithmetic == pytest.approx(fit.arithmetic, rel=0.2)
     assert found.error(family.efficiency) < found.error(table.PEAK)
+
+
+def test_the_documentation_has_the_tables() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "profiling.md").read_text()
+    assert table.families(H100, H200) in page
+    assert table.models(H100) in page
 
 
 def test_no_op_type_is_in_two_families() -> None:
