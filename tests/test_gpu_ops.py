@@ -1,4 +1,4 @@
-"""Efficiencies of the H100, and the op times of `benchmarks.gpu_ops` to which they were fitted."""
+"""The H100's efficiencies fit the op times that were measured (`benchmarks.gpu_ops`)."""
 
 import json
 from pathlib import Path

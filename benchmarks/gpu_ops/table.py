@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -30,6 +30,8 @@ MOST_ARITHMETIC = 494.7 / 66.9
 BANDWIDTH_GB_S = {"NVIDIA H100 80GB HBM3": H100.bandwidth_gb_s, "NVIDIA H200": 4800.0}
 PEAK = Efficiency()
 
+Number = TypeVar("Number", float, FloatArray)
+
 
 @dataclass(frozen=True)
 class Times:
@@ -45,14 +47,19 @@ class Times:
     us: FloatArray
     float32_us: FloatArray
 
-    def terms_us(self, reached: Efficiency) -> FloatArray:
-        """Return the estimates of the kernels by their efficiency."""
-        return self.arithmetic_us / reached.arithmetic + self.memory_us / reached.memory
+    def estimates_us(self, efficiency: Efficiency) -> FloatArray:
+        """Return the estimates of the kernels."""
+        return estimate_us(self.arithmetic_us, self.memory_us, efficiency)
 
-    def error(self, reached: Efficiency) -> float:
+    def error(self, efficiency: Efficiency) -> float:
         """Return the error of the estimates."""
-        off_us = np.abs(self.terms_us(reached) - self.us)
+        off_us = np.abs(self.estimates_us(efficiency) - self.us)
         return float(self.runs @ off_us / (self.runs @ self.us))
+
+
+def estimate_us(arithmetic_us: Number, memory_us: Number, efficiency: Efficiency) -> Number:
+    """Return the estimate of a kernel: the sum of its terms, each divided by its efficiency."""
+    return arithmetic_us / efficiency.arithmetic + memory_us / efficiency.memory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -121,17 +128,19 @@ def fitted(found: Times, family: Family) -> Efficiency:
     weights = found.runs * found.us
     has_arithmetic = family.efficiency.arithmetic != 1
 
-    def reached(logarithms: FloatArray) -> Efficiency:
+    def efficiency(logarithms: FloatArray) -> Efficiency:
         arithmetic, memory = np.exp(logarithms)
         return Efficiency(arithmetic if has_arithmetic else 1.0, memory)
 
     def loss(logarithms: FloatArray) -> float:
-        return float(weights @ np.abs(np.log(found.terms_us(reached(logarithms)) / found.us)))
+        return float(
+            weights @ np.abs(np.log(found.estimates_us(efficiency(logarithms)) / found.us))
+        )
 
     bounds = [(np.log(0.01), np.log(MOST_ARITHMETIC)), (np.log(0.01), 0.0)]
     starts = [(0.0, -0.1), (1.0, -0.5), (1.9, -0.4)]
     fits = [minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts]
-    return reached(min(fits, key=lambda fit: float(fit.fun)).x)
+    return efficiency(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
 @dataclass(frozen=True)
@@ -151,11 +160,11 @@ def sums(measured: Mapping[str, Any], model: str) -> Sums:
     found_us = np.zeros(3)
     for case in measured["cases"]:
         if model in case["runs"] and "us" in case:
-            terms_us = [
-                case["compute_us"] / each.arithmetic + case["memory_us"] / each.memory
+            kernels_us = [
+                estimate_us(case["compute_us"], case["memory_us"], each)
                 for each in (PEAK, H100.efficiency_of(case["type"]))
             ]
-            estimates_us = np.maximum(terms_us, H100.launch_us)
+            estimates_us = np.maximum(kernels_us, H100.launch_us)
             found_us += case["runs"][model] * np.array([*estimates_us, case["us"]])
     return Sums(*(found_us / 1e3))
 

@@ -116,9 +116,8 @@ def convolution(part: str) -> Callable[[Case], Call]:
     """Return the maker of a convolution, or of its gradient for the images or for the filters."""
 
     def make(case: Case) -> Call:
-        slots = {"forward": (0, 1), "images": (None, 1), "filters": (0, None)}[part]
-        image = case.shape(0) if slots[0] is not None else case.result
-        kernel = case.shape(1) if slots[1] is not None else case.result
+        image = case.result if part == "images" else case.shape(0)
+        kernel = case.result if part == "filters" else case.shape(1)
         depthwise = case.type.startswith("Depthwise")
         layout = as_nchw if depthwise else nchw
         groups = image[3] if depthwise else image[3] // kernel[2]
@@ -150,33 +149,47 @@ def convolution(part: str) -> Callable[[Case], Call]:
     return make
 
 
-def pooling(kind: str, backward: bool) -> Callable[[Case], Call]:
-    """Return the maker of a pooling op or of its gradient."""
+def pooled_by(case: Case, image: Sequence[int]) -> tuple[Sequence[int], ...]:
+    """Return the size, the strides and the padding of a pooling op. image: shape in NHWC."""
+    size = case.attributes["ksize"][1:3]
+    window = Window.of(case, image, size)
+    return size, window.strides, window.padding
 
-    def make(case: Case) -> Call:
-        image = case.result if (kind, backward) == ("avg", True) else case.shape(0)
-        size = case.attributes["ksize"][1:3]
-        window = Window.of(case, image, size)
-        sizes = size, window.strides, window.padding
-        if (kind, backward) == ("avg", False):
-            return lambda images: nn.avg_pool2d(as_nchw(images), *sizes, count_include_pad=False)
-        if (kind, backward) == ("max", False):
-            return lambda images: nn.max_pool2d(as_nchw(images), *sizes)
-        blank = as_nchw(torch.randn(image, device=case.device))
-        # With the padding of both sides, there may be a row more than in the gradient.
-        pooled = torch.randn_like(nn.max_pool2d(blank, *sizes))
-        if kind == "avg":
-            return lambda *_: aten.avg_pool2d_backward(pooled, blank, *sizes, False, False, None)
-        indices = aten.max_pool2d_with_indices(blank, *sizes)[1]
-        return lambda images, *_: aten.max_pool2d_with_indices_backward(
-            pooled, as_nchw(images), *sizes, (1, 1), False, indices
-        )
 
-    return make
+def max_pool(case: Case) -> Call:
+    """The largest element of each window."""
+    sizes = pooled_by(case, case.shape(0))
+    return lambda images: nn.max_pool2d(as_nchw(images), *sizes)
+
+
+def avg_pool(case: Case) -> Call:
+    """The mean of each window, without what padding adds."""
+    sizes = pooled_by(case, case.shape(0))
+    return lambda images: nn.avg_pool2d(as_nchw(images), *sizes, count_include_pad=False)
+
+
+def max_pool_gradient(case: Case) -> Call:
+    """The gradient of the images for given places of the largest elements."""
+    sizes = pooled_by(case, case.shape(0))
+    # With the padding of both sides, there may be a row more than in the gradient.
+    pooled, indices = aten.max_pool2d_with_indices(
+        as_nchw(torch.randn(case.shape(0), device=case.device)), *sizes
+    )
+    return lambda images, *_: aten.max_pool2d_with_indices_backward(
+        pooled, as_nchw(images), *sizes, (1, 1), False, indices
+    )
+
+
+def avg_pool_gradient(case: Case) -> Call:
+    """The gradient of the images."""
+    sizes = pooled_by(case, case.result)
+    images = as_nchw(torch.randn(case.result, device=case.device))
+    pooled = nn.avg_pool2d(images, *sizes)
+    return lambda *_: aten.avg_pool2d_backward(pooled, images, *sizes, False, False, None)
 
 
 def batch_norm(case: Case) -> Call:
-    """Batch normalisation in training, with the statistics of the batch."""
+    """Batch normalisation by the mean and the variance of the batch, as in training."""
     epsilon = case.attributes["epsilon"]
     return lambda images, scale, offset, *_: torch.batch_norm(
         nchw(images), scale, offset, None, None, True, 0.0, epsilon, True
@@ -339,10 +352,10 @@ KERNELS: Mapping[str, Callable[[Case], Call]] = {
     "DepthwiseConv2dNativeBackpropFilter": convolution("filters"),
     "FusedBatchNormV3": batch_norm,
     "FusedBatchNormGradV3": batch_norm_gradient,
-    "MaxPool": pooling("max", False),
-    "MaxPoolGrad": pooling("max", True),
-    "AvgPool": pooling("avg", False),
-    "AvgPoolGrad": pooling("avg", True),
+    "MaxPool": max_pool,
+    "MaxPoolGrad": max_pool_gradient,
+    "AvgPool": avg_pool,
+    "AvgPoolGrad": avg_pool_gradient,
     "Mul": always(torch.mul),
     "AddV2": always(torch.add),
     "Sub": always(torch.sub),

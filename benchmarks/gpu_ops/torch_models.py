@@ -160,7 +160,7 @@ MODELS: Mapping[str, tuple[Callable[[], Module], Callable[[Module], Any]]] = {
 
 
 def training_step(name: str, device: str) -> Callable[[], Any]:
-    """Return a call that runs a whole training step of a model: losses, gradients, updates."""
+    """Return a function that runs one training step of a model: loss, gradients and updates."""
     build, optimiser_of = MODELS[name]
     model = build().to(device)
     optimiser = optimiser_of(model)

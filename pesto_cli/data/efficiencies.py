@@ -58,9 +58,10 @@ H100_FAMILIES: Mapping[str, Family] = {
 # The model counts 4 of the 12 bytes of an element (20 with momentum). No large update was timed:
 # the memory efficiency of ops element by element is assumed.
 _UPDATES = {
-    **dict.fromkeys(("ResourceApplyGradientDescent", "AssignSubVariableOp"), Efficiency(1.0, 0.25)),
-    "AssignAddVariableOp": Efficiency(1.0, 0.25),
-    "ResourceApplyMomentum": Efficiency(1.0, 0.15),
+    "ResourceApplyGradientDescent": Efficiency(memory=0.25),
+    "AssignSubVariableOp": Efficiency(memory=0.25),
+    "AssignAddVariableOp": Efficiency(memory=0.25),
+    "ResourceApplyMomentum": Efficiency(memory=0.15),
 }
 
 H100_EFFICIENCY: Mapping[str, Efficiency] = {

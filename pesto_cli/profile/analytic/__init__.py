@@ -4,11 +4,11 @@
     time = max(estimate, launch_us)   if the op launches a kernel
     time = no_launch_us               if it only passes on data or a handle
 
-TensorFlow's `OpLevelCostEstimator` gives the two terms of the estimate, without the cost of a
-kernel launch. Each is divided by the efficiency of the op type (see `estimates`). A convolution
-with groups is estimated by groups (see `groups`). The time of a while loop is the sum, over its
-nodes, of the node's time multiplied by its number of iterations; that of a call is the sum over the
-nodes of its function. Both branches of a conditional are counted.
+TensorFlow's `OpLevelCostEstimator` computes the two terms. It does not include the cost of a kernel
+launch. Each term is divided by its efficiency, which depends on the op type (see `estimates`). A
+convolution with groups is estimated by groups (see `groups`). The time of a while loop is the sum,
+over its nodes, of the node's time multiplied by its number of iterations; that of a call is the sum
+over the nodes of its function. Both branches of a conditional are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def _estimated(step: Unfolded, kind: DeviceKind, may_run: BoolArray) -> list[int
 
 
 def _request(step: Unfolded, kind: DeviceKind, estimated: Sequence[int]) -> EstimateRequest:
-    """Return the graph of some nodes and all their inputs, for the estimates of these nodes."""
+    """Return a request for the estimates of some nodes. Its graph also has all their inputs."""
     graph_def = type(step.graph_def)(
         node=(step.nodes[index].proto for index in sorted(reached(step.nodes, estimated))),
         library=step.graph_def.library,

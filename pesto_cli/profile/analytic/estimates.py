@@ -41,7 +41,7 @@ class EstimateRequest:
 def estimates_us(requests: Sequence[EstimateRequest]) -> list[Mapping[str, float]]:
     """Return the estimates of the nodes of each graph by name, in us.
 
-    Nodes that the virtual cluster does not run have no estimate.
+    The result leaves out the nodes that the virtual cluster does not run.
 
     Raises:
         EnvironmentFailedError: the process of TensorFlow's virtual cluster died.

@@ -56,7 +56,7 @@ def _is_free(spec: OpSpec, kind: DeviceKind) -> bool:
 
 
 def _request(specs: Sequence[OpSpec], kind: DeviceKind) -> EstimateRequest:
-    """Return a graph of ops for their estimates; equal inputs are one node."""
+    """Return a request for the estimates of ops. In its graph, equal inputs are one node."""
     tf = tensorflow()
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
