@@ -569,7 +569,7 @@ def test_a_candidate_that_cannot_run_is_not_tried_again(
             return super().run(file, turns)
 
     assert tuned_on(truth, profile, measure=Picky(truth)).ended is Ended.DONE
-    assert set(tried.values()) == {1, 2}  # with the others, and alone
+    assert max(tried.values()) == 2  # once with the others, and once alone
 
 
 def damaged(value: dict[str, Any], **changes: Any) -> dict[str, Any]:
