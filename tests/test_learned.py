@@ -371,6 +371,10 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
         (lambda p: api.train("spotlight", []), "there is no profile to train on"),
         (lambda p: api.train("spotlight", [p, p]), "profile 000000000000 is given twice"),
         (
+            lambda p: api.train("spotlight", [p], limits=Limits(1.0, deterministic=True)),
+            "not deterministic; num_placements was expected",
+        ),
+        (
             lambda p: api.train("grl", [p, profile_of(random_problem(1, 8, num_devices=2), "1")]),
             "machines with 2 and 3 devices",
         ),
@@ -753,6 +757,11 @@ def test_train_by_real_steps(
     done = pesto(*argv, *machine, *files, "--json", "--quiet")
     assert done.code == 0, done.err
     assert json.loads(done.out)[0]["mean_us"] > 0
+    before = Path("best.json").read_bytes()
+    again = (*machine, *files, "--weights", "w.npz", "--quiet")
+    monkeypatch.setattr(api_training, "compared", slowly)
+    assert pesto(*argv, *again).code == 0
+    assert Path("best.json").read_bytes() == before
     failing = chain([compared], repeat(dead))
     monkeypatch.setattr(api_training, "compared", lambda *given: next(failing)(*given))
     more = ("--placements", "10", "-o", "v.npz", "--graph", "towers.meta")
@@ -766,6 +775,13 @@ def test_train_by_real_steps(
     assert (without.code, "--graph GRAPH was expected" in without.err) == (2, True)
     alone = pesto(*argv, "--graph", "towers.meta")
     assert (alone.code, "--machine was expected with them" in alone.err) == (2, True)
+
+
+def slowly(*given: Any) -> list[RealRun]:
+    """Run the steps, and count an hour for each."""
+    return [
+        replace(run, times=replace(run.times, us=run.times.us + 3.6e9)) for run in compared(*given)
+    ]
 
 
 def dead(*given: Any) -> list[RealRun]:

@@ -100,8 +100,8 @@ def train(
         policy: the name of a strategy that learns, or such a strategy: `Spotlight(units=32)`.
         profiles: of machines with the same number of devices.
         start: a trained policy to continue; its seed is kept.
-        limits: time limit, which begins when TensorFlow is loaded; seed; threads for simulations;
-            request to stop.
+        limits: time limit in seconds, which begins when TensorFlow is loaded; seed; threads for
+            simulations; request to stop.
         num_placements: the number of placements to sample; then there is no time limit.
         real: takes the rewards from real steps, and not from the simulator. The only profile must
             be of this graph on these devices.
@@ -113,7 +113,8 @@ def train(
 
     Raises:
         BadInputError: the strategy does not learn, a profile is given twice or leaves no choice,
-            numbers of devices differ, or real steps are not those of the profile.
+            numbers of devices differ, real steps are not those of the profile, or a training that
+            is to be deterministic has no number of placements.
         EnvironmentFailedError: a device failed during real steps.
 
     Example:
@@ -124,6 +125,11 @@ def train(
         raise BadInputError(
             f"policy {policy.name} has weights of its own, {policy.weights}; `start` was expected "
             "to have the weights that the training continues."
+        )
+    if limits.deterministic and num_placements is None:
+        raise BadInputError(
+            "a training with a time limit is not deterministic; num_placements was expected: the "
+            "same number gives the same weights."
         )
     if start is not None:
         policy = start.configured(policy)

@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -108,7 +108,7 @@ def train(
     }
     with activity(f"starting {policy}", quiet):
         api.warm_up()
-    fastest = _Fastest(best)
+    fastest = _Fastest(best, _least_us(best, start, names))
     with (
         _real_steps(machine, graph, steps, feeds, fastest, quiet) as real,
         stoppable() as stop,
@@ -165,11 +165,22 @@ def _check_real(machine: str | None, graph: Path | None, *others: Any) -> None:
         )
 
 
-class _Fastest:
-    """Writes the placement with the least measured step so far; path: None to write none."""
+def _least_us(best: Path | None, start: Any, names: Iterable[str]) -> float:
+    """Return the least step of the training that continues, if its placement is in `best`."""
+    if best is None or start is None or not best.exists():
+        return math.inf
+    trials = start.state.trials
+    return min((trials[name].best_us for name in names if name in trials), default=math.inf)
 
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._us = path, math.inf
+
+class _Fastest:
+    """Writes the placement with the least measured step so far.
+
+    path: None to write none. least_us: the step of the placement that the file has already.
+    """
+
+    def __init__(self, path: Path | None, least_us: float) -> None:
+        self._path, self._us = path, least_us
 
     def __call__(self, placed: Any, us: float) -> None:
         from pesto_cli import api
