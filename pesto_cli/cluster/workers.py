@@ -19,6 +19,7 @@ from multiprocessing.connection import wait
 from typing import BinaryIO, NoReturn, cast
 
 from pesto_cli.cluster.processes import REMEDY, die_with, how_it_ended, last_lines
+from pesto_cli.cluster.time_slices import shorten_time_slices
 from pesto_cli.errors import EnvironmentFailedError, with_words
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -115,6 +116,7 @@ def _fork(addresses: list[str], task: int, core: int) -> Worker:
 def _serve(addresses: list[str], task: int, core: int, up: int) -> NoReturn:
     tf = tensorflow()
     os.sched_setaffinity(0, {core})
+    shorten_time_slices()
     # Control inputs make ops run one at a time. The second thread between ops serves tensors: with
     # one thread, a worker that computes serves none, and two workers are as slow as one.
     config = tf.compat.v1.ConfigProto(
