@@ -1,6 +1,8 @@
 """Clusters of real devices: local workers, clusters of servers, and how their processes end."""
 
+import ctypes
 import os
+import platform
 import re
 import signal
 import socket
@@ -38,6 +40,12 @@ from pesto_cli.cluster.hardware import memory_bytes
 from pesto_cli.cluster.links import LOOPBACK, NETWORK, Location, nominal_links
 from pesto_cli.cluster.local_workers import LocalWorkers, client_core
 from pesto_cli.cluster.names import pesto_name, tensorflow_name
+from pesto_cli.cluster.time_slices import (
+    ATTRIBUTES,
+    SET_ATTRIBUTES,
+    SLICE_NS,
+    shorten_time_slices,
+)
 from pesto_cli.cluster.workers import free_ports
 from pesto_cli.data.machine import CommModel, Device
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, InfeasibleError
@@ -109,6 +117,20 @@ def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
         }
         for pid in workers
     ]
+
+
+def slices_of_workers(connection: Connection) -> set[int]:
+    """Return the time slices in ns of all threads of all workers, by sched_getattr(2)."""
+    workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+    return {slice_ns(int(task)) for pid in workers for task in os.listdir(f"/proc/{pid}/task")}
+
+
+def slice_ns(task: int) -> int:
+    """Return the time slice of a thread; 0 if the kernel has none for single threads."""
+    number = {"x86_64": 315, "aarch64": 275}[platform.machine()]
+    found = ctypes.create_string_buffer(ATTRIBUTES.size)
+    assert ctypes.CDLL(None).syscall(number, task, found, ATTRIBUTES.size, 0) == 0
+    return int(ATTRIBUTES.unpack(found.raw)[5])
 
 
 def reach(connection: Connection, port: int) -> list[str]:
@@ -248,6 +270,25 @@ def test_a_worker_has_one_core_for_all_its_threads(workers: Cluster) -> None:
     assert len(client) == 1
     assert [len(of_worker) for of_worker in cores] == [1, 1]
     assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.skipif(platform.machine() not in SET_ATTRIBUTES, reason="another processor")
+def test_all_threads_of_a_worker_have_short_time_slices(workers: Cluster) -> None:
+    kernel = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
+    expected = SLICE_NS if kernel >= (6, 12) else 0
+    assert workers.call(slices_of_workers) == {expected}
+
+
+@pytest.mark.skipif(platform.machine() not in SET_ATTRIBUTES, reason="another processor")
+def test_threads_keep_their_priority_when_their_slices_become_short() -> None:
+    before = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+    slice_before, accepted = slice_ns(0), list[bool]()
+    thread = threading.Thread(target=lambda: accepted.append(shorten_time_slices()))
+    thread.start()
+    thread.join()
+    assert accepted == [True]
+    assert (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)) == before
+    assert slice_ns(0) == slice_before
 
 
 def test_the_client_runs_on_a_core_without_worker_or_on_that_of_the_first_worker() -> None:

@@ -1,7 +1,7 @@
 """Short time slices for the threads of a worker, so that it sends and receives while it computes.
 
 On one core, the thread that sends a tensor waits while another one computes. Linux lets it wait for
-the rest of a slice, usually 3 ms, and then for the next timer tick. With short slices it gets the
+the rest of a slice, 1 to 3 ms, and then for the next timer tick. With short slices it gets the
 core nearly at once (docs/running.md, "Waits of split plans"). Linux has had slices of single
 threads since 6.12; older kernels ignore them.
 """
