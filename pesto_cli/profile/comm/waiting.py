@@ -1,20 +1,24 @@
-"""Measure how much an endpoint that computes delays a transfer.
+"""Measure how much a sender that computes delays a transfer.
 
 A device without copy engines sends and receives on the cores that also compute. On a busy core, the
-operating system may start this work only after milliseconds. In each step the sender computes for
-a while and sends a tensor, and the receiver computes once the tensor has arrived. In half of the
-steps the sender computes after it has produced the tensor, too. The receiver ends last, so that
+operating system may start this work only after milliseconds. In a step, a tensor goes to and fro
+between two devices, and each of them computes before it sends the tensor. In one of two steps it
+goes on with other work as soon as it has produced the tensor:
 
-    wait_us = mean(T_sender_computes - T_sender_is_idle)
+    src:  compute ─> send ─> other work           compute ─> send ─> other work
+                        └──> dst:  compute ─> send ─> other work  ...
+
+The other work ends before the tensor comes back, so that both steps would take the same time if it
+did not delay the transfers:
+
+    wait_us = mean(T_other_work - T_no_other_work) / number of transfers
 
 The mean is over pairs of consecutive steps, without the smallest and largest tenth of the
-differences. Waits vary from nothing to several ticks of the operating system, and a step contains
-several waits: their sum is predicted by the mean. The receiver is assumed to wait as long as the
-sender.
-
-The receiver asks for the tensor when the step begins. Without the first computation, this request
-itself waits for a sender that computes, up to a tick of the operating system. In a placement only
-the tensors of the first milliseconds of a step wait so long.
+differences. The delays vary from nothing to a tick of the operating system; their sum is predicted
+by the mean. They are longer in a step with several transfers than for a single one: a thread that
+has just used the core gets it back later. As in a placement that `pesto apply` writes, the other
+work waits for a NoOp that waits for the tensor. A receiver that computes is assumed to delay a
+tensor as long as a sender.
 """
 
 import math
@@ -28,13 +32,13 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile.comm.chains import NUM_WARM_UP, Effort, turns
 from pesto_cli.profile.comm.products import product_us, products, timed_us, variable
 
-# All are longer than a wait. SENDER_US and RECEIVER_US are much longer, and their ratio makes the
-# receiver end last.
-EARLIER_US, SENDER_US, RECEIVER_US = 8_000.0, 20_000.0, 50_000.0
-# Waits grow with the size of a tensor, slowly. This is the size of an activation.
+# The other work is longer than a delay, and shorter than the computation of the other device.
+COMPUTE_US, OTHER_WORK_US = 6_000.0, 4_500.0
+NUM_TRANSFERS = 8
+# Delays grow with the size of a tensor, slowly. This is the size of an activation.
 NUM_BYTES = 2**20
-# Pairs of steps for each turn of other measurements; many, because waits vary so much.
-PAIRS_A_TURN = 3
+# Pairs of steps for each turn of other measurements; many, because delays vary so much.
+PAIRS_A_TURN = 2
 # Time limit for a link, see `turns`.
 LIMIT_S = 15.0
 # Share of the differences that is left out at each end.
@@ -42,7 +46,7 @@ TRIMMED = 0.1
 
 
 def wait_us(connection: Connection, src: str, dst: str, effort: Effort) -> float:
-    """Measure the wait in us on a link between two CPUs; 0 if an endpoint is a GPU."""
+    """Measure the delay in us between two CPUs, in both directions; 0 if an endpoint is a GPU."""
     from scipy.stats import trim_mean
 
     if {device_type(src), device_type(dst)} != {"CPU"}:
@@ -50,28 +54,33 @@ def wait_us(connection: Connection, src: str, dst: str, effort: Effort) -> float
     tf1, began_s = tensorflow().compat.v1, time.monotonic()
     one_us = max(product_us(connection, device) for device in (src, dst))
     with tf1.Graph().as_default() as graph:
-        idle, computes = (_step(src, dst, of_us, one_us) for of_us in (0.0, SENDER_US))
+        steps = [_step(src, dst, of_us, one_us) for of_us in (0.0, OTHER_WORK_US)]
         start = tf1.global_variables_initializer()
     later_us = []
     with connection.session(graph, session_config()) as session:
         session.run(start)
-        run = [session.make_callable(step) for step in (idle, computes)]
+        run = [session.make_callable(step) for step in steps]
         for _ in turns(effort, LIMIT_S, began_s, PAIRS_A_TURN):
-            idle_us, computes_us = (timed_us(step) for step in run)
-            later_us.append(computes_us - idle_us)
-    return max(0.0, float(trim_mean(later_us[NUM_WARM_UP:], TRIMMED)))
+            without_us, with_us = (timed_us(step) for step in run)
+            later_us.append(with_us - without_us)
+    return max(0.0, float(trim_mean(later_us[NUM_WARM_UP:], TRIMMED))) / NUM_TRANSFERS
 
 
-def _step(src: str, dst: str, sender_us: float, one_us: float) -> list[Any]:
+def _step(src: str, dst: str, other_work_us: float, one_us: float) -> list[Any]:
+    """Build a step; return the ops that end it. one_us: the time of a product."""
     tf = tensorflow()
-    name = f"sender_{sender_us:.0f}"
-    earlier = products(f"{name}_before", src, math.ceil(EARLIER_US / one_us))
-    with tf.device(src), tf.control_dependencies([earlier]):
-        tensor = tf.negative(variable(f"{name}_tensor", [NUM_BYTES // 4]))
-    with tf.device(dst):
-        arrived = tf.identity(tensor).op
-    num_products = math.ceil(sender_us / one_us)
-    return [
-        products(f"{name}_at_sender", src, num_products, [tensor.op]),
-        products(f"{name}_at_receiver", dst, math.ceil(RECEIVER_US / one_us), [arrived]),
-    ]
+    name = f"beside_{other_work_us:.0f}"
+    ends, arrived = list[Any](), list[Any]()
+    for number in range(NUM_TRANSFERS):
+        here, there = (src, dst) if number % 2 == 0 else (dst, src)
+        computed = products(f"{name}_{number}", here, math.ceil(COMPUTE_US / one_us), arrived)
+        with tf.device(here):
+            with tf.control_dependencies([computed]):
+                tensor = tf.negative(variable(f"{name}_{number}_tensor", [NUM_BYTES // 4]))
+            with tf.control_dependencies([tensor.op]):
+                sent = tf.no_op()
+        count = math.ceil(other_work_us / one_us)
+        ends.append(products(f"{name}_{number}_other", here, count, [sent]))
+        with tf.device(there):
+            arrived = [tf.identity(tensor).op]
+    return [*ends, *arrived]
