@@ -32,4 +32,4 @@ def shorten_time_slices() -> bool:
         return False
     policy, nice = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
     wanted = ATTRIBUTES.pack(ATTRIBUTES.size, policy, 0, nice, 0, SLICE_NS, 0, 0)
-    return ctypes.CDLL(None).syscall(number, 0, wanted, 0) == 0
+    return bool(ctypes.CDLL(None).syscall(number, 0, wanted, 0) == 0)
