@@ -108,21 +108,21 @@ def device_of_each(connection: Connection) -> dict[str, str]:
 
 def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
     """Return the cores of the client, and for each worker the cores of all its threads."""
-    workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
     return os.sched_getaffinity(0), [
-        {
-            core
-            for task in os.listdir(f"/proc/{pid}/task")
-            for core in os.sched_getaffinity(int(task))
-        }
-        for pid in workers
+        {core for task in tasks for core in os.sched_getaffinity(task)}
+        for tasks in threads_of_workers()
     ]
+
+
+def threads_of_workers() -> list[list[int]]:
+    """Return the thread ids of each worker; runs in the client process."""
+    workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+    return [list(map(int, os.listdir(f"/proc/{pid}/task"))) for pid in workers]
 
 
 def slices_of_workers(connection: Connection) -> set[int]:
     """Return the time slices in ns of all threads of all workers, by sched_getattr(2)."""
-    workers = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
-    return {slice_ns(int(task)) for pid in workers for task in os.listdir(f"/proc/{pid}/task")}
+    return {slice_ns(task) for tasks in threads_of_workers() for task in tasks}
 
 
 def slice_ns(task: int) -> int:

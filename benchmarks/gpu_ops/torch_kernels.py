@@ -150,7 +150,7 @@ def convolution(part: str) -> Callable[[Case], Call]:
 
 
 def pooled_by(case: Case, image: Sequence[int]) -> tuple[Sequence[int], ...]:
-    """Return the size, the strides and the padding of a pooling op. image: shape in NHWC."""
+    """Return the size, strides and padding of the windows. image: its shape, in NHWC."""
     size = case.attributes["ksize"][1:3]
     window = Window.of(case, image, size)
     return size, window.strides, window.padding

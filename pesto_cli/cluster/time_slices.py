@@ -1,8 +1,8 @@
 """Short time slices for the threads of a worker, so that it sends and receives while it computes.
 
-On one core, the thread that sends a tensor waits while another one computes. Linux lets it wait for
-the rest of a slice, 1 to 3 ms, and then for the next timer tick. With short slices it gets the
-core nearly at once (docs/running.md, "Waits of split plans"). Linux has had slices of single
+A worker has one core. While one of its threads computes, a thread that sends a tensor waits for the
+end of the other thread's slice, which is 1 to 3 ms long, and then for the next timer tick. With
+short slices it waits less (docs/running.md, "Waits of split plans"). Linux has had slices of single
 threads since 6.12; older kernels ignore them.
 """
 
@@ -22,10 +22,10 @@ ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
 def shorten_time_slices() -> bool:
-    """Give short slices to this thread, and to all threads that it starts from now on.
+    """Give this thread a short slice; the threads that it starts later inherit it.
 
     Returns:
-        Whether the system accepted the call. Nothing else depends on it.
+        Whether the system accepted the call. Otherwise the slice stays as it was.
     """
     number = SET_ATTRIBUTES.get(platform.machine())
     if number is None:

@@ -8,8 +8,8 @@ goes on with other work as soon as it has produced the tensor:
     src:  compute ─> send ─> other work           compute ─> send ─> other work
                         └──> dst:  compute ─> send ─> other work  ...
 
-The other work ends before the tensor comes back, so that both steps would take the same time if it
-did not delay the transfers:
+The other work ends before the tensor comes back. So the steps differ only by the delays of the
+transfers:
 
     wait_us = mean(T_other_work - T_no_other_work) / number of transfers
 
