@@ -3,6 +3,7 @@
 A message names the thing, what was found, what was expected and the remedy, in that order.
 """
 
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,6 +15,13 @@ from pesto_cli.printable import printable
 INTERRUPTED = 130
 READER_LEFT = 141
 BUG = 123
+
+
+class SigtermReceived(SystemExit):
+    """A SIGTERM ends the process, with the exit code that a shell gives it."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
 
 
 class PestoError(Exception):

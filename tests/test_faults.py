@@ -103,21 +103,32 @@ def test_ctrl_c_ends_a_comparison_with_the_finished_strategies(
 INTERRUPTED_IN_A_LIBRARY = """
 import os
 import signal
-try:
+import time
+def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
-    while True:
-        pass
-except BaseException:
-    raise TypeError("this type cannot be imported") from ValueError("no such type")
+    time.sleep(60)
+class Finalised:
+    __del__ = interrupt
+try:
+    interrupt()
+except BaseException as error:
+    name = type(error).__name__
 """
+# What becomes of the interrupt: an error that follows from it, or only names it, or none.
+MADE_OF_IT = (
+    "    raise TypeError('this type cannot be imported') from ValueError('no such type')",
+    "    lost = RuntimeError(f'a C++ error, replaced by {name}')\nraise lost",
+    "    pass\nFinalised()\ntime.sleep(60)",
+)
 
 
-def test_an_interrupt_that_a_library_turns_into_another_error_is_an_interrupt(
-    pesto: Pesto, script: Write, tmp_path: Path
+@pytest.mark.parametrize("made", MADE_OF_IT)
+def test_an_interrupt_that_a_library_catches_ends_the_command(
+    pesto: Pesto, script: Write, tmp_path: Path, made: str
 ) -> None:
-    path = script(INTERRUPTED_IN_A_LIBRARY)
+    path = script(INTERRUPTED_IN_A_LIBRARY + made)
     done = pesto("export", path, "--capture", "-o", tmp_path / "step.meta", "--quiet")
-    assert (done.code, done.err) == (130, "Interrupted.\n")
+    assert (done.code, done.err.strip()) == (130, "Interrupted.")
 
 
 def test_the_next_process_removes_files_of_a_killed_process(

@@ -3,8 +3,6 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
@@ -24,6 +22,7 @@ from pesto_cli.cli.placing import coarsen, compare, simulate, solve
 from pesto_cli.cli.reporting import report
 from pesto_cli.cli.rounds import rounds
 from pesto_cli.cli.running import run, worker
+from pesto_cli.cli.signals import signals_as_such
 from pesto_cli.cli.streams import open_standard_streams
 from pesto_cli.cli.training import train
 from pesto_cli.cli.tuning import tune
@@ -37,7 +36,7 @@ def main() -> None:
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(errors="replace")  # a locale may lack the characters of a table
     try:
-        with kernel_cache(), _interrupts_as_such():
+        with kernel_cache(), signals_as_such():
             cli(standalone_mode=False)
         click.echo(nl=False)  # flushes, where there is a stdout
     except click.exceptions.Exit as exit_:
@@ -77,26 +76,6 @@ def main() -> None:
         echo_text(traceback.format_exc().rstrip("\n"), err=True)
         echo("This is a bug in pesto: please report it with the lines above.", err=True)
         sys.exit(BUG)
-
-
-@contextmanager
-def _interrupts_as_such() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of an error into which a library has turned it."""
-    try:
-        yield
-    except Exception as error:
-        if _follows_interrupt(error):
-            raise KeyboardInterrupt from error
-        raise
-
-
-def _follows_interrupt(error: BaseException) -> bool:
-    """Whether an error, or one from which it follows, is a KeyboardInterrupt."""
-    chain = [error]
-    for each in chain:
-        before = (each.__cause__, each.__context__)
-        chain += [one for one in before if one is not None and one not in chain]
-    return any(isinstance(each, KeyboardInterrupt) for each in chain)
 
 
 class InOrder(click.Group):

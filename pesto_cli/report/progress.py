@@ -18,6 +18,7 @@ from rich.text import Text
 
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.result import Progress
+from pesto_cli.errors import SigtermReceived
 from pesto_cli.printable import printable
 from pesto_cli.report.tables import size_text
 from pesto_cli.report.times import time_text
@@ -95,7 +96,7 @@ def unwound_by_sigterm() -> Iterator[None]:
     """
 
     def end(signum: int, frame: Any) -> None:
-        raise SystemExit(128 + signum)
+        raise SigtermReceived
 
     is_main = threading.current_thread() is threading.main_thread()  # the only one with signals
     before = signal.signal(signal.SIGTERM, end) if is_main else None

@@ -1,0 +1,51 @@
+"""Signals that arrive within a library, which may turn or drop the exception of the handler."""
+
+import _thread
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pesto_cli.errors import SigtermReceived
+
+_SIGNALLED = (KeyboardInterrupt, SigtermReceived)
+_AGAIN_S = 0.01  # until the call that has dropped an interrupt has returned
+
+
+@contextmanager
+def signals_as_such() -> Iterator[None]:
+    """Let the exception of a signal leave the context, whatever a library makes of it.
+
+    A library may raise its own error instead; one in C++ has only the name of the exception in its
+    message. C code cannot raise where a finaliser or a callback runs, so that Python prints the
+    error and goes on: then the main thread is interrupted again.
+    """
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
+    try:
+        yield
+    except Exception as error:
+        if signalled := _signalled(error):
+            raise signalled() from error
+        raise
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt_again(dropped: Any) -> None:
+    if dropped.exc_value is None or _signalled(dropped.exc_value) is None:
+        sys.__unraisablehook__(dropped)
+    else:
+        threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+
+
+def _signalled(error: BaseException) -> type[BaseException] | None:
+    """Return the exception of a signal from which an error follows; None if there is none."""
+    causes = [error]
+    for each in causes:
+        for signalled in _SIGNALLED:
+            if isinstance(each, signalled) or signalled.__name__ in str(each):
+                return signalled
+        before = (each.__cause__, each.__context__)
+        causes += [one for one in before if one is not None and one not in causes]
+    return None
