@@ -1,6 +1,7 @@
 """Signals that arrive within a library, which may turn or drop the exception of the handler."""
 
-import _thread
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 from pesto_cli.errors import SigtermReceived
 
-_SIGNALLED = (KeyboardInterrupt, SigtermReceived)
+_SIGNALS = {KeyboardInterrupt: signal.SIGINT, SigtermReceived: signal.SIGTERM}
 _AGAIN_S = 0.01  # until the call that has dropped an interrupt has returned
 
 
@@ -19,9 +20,9 @@ def signals_as_such() -> Iterator[None]:
 
     A library may raise its own error instead; one in C++ has only the name of the exception in its
     message. C code cannot raise where a finaliser or a callback runs, so that Python prints the
-    error and goes on: then the main thread is interrupted again.
+    error and goes on: then the process sends itself the signal again.
     """
-    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
+    before, sys.unraisablehook = sys.unraisablehook, _send_again
     try:
         yield
     except Exception as error:
@@ -32,18 +33,19 @@ def signals_as_such() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _interrupt_again(dropped: Any) -> None:
-    if dropped.exc_value is None or _signalled(dropped.exc_value) is None:
+def _send_again(dropped: Any) -> None:
+    signalled = None if dropped.exc_value is None else _signalled(dropped.exc_value)
+    if signalled is None:
         sys.__unraisablehook__(dropped)
     else:
-        threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), _SIGNALS[signalled])).start()
 
 
 def _signalled(error: BaseException) -> type[BaseException] | None:
     """Return the exception of a signal from which an error follows; None if there is none."""
     causes = [error]
     for each in causes:
-        for signalled in _SIGNALLED:
+        for signalled in _SIGNALS:
             if isinstance(each, signalled) or signalled.__name__ in str(each):
                 return signalled
         before = (each.__cause__, each.__context__)
