@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import fields, replace
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from benchmarks.fidelity.tables import (
     errors_without_single,
     mean_and_worst,
     regrets,
+    summary,
     table_by_model,
 )
 from benchmarks.fidelity.traced_steps import TracedStep
@@ -63,11 +63,29 @@ def test_the_table_ends_with_the_means() -> None:
 def test_errors_are_summed_up_for_placements_by_hand_and_for_each_of_pestos_own() -> None:
     rows = [
         *(row("chain", "single", 10.0, 10.4), row("chain", "expert", 10.0, 9.8)),
-        *(row("chain", PLAIN, 10.0, 9.0), row("towers", PLAIN, 10.0, math.nan)),
+        row("chain", PLAIN, 10.0, 9.0),
     ]
-    assert [*mean_and_worst(rows, attrgetter("error"))] == [
+    assert [*mean_and_worst(rows)] == [
         "by hand 3.0%, worst +4.0% (chain)",
         f"{PLAIN} 10.0%, worst -10.0% (chain)",
+    ]
+
+
+def test_quiet_steps_are_summed_up_beside_all_steps() -> None:
+    rows = [
+        replace(row("chain", "single", 10.0, 9.0), quiet_ms=9.0, num_quiet=1, steps_ms=(9.0, 11.0)),
+        replace(row("chain", PLAIN, 11.0, 8.0), quiet_ms=8.0, num_quiet=2, steps_ms=(8.0, 14.0)),
+        replace(row("towers", PLAIN, 10.0, 9.5), steps_ms=(10.0, 10.0)),
+    ]
+    assert [*summary(rows)] == [
+        "50% of the steps are quiet",
+        "errors of all steps: by hand 10.0%, worst -10.0% (chain); "
+        f"{PLAIN} 16.1%, worst -27.3% (chain)",
+        "ranking of all steps: right in 0 of 1 pairs that measure more than 5% apart",
+        f"  wrong: chain, single and {PLAIN}",
+        "errors of quiet steps: by hand 0.0%, worst +0.0% (chain); "
+        f"{PLAIN} 2.5%, worst -5.0% (towers)",
+        "ranking of quiet steps: right in 1 of 1 pairs that measure more than 5% apart",
     ]
 
 

@@ -16,6 +16,7 @@ from benchmarks.fidelity.probed_steps import probed_steps
 from benchmarks.fidelity.tables import (
     Row,
     errors_without_single,
+    in_quiet_steps,
     markdown,
     regrets,
     summary,
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--comm", type=Path, required=True, help="transfer times, from pesto comm on this machine"
     )
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=50, help="quiet ones of each placement")
     parser.add_argument("--traced-steps", type=int, default=5)
     parser.add_argument("--time-limit", type=float, default=20.0, help="of pesto's search")
     parser.add_argument("--seed", type=int, default=0)
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(summary(rows)))
     print("\n".join(table_by_model("error beside single", errors_without_single, rows)))
     print("\n".join(table_by_model("regret", regrets, rows)))
+    print("\n".join(table_by_model("regret in quiet steps", regrets, in_quiet_steps(rows))))
     for placement in OWN:
         print("\n".join(table_of_causes(rows, placement)))
     for placement in (SPLIT, PARTED):

@@ -3,13 +3,12 @@
 On a machine that others use too, a core may be slower for seconds, up to a quarter on a virtual
 machine whose neighbours compute. Before and after each step a probe runs: a chain of matrix
 products on every worker at once. A step is quiet if both probes took at most QUIET times as long as
-the fastest tenth of all probes.
+the fastest tenth of all probes. More steps run where too few are quiet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,8 @@ from pesto_cli.runtime.step import opened
 from pesto_cli.runtime.verify import verified
 
 QUIET = 1.1
+# At most this many times the steps run that are asked for.
+MOST_TIMES = 3
 # The products take about 10 ms on one core.
 NUM_PRODUCTS, NUM_WARM_UP = 40, 5
 
@@ -37,24 +38,19 @@ class ProbedSteps:
 
     us: `[num_rounds]`, time of each step.
     probe_us: `[num_rounds]`, the longer one of the probes before and after each step.
-    fastest_us: a fast probe, of all probes of all placements.
+    is_quiet: `[num_rounds]`, whether the cores were fast before and after the step.
     num_departures: number of ops that ran elsewhere or too early in a traced step.
     """
 
     us: FloatArray
     probe_us: FloatArray
-    fastest_us: float
+    is_quiet: BoolArray
     num_departures: int
 
     @property
     def times(self) -> StepTimes:
         """The times of all steps, one in each round."""
         return StepTimes(self.us[:, None], (), {})
-
-    @cached_property
-    def is_quiet(self) -> BoolArray:
-        """`[num_rounds]`: whether the cores were fast before and after the step."""
-        return self.probe_us <= QUIET * self.fastest_us
 
     @property
     def quiet_us(self) -> float:
@@ -63,38 +59,46 @@ class ProbedSteps:
 
 
 def probed_steps(
-    meta: Any, cluster: Cluster, placements: Sequence[PlacementFile], num_rounds: int
+    meta: Any, cluster: Cluster, placements: Sequence[PlacementFile], num_steps: int
 ) -> list[ProbedSteps]:
-    """Run `num_rounds` rounds: each has one step under each placement, in random order."""
+    """Run rounds until each placement has `num_steps` quiet steps, at most `MOST_TIMES` as many.
+
+    Each round has one step under each placement, in random order.
+    """
     devices = cluster.call(device_names)
     plans = [planned_run(meta, placement, devices) for placement in placements]
-    ran = cluster.call(_rounds, [plan.meta for plan in plans], [*devices.values()], num_rounds)
-    fastest_us = float(np.quantile(ran.probe_us, 0.1))
+    ran = cluster.call(_rounds, [plan.meta for plan in plans], [*devices.values()], num_steps)
     found = []
     for number, plan in enumerate(plans):
         graph = plan.changes.changed_graph(meta)
         seen = spans(ran.traced[number], graph.graph_def)
         departures = verified(graph, plan.placement, plan.changes, seen).departures
-        probe_us = np.maximum(ran.probe_us[:, number, 0], ran.probe_us[:, number, 1])
-        found.append(ProbedSteps(ran.us[:, number], probe_us, fastest_us, len(departures)))
+        columns = (ran.us[:, number], ran.probe_us[:, number], ran.is_quiet[:, number])
+        found.append(ProbedSteps(*columns, len(departures)))
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """us: `[num_rounds, num_graphs]`. probe_us: before and after, `[num_rounds, num_graphs, 2]`."""
+    """us, probe_us: `[num_rounds, num_graphs]`, as in `ProbedSteps`."""
 
     us: FloatArray
     probe_us: FloatArray
-    traced: tuple[Any, ...]
+    traced: tuple[Any, ...] = ()
+
+    @property
+    def is_quiet(self) -> BoolArray:
+        """`[num_rounds, num_graphs]`: whether the step is quiet."""
+        return self.probe_us <= QUIET * np.quantile(self.probe_us, 0.1)
 
 
 def _rounds(
-    connection: Connection, metas: Sequence[Any], devices: Sequence[str], num_rounds: int
+    connection: Connection, metas: Sequence[Any], devices: Sequence[str], num_steps: int
 ) -> _Rounds:
     """Open a session for each graph and run them by turns; runs in the client process."""
     random = np.random.default_rng(0)
-    us, probe_us = np.zeros((num_rounds, len(metas))), np.zeros((num_rounds, len(metas), 2))
+    shape = (0, len(metas))
+    ran = _Rounds(np.zeros(shape), np.zeros(shape))
     with ExitStack() as sessions:
         steps = [sessions.enter_context(opened(connection, meta)) for meta in metas]
         probe = sessions.enter_context(_probe(connection, devices))
@@ -102,14 +106,17 @@ def _rounds(
             for _ in range(NUM_WARM_UP):
                 step.run()
         before_us = timed_us(probe)
-        for number in range(num_rounds):
+        while len(ran.us) < num_steps or (
+            len(ran.us) < MOST_TIMES * num_steps and ran.is_quiet.sum(axis=0).min() < num_steps
+        ):
+            us, probe_us = np.zeros((2, 1, len(steps)))
             for index in random.permutation(len(steps)).tolist():
-                us[number, index] = steps[index].run().us
+                us[0, index] = steps[index].run().us
                 after_us = timed_us(probe)
-                probe_us[number, index] = before_us, after_us
+                probe_us[0, index] = max(before_us, after_us)
                 before_us = after_us
-        traced = tuple(step.traced() for step in steps)
-    return _Rounds(us, probe_us, traced)
+            ran = _Rounds(np.concatenate([ran.us, us]), np.concatenate([ran.probe_us, probe_us]))
+        return replace(ran, traced=tuple(step.traced() for step in steps))
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
-from operator import attrgetter
 
 import numpy as np
 
@@ -90,42 +89,49 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def in_quiet_steps(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the times of quiet steps as the measured ones, where there are any."""
+    return [replace(row, measured_ms=row.quiet_ms) if row.num_quiet else row for row in rows]
+
+
 def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield lines with the mean and worst error, and the share of correctly ranked pairs."""
+    """Yield lines with the mean and worst errors, and the number of correctly ranked pairs."""
     num_quiet = sum(row.num_quiet for row in rows)
     yield f"{num_quiet / sum(len(row.steps_ms) for row in rows):.0%} of the steps are quiet"
-    yield f"errors of all steps: {'; '.join(mean_and_worst(rows, attrgetter('error')))}"
-    yield f"errors of quiet steps: {'; '.join(mean_and_worst(rows, attrgetter('quiet_error')))}"
-    pairs = [pair for pair in combinations(rows, 2) if pair[0].model == pair[1].model]
+    for steps, measured in (("all steps", rows), ("quiet steps", in_quiet_steps(rows))):
+        yield f"errors of {steps}: {'; '.join(mean_and_worst(measured))}"
+        yield from ranking(steps, measured)
+
+
+def ranking(steps: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how many pairs of placements of a model are ranked right, and the wrong ones."""
     telling = [
         (one, other)
-        for one, other in pairs
-        if abs(math.log(one.measured_ms / other.measured_ms)) > math.log(1 + TELLING)
+        for one, other in combinations(rows, 2)
+        if one.model == other.model
+        and abs(math.log(one.measured_ms / other.measured_ms)) > math.log(1 + TELLING)
     ]
-    right = [
+    wrong = [
         (one, other)
         for one, other in telling
-        if (one.measured_ms < other.measured_ms) == (one.predicted_ms < other.predicted_ms)
+        if (one.measured_ms < other.measured_ms) != (one.predicted_ms < other.predicted_ms)
     ]
     yield (
-        f"ranking right in {len(right)} of {len(telling)} pairs that measure more than "
-        f"{TELLING:.0%} apart"
+        f"ranking of {steps}: right in {len(telling) - len(wrong)} of {len(telling)} pairs that "
+        f"measure more than {TELLING:.0%} apart"
     )
-    for one, other in telling:
-        if (one, other) not in right:
-            yield f"  wrong: {one.model}, {one.placement} and {other.placement}"
+    for one, other in wrong:
+        yield f"  wrong: {one.model}, {one.placement} and {other.placement}"
 
 
-def mean_and_worst(rows: Sequence[Row], error: Callable[[Row], float]) -> Iterator[str]:
+def mean_and_worst(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the mean and worst absolute errors: by hand, and of pesto's own placements."""
     groups = {row.placement: row.placement if row.placement in OWN else "by hand" for row in rows}
     for group in dict.fromkeys(groups.values()):
         found = [row for row in rows if groups[row.placement] == group]
-        found = [row for row in found if not math.isnan(error(row))]
-        if found:
-            worst = max(found, key=lambda row: abs(error(row)))
-            mean = np.mean([abs(error(row)) for row in found])
-            yield f"{group} {mean:.1%}, worst {error(worst):+.1%} ({worst.model})"
+        worst = max(found, key=lambda row: abs(row.error))
+        mean = np.mean([abs(row.error) for row in found])
+        yield f"{group} {mean:.1%}, worst {worst.error:+.1%} ({worst.model})"
 
 
 def errors_without_single(rows: Sequence[Row], placement: str) -> dict[str, float]:
