@@ -99,7 +99,8 @@ class Simulator:
     ) -> Simulated:
         """Simulate; ops of lower key run first, and those of `kernel_first` before all others."""
         device = np.ascontiguousarray(device, dtype=np.int64)
-        key = np.where(self.kernel_first, -np.inf, key)
+        if self.kernel_first.any():
+            key = np.where(self.kernel_first, -np.inf, key)
         # The ops of every device in rank order, one device after the other.
         queue = np.lexsort((key, device)) if strict else np.empty(0, dtype=np.int64)
         result: Simulated = simulate(
