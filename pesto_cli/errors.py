@@ -18,7 +18,7 @@ BUG = 123
 
 
 class SigtermReceived(SystemExit):
-    """A SIGTERM ends the process, with the exit code that a shell gives it."""
+    """The process received SIGTERM; its exit code is that of a process which SIGTERM ends."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)

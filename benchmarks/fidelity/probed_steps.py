@@ -3,7 +3,7 @@
 On a machine that others use too, a core may be slower for seconds, up to a quarter on a virtual
 machine whose neighbours compute. Before and after each step a probe runs: a chain of matrix
 products on every worker at once. A step is quiet if both probes took at most QUIET times as long as
-the fastest tenth of all probes. More steps run where too few are quiet.
+the fastest tenth of all probes. While a placement has too few quiet steps, more steps run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from pesto_cli.runtime.step import opened
 from pesto_cli.runtime.verify import verified
 
 QUIET = 1.1
-# At most this many times the steps run that are asked for.
+# There are at most this many rounds for each quiet step that is asked for.
 MOST_TIMES = 3
 # The products take about 10 ms on one core.
 NUM_PRODUCTS, NUM_WARM_UP = 40, 5
@@ -61,9 +61,10 @@ class ProbedSteps:
 def probed_steps(
     meta: Any, cluster: Cluster, placements: Sequence[PlacementFile], num_steps: int
 ) -> list[ProbedSteps]:
-    """Run rounds until each placement has `num_steps` quiet steps, at most `MOST_TIMES` as many.
+    """Run rounds until each placement has `num_steps` quiet steps.
 
-    Each round has one step under each placement, in random order.
+    A round has one step of each placement, in random order. There are at least `num_steps` rounds,
+    and at most `MOST_TIMES * num_steps`.
     """
     devices = cluster.call(device_names)
     plans = [planned_run(meta, placement, devices) for placement in placements]
@@ -88,7 +89,7 @@ class _Rounds:
 
     @property
     def is_quiet(self) -> BoolArray:
-        """`[num_rounds, num_graphs]`: whether the step is quiet."""
+        """`[num_rounds, num_graphs]`: whether a step was quiet."""
         return self.probe_us <= QUIET * np.quantile(self.probe_us, 0.1)
 
 

@@ -90,8 +90,12 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def in_quiet_steps(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with the times of quiet steps as the measured ones, where there are any."""
-    return [replace(row, measured_ms=row.quiet_ms) if row.num_quiet else row for row in rows]
+    """Return the rows with the times of quiet steps as the measured ones.
+
+    A model is left out if a placement of it has no quiet step.
+    """
+    noisy = {row.model for row in rows if not row.num_quiet}
+    return [replace(row, measured_ms=row.quiet_ms) for row in rows if row.model not in noisy]
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:

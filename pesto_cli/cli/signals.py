@@ -1,4 +1,4 @@
-"""Signals that arrive within a library, which may turn or drop the exception of the handler."""
+"""Ctrl-C and SIGTERM that arrive within a library, which may replace or drop the exception."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ _AGAIN_S = 0.01  # until the call that has dropped an interrupt has returned
 def signals_as_such() -> Iterator[None]:
     """Let the exception of a signal leave the context, whatever a library makes of it.
 
-    A library may raise its own error instead; one in C++ has only the name of the exception in its
-    message. C code cannot raise where a finaliser or a callback runs, so that Python prints the
-    error and goes on: then the process sends itself the signal again.
+    A library may raise another error instead. If the library is in C++, the message of this error
+    may have only the name of the exception. A finaliser or a callback cannot raise: Python would
+    print the error and go on. Then the process sends itself the signal again.
     """
     before, sys.unraisablehook = sys.unraisablehook, _send_again
     try:
