@@ -1,12 +1,13 @@
 """The largest ops of models of the zoo: `python -m benchmarks.gpu_ops.cases FILE [MODEL]...`.
 
 Of each model, the ops that launch a kernel are taken in order of their total analytic time, until
-they make up SHARE of the time of the model.
+they make up SHARE of the time of the model. With `--parts N` they are the ops of the step whose
+batch is split into N parts.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,14 @@ import numpy as np
 from pesto_cli import api as pesto
 from pesto_cli.data.machine import Efficiency
 from pesto_cli.data.presets import H100, PRESETS
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.profile.analytic.loose import loose_us
+from pesto_cli.sharding.expansion import expand
+from pesto_cli.sharding.problems import prices_of
+from pesto_cli.sharding.times import split_times_us
+from pesto_cli.strategies.data_parallel import batch_plan
+from pesto_cli.strategies.devices import accelerators
 
 MODELS = (
     "RNNLM-2-2048",
@@ -42,11 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
+    parser.add_argument("--parts", type=int, default=1, metavar="N", help="split the batch")
     options = parser.parse_args(arguments)
     runs: dict[OpSpec, dict[str, int]] = {}
     total_us: dict[OpSpec, float] = {}
     for model in options.models:
-        chosen = largest(model)
+        chosen = largest(model, options.parts)
         for spec, (count, time_us) in chosen.items():
             runs.setdefault(spec, {})[model] = count
             total_us[spec] = total_us.get(spec, 0.0) + count * time_us
@@ -57,30 +65,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.file.write_text(json.dumps({"cases": cases}))
 
 
-def largest(model: str) -> Mapping[OpSpec, tuple[int, float]]:
-    """Return the number and the time in us of each of the largest ops that launch a kernel.
-
-    Only a profile with prices of parts has the specs of ops.
-    """
+def largest(model: str, num_parts: int) -> Mapping[OpSpec, tuple[int, float]]:
+    """Return the number and the time in us of each of the largest ops that launch a kernel."""
     machine = replace(MACHINE, kinds={**MACHINE.kinds, "GPU": replace(H100, efficiency={})})
-    problem = pesto.profile(pesto.export(f"zoo:{model}"), machine, parts=(2,)).problem
-    assert problem.parts is not None
-    time_us = np.nanmin(problem.time_us, axis=1)
-    launched = time_us > H100.no_launch_us
-    ops_of: dict[OpSpec, list[int]] = {}
-    for op in np.flatnonzero(launched).tolist():
-        spec = problem.parts.spec(op)
-        if spec is not None:
-            ops_of.setdefault(spec, []).append(op)
+    # Only a profile with prices of parts has the specs of ops.
+    problem = pesto.profile(
+        pesto.export(f"zoo:{model}"), machine, parts=(max(2, num_parts),)
+    ).problem
+    times_us: dict[OpSpec, list[float]] = {}
+    left_us = 0.0
+    for spec, time_us in ops_of_step(problem, num_parts):
+        if time_us > H100.no_launch_us:
+            left_us += time_us
+            if spec is not None:
+                times_us.setdefault(spec, []).append(time_us)
     chosen: dict[OpSpec, tuple[int, float]] = {}
-    rest_us = (1 - SHARE) * time_us[launched].sum()
-    left_us = time_us[launched].sum()
-    for spec, ops in sorted(ops_of.items(), key=lambda item: -float(time_us[item[1]].sum())):
+    rest_us = (1 - SHARE) * left_us
+    for spec, each_us in sorted(times_us.items(), key=lambda item: -sum(item[1])):
         if left_us <= rest_us:
             break
-        chosen[spec] = len(ops), float(time_us[ops[0]])
-        left_us -= time_us[ops].sum()
+        chosen[spec] = len(each_us), each_us[0]
+        left_us -= sum(each_us)
     return chosen
+
+
+def ops_of_step(problem: Problem, num_parts: int) -> Iterator[tuple[OpSpec | None, float]]:
+    """Yield the spec and the time in us of each op, of a step that is split or whole."""
+    parts = prices_of(problem)
+    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    time_us = problem.time_us
+    if num_parts > 1:
+        plan = batch_plan(problem, accelerators(problem)[:num_parts])
+        expansion = expand(problem.graph, specs, plan)
+        specs = [expansion.ops.specs[op] for op in expansion.kept]
+        time_us = split_times_us(problem, parts, expansion)
+    yield from zip(specs, np.nanmin(time_us, axis=1).tolist(), strict=True)
 
 
 def estimated(specs: Sequence[OpSpec]) -> Mapping[OpSpec, Mapping[str, float]]:

@@ -4,15 +4,16 @@ For each family of ops, prints the efficiencies that fit the measured times best
 the estimates at the peak rates and with the efficiencies of the kind H100; for each model, the sums
 of the times of its ops. An error is the sum of |estimate - measured| over all runs of ops, divided
 by the sum of the measured times. Only cases whose estimate at the peak rates is above the time of a
-launch count. OTHER: times of a GPU that was not used for the fit.
+launch count. The fit uses the ops of whole steps, and of steps whose batch is split into NUM_PARTS
+parts. OTHER: times of a GPU that was not used for the fit.
 """
 
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,13 +25,12 @@ from pesto_cli.data.presets import H100
 from pesto_cli.report.markdown import markdown_table
 
 FOLDER = Path(__file__).parent
+NUM_PARTS = 4
 # TF32 on tensor cores: 494.7 TFLOPS without sparsity, 66.9 of float32 (NVIDIA's data sheet).
 MOST_ARITHMETIC = 494.7 / 66.9
 # H200: as the H100, with 4800 GB/s (NVIDIA's data sheet).
 BANDWIDTH_GB_S = {"NVIDIA H100 80GB HBM3": H100.bandwidth_gb_s, "NVIDIA H200": 4800.0}
 PEAK = Efficiency()
-
-Number = TypeVar("Number", float, FloatArray)
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,16 @@ class Times:
 
     def estimates_us(self, efficiency: Efficiency) -> FloatArray:
         """Return the estimates of the kernels."""
-        return estimate_us(self.arithmetic_us, self.memory_us, efficiency)
+        return efficiency.estimate_us(self.arithmetic_us, self.memory_us)
 
     def error(self, efficiency: Efficiency) -> float:
         """Return the error of the estimates."""
         off_us = np.abs(self.estimates_us(efficiency) - self.us)
         return float(self.runs @ off_us / (self.runs @ self.us))
 
-
-def estimate_us(arithmetic_us: Number, memory_us: Number, efficiency: Efficiency) -> Number:
-    """Return the estimate of a kernel: the sum of its terms, each divided by its efficiency."""
-    return arithmetic_us / efficiency.arithmetic + memory_us / efficiency.memory
+    def joined(self, other: "Times") -> "Times":
+        """Return the cases of both."""
+        return Times(*map(np.concatenate, zip(astuple(self), astuple(other), strict=True)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,29 +71,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for device in (measured["device"], other["device"]):
         if device not in BANDWIDTH_GB_S:
             parser.error(f"the bandwidth of {device} is not known; add it to BANDWIDTH_GB_S")
-    print(families(measured, other), models(measured), sep="\n\n")
+    print(families(measured, stored("parts"), other), models(measured), split_models(), sep="\n\n")
 
 
-def families(measured: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def families(
+    measured: Mapping[str, Any], of_parts: Mapping[str, Any], other: Mapping[str, Any]
+) -> str:
     """Return the table of families."""
     rows = []
     for name, family in H100_FAMILIES.items():
-        here, there = times(measured, family), times(other, family)
-        fit = fitted(here, family)
+        found = [times(each, family) for each in (measured, of_parts, other)]
+        here, parts, _ = found
+        fit = fitted(here.joined(parts), family)
         rows.append(
             [
                 name,
                 str(len(here.us)),
+                str(len(parts.us)),
                 "" if fit.arithmetic == 1 else f"{fit.arithmetic:.2f}",
                 f"{fit.memory:.2f}",
+                f"{fit.start_us:.1f}" if fit.start_us else "",
                 f"{here.error(PEAK):.0%}",
-                f"{here.error(family.efficiency):.0%}",
-                f"{there.error(family.efficiency):.0%}" if len(there.us) else "",
+                *(f"{each.error(family.efficiency):.0%}" if len(each.us) else "" for each in found),
                 "" if np.isnan(here.float32_us).all() else f"{slower(here):.1f}",
             ]
         )
-    columns = ["family", "cases", "arithmetic", "memory", "error at peak rates", "error", "on H200"]
-    return markdown_table([*columns, "without TF32"], rows)
+    columns = ["family", "whole", "parts", "arithmetic", "memory", "start us"]
+    errors = ["error at peak rates", "error", "of parts", "on H200"]
+    return markdown_table([*columns, *errors, "without TF32"], rows)
 
 
 def slower(found: Times) -> float:
@@ -125,21 +129,26 @@ def is_large(case: Mapping[str, Any]) -> bool:
 
 def fitted(found: Times, family: Family) -> Efficiency:
     """Return the efficiency with the least sum of |log(estimate / measured)|, weighted by time."""
-    weights = found.runs * found.us
-    has_arithmetic = family.efficiency.arithmetic != 1
+    weights, known = found.runs * found.us, family.efficiency
 
     def efficiency(logarithms: FloatArray) -> Efficiency:
-        arithmetic, memory = np.exp(logarithms)
-        return Efficiency(arithmetic if has_arithmetic else 1.0, memory)
+        arithmetic, memory, start_us = np.exp(logarithms)
+        return Efficiency(
+            arithmetic if known.arithmetic != 1 else 1.0, memory, start_us if known.start_us else 0
+        )
 
     def loss(logarithms: FloatArray) -> float:
         return float(
             weights @ np.abs(np.log(found.estimates_us(efficiency(logarithms)) / found.us))
         )
 
-    bounds = [(np.log(0.01), np.log(MOST_ARITHMETIC)), (np.log(0.01), 0.0)]
-    starts = [(0.0, -0.1), (1.0, -0.5), (1.9, -0.4)]
-    fits = [minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts]
+    least, most_start_us = np.log(0.01), np.log(100)
+    bounds = [(least, np.log(MOST_ARITHMETIC)), (least, 0.0), (least, most_start_us)]
+    starts = [(0.0, -0.1, 0.0), (1.0, -0.5, 1.0), (1.9, -0.4, 2.0)]
+    fits = [
+        minimize(loss, start, method="Nelder-Mead", bounds=bounds, options={"maxiter": 4000})
+        for start in starts
+    ]
     return efficiency(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
@@ -161,7 +170,7 @@ def sums(measured: Mapping[str, Any], model: str) -> Sums:
     for case in measured["cases"]:
         if model in case["runs"] and "us" in case:
             kernels_us = [
-                estimate_us(case["compute_us"], case["memory_us"], each)
+                each.estimate_us(case["compute_us"], case["memory_us"])
                 for each in (PEAK, H100.efficiency_of(case["type"]))
             ]
             estimates_us = np.maximum(kernels_us, H100.launch_us)
@@ -169,10 +178,42 @@ def sums(measured: Mapping[str, Any], model: str) -> Sums:
     return Sums(*(found_us / 1e3))
 
 
-def steps_ms() -> Mapping[str, float]:
-    """Return the steps of models in PyTorch on the H100, by `torch_models`."""
-    found: Mapping[str, float] = json.loads((FOLDER / "H100.steps.json").read_text())
+def stored(name: str) -> Mapping[str, Any]:
+    """Return a file of measurements on H100s."""
+    found: Mapping[str, Any] = json.loads((FOLDER / f"H100.{name}.json").read_text())
     return found
+
+
+def steps_ms(num_parts: int = 1) -> Mapping[str, float]:
+    """Return the steps of models in PyTorch on the H100, by `torch_models`.
+
+    num_parts: by how much the batch was divided.
+    """
+    return {model: found[str(num_parts)] for model, found in stored("steps").items()}
+
+
+def split_models() -> str:
+    """Return the table of the steps whose batch is split: the work of all parts in ms.
+
+    In brackets: relative to the work of the whole step.
+    """
+    whole, split = json.loads((FOLDER / "H100.json").read_text()), stored("parts")
+    steps, of_parts = steps_ms(), steps_ms(NUM_PARTS)
+
+    def cell(after_ms: float, before_ms: float) -> str:
+        return f"{after_ms:.1f} ({after_ms / before_ms:.2f}x)"
+
+    rows = []
+    for model in dict.fromkeys(model for case in whole["cases"] for model in case["runs"]):
+        before, after = sums(whole, model), sums(split, model)
+        step = cell(NUM_PARTS * of_parts[model], steps[model]) if model in steps else ""
+        estimate, kernels = (
+            cell(after.efficient, before.efficient),
+            cell(after.kernels, before.kernels),
+        )
+        rows.append([model, estimate, kernels, step])
+    columns = ["model", "with efficiencies", "measured", f"{NUM_PARTS} steps in PyTorch"]
+    return markdown_table(columns, rows)
 
 
 def models(measured: Mapping[str, Any]) -> str:

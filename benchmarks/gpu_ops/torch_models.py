@@ -3,12 +3,14 @@
 The sums of op times are compared with them. Steps are replayed in CUDA graphs, with TF32.
 
 The layers, sizes and optimisers are those of `pesto_cli/zoo`; the kernels are PyTorch's choice, so
-it runs fewer kernels for a loss, a GELU or an optimiser than a graph of TensorFlow has ops.
+it runs fewer kernels for a loss, a GELU or an optimiser than a graph of TensorFlow has ops. Each
+model is timed with the batch of the zoo, and with a half, a quarter and an eighth of it.
 """
 
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from torch.nn import (
 from benchmarks.gpu_ops.timing import call_us
 
 
-def vgg_19(batch: int = 64) -> Module:
+def vgg_19(batch: int) -> Module:
     """VGG-19 with 224 x 224 images."""
     layers: list[Module] = []
     inward = 3
@@ -67,7 +69,7 @@ class Unit(Module):
         return kept + self.layers(normal)
 
 
-def resnet_200(batch: int = 32) -> Module:
+def resnet_200(batch: int) -> Module:
     """ResNet-200 v2 with 224 x 224 images."""
     layers: list[Module] = [Conv2d(3, 64, 7, 2, 3), MaxPool2d(3, 2, 1)]
     inward = 64
@@ -139,9 +141,9 @@ class Rnnlm(Module):
         return sum(losses)
 
 
-def rnnlm_2_2048() -> Module:
+def rnnlm_2_2048(batch: int) -> Module:
     """RNNLM-2-2048."""
-    return Rnnlm(2, 2048, 128, 20, 10_000)
+    return Rnnlm(2, 2048, batch, 20, 10_000)
 
 
 def sgd(model: Module) -> Any:
@@ -152,17 +154,22 @@ def momentum(model: Module) -> Any:
     return torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9, fused=True)
 
 
-MODELS: Mapping[str, tuple[Callable[[], Module], Callable[[Module], Any]]] = {
-    "RNNLM-2-2048": (rnnlm_2_2048, sgd),
-    "VGG-19": (vgg_19, momentum),
-    "ResNet-200": (resnet_200, momentum),
+MODELS: Mapping[str, tuple[Callable[[int], Module], int, Callable[[Module], Any]]] = {
+    "RNNLM-2-2048": (rnnlm_2_2048, 128, sgd),
+    "VGG-19": (vgg_19, 64, momentum),
+    "ResNet-200": (resnet_200, 32, momentum),
 }
+"""Models, their batches and optimisers."""
+NUMBERS_OF_PARTS = (1, 2, 4, 8)
 
 
-def training_step(name: str, device: str) -> Callable[[], Any]:
-    """Return a function that runs one training step of a model: loss, gradients and updates."""
-    build, optimiser_of = MODELS[name]
-    model = build().to(device)
+def training_step(name: str, device: str, num_parts: int = 1) -> Callable[[], Any]:
+    """Return a function that runs one training step of a model: loss, gradients and updates.
+
+    num_parts: by how much the batch is divided.
+    """
+    build, batch, optimiser_of = MODELS[name]
+    model = build(batch // num_parts).to(device)
     optimiser = optimiser_of(model)
 
     def step() -> Any:
@@ -176,21 +183,22 @@ def training_step(name: str, device: str) -> Callable[[], Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Time a step of each model in ms, and write the times, or the errors, as JSON."""
+    """Time the steps in ms, and write the times, or the errors, as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("result", type=Path)
     options = parser.parse_args(arguments)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    found: dict[str, float | str] = {}
-    for name in MODELS:
+    found: dict[str, dict[int, float | str]] = {name: {} for name in MODELS}
+    for name, num_parts in product(MODELS, NUMBERS_OF_PARTS):
         try:
-            found[name] = call_us(training_step(name, "cuda"), [()]) / 1e3
+            step_ms = call_us(training_step(name, "cuda", num_parts), [()]) / 1e3
+            found[name][num_parts] = step_ms
         except Exception as error:  # one model must not end the measurement
-            found[name] = f"{type(error).__name__}: {error}"[:300]
+            found[name][num_parts] = f"{type(error).__name__}: {error}"[:300]
         torch.cuda.empty_cache()
-        print(name, found[name], flush=True)
+        print(name, num_parts, found[name][num_parts], flush=True)
         options.result.write_text(json.dumps(found))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ MAX_TIME_US = 1e12
 MAX_SPEED = 1e9
 MAX_MEMORY_BYTES = 2**60
 MAX_SLOW_DOWN = 1e3
+
+Time = TypeVar("Time", float, FloatArray)
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,23 @@ class Link:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The rates that ops reach, divided by the peak rates of their device.
+    """The rates that ops reach, divided by the peak rates of their device, and a constant time.
 
     arithmetic: of operations; above 1 if the device has units for them that its description does
         not count, such as tensor cores.
     memory: of bytes read and written; far below 1 if kernels move more bytes than TensorFlow's
         cost model counts.
+    start_us: time of each kernel in addition, in us: a small kernel does not fill its device, and
+        even a large one fills and drains it.
     """
 
     arithmetic: float = 1.0
     memory: float = 1.0
+    start_us: float = 0.0
+
+    def estimate_us(self, arithmetic_us: Time, memory_us: Time) -> Time:
+        """Return the estimate of a kernel from its terms at the peak rates, in us."""
+        return arithmetic_us / self.arithmetic + memory_us / self.memory + self.start_us
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class _LinkSchema(Schema):
 class _EfficiencySchema(Schema):
     arithmetic: float = Field(1.0, gt=0, lt=1e3)
     memory: float = Field(1.0, gt=0, lt=1e3)
+    start_us: NonNegative = 0.0
 
 
 class _KindSchema(Schema):

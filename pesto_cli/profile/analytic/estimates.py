@@ -1,10 +1,10 @@
 """Estimates of kernels on a device kind: of their arithmetic and of their memory traffic.
 
-    estimate = operations / (peak * arithmetic) + bytes / (bandwidth * memory)
+    estimate = operations / (peak * arithmetic) + bytes / (bandwidth * memory) + start
 
-The two factors are the efficiencies of the op type on the device kind. TensorFlow's estimate is
-their sum with both equal to 1. So for a kind with other efficiencies, a graph is estimated twice:
-on a device whose memory traffic takes no time, and on one whose arithmetic takes none.
+The two factors and the start are the efficiencies of the op type on the device kind. TensorFlow's
+estimate has factors of 1 and no start. So for a kind with other efficiencies, a graph is estimated
+twice: on a device whose memory traffic takes no time, and on one whose arithmetic takes none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,13 +74,12 @@ def _virtual_runs(request: EstimateRequest) -> list[VirtualRun]:
 def _combined(
     request: EstimateRequest, runs: Sequence[Mapping[str, NodeRun]]
 ) -> Mapping[str, float]:
-    """Return the sums of the terms of nodes, each divided by its efficiency."""
+    """Return the estimates of nodes: one run is that without efficiencies, two are the terms."""
     types = {node.name: node.op for node in request.graph_def.node}
     found = {}
     for name in request.nodes:
         if all(name in run for run in runs):
-            efficiency = request.kind.efficiency_of(types[name])
-            factors = [efficiency.arithmetic, efficiency.memory] if len(runs) == 2 else [1.0]
-            terms_us = (run[name].duration_ns / 1e3 for run in runs)
-            found[name] = sum(us / each for us, each in zip(terms_us, factors, strict=True))
+            terms_us = [run[name].duration_ns / 1e3 for run in runs]
+            reached = request.kind.efficiency_of(types[name])
+            found[name] = terms_us[0] if len(runs) == 1 else reached.estimate_us(*terms_us)
     return found
