@@ -119,7 +119,9 @@ class Simulator:
         rank, times = self._run(device, key, strict=strict)
         if (rank < 0).any():
             raise BadInputError(self._deadlock(device, key, rank))
-        transfers = Transfers(times.tensor, times.dst, times.sent_us, times.arrived_us)
+        # The columns may be parts of longer arrays.
+        tensor, dst = times.tensor.copy(), times.dst.copy()
+        transfers = Transfers(tensor, dst, times.sent_us.copy(), times.arrived_us.copy())
         peak = peak_bytes(self.problem, device, times.start_us, times.end_us, transfers)
         return Schedule(np.asarray(device), rank, times.start_us, times.end_us, transfers, peak)
 

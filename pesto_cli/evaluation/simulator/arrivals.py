@@ -33,6 +33,7 @@ def handle_arrivals(given: Given, state: SimulationState, now: float) -> None:
     while is_due(state.events, now):
         kind, item = pop_event(state.events)
         if kind == TRANSFER_ARRIVES:
+            follow(state, item)
             if not delay_at_receiver(given, state, item, now):
                 receive(given, state, item)
         elif kind == RECEIVER_DELAY_ENDS and delayed_by[item] == RECEIVER:
@@ -44,6 +45,14 @@ def handle_arrivals(given: Given, state: SimulationState, now: float) -> None:
             append(state.starting, item)
     if state.starting.size[0] > 0:
         start_transfers(given, state)
+
+
+@step
+def follow(state: SimulationState, transfer: int) -> None:
+    """Add the arrival of the transfer that follows on the link."""
+    following = state.transfers.next_on_link[transfer]
+    if following >= 0:
+        push_event(state.events, state.transfers.end_us[following], TRANSFER_ARRIVES, following)
 
 
 @step

@@ -29,12 +29,14 @@ class ReadyOps(NamedTuple):
     """A heap of ready ops for each device; lowest key first, ties to the lowest index.
 
     op: `[num_ops]`, the heaps one after the other.
+    op_key: `[num_ops]`, the key of each op in `op`.
     first: `[num_devices + 1]`, offset of each heap in `op`.
     size: `[num_devices]`, number of ready ops of each device.
-    key: `[num_ops]`.
+    key: `[num_ops]`, by op.
     """
 
     op: IntArray
+    op_key: FloatArray
     first: IntArray
     size: IntArray
     key: FloatArray
@@ -86,38 +88,40 @@ def is_due(events: Events, now: float) -> bool:
 @step
 def push_ready(ready: ReadyOps, here: int, op: int) -> None:
     """Add a ready op of a device."""
-    ops, key, first, child = ready.op, ready.key, ready.first[here], ready.size[here]
+    ops, keys, first, child = ready.op, ready.op_key, ready.first[here], ready.size[here]
+    key = ready.key[op]
     while child > 0:
         parent = (child - 1) >> 1
-        above = ops[first + parent]
-        if key[above] < key[op] or (key[above] == key[op] and above < op):
+        above = first + parent
+        if keys[above] < key or (keys[above] == key and ops[above] < op):
             break
-        ops[first + child] = above
+        ops[first + child], keys[first + child] = ops[above], keys[above]
         child = parent
-    ops[first + child] = op
+    ops[first + child], keys[first + child] = op, key
     ready.size[here] += 1
 
 
 @step
 def pop_ready(ready: ReadyOps, here: int) -> int:
     """Remove and return the first ready op of a device."""
-    ops, key, first, size = ready.op, ready.key, ready.first[here], ready.size[here] - 1
+    ops, keys, first, size = ready.op, ready.op_key, ready.first[here], ready.size[here] - 1
     top: int = ops[first]
-    last = ops[first + size]
+    last, key = ops[first + size], keys[first + size]
     parent = 0
     while True:
         child = 2 * parent + 1
         if child >= size:
             break
-        down = ops[first + child]
-        if child + 1 < size:
-            right = ops[first + child + 1]
-            if key[right] < key[down] or (key[right] == key[down] and right < down):
-                child, down = child + 1, right
-        if key[down] > key[last] or (key[down] == key[last] and down > last):
+        down = first + child
+        if child + 1 < size and (
+            keys[down + 1] < keys[down]
+            or (keys[down + 1] == keys[down] and ops[down + 1] < ops[down])
+        ):
+            child, down = child + 1, down + 1
+        if keys[down] > key or (keys[down] == key and ops[down] > last):
             break
-        ops[first + parent] = down
+        ops[first + parent], keys[first + parent] = ops[down], keys[down]
         parent = child
-    ops[first + parent] = last
+    ops[first + parent], keys[first + parent] = last, key
     ready.size[here] = size
     return top

@@ -65,16 +65,16 @@ def simulate(
 
 @kernel
 def times_of(given: Given, state: SimulationState) -> Times:
-    """Return the times of ops and of transfers of tensors."""
+    """Return the times of ops and of transfers of tensors; without signals, parts of the state."""
     ops, transfers, num_sent = state.ops, state.transfers, state.transfers.size[0]
     if state.num_signalling[0] == 0:
         return Times(
             ops.start_us,
             ops.end_us,
-            transfers.tensor[:num_sent].copy(),
-            transfers.dst[:num_sent].copy(),
-            transfers.start_us[:num_sent].copy(),
-            transfers.end_us[:num_sent].copy(),
+            transfers.tensor[:num_sent],
+            transfers.dst[:num_sent],
+            transfers.start_us[:num_sent],
+            transfers.end_us[:num_sent],
         )
     sent = np.flatnonzero(transfers.tensor[:num_sent] < len(given.graph.tensor_bytes))
     return Times(

@@ -128,25 +128,35 @@ def queue_on_links(given: Given, state: SimulationState, now: float) -> None:
         sort(leaving)
     for row in range(leaving.size[0]):
         transfer = leaving.items[row]
-        set_times(given, state, transfer, now)
-        push_event(state.events, state.transfers.end_us[transfer], TRANSFER_ARRIVES, transfer)
+        queue_on_link(given, state, transfer, now)
         if given.machine.has_overheads:
             start_or_schedule(given, state, transfer, now)
     leaving.size[0] = 0
 
 
 @step
-def set_times(given: Given, state: SimulationState, transfer: int, now: float) -> None:
-    """Set the start and end of a transfer; a link serves transfers in the order of queueing."""
+def queue_on_link(given: Given, state: SimulationState, transfer: int, now: float) -> None:
+    """Set the times of a transfer; a link serves transfers in the order of queueing.
+
+    Of the transfers on a link, only the first one has an event: its arrival adds that of the next.
+    """
     transfers, machine, free_us = state.transfers, given.machine, state.link_free_us
     tensor, src, dst = transfers.tensor[transfer], transfers.src[transfer], transfers.dst[transfer]
+    start_us, before = now, -1
     if is_signal(given, tensor):
-        start_us, end_us = now, now + machine.signal_us
+        end_us = now + machine.signal_us
     else:
         link, num_bytes = machine.channel[src, dst], given.graph.tensor_bytes[tensor]
-        start_us = max(now, free_us[link])
+        if free_us[link] > now:
+            start_us, before = free_us[link], state.link_last[link]
         free_us[link] = end_us = start_us + transfer_us(machine, src, dst, num_bytes)
+        state.link_last[link] = transfer
     transfers.start_us[transfer], transfers.end_us[transfer] = start_us, end_us
+    transfers.next_on_link[transfer] = -1
+    if before >= 0:
+        transfers.next_on_link[before] = transfer
+    else:
+        push_event(state.events, end_us, TRANSFER_ARRIVES, transfer)
 
 
 @step

@@ -62,6 +62,7 @@ class TransferStates(NamedTuple):
     tensor, src, dst: tensor and devices. A signal is a transfer without a link, and the number of
         its tensor is `num_tensors` plus the op that sends it.
     start_us, end_us: times on the link; valid after the transfer has queued.
+    next_on_link: the transfer that follows on the link; -1 for none, valid after queueing.
     delayed_by: the endpoint that delays the tensor now: `NOBODY`, `SENDER` or `RECEIVER`.
     size: `[1]`, number of transfers.
     """
@@ -71,6 +72,7 @@ class TransferStates(NamedTuple):
     dst: IntArray
     start_us: FloatArray
     end_us: FloatArray
+    next_on_link: IntArray
     delayed_by: npt.NDArray[np.int8]
     size: IntArray
 
@@ -102,6 +104,7 @@ class SimulationState(NamedTuple):
     uncharged: endpoints of started transfers whose overhead no op has: `2 * transfer + side`, where
         the side is 0 for the sender and 1 for the receiver; and some of transfers that have ended.
     link_free_us: `[num_channels]`, the end of the last queued transfer.
+    link_last: `[num_channels]`, the last queued transfer; -1 for none.
     """
 
     ops: OpStates
@@ -116,6 +119,7 @@ class SimulationState(NamedTuple):
     starting: NumberList
     uncharged: NumberList
     link_free_us: FloatArray
+    link_last: IntArray
 
 
 @kernel
@@ -140,6 +144,7 @@ def initial_state(given: Given, num_awaited: IntArray) -> SimulationState:
         starting=_empty_list(most if machine.has_overheads else 0),
         uncharged=_empty_list(2 * most if machine.has_overheads else 0),
         link_free_us=np.zeros(machine.channel.max() + 1),
+        link_last=np.full(machine.channel.max() + 1, -1, np.int64),
     )
 
 
@@ -168,7 +173,7 @@ def _ready_at_first(given: Given, num_awaited: IntArray) -> ReadyOps:
         first[device[op] + 1] += 1
     for here in range(num_devices):
         first[here + 1] += first[here]
-    ready = ReadyOps(np.empty(num_ops, np.int64), first, size, given.key)
+    ready = ReadyOps(np.empty(num_ops, np.int64), np.empty(num_ops), first, size, given.key)
     if len(given.queue) == 0:
         for op in range(num_ops):
             if num_awaited[op] == 0:
@@ -189,6 +194,7 @@ def _no_transfers(capacity: int) -> TransferStates:
         dst=np.empty(capacity, np.int64),
         start_us=np.empty(capacity),
         end_us=np.empty(capacity),
+        next_on_link=np.empty(capacity, np.int64),
         delayed_by=np.zeros(capacity, np.int8),
         size=np.zeros(1, np.int64),
     )
