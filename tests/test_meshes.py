@@ -15,7 +15,6 @@ from training_graphs import exported
 from benchmarks.problems import layered
 from pesto_cli import api
 from pesto_cli.data.columns import BoolArray
-from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import PRESETS
@@ -27,12 +26,12 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import STRATEGIES, split_search, time_shares
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
-from pesto_cli.strategies.devices import accelerators, is_on_first_host, on_first_host
+from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, OnOneHost, Way, every_way, ways
+from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, Way, every_way, ways
 
 
 def chain(tf: Any) -> list[Any]:
@@ -179,45 +178,19 @@ def test_unequal_devices_get_parts_by_speed_and_sums_by_host(
     assert first.strategy == DataParallel(proportional=True, by_host=by_host)
 
 
-def test_the_answer_is_never_worse_than_for_one_host(problem: Problem) -> None:
-    """Between hosts, nothing should be sent."""
-    placed = on_machine(problem, slow_network(1e6))
-    one = on_first_host(placed)
-    assert one is not None
-    limits = Limits(time_limit_s=2.0, deterministic=True)
-    alone, both = (Pesto()(each, Context(limits)) for each in (one, placed))
-    assert both.makespan_us <= 1.02 * alone.makespan_us
-    assert on_first_host(problem) is None
-
-
-CHAINED = layered(400, machine=slow_network(1e5))
-# Four devices take half as long as two.
-INDEPENDENT = Problem.build(
-    OpGraph.build([f"op_{number}" for number in range(64)]), {"GPU": [100.0] * 64}, two_hosts()
-)
-
-
-@pytest.mark.parametrize(("problem", "begins_on_one"), [(CHAINED, True), (INDEPENDENT, False)])
-def test_whole_ops_are_first_placed_on_one_host_if_two_are_not_much_faster(
-    problem: Problem, begins_on_one: bool
-) -> None:
-    stages: list[str] = []
-    limits = Limits(2.0, deterministic=True)
-    Pesto()(problem, Context(limits, on_progress=lambda each: stages.append(each.stage)))
-    assert ("refinement on one host" in stages) == begins_on_one
-
-
 def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(
     problem: Problem,
 ) -> None:
-    first, second, third, fourth, *_ = every_way(on_machine(problem, slow_network(100.0)))
+    first, second, third, *_ = every_way(on_machine(problem, slow_network(100.0)))
     assert isinstance(first, OnMeshes)
     assert isinstance(second, OnMeshes)
     assert [way.meshes[0].num_parts for way in (first, second)] == [4, 2]
     assert any(len(mesh.stages) == 1 for mesh in first.meshes)
     assert isinstance(third, AsStrategy)
     assert getattr(third.strategy, "bucket_bytes", 0) > 0
-    assert isinstance(fourth, OnOneHost)
+
+
+CHAINED = layered(400, machine=slow_network(1e5))
 
 
 def test_fastt_is_the_first_baseline_on_more_than_two_accelerators(
@@ -269,33 +242,6 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
     monkeypatch.setattr(split_search, "ways", lambda problem, context, share: (found, ()))
     Pesto()(problem, Context(Limits(100.0)))
     assert len(found) > len(used) == 1
-
-
-def test_steps_are_also_split_over_one_of_several_hosts(problem: Problem) -> None:
-    placed, limits = on_machine(problem, slow_network(1e6)), Limits(2.0, deterministic=True)
-    here, _ = [way for way in every_way(placed) if isinstance(way, OnOneHost)]
-    name, solution = here(placed, Context(limits))
-    assert name.endswith("on one host")
-    assert is_on_first_host(solution.problem, solution.schedule.device)
-    assert solution.asked is placed
-    # A search may use all devices, except where the constraints forbid it.
-    assert solution.plan is not None
-    assert (solution.problem.permitted == rewritten(placed, solution.plan).problem.permitted).all()
-
-
-def test_steps_are_not_split_on_one_host_that_has_one_accelerator(problem: Problem) -> None:
-    machine = slow_network(1e6)
-    kept = {device.name for device in machine.devices if not device.name.endswith("GPU:1")}
-    one_each = replace(
-        machine,
-        devices=tuple(device for device in machine.devices if device.name in kept),
-        links=tuple(link for link in machine.links if {link.src, link.dst} <= kept),
-    )
-    placed = on_machine(problem, one_each)
-    assert on_first_host(placed) is not None
-    assert not [way for way in every_way(placed) if isinstance(way, OnOneHost)]
-    result = run(placed, "pesto", Context(Limits(time_limit_s=2.0, deterministic=True)))
-    assert not [note for note in result.solution.notes if "one accelerator" in note]
 
 
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:

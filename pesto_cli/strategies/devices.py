@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from pesto_cli.data.canonical import rounded
-from pesto_cli.data.graph import IntArray
+from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
-
-ON_ONE_HOST = "on one host"
-"""Part of the names of schedules on one of several hosts."""
 
 LEAST_US = 1e-3
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
@@ -51,24 +48,52 @@ def hosts_of_devices(problem: Problem) -> list[str]:
 
 
 @cached_per_problem
-def on_first_host(problem: Problem) -> Problem | None:
-    """Return the problem on the devices of the first accelerator's host.
+def on_faster_hosts(problem: Problem) -> Problem | None:
+    """Return the problem on the faster half of the hosts; of equal hosts, the first ones count.
 
-    None if the constraints permit ops on one host only. Groups that cannot be on the first host
-    keep all of their devices.
+    Groups that cannot be on these hosts keep all of their devices. None if the constraints permit
+    ops on one host only, or if only one accelerator were left.
     """
-    hosts = hosts_of_devices(problem)
-    here = np.array([host == hosts[accelerators(problem)[0]] for host in hosts])
-    if here[problem.permitted.any(axis=0)].all():
+    hosts, speed = _computers(problem), defaultdict[str, float](float)
+    usable = accelerators(problem)
+    for device, each in zip(usable, speeds(problem, usable), strict=True):
+        speed[hosts[device]] += each
+    kept = sorted(speed, key=lambda host: -speed[host])[: len(speed) // 2]
+    return _on_hosts(problem, np.isin(hosts, kept))
+
+
+def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:
+    """Return the problem on the hosts of a placement.
+
+    Groups that cannot be on these hosts keep all of their devices. None if the placement uses all
+    hosts that it can use, or if only one accelerator were left.
+
+    device: of each op, `[num_ops]`.
+    """
+    hosts = _computers(problem)
+    return _on_hosts(problem, np.isin(hosts, hosts[device]))
+
+
+def _computers(problem: Problem) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return the name of the computer of each device, `[num_devices]`.
+
+    The workers of one computer are no hosts of their own, since their links are equally fast.
+    """
+    devices = problem.machine.devices
+    names = zip(devices, hosts_of_devices(problem), strict=True)
+    return np.array([device.host or task for device, task in names])
+
+
+def _on_hosts(problem: Problem, here: BoolArray) -> Problem | None:
+    """Return the problem on the devices of some hosts; see `on_hosts_used`.
+
+    here: `[num_devices]`.
+    """
+    can_be_here = np.any(problem.group_allowed & here, axis=1)[problem.graph.colocation_group]
+    permitted = problem.permitted & (here | ~can_be_here[:, None])
+    if (permitted == problem.permitted).all() or here[accelerators(problem)].sum() < 2:
         return None
-    can_be_here = (problem.group_allowed & here).any(axis=1)[problem.graph.colocation_group]
-    return replace(problem, permitted=problem.permitted & (here | ~can_be_here[:, None]))
-
-
-def is_on_first_host(problem: Problem, device: IntArray) -> bool:
-    """Whether one of several hosts runs all ops that it can run; device: of each op."""
-    one = on_first_host(problem)
-    return one is not None and bool(one.permitted[np.arange(problem.num_ops), device].all())
+    return replace(problem, permitted=permitted)
 
 
 def group_time_us(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

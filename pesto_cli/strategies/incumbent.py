@@ -1,5 +1,8 @@
 """The best schedule and bound of a search so far."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress, optimal_up_to_us
 from pesto_cli.data.schedule import Schedule, objective, shortfall_bytes
@@ -62,3 +65,26 @@ class Incumbent:
             lower_bound_us=self.lower_bound_us,
         )
         self._context.on_progress(progress)
+
+
+class BestProgress:
+    """Reports the best incumbent of several searches, one after the other."""
+
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self._on_progress = on_progress
+        self._best: Progress | None = None
+
+    def __call__(self, progress: Progress, where: str = "") -> None:
+        """Report the best incumbent, with the stage and the bound of this search.
+
+        where: added to the name of the stage.
+        """
+        if self._best is None or _key(progress) < _key(self._best):
+            self._best = progress
+        stage = f"{progress.stage}, {where}" if where else progress.stage
+        best = replace(self._best, stage=stage, lower_bound_us=progress.lower_bound_us)
+        self._on_progress(best)
+
+
+def _key(progress: Progress) -> tuple[int, float]:
+    return progress.shortfall_bytes, progress.makespan_us

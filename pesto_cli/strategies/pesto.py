@@ -27,9 +27,10 @@ from pesto_cli.printable import logger
 from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
-from pesto_cli.strategies.devices import ON_ONE_HOST, accelerators, is_on_first_host, on_first_host
+from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.dpos import FastT
 from pesto_cli.strategies.expert import Expert
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, fewer_hosts_first, on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.interleaved import Interleaved
 from pesto_cli.strategies.metis import Metis
@@ -55,13 +56,6 @@ BASELINE_US_PER_OP = 150.0
 BASELINES_SHARE = 0.15
 # On many devices baselines and the expert take longer; all starts end at this share of the time.
 STARTS_SHARE = 0.3
-
-# Links between hosts are slow, so several hosts can be slower than one. If the best start on one
-# host takes at most CLOSE times as long as the best start, the search begins on this host for the
-# first share of the time limit. It stays there for the second one if it has found the best schedule
-# of all.
-CLOSE = 1.25
-ONE_HOST_SHARES = (0.3, 0.4)
 
 WARM_START = "warm start"
 
@@ -112,9 +106,13 @@ class Pesto:
         Raises:
             BadInputError: the search is robust, and no op time and no delay varies.
         """
-        if problem.parts is None:
-            return self.place(problem, context)
-        return split_or_whole(self, problem, context)
+        return fewer_hosts_first(self._on_all_hosts, problem, context)
+
+    def _on_all_hosts(self, problem: Problem, context: Context, found: Solution | None) -> Solution:
+        if problem.parts is not None:
+            return split_or_whole(self, problem, context, found)
+        starts = {} if found is None else {FEWER_HOSTS: found.schedule}
+        return self.place(problem, context, starts)
 
     def place(
         self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
@@ -131,7 +129,6 @@ class Pesto:
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
         starts, found = self._starts(simulator, context, share), found or {}
         share = shares(share(1.0))  # of the time that the starts have left
-        on_host = _close_on_one_host(problem, starts, found)
         starts |= found
         incumbent = Incumbent(problem, context)
         incumbent.prove(lower_bound_us(problem))
@@ -153,15 +150,7 @@ class Pesto:
             incumbent.prove(coarse.lower_bound_us)
         if not context.limits.stop.is_set():
             end = 1.0 if deviation is None else 1.0 - ROBUST_SHARE
-            spent = ilp_share
-            for host_share in ONE_HOST_SHARES if on_host else ():
-                spent += host_share * end
-                limits = share(host_share * end, spent)
-                refined = _refined_on_host(problem, on_host, limits, incumbent)
-                starts[ON_ONE_HOST], on_host = refined, [refined]
-                if objective(problem, refined) > objective(problem, incumbent.schedule):
-                    break
-            rest = share(end - spent, end)
+            rest = share(end - ilp_share, end)
             _refine(simulator, _pools(starts, coarse.schedules, context.limits), rest, incumbent)
         best, sampled = incumbent.schedule, None
         if deviation is not None:
@@ -224,13 +213,6 @@ class Pesto:
             if not context.limits.stop.is_set():
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = BASELINES[name](problem, in_time).schedule
-        one = on_first_host(problem)
-        if one is not None:
-            for baseline in (Interleaved(), *((Metis(), FastT()) if num_baselines else ())):
-                if not context.limits.stop.is_set():
-                    in_time = replace(context, limits=share(STARTS_SHARE))
-                    schedule = baseline(one, in_time).schedule
-                    starts[f"{baseline.name} {ON_ONE_HOST}"] = schedule
         return starts
 
 
@@ -245,33 +227,6 @@ def deviation_of(problem: Problem, context: Context) -> FloatArray:
         deviation = np.zeros((problem.num_ops, problem.num_devices))
     check_varies(problem, deviation)
     return deviation
-
-
-def _close_on_one_host(
-    problem: Problem, starts: Mapping[str, Schedule], found: Mapping[str, Schedule]
-) -> list[Schedule]:
-    """Return the schedules on one of several hosts; none if the search should not begin there.
-
-    starts: constructed schedules, which are compared; found: those of an earlier search.
-    """
-    here = [schedule for name, schedule in starts.items() if name.endswith(ON_ONE_HOST)]
-    if not here:
-        return []
-    short, makespan_us = min(objective(problem, schedule) for schedule in starts.values())
-    if min(objective(problem, each) for each in here) > (short, CLOSE * makespan_us):
-        return []
-    return [*here, *(each for each in found.values() if is_on_first_host(problem, each.device))]
-
-
-def _refined_on_host(
-    problem: Problem, starts: list[Schedule], limits: Limits, incumbent: Incumbent
-) -> Schedule:
-    one = on_first_host(problem)
-    assert one is not None
-    bound_us = incumbent.lower_bound_us
-    incumbent.begin(f"refinement {ON_ONE_HOST}")
-    offer = incumbent.offer
-    return refine(Simulator(one), starts, limits, lower_bound_us=bound_us, on_incumbent=offer)
 
 
 def _pools(
@@ -291,13 +246,14 @@ def _pools(
 def _refine(
     simulator: Simulator, pools: list[list[Schedule]], limits: Limits, incumbent: Incumbent
 ) -> None:
-    part = replace(limits, time_limit_s=limits.time_limit_s / len(pools))
     bound_us = incumbent.lower_bound_us
     incumbent.begin("refinement")
-    for pool in pools:
-        if incumbent.is_optimal:
-            break
-        refine(simulator, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
+    for on_hosts, of_hosts in on_hosts_used_first(simulator, incumbent.schedule, limits):
+        chosen = pools if on_hosts is simulator else [[incumbent.schedule]]
+        part = replace(of_hosts, time_limit_s=of_hosts.time_limit_s / len(chosen))
+        for pool in chosen:
+            if not incumbent.is_optimal:
+                refine(on_hosts, pool, part, lower_bound_us=bound_us, on_incumbent=incumbent.offer)
 
 
 def _replayed(simulator: Simulator, warm_start: Placement) -> Schedule:

@@ -1,8 +1,8 @@
 """The part of `pesto` that decides whether to split ops.
 
 It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`).
-The best of these, the best on one of several hosts, and that of a warm start are refined for a
-short time. The best of all gets the rest of the time; it shares it with the whole ops if these are
+The best of these, that of a warm start, and that of a search on fewer hosts are refined for a short
+time. The best of all gets the rest of the time; it shares it with the whole ops if these are
 nearly as good.
 """
 
@@ -16,7 +16,6 @@ from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
@@ -25,14 +24,15 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators, is_on_first_host, on_first_host
-from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, on_hosts_used_first
+from pesto_cli.strategies.incumbent import BestProgress, Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.split_ways import AsBefore, ways
 from pesto_cli.strategies.time_shares import shares
 
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
-# the MOST_REFINED best of these. Each one more, on one host or from a warm start, takes as long.
+# the MOST_REFINED best of these. One more, of a warm start or of fewer hosts, takes as long.
 WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
 # With more devices there are more ways, which differ more than a refinement can gain.
 MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.4
@@ -40,9 +40,6 @@ MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.4
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2
 HOPELESS = 1.5
-# A schedule on one of several hosts is refined on this host first, and on all hosts for the last
-# part of the time. Few ops gain from a device of another host.
-ONE_HOST_SHARE = 0.75
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
 # their search has more starts, and gains more later.
 CLOSE = 1.3
@@ -69,17 +66,24 @@ class _Trial:
     continued: Callable[[Limits], Solution]
 
 
-def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Solution:
+def split_or_whole(
+    placer: Placer, problem: Problem, context: Context, start: Solution | None = None
+) -> Solution:
     """Return the best solution, with whole ops or with split ones.
+
+    start: a solution on fewer hosts, from which the search also starts.
 
     Raises:
         BadInputError: the search is robust, and no op time and no delay varies.
     """
     share, bound_us = shares(context.limits), all_plans_bound_us(problem)
-    context = replace(context, on_progress=_best_of(context.on_progress, bound_us))
+    progress = BestProgress(context.on_progress)
+    context = replace(
+        context, on_progress=lambda each: progress(replace(each, lower_bound_us=bound_us))
+    )
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
-    trials = [_whole(placer, problem, context, share(WHOLE_SHARE))]
+    trials = [_whole(placer, problem, context, share(WHOLE_SHARE), start)]
     built, notes = _built(
         problem,
         context,
@@ -87,6 +91,8 @@ def split_or_whole(placer: Placer, problem: Problem, context: Context) -> Soluti
         ways_share,
         is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
+    if start is not None and start.is_rewritten:
+        built = [(FEWER_HOSTS, start), *built]
     spent = WHOLE_SHARE + ways_share
     each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
     for name, solution in built:
@@ -117,7 +123,9 @@ def _continued(trials: Sequence[_Trial]) -> Sequence[_Trial]:
     return [whole, best] if is_close and best is not whole else [best]
 
 
-def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -> _Trial:
+def _whole(
+    placer: Placer, problem: Problem, context: Context, limits: Limits, start: Solution | None
+) -> _Trial:
     """Place whole ops for a short time, and the parts of those that the constraints split."""
     split = rewritten(problem, problem.chosen) if problem.chosen else None
     whole = replace(problem, parts=None) if split is None else split.problem
@@ -134,7 +142,8 @@ def _whole(placer: Placer, problem: Problem, context: Context, limits: Limits) -
             sampled=solution.sampled,
         )
 
-    first = placer.place(whole, replace(context, limits=limits))
+    starts = {FEWER_HOSTS: start.schedule} if start and not start.is_rewritten else {}
+    first = placer.place(whole, replace(context, limits=limits), starts)
 
     def continued(rest: Limits) -> Solution:
         found = {"short search": first.schedule}
@@ -170,7 +179,7 @@ def _built(
 
 
 def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution]]:
-    """Return the best schedules, and the best one on the first of several hosts.
+    """Return the best schedules.
 
     Two ways may give the same schedule, also with exchanged devices: then the first one counts.
     """
@@ -179,14 +188,7 @@ def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution
         for name, solution in reversed(built)
     }
     ranked = sorted(distinct.values(), key=lambda each: each[1].objective)
-    best, others = ranked[:MOST_REFINED], ranked[MOST_REFINED:]
-    if not any(_is_on_one_host(solution) for _, solution in best):
-        best += [each for each in others if _is_on_one_host(each[1])][:1]
-    return best
-
-
-def _is_on_one_host(solution: Solution) -> bool:
-    return is_on_first_host(solution.problem, solution.schedule.device)
+    return ranked[:MOST_REFINED]
 
 
 def _refined_trial(
@@ -212,25 +214,19 @@ def _refined_trial(
 def _refined(
     simulator: Simulator, solution: Solution, context: Context, limits: Limits, source: str
 ) -> Solution:
-    incumbent, share = Incumbent(solution.problem, context), shares(limits)
+    incumbent = Incumbent(solution.problem, context)
     incumbent.offer(source, solution.schedule)
     incumbent.prove(solution.lower_bound_us)
     incumbent.begin("refinement of parts")
-    stages = [(simulator, 1.0)]
-    one = on_first_host(solution.problem)
-    if one is not None and _is_on_one_host(solution):
-        stages = [(Simulator(one), ONE_HOST_SHARE), (simulator, 1.0)]
-    spent = 0.0
-    for on_devices, end in stages:
+    for on_hosts, part in on_hosts_used_first(simulator, solution.schedule, limits):
         refine(
-            on_devices,
+            on_hosts,
             [incumbent.schedule],
-            share(end - spent, end),
+            part,
             lower_bound_us=solution.lower_bound_us,
             stages=STAGES_NEAR_START,
             on_incumbent=incumbent.offer,
         )
-        spent = end
     return replace(solution, schedule=incumbent.schedule)
 
 
@@ -239,21 +235,3 @@ def _deviation_of_parts(problem: Problem, origin: IntArray, context: Context) ->
     if context.deviation is None:
         return np.zeros((problem.num_ops, problem.num_devices))
     return deviation_of_parts(context.deviation, origin)
-
-
-def _best_of(
-    on_progress: Callable[[Progress], None], bound_us: float
-) -> Callable[[Progress], None]:
-    """Return a callback that reports the best incumbent of all trials, with the common bound."""
-    best: list[Progress] = []
-
-    def forwarded(progress: Progress) -> None:
-        if not best or _key(progress) < _key(best[0]):
-            best[:] = [progress]
-        on_progress(replace(best[0], stage=progress.stage, lower_bound_us=bound_us))
-
-    return forwarded
-
-
-def _key(progress: Progress) -> tuple[int, float]:
-    return progress.shortfall_bytes, progress.makespan_us

@@ -7,7 +7,7 @@ so the step is split once for all of them.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -18,7 +18,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
 from pesto_cli.evaluation.simulator import replay
-from pesto_cli.sharding.problems import permitted_of_parts, rewritten
+from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import (
     DataParallel,
@@ -27,7 +27,7 @@ from pesto_cli.strategies.data_parallel import (
     dealt,
     hosts_of,
 )
-from pesto_cli.strategies.devices import ON_ONE_HOST, accelerators, differ, on_first_host
+from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices
 from pesto_cli.strategies.intra_op import DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
@@ -131,29 +131,6 @@ class AsStrategy:
         return self.strategy.name if is_whole else f"{layout} variables", solution
 
 
-@dataclass(frozen=True)
-class OnOneHost:
-    """Another way, on the devices of the first of several hosts."""
-
-    name: ClassVar[str] = "split on one host"
-    way: Way
-
-    def us_per_op(self, problem: Problem) -> float:
-        """Return the estimated time for each op of the problem, in us."""
-        return self.way.us_per_op(on_first_host(problem) or problem)
-
-    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
-        """Split for one host; a search may later use all devices."""
-        name, found = self.way(on_first_host(problem) or problem, context)
-        solved = problem
-        if found.serves is not None:
-            permitted = permitted_of_parts(problem, found.origin, found.serves)
-            solved = replace(found.problem, permitted=permitted)
-        bound_us = all_plans_bound_us(problem)
-        solution = replace(found, asked=problem, problem=solved, lower_bound_us=bound_us)
-        return f"{name} {ON_ONE_HOST}", solution
-
-
 def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
     """Return the ways to try in a share of the time limit, and a note on those that are left out.
 
@@ -194,9 +171,9 @@ def every_way(problem: Problem) -> Iterator[Way]:
         elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
             grouped[hosts].append(mesh)
 
-    unequal, first_host = differ(problem, devices), on_first_host(problem)
-    several_hosts = first_host is not None
-    num_here = len(devices) if first_host is None else len(accelerators(first_host))
+    unequal, names = differ(problem, devices), hosts_of_devices(problem)
+    num_here = Counter(names[device] for device in devices)[names[devices[0]]]
+    several_hosts = num_here < len(devices)
 
     def distance(way: OnMeshes) -> tuple[float, bool, int]:
         num_parts = way.meshes[0].num_parts
@@ -226,12 +203,10 @@ def every_way(problem: Problem) -> Iterator[Way]:
     intra_op = [
         AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
     ]
-    on_one_host = [*map(OnOneHost, intra_op)] if several_hosts and num_here > 1 else []
     ordered: tuple[Way, ...]
     if several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        best = (*on_meshes[:2], *in_buckets[:1], *on_one_host[:1])
-        ordered = (*best, *in_buckets[1:], *on_meshes[2:], *on_one_host[1:], *intra_op)
+        ordered = (*on_meshes[:2], *in_buckets, *on_meshes[2:], *intra_op)
     else:
         ordered = (*on_meshes[:1], *intra_op[:1], *in_buckets, *on_meshes[1:], *intra_op[1:])
     yield from ordered

@@ -1,0 +1,83 @@
+"""A search over several hosts, which begins on fewer of them.
+
+Links between hosts are slow, so a step may be faster on fewer hosts, and the moves of a search on
+all devices rarely collect the ops there. So the search first uses the faster half of the hosts, and
+there first the faster half of these. The answer is a start of the search on all hosts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
+from pesto_cli.evaluation.feasibility import unavoidable_shortfall
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.sharding.problems import permitted_of_parts
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.devices import on_faster_hosts, on_hosts_used
+from pesto_cli.strategies.incumbent import BestProgress
+from pesto_cli.strategies.time_shares import shares
+
+FEWER_HOSTS = "fewer hosts"
+"""The name of the answer for fewer hosts, as a start."""
+
+# Share of the time limit for the search on fewer hosts.
+FEWER_SHARE = 0.3
+# Share of a refinement whose start uses fewer hosts, in which it stays on these.
+STAY_SHARE = 0.75
+
+
+class Search(Protocol):
+    """A search that may begin with a given solution."""
+
+    def __call__(self, problem: Problem, context: Context, found: Solution | None) -> Solution:
+        """Return a solution; found: one that was found on fewer hosts, if any."""
+
+
+def fewer_hosts_first(search: Search, problem: Problem, context: Context) -> Solution:
+    """Search on fewer hosts, then on all.
+
+    The search is on all hosts at once if there is a warm start, or if whole ops cannot fit into the
+    memory of fewer.
+    """
+    fewer = on_faster_hosts(problem)
+    has_start = context.warm_start is not None or context.split_start is not None
+    if fewer is None or has_start or unavoidable_shortfall(fewer) is not None:
+        return search(problem, context, None)
+    share, progress = shares(context.limits), BestProgress(context.on_progress)
+    bound_us = all_plans_bound_us(problem)
+    on_fewer = replace(
+        context,
+        limits=share(FEWER_SHARE),
+        on_progress=lambda each: progress(replace(each, lower_bound_us=bound_us), FEWER_HOSTS),
+    )
+    found = _on_all_hosts(problem, fewer_hosts_first(search, fewer, on_fewer), bound_us)
+    rest = replace(context, limits=share(1 - FEWER_SHARE, 1.0), on_progress=progress)
+    return search(problem, rest, found)
+
+
+def on_hosts_used_first(
+    simulator: Simulator, start: Schedule, limits: Limits
+) -> Iterator[tuple[Simulator, Limits]]:
+    """Yield the parts of a refinement: on the hosts that its start uses, then on all hosts."""
+    share, stay_share = shares(limits), 0.0
+    fewer = on_hosts_used(simulator.problem, start.device)
+    if fewer is not None:
+        stay_share = STAY_SHARE
+        yield Simulator(fewer), share(stay_share)
+    yield simulator, share(1 - stay_share, 1.0)
+
+
+def _on_all_hosts(problem: Problem, found: Solution, bound_us: float) -> Solution:
+    """Return a solution for fewer hosts as one that may be continued on all of them."""
+    if found.serves is None:
+        return Solution.of(problem, found.schedule, bound_us)
+    permitted = permitted_of_parts(problem, found.origin, found.serves)
+    solved = replace(found.problem, permitted=permitted)
+    return replace(
+        found, asked=problem, problem=solved, lower_bound_us=bound_us, notes=(), sampled=None
+    )

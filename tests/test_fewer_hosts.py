@@ -1,0 +1,150 @@
+"""A search over several hosts begins on the faster half of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_meshes import chain, slow_network
+from test_split_search import on_machine
+from training_graphs import exported
+
+from benchmarks.problems import layered
+from pesto_cli import api
+from pesto_cli.data.columns import BoolArray
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.machine import Machine
+from pesto_cli.data.presets import HOST_TO_V100, NETWORK, TWO_NVLINKS, cluster, v100_server
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.devices import hosts_of_devices, on_faster_hosts
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.run import judged, run
+
+LIMITS = Limits(time_limit_s=3.0, deterministic=True)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return api.profile(exported(chain), "v100x4-nvlink", parts=(2, 4, 8)).problem
+
+
+def servers(*num_gpus: int) -> Machine:
+    return cluster(
+        [v100_server(number, HOST_TO_V100, TWO_NVLINKS) for number in num_gpus],
+        [NETWORK] * len(num_gpus),
+    )
+
+
+def of_machine(machine: Machine) -> Problem:
+    return Problem.build(
+        OpGraph.build([f"op_{number}" for number in range(64)]), {"GPU": [100.0] * 64}, machine
+    )
+
+
+def hosts_used(problem: Problem) -> list[str]:
+    used: BoolArray = problem.permitted.any(axis=0)
+    return [*dict.fromkeys(np.array(hosts_of_devices(problem))[used].tolist())]
+
+
+def test_half_of_the_hosts_is_left_until_there_is_one() -> None:
+    whole = of_machine(servers(2, 2, 2, 2))
+    hosts = hosts_used(whole)
+    two = on_faster_hosts(whole)
+    assert two is not None
+    assert hosts_used(two) == hosts[:2]
+    one = on_faster_hosts(two)
+    assert one is not None
+    assert hosts_used(one) == hosts[:1]
+    assert on_faster_hosts(one) is None
+
+
+def test_the_faster_hosts_are_kept() -> None:
+    problem = of_machine(servers(1, 4, 2))
+    one = on_faster_hosts(problem)
+    assert one is not None
+    assert hosts_used(one) == hosts_used(problem)[1:2]
+
+
+def test_ops_that_cannot_be_on_the_faster_hosts_keep_their_devices() -> None:
+    problem = of_machine(servers(2, 2))
+    permitted = problem.permitted.copy()
+    permitted[3, : permitted.shape[1] // 2] = False
+    pinned = replace(problem, permitted=permitted)
+    one = on_faster_hosts(pinned)
+    assert one is not None
+    assert (one.permitted[3] == permitted[3]).all()
+    assert not one.permitted[:3, permitted.shape[1] // 2 :].any()
+    assert on_faster_hosts(one) is None
+
+
+def test_workers_of_one_computer_are_one_host() -> None:
+    machine = servers(2, 2)
+    devices = tuple(replace(device, host="here") for device in machine.devices)
+    assert on_faster_hosts(of_machine(machine)) is not None
+    assert on_faster_hosts(of_machine(replace(machine, devices=devices))) is None
+
+
+def test_hosts_whose_memory_is_too_small_are_not_searched_first() -> None:
+    problem = layered(400, machine=slow_network(1e5))
+    graph = problem.graph
+    num_bytes = problem.machine.devices[1].memory_bytes // 150
+    needs_all = replace(
+        problem, graph=replace(graph, resident_bytes=np.full(graph.num_ops, num_bytes))
+    )
+    found = stages_of(needs_all, Context(LIMITS))
+    assert not any(each.stage.endswith(FEWER_HOSTS) for each in found)
+
+
+def stages_of(problem: Problem, context: Context) -> list[Progress]:
+    found: list[Progress] = []
+    Pesto()(problem, replace(context, on_progress=found.append))
+    return found
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_the_answer_is_not_worse_than_for_one_host(problem: Problem, split: bool) -> None:
+    """Between hosts, nothing should be sent."""
+    placed = on_machine(problem, slow_network(1e6))
+    placed = placed if split else replace(placed, parts=None)
+    one = on_faster_hosts(placed)
+    assert one is not None
+    alone, both = (Pesto()(each, Context(LIMITS)) for each in (one, placed))
+    assert both.makespan_us <= 1.02 * alone.makespan_us
+    judged("pesto", both, 0.0)  # no rule is violated
+    # The search may use all devices, except where the constraints forbid it.
+    assert both.asked is placed
+    assert both.problem.permitted.all()
+
+
+def test_the_best_step_never_becomes_longer_and_the_bound_holds_for_all_hosts() -> None:
+    problem = layered(400, machine=slow_network(1e5))
+    found = stages_of(problem, Context(LIMITS))
+    assert any(each.stage.endswith(FEWER_HOSTS) for each in found)
+    assert not found[-1].stage.endswith(FEWER_HOSTS)
+    steps_us = [each.makespan_us for each in found]
+    assert steps_us == sorted(steps_us, reverse=True)
+    assert all(each.lower_bound_us <= steps_us[-1] for each in found)
+
+
+def test_a_search_with_a_warm_start_uses_all_hosts_at_once() -> None:
+    problem = layered(400, machine=slow_network(1e5))
+    start = Pesto()(problem, Context(LIMITS)).schedule.placement
+    found = stages_of(problem, Context(LIMITS, warm_start=start))
+    assert not any(each.stage.endswith(FEWER_HOSTS) for each in found)
+
+
+def test_one_accelerator_alone_is_not_searched(problem: Problem) -> None:
+    machine = slow_network(1e6)
+    kept = {device.name for device in machine.devices if not device.name.endswith("GPU:1")}
+    one_each = replace(
+        machine,
+        devices=tuple(device for device in machine.devices if device.name in kept),
+        links=tuple(link for link in machine.links if {link.src, link.dst} <= kept),
+    )
+    placed = on_machine(problem, one_each)
+    assert on_faster_hosts(placed) is None
+    result = run(placed, "pesto", Context(LIMITS))
+    assert not [note for note in result.solution.notes if "one accelerator" in note]
