@@ -16,8 +16,8 @@ from pesto_cli.data.machine import Efficiency
 class Family:
     """Op types with the same kind of kernel.
 
-    An arithmetic efficiency of 1 and a start of 0 were not fitted: they do not make the estimates
-    better.
+    If `arithmetic` is 1 or `start_us` is 0, it was not fitted, because no other value makes the
+    estimates clearly better.
     """
 
     op_types: tuple[str, ...]

@@ -79,12 +79,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The rates that ops reach, divided by the peak rates of their device, and a constant time.
+    """The speed of the kernels of an op type, relative to the peak rates of their device.
 
-    arithmetic: of operations; above 1 if the device has units for them that its description does
-        not count, such as tensor cores.
-    memory: of bytes read and written; far below 1 if kernels move more bytes than TensorFlow's
-        cost model counts.
+    arithmetic: rate of operations, divided by its peak; above 1 if the device has units for them
+        that its description does not count, such as tensor cores.
+    memory: rate of bytes read and written, divided by its peak; far below 1 if kernels move more
+        bytes than TensorFlow's cost model counts.
     start_us: time of each kernel in addition, in us: a small kernel does not fill its device, and
         even a large one fills and drains it.
     """

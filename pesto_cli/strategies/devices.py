@@ -49,7 +49,7 @@ def hosts_of_devices(problem: Problem) -> list[str]:
 
 @cached_per_problem
 def on_faster_hosts(problem: Problem) -> Problem | None:
-    """Return the problem on the faster half of the hosts; of equal hosts, the first ones count.
+    """Return the problem on the faster half of the hosts; if they are equal, on the first half.
 
     Groups that cannot be on these hosts keep all of their devices. None if the constraints permit
     ops on one host only, or if only one accelerator were left.
@@ -77,7 +77,7 @@ def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:
 def _computers(problem: Problem) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
     """Return the name of the computer of each device, `[num_devices]`.
 
-    The workers of one computer are no hosts of their own, since their links are equally fast.
+    Workers of one computer have the same name, because all links between them are equally fast.
     """
     devices = problem.machine.devices
     names = zip(devices, hosts_of_devices(problem), strict=True)

@@ -1,4 +1,4 @@
-"""A search over several hosts, which begins on fewer of them.
+"""A search on several hosts begins on half of them.
 
 Links between hosts are slow, so a step may be faster on fewer hosts, and the moves of a search on
 all devices rarely collect the ops there. So the search first uses the faster half of the hosts, and
@@ -12,6 +12,7 @@ from typing import Protocol
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
@@ -24,6 +25,8 @@ from pesto_cli.strategies.time_shares import shares
 
 FEWER_HOSTS = "fewer hosts"
 """The name of the answer for fewer hosts, as a start."""
+SUFFIX = f", {FEWER_HOSTS}"
+"""The end of the names of the stages of a search on fewer hosts."""
 
 # Share of the time limit for the search on fewer hosts.
 FEWER_SHARE = 0.3
@@ -50,11 +53,12 @@ def fewer_hosts_first(search: Search, problem: Problem, context: Context) -> Sol
         return search(problem, context, None)
     share, progress = shares(context.limits), BestProgress(context.on_progress)
     bound_us = all_plans_bound_us(problem)
-    on_fewer = replace(
-        context,
-        limits=share(FEWER_SHARE),
-        on_progress=lambda each: progress(replace(each, lower_bound_us=bound_us), FEWER_HOSTS),
-    )
+
+    def on_progress(each: Progress) -> None:
+        stage = f"{each.stage.removesuffix(SUFFIX)}{SUFFIX}"
+        progress(replace(each, stage=stage, lower_bound_us=bound_us))
+
+    on_fewer = replace(context, limits=share(FEWER_SHARE), on_progress=on_progress)
     found = _on_all_hosts(problem, fewer_hosts_first(search, fewer, on_fewer), bound_us)
     rest = replace(context, limits=share(1 - FEWER_SHARE, 1.0), on_progress=progress)
     return search(problem, rest, found)
@@ -73,7 +77,7 @@ def on_hosts_used_first(
 
 
 def _on_all_hosts(problem: Problem, found: Solution, bound_us: float) -> Solution:
-    """Return a solution for fewer hosts as one that may be continued on all of them."""
+    """Return a solution for fewer hosts as a solution of the problem with all hosts."""
     if found.serves is None:
         return Solution.of(problem, found.schedule, bound_us)
     permitted = permitted_of_parts(problem, found.origin, found.serves)

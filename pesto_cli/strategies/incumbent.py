@@ -74,16 +74,12 @@ class BestProgress:
         self._on_progress = on_progress
         self._best: Progress | None = None
 
-    def __call__(self, progress: Progress, where: str = "") -> None:
-        """Report the best incumbent, with the stage and the bound of this search.
-
-        where: added to the name of the stage.
-        """
+    def __call__(self, progress: Progress) -> None:
+        """Report the best incumbent of all searches, and the stage and bound of the running one."""
         if self._best is None or _key(progress) < _key(self._best):
             self._best = progress
-        stage = f"{progress.stage}, {where}" if where else progress.stage
-        best = replace(self._best, stage=stage, lower_bound_us=progress.lower_bound_us)
-        self._on_progress(best)
+        stage, bound_us = progress.stage, progress.lower_bound_us
+        self._on_progress(replace(self._best, stage=stage, lower_bound_us=bound_us))
 
 
 def _key(progress: Progress) -> tuple[int, float]:

@@ -65,7 +65,10 @@ def simulate(
 
 @kernel
 def times_of(given: Given, state: SimulationState) -> Times:
-    """Return the times of ops and of transfers of tensors; without signals, parts of the state."""
+    """Return the times of ops and of transfers of tensors.
+
+    If no op has sent a signal, the columns of transfers are views of arrays of the state.
+    """
     ops, transfers, num_sent = state.ops, state.transfers, state.transfers.size[0]
     if state.num_signalling[0] == 0:
         return Times(
