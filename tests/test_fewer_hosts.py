@@ -19,7 +19,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import hosts_of_devices, on_faster_hosts
-from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, SUFFIX
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
 
@@ -134,6 +134,13 @@ def test_a_search_with_a_warm_start_uses_all_hosts_at_once() -> None:
     start = Pesto()(problem, Context(LIMITS)).schedule.placement
     found = stages_of(problem, Context(LIMITS, warm_start=start))
     assert not any(each.stage.endswith(FEWER_HOSTS) for each in found)
+
+
+def test_all_stages_have_names(problem: Problem) -> None:
+    found = stages_of(on_machine(problem, slow_network(1e6)), Context(LIMITS))
+    stages = {each.stage.removesuffix(SUFFIX) for each in found}
+    assert {"refinement", "refinement of parts"} <= stages
+    assert "" not in stages
 
 
 def test_one_accelerator_alone_is_not_searched(problem: Problem) -> None:

@@ -51,6 +51,8 @@ def test_the_untraced_step_is_reconciled_and_the_machine_gets_the_overheads(
     (account,) = profile.provenance["reconciled"]
     assert account["num_devices"] == 1
     assert 0 < account["ops_us"] < account["step_us"]
+    low_us, high_us = account["quartiles_us"]
+    assert 0 < low_us <= account["step_us"] <= high_us
     assert account["dispatch_us"] > 0
     assert {device.op_overhead_us for device in machine.devices} == {account["op_overhead_us"]}
     assert machine.step_overhead_us > 0
@@ -155,7 +157,7 @@ def account(**changes: Any) -> Any:
     """Reconcile three ops of 10, 20 and 30 us with a step of 100 us."""
     given: dict[str, Any] = {
         "device": np.zeros(3, dtype=np.int64),
-        "step_us": 100.0,
+        "steps_us": np.full(3, 100.0),
         "idle_us": 50.0,
         "dispatch_us": 34.0,
     }
@@ -170,8 +172,13 @@ def test_the_unexplained_rest_of_a_step_is_divided_among_its_ops() -> None:
 
 
 def test_the_overhead_is_at_most_the_gaps_between_ops_and_at_least_0() -> None:
-    assert account(step_us=1000.0, idle_us=15.0).op_overhead_us == 5
-    assert account(step_us=80.0).op_overhead_us == 0
+    assert account(steps_us=np.full(3, 1000.0), idle_us=15.0).op_overhead_us == 5
+    assert account(steps_us=np.full(3, 80.0)).op_overhead_us == 0
+
+
+def test_the_step_is_the_median_of_the_untraced_ones() -> None:
+    found = account(steps_us=np.array([400.0, 100.0, 80.0, 90.0, 120.0]))
+    assert (found.step_us, found.quartiles_us) == (100.0, (90.0, 120.0))
 
 
 def test_with_ops_on_several_devices_no_overhead_is_fitted() -> None:
@@ -187,7 +194,7 @@ def test_feeds_and_fetches_do_not_count_as_ops() -> None:
         ["CPU"],
         time_us,
         np.zeros(3, dtype=np.int64),
-        step_us=50.0,
+        steps_us=np.full(3, 50.0),
         idle_us=10.0,
         dispatch_us=0.0,
     )

@@ -23,7 +23,7 @@ from pesto_cli.files import PlacementFile, Profile, write_placement, write_profi
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.report.runs import RunRow, busy_note
-from pesto_cli.report.unexplained_time import unexplained_time_warnings
+from pesto_cli.report.step_warnings import step_warnings
 from pesto_cli.runtime import comparison
 from pesto_cli.runtime.interleaved import Turns, interleaved
 from pesto_cli.runtime.scripts import run_script_on
@@ -254,12 +254,25 @@ def test_a_busy_share_above_100_percent_is_explained() -> None:
 def test_op_times_that_explain_little_of_a_step_cause_a_warning() -> None:
     def notes(ops_us: float, num_devices: int = 1) -> list[str]:
         step = {"kind": "CPU", "num_devices": num_devices, "ops_us": ops_us, "step_us": 200.0}
-        return list(unexplained_time_warnings({"reconciled": [step]}))
+        step["quartiles_us"] = [190.0, 210.0]
+        return list(step_warnings({"reconciled": [step]}))
 
     assert notes(160.0) == notes(100.0, num_devices=2) == []
-    assert list(unexplained_time_warnings({"source": "analytic"})) == []
+    assert list(step_warnings({"source": "analytic"})) == []
     (note,) = notes(100.0)
     assert note.startswith("op times are only 50% of an untraced step on one CPU, where 80%")
+
+
+def test_steps_that_vary_cause_a_warning() -> None:
+    def notes(low_us: float, high_us: float, num_devices: int = 1) -> list[str]:
+        step = {"kind": "CPU", "num_devices": num_devices, "ops_us": 1.9e4, "step_us": 2e4}
+        step["quartiles_us"] = [low_us, high_us]
+        return list(step_warnings({"reconciled": [step]}))
+
+    assert notes(1.9e4, 2.1e4) == []
+    assert notes(1.9e4, 2.6e4) == notes(1.9e4, 2.6e4, num_devices=2)
+    (note,) = notes(1.9e4, 2.6e4)
+    assert note.startswith("untraced steps vary: the middle half of them took 19.000 to 26.000 ms")
 
 
 def test_without_a_profile_the_prediction_is_that_of_the_placement(

@@ -105,7 +105,7 @@ def _profiled_by_run(
 ) -> Any:
     """Return the profile of real steps; warn on stderr of step time that no op accounts for."""
     from pesto_cli import api
-    from pesto_cli.report.unexplained_time import unexplained_time_warnings
+    from pesto_cli.report.step_warnings import step_warnings
     from pesto_cli.runtime.feeds import source_file
 
     if live["feeds"] is not None:
@@ -120,7 +120,7 @@ def _profiled_by_run(
         notes_of_profiles(quiet),
     ):
         priced = api.profile_by_run(meta, cluster, **steps, **settings)
-    for note in () if quiet else unexplained_time_warnings(priced.provenance):
+    for note in () if quiet else step_warnings(priced.provenance):
         echo(note, err=True)
     return priced
 

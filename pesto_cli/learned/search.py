@@ -43,6 +43,7 @@ def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
     bound_us, holds_for = lower_bound_us(problem), PlanSet.ASKED_GRAPH
     if problem.parts is not None:
         bound_us, holds_for = all_plans_bound_us(problem), PlanSet.ALL_PLANS
+    incumbent.begin(policy.name)
     incumbent.prove(bound_us)
     learned = _learned(policy, state, environment, context, incumbent, is_over)
     for source, solution in chain(_starts(policy, problem, context), learned):

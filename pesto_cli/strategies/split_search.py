@@ -215,9 +215,9 @@ def _refined(
     simulator: Simulator, solution: Solution, context: Context, limits: Limits, source: str
 ) -> Solution:
     incumbent = Incumbent(solution.problem, context)
+    incumbent.begin("refinement of parts")
     incumbent.offer(source, solution.schedule)
     incumbent.prove(solution.lower_bound_us)
-    incumbent.begin("refinement of parts")
     for on_hosts, part in on_hosts_used_first(simulator, solution.schedule, limits):
         refine(
             on_hosts,

@@ -25,6 +25,7 @@ class Reconciliation:
     num_ops: number of ops on the busiest device.
     step_us: time of an untraced step. dispatch_us: time of a step that is fed and does nothing.
     ops_us: sum of the op times on the busiest device. All three are medians over the steps.
+    quartiles_us: first and third quartile of the times of untraced steps.
     op_overhead_us: overhead of an op beyond its time; None if several devices had ops, as the
         step then includes waits between devices.
     """
@@ -33,6 +34,7 @@ class Reconciliation:
     num_devices: int
     num_ops: int
     step_us: float
+    quartiles_us: tuple[float, float]
     dispatch_us: float
     ops_us: float
     op_overhead_us: float | None
@@ -63,7 +65,7 @@ def reconciled(
     time_us: FloatArray,
     device: IntArray,
     *,
-    step_us: float,
+    steps_us: FloatArray,
     idle_us: float,
     dispatch_us: float,
 ) -> Reconciliation:
@@ -74,7 +76,7 @@ def reconciled(
         time_us: `[num_ops]`, time of each op on its device; NaN for feeds and fetches, which take
             no time.
         device: `[num_ops]`, index of the device that ran each op.
-        step_us: median time of the untraced steps.
+        steps_us: `[num_steps]`, times of the untraced steps.
         idle_us: median time between the ops of a traced step.
         dispatch_us: median time of a step that does nothing on these devices.
     """
@@ -83,12 +85,14 @@ def reconciled(
     sums_us = np.bincount(device[counted], time_us[counted], minlength=len(kinds))
     busiest = int(sums_us.argmax())
     num_devices = int(np.count_nonzero(num_ops))
+    low_us, step_us, high_us = np.quantile(steps_us, (0.25, 0.5, 0.75)).tolist()
     rest_us = min(idle_us, max(0.0, step_us - dispatch_us - float(sums_us[busiest])))
     return Reconciliation(
         kind=kinds[busiest],
         num_devices=num_devices,
         num_ops=int(num_ops[busiest]),
         step_us=step_us,
+        quartiles_us=(low_us, high_us),
         dispatch_us=dispatch_us,
         ops_us=float(sums_us[busiest]),
         op_overhead_us=rest_us / int(num_ops[busiest]) if num_devices == 1 else None,

@@ -158,7 +158,7 @@ def _account(
         kinds,
         time_us,
         device,
-        step_us=float(np.median(run.step_us)),
+        steps_us=run.step_us,
         idle_us=float(np.median(run.idle_us)),
         dispatch_us=float(np.median(_empty_step_us(request, live, sorted(set(device.tolist()))))),
     )
