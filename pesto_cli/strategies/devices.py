@@ -27,24 +27,27 @@ def accelerators(problem: Problem) -> list[int]:
 
 
 def hosts_of_devices(problem: Problem) -> list[str]:
-    """Return the host of each device, `[num_devices]`: the task of the first device on it.
+    """Return the name of the host of each device, `[num_devices]`.
 
-    Devices of one task are on one host, and so are those from which all transfers to some other
-    devices share one channel, a network card.
+    These devices share a host: those of one task, those whose hosts have the same name in the
+    machine, and those from which all transfers to some other devices share one channel, a network
+    card.
     """
-    task = {device.name: device.task for device in problem.machine.devices}
+    devices = problem.machine.devices
+    named = {device.task: device.host for device in devices if device.host}
+    alone = {device.name: named.get(device.task, device.task) for device in devices}
     ends = defaultdict[str, tuple[set[str], set[str]]](lambda: (set(), set()))
     for link in problem.machine.links:
         sources, destinations = ends[link.channel]
         sources.add(link.src)
         destinations.add(link.dst)
-    host = {name: name for name in task.values()}
+    host = {name: name for name in alone.values()}
     for channel, (sources, destinations) in ends.items():
         if channel and sources.isdisjoint(destinations):
-            merged = {host[task[name]] for name in sources}
-            first = next(name for name in task.values() if host[name] in merged)
+            merged = {host[alone[name]] for name in sources}
+            first = next(name for name in alone.values() if host[name] in merged)
             host = {name: host[first] if of in merged else of for name, of in host.items()}
-    return [host[name] for name in task.values()]
+    return [host[name] for name in alone.values()]
 
 
 @cached_per_problem
@@ -54,7 +57,7 @@ def on_faster_hosts(problem: Problem) -> Problem | None:
     Groups that cannot be on these hosts keep all of their devices. None if the constraints permit
     ops on one host only, or if only one accelerator were left.
     """
-    hosts, speed = _computers(problem), defaultdict[str, float](float)
+    hosts, speed = hosts_of_devices(problem), defaultdict[str, float](float)
     usable = accelerators(problem)
     for device, each in zip(usable, speeds(problem, usable), strict=True):
         speed[hosts[device]] += each
@@ -70,18 +73,8 @@ def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:
 
     device: of each op, `[num_ops]`.
     """
-    hosts = _computers(problem)
+    hosts = np.array(hosts_of_devices(problem))
     return _on_hosts(problem, np.isin(hosts, hosts[device]))
-
-
-def _computers(problem: Problem) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """Return the name of the computer of each device, `[num_devices]`.
-
-    Workers of one computer have the same name, because all links between them are equally fast.
-    """
-    devices = problem.machine.devices
-    names = zip(devices, hosts_of_devices(problem), strict=True)
-    return np.array([device.host or task for device, task in names])
 
 
 def _on_hosts(problem: Problem, here: BoolArray) -> Problem | None:
