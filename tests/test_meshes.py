@@ -31,7 +31,14 @@ from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, Way, every_way, ways
+from pesto_cli.strategies.split_ways import (
+    AsStrategy,
+    OnMeshes,
+    Way,
+    every_way,
+    gradients_take_longer_than_ops,
+    ways,
+)
 
 
 def chain(tf: Any) -> list[Any]:
@@ -176,6 +183,24 @@ def test_unequal_devices_get_parts_by_speed_and_sums_by_host(
     first, *_ = every_way(on_machine(problem, unequal))
     assert isinstance(first, AsStrategy)
     assert first.strategy == DataParallel(proportional=True, by_host=by_host)
+
+
+@pytest.mark.parametrize("us_per_byte", [1e-5, 1.0])
+def test_stages_come_first_if_gradients_take_longer_than_ops(
+    problem: Problem, us_per_byte: float
+) -> None:
+    """Four matrices of 2**20 bytes; the ops take some milliseconds."""
+    machine = slow_network(100.0)
+    *others, last = machine.devices
+    devices = (*others, replace(last, speed=2 * last.speed))
+    between = [link for link in machine.links if link.comm.latency_us == 100.0]
+    slower = [replace(link, comm=replace(link.comm, us_per_byte=us_per_byte)) for link in between]
+    kept = [link for link in machine.links if link not in between]
+    unequal = replace(machine, devices=devices, links=(*kept, *slower))
+    placed = on_machine(problem, unequal)
+    first, *_ = every_way(placed)
+    assert gradients_take_longer_than_ops(placed) == (us_per_byte == 1.0)
+    assert isinstance(first, OnMeshes if us_per_byte == 1.0 else AsStrategy)
 
 
 def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(

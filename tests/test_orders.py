@@ -15,7 +15,12 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.report.random_orders import random_order_figures
-from pesto_cli.strategies.order import first_ready_first, random_orders_us
+from pesto_cli.strategies.order import (
+    first_ready_first,
+    in_order_of_depth,
+    ordered,
+    random_orders_us,
+)
 
 GPU0, GPU1 = 1, 2
 
@@ -57,6 +62,24 @@ def test_in_fifo_order_the_op_that_was_ready_first_runs_first() -> None:
     device = np.array([GPU0, GPU0, GPU0, GPU1, GPU1])
     schedule = first_ready_first(Simulator(problem), device)
     assert schedule.start_us[:3].tolist() == [11, 10, 0]
+
+
+def test_in_order_of_depth_gradients_are_computed_before_the_backward_pass_has_ended() -> None:
+    # The first and the last op of the backward pass give a gradient, which GPU:1 adds in 20 us.
+    names = ["back_0", "back_1", "back_2", "gradient_0", "gradient_2", "sum_0", "sum_2"]
+    tensors = [
+        Tensor(0, 0, [1, 3]),
+        Tensor(1, 0, [2]),
+        Tensor(2, 0, [4]),
+        Tensor(3, 0, [5]),
+        Tensor(4, 0, [6]),
+    ]
+    problem = on_gpus(OpGraph.build(names, tensors), [10, 10, 30, 1, 1, 20, 20])
+    simulator, device = Simulator(problem), np.array([GPU0] * 5 + [GPU1] * 2)
+    by_rank, by_depth = ordered(simulator, device), in_order_of_depth(simulator, device)
+    assert by_rank.start_us[:4].tolist() == [0, 10, 20, 50]
+    assert by_depth.end_us[3] <= by_depth.start_us[2]
+    assert by_depth.makespan_us < by_rank.makespan_us - 15
 
 
 def ready_us(problem: Problem, schedule: Schedule) -> list[float]:

@@ -45,7 +45,7 @@ from pesto_cli.strategies.meshes import (
     layer_of_ops,
     stages_of_layers,
 )
-from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.order import in_order_of_depth, ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
 from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
@@ -101,7 +101,7 @@ class DataParallel:
         object.__setattr__(self, "variables", VariableLayout(self.variables))
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Split, deal the variables, and order by upward rank."""
+        """Split, deal the variables, and order by upward rank or by depth."""
         devices = devices_of_equal_parts(problem, self.parts)
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         by_host = bool(self.by_host)
@@ -125,20 +125,20 @@ def best_of_sums(problem: Problem, plan: Plan, device_of_part: Sequence[int]) ->
 
 
 def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
-    """Return a plan with its parts on their devices, ordered by upward rank."""
+    """Return a plan with its parts on their devices, ordered by upward rank or by depth."""
     return dealt(problem, rewritten(problem, plan), Mesh((tuple(device_of_part),)))
 
 
 def dealt(problem: Problem, split: Rewritten, mesh: Mesh) -> Solution:
     """Return a solution with the parts of ops on the devices of a mesh.
 
-    The order is by upward rank. If there are micro-batches, an order in which earlier ones come
-    first is tried too, so that a stage computes gradients as soon as it can (1F1B: Narayanan et
-    al., PipeDream, 2019, Section 3.2).
+    The order is by upward rank or by depth. If there are micro-batches, an order in which earlier
+    ones come first is tried too, so that a stage computes gradients as soon as it can (1F1B:
+    Narayanan et al., PipeDream, 2019, Section 3.2).
     """
     stage = stages_of_ops(problem, split, mesh)
     simulator, device = Simulator(split.problem), devices_of_parts(split, mesh, stage)
-    schedules = [ordered(simulator, device)]
+    schedules = [ordered(simulator, device), in_order_of_depth(simulator, device)]
     if mesh.num_micro_batches > 1:
         rank_us = simulator.upward_rank(device)
         micro_batch = np.maximum(split.part, 0) // mesh.width

@@ -19,10 +19,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.plan import ALL_LOCAL
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule, objective
+from pesto_cli.data.schedule import objective
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
@@ -30,7 +30,7 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import VariableLayout, batch_plan
 from pesto_cli.strategies.devices import hosts_of_devices
 from pesto_cli.strategies.meshes import devices_of_equal_parts
-from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.order import in_order_of_depth, ordered
 from pesto_cli.strategies.replicas import Replicas
 from pesto_cli.strategies.rings import Ring, add_rings, fused, ring_order
 
@@ -77,7 +77,7 @@ class Horovod:
         times_us = add_rings(replicas, rings, order)
         new = _with_times(replicas.expanded(), times_us)
         simulator, device = Simulator(new), replicas.devices(new)
-        schedules = ordered(simulator, device), _in_order_of_depth(simulator, device)
+        schedules = ordered(simulator, device), in_order_of_depth(simulator, device)
         schedule = min(schedules, key=lambda each: objective(new, each))
         return Solution(problem, new, np.array(replicas.ops.origin), schedule)
 
@@ -89,18 +89,10 @@ def _with_times(problem: Problem, times_us: Mapping[int, FloatArray]) -> Problem
     return replace(problem, time_us=all_us)
 
 
-def _in_order_of_depth(simulator: Simulator, device: IntArray) -> Schedule:
-    """Return a schedule about as TensorFlow's: what is ready early runs early.
-
-    By upward rank, gradients of variables would wait until the backward pass has ended.
-    """
-    return simulator.list_schedule(device, -simulator.problem.graph.heights.astype(np.float64))
-
-
 def _ready_us(replicas: Replicas) -> list[float]:
     """Return when each gradient is ready on all devices if none is added, in us."""
     problem = replicas.expanded()
-    end_us = _in_order_of_depth(Simulator(problem), replicas.devices(problem)).end_us
+    end_us = in_order_of_depth(Simulator(problem), replicas.devices(problem)).end_us
     copies = range(len(replicas.device_of_copy))
     return [
         max(float(end_us[replicas.copied(each.tensor, copy)[0]]) for copy in copies)

@@ -35,7 +35,7 @@ from pesto_cli.strategies.time_shares import shares
 # the MOST_REFINED best of these. One more, of a warm start or of fewer hosts, takes as long.
 WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
 # With more devices there are more ways, which differ more than a refinement can gain.
-MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.4
+MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 # Number of constructed schedules that are refined, if they are not much longer than the schedule
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2

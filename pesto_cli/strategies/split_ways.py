@@ -7,12 +7,16 @@ so the step is split once for all of them.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.labels import Phase
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
@@ -35,7 +39,7 @@ from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 # Estimated times for each op: to choose a plan, to split the op into a part, and to schedule a part
 # on a mesh. The number of ways that are tried follows from them, so it is the same in each run.
-PLAN_US, PART_US, MESH_US = 90.0, 25.0, 8.0
+PLAN_US, PART_US, MESH_US = 90.0, 25.0, 4.0
 # A strategy gets at least this share of the time limit, since estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
@@ -161,19 +165,53 @@ def every_way(problem: Problem) -> Iterator[Way]:
     devices = accelerators(problem)
     if len(devices) < 2:
         return
-    by_parts = defaultdict[int, list[Mesh]](list)
+    hosts = hosts_of_devices(problem)
+    unequal, several_hosts = differ(problem, devices), len({hosts[each] for each in devices}) > 1
+    on_meshes, on_grouped = _ways_on_meshes(problem)
+    # A mesh gives all devices equal parts, also slow ones.
+    in_proportion = DataParallel(proportional=True, by_host=several_hosts)
+    data_parallel = [AsStrategy(in_proportion)] if unequal else []
+    mirrored = DataParallel(
+        proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
+    )
+    in_buckets = [AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES]
+    intra_op = [
+        AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
+    ]
+    first: tuple[Way, ...]
+    if several_hosts and unequal and not gradients_take_longer_than_ops(problem):
+        first = (*data_parallel, *in_buckets[:1], *intra_op[:1], *on_meshes[:2])
+    elif several_hosts:
+        # Between hosts, parts of ops need more traffic than stages of layers.
+        first = (*on_meshes[:2], *(on_grouped[:1] if unequal else ()), *data_parallel)
+    elif unequal:
+        first = (*data_parallel, *in_buckets)
+    else:
+        first = (*on_meshes[:1], *intra_op[:1])
+    others: tuple[Way, ...] = (*in_buckets, *on_meshes, *intra_op, *on_grouped)
+    yield from dict.fromkeys((*first, *others))
+    yield AsStrategy(TensorParallel())
+    yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
+    for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
+        yield AsStrategy(DataParallel(variables=layout, by_host=several_hosts))
+
+
+def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
+    """Return the ways with parts of the batch, the best first: with flat sums, and with others.
+
+    The others add gradients first on each host, or over the micro-batches of each device.
+    """
+    devices, host = accelerators(problem), hosts_of_devices(problem)
+    num_here = [host[each] for each in devices].count(host[devices[0]])
+    flat = defaultdict[int, list[Mesh]](list)
     grouped = defaultdict[tuple[int, ...], list[Mesh]](list)
     for mesh in meshes(problem, most_parts(problem)):
-        by_parts[mesh.num_parts].append(mesh)
+        flat[mesh.num_parts].append(mesh)
         hosts = hosts_of(problem, mesh.stages[0])
         if mesh.num_micro_batches > 1:
             grouped[tuple(part % mesh.width for part in range(mesh.num_parts))].append(mesh)
         elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
             grouped[hosts].append(mesh)
-
-    unequal, names = differ(problem, devices), hosts_of_devices(problem)
-    num_here = Counter(names[device] for device in devices)[names[devices[0]]]
-    several_hosts = num_here < len(devices)
 
     def distance(way: OnMeshes) -> tuple[float, bool, int]:
         num_parts = way.meshes[0].num_parts
@@ -183,37 +221,27 @@ def every_way(problem: Problem) -> Iterator[Way]:
         # it has devices are two micro-batches, with which stages on several hosts can overlap.
         return abs(math.log2(num_parts / (2 * num_here))), num_parts > len(devices), -num_parts
 
-    in_buckets: Sequence[Way] = [
-        AsStrategy(
-            DataParallel(
-                proportional=unequal,
-                by_host=several_hosts,
-                variables=VariableLayout.MIRRORED,
-                bucket_bytes=bucket_bytes,
-            )
-        )
-        for bucket_bytes in BUCKETS_BYTES
-    ]
-    if unequal:
-        # A mesh gives all devices equal parts, also slow ones.
-        yield AsStrategy(DataParallel(proportional=True, by_host=several_hosts))
-        yield from in_buckets
-        in_buckets = []
-    on_meshes = sorted((OnMeshes(tuple(found)) for found in by_parts.values()), key=distance)
-    intra_op = [
-        AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
-    ]
-    ordered: tuple[Way, ...]
-    if several_hosts:
-        # Between hosts, parts of ops need more traffic than stages of layers.
-        ordered = (*on_meshes[:2], *in_buckets, *on_meshes[2:], *intra_op)
-    else:
-        ordered = (*on_meshes[:1], *intra_op[:1], *in_buckets, *on_meshes[1:], *intra_op[1:])
-    yield from ordered
-    yield from sorted(
-        (OnMeshes(tuple(each), hosts) for hosts, each in grouped.items()), key=distance
+    return (
+        sorted((OnMeshes(tuple(found)) for found in flat.values()), key=distance),
+        sorted((OnMeshes(tuple(found), hosts) for hosts, found in grouped.items()), key=distance),
     )
-    yield AsStrategy(TensorParallel())
-    yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
-    for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
-        yield AsStrategy(DataParallel(variables=layout, by_host=several_hosts))
+
+
+def gradients_take_longer_than_ops(problem: Problem) -> bool:
+    """Whether all gradients take longer over a network card than all ops on equally many devices.
+
+    Then data parallelism over hosts cannot be fast. Gradients are the tensors that the update takes
+    from the backward pass. A host sends about twice their bytes in an all-reduce.
+    """
+    graph, machine, hosts = problem.graph, problem.machine, hosts_of_devices(problem)
+    devices, phase = accelerators(problem), graph.labels.phase
+    taken = graph.consumer_tensor[phase[graph.consumers] == Phase.UPDATE]
+    gradients = np.unique(taken[phase[graph.tensor_producer[taken]] == Phase.BACKWARD])
+    num_bytes = 2 * int(graph.tensor_bytes[gradients].sum())
+    between_us = (
+        machine.transfer_us(num_bytes, src, dst)
+        for src, dst in permutations(devices, 2)
+        if hosts[src] != hosts[dst]
+    )
+    ops_us = float(problem.min_duration_us.sum()) / len(devices)
+    return max(map(float, between_us), default=0.0) > ops_us
