@@ -169,8 +169,11 @@ def every_way(problem: Problem) -> Iterator[Way]:
     unequal, several_hosts = differ(problem, devices), len({hosts[each] for each in devices}) > 1
     on_meshes, on_grouped = _ways_on_meshes(problem)
     # A mesh gives all devices equal parts, also slow ones.
-    in_proportion = DataParallel(proportional=True, by_host=several_hosts)
-    data_parallel = [AsStrategy(in_proportion)] if unequal else []
+    in_proportion = [
+        AsStrategy(DataParallel(proportional=True, by_host=by_host))
+        for by_host in ((True, False) if several_hosts else (False,))
+        if unequal
+    ]
     mirrored = DataParallel(
         proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
     )
@@ -180,15 +183,22 @@ def every_way(problem: Problem) -> Iterator[Way]:
     ]
     first: tuple[Way, ...]
     if several_hosts and unequal and not gradients_take_longer_than_ops(problem):
-        first = (*data_parallel, *in_buckets[:1], *intra_op[:1], *on_meshes[:2])
+        by_host, *flat = in_proportion
+        first = (by_host, *in_buckets[:1], *intra_op[:1], *flat, *on_meshes[:2])
     elif several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        first = (*on_meshes[:2], *(on_grouped[:1] if unequal else ()), *data_parallel)
+        first = (*on_meshes[:2], *(on_grouped[:1] if unequal else ()), *in_proportion[:1])
     elif unequal:
-        first = (*data_parallel, *in_buckets)
+        first = (*in_proportion, *in_buckets)
     else:
         first = (*on_meshes[:1], *intra_op[:1])
-    others: tuple[Way, ...] = (*in_buckets, *on_meshes, *intra_op, *on_grouped)
+    others: tuple[Way, ...] = (
+        *in_buckets,
+        *on_meshes,
+        *intra_op,
+        *on_grouped,
+        *in_proportion,
+    )
     yield from dict.fromkeys((*first, *others))
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
