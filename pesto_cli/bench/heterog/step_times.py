@@ -132,7 +132,7 @@ def chart(found: Mapping[Row, Runs]) -> "alt.FacetChart":
         alt.Chart(alt.InlineData(values=values))
         .mark_bar()
         .encode(
-            x=alt.X("ms:Q", title="step, ms"),
+            x=alt.X("ms:Q", title="step, ms", axis=alt.Axis(tickCount=3)),
             y=alt.Y("strategy:N", sort=[*FOUR_BASELINES, PESTO], title=None),
             color=alt.Color(
                 "is pesto:N",
