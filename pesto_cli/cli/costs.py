@@ -103,7 +103,7 @@ def _profiled_by_run(
     settings: Mapping[str, Any],
     quiet: bool,
 ) -> Any:
-    """Return the profile of real steps; warn on stderr of step time that no op accounts for."""
+    """Return the profile of real steps; warn on stderr if predictions from it are rough."""
     from pesto_cli import api
     from pesto_cli.report.step_warnings import step_warnings
     from pesto_cli.runtime.feeds import source_file

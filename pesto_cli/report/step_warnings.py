@@ -1,4 +1,4 @@
-"""Warnings on profiles of real steps: op times explain little of the steps, or the steps vary."""
+"""Warnings about the steps of a profile: op times explain too little of them, or they vary."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -101,7 +101,7 @@ class DataParallel:
         object.__setattr__(self, "variables", VariableLayout(self.variables))
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
-        """Split, deal the variables, and order by upward rank or by depth."""
+        """Split, deal the variables, and take the faster of two orders; see `dealt`."""
         devices = devices_of_equal_parts(problem, self.parts)
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
         by_host = bool(self.by_host)
@@ -125,15 +125,15 @@ def best_of_sums(problem: Problem, plan: Plan, device_of_part: Sequence[int]) ->
 
 
 def dealt_solution(problem: Problem, plan: Plan, device_of_part: Sequence[int]) -> Solution:
-    """Return a plan with its parts on their devices, ordered by upward rank or by depth."""
+    """Return a plan with its parts on their devices, in the faster of two orders; see `dealt`."""
     return dealt(problem, rewritten(problem, plan), Mesh((tuple(device_of_part),)))
 
 
 def dealt(problem: Problem, split: Rewritten, mesh: Mesh) -> Solution:
     """Return a solution with the parts of ops on the devices of a mesh.
 
-    The order is by upward rank or by depth. If there are micro-batches, an order in which earlier
-    ones come first is tried too, so that a stage computes gradients as soon as it can (1F1B:
+    Two orders are tried: by upward rank, and by depth. If there are micro-batches, a third one has
+    earlier micro-batches first, so that a stage computes gradients as soon as it can (1F1B:
     Narayanan et al., PipeDream, 2019, Section 3.2).
     """
     stage = stages_of_ops(problem, split, mesh)

@@ -26,6 +26,7 @@ def accelerators(problem: Problem) -> list[int]:
     return [index for index in usable if types[index] != "CPU"] or usable
 
 
+@cached_per_problem
 def hosts_of_devices(problem: Problem) -> list[str]:
     """Return the name of the host of each device, `[num_devices]`.
 

@@ -75,7 +75,7 @@ class BestProgress:
         self._best: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Report the best incumbent of all searches, and the stage and bound of the running one."""
+        """Report the best incumbent so far, with the stage and the bound of the running search."""
         if self._best is None or _key(progress) < _key(self._best):
             self._best = progress
         stage, bound_us = progress.stage, progress.lower_bound_us

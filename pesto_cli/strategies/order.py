@@ -41,10 +41,10 @@ def ordered(simulator: Simulator, device: IntArray) -> Schedule:
 def in_order_of_depth(simulator: Simulator, device: IntArray) -> Schedule:
     """Return a schedule about as TensorFlow's: what can be ready early runs early.
 
-    By upward rank, gradients of variables come after the whole backward pass, because only their
-    sum and the update follow them. In this order they are sent while the backward pass still runs,
-    which is faster if the sums of a data-parallel step take long. Of ops of equal depth, such as
-    reads of variables, that with the highest upward rank is first.
+    In the order of upward ranks, a device computes gradients of variables after the whole backward
+    pass, because only their sums and the update follow them. In this order it sends them while the
+    backward pass still runs. This is faster if the sums of a data-parallel step take long. Of ops
+    of equal depth, such as reads of variables, the one with the highest upward rank is first.
     """
     problem = simulator.problem
     by_rank, depth = -rounded(simulator.upward_rank()), problem.graph.heights

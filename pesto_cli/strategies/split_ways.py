@@ -170,8 +170,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
     on_meshes, on_grouped = _ways_on_meshes(problem)
     # A mesh gives all devices equal parts, also slow ones.
     in_proportion = [
-        AsStrategy(DataParallel(proportional=True, by_host=by_host))
-        for by_host in ((True, False) if several_hosts else (False,))
+        AsStrategy(DataParallel(proportional=True, by_host=each))
+        for each in (several_hosts, False)
         if unequal
     ]
     mirrored = DataParallel(
@@ -183,8 +183,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
     ]
     first: tuple[Way, ...]
     if several_hosts and unequal and not gradients_take_longer_than_ops(problem):
-        by_host, *flat = in_proportion
-        first = (by_host, *in_buckets[:1], *intra_op[:1], *flat, *on_meshes[:2])
+        by_host, flat = in_proportion
+        first = (by_host, *in_buckets[:1], *intra_op[:1], flat, *on_meshes[:2])
     elif several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
         first = (*on_meshes[:2], *(on_grouped[:1] if unequal else ()), *in_proportion[:1])
@@ -207,9 +207,10 @@ def every_way(problem: Problem) -> Iterator[Way]:
 
 
 def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
-    """Return the ways with parts of the batch, the best first: with flat sums, and with others.
+    """Return the ways with parts of the batch on meshes, with flat sums and with grouped sums.
 
-    The others add gradients first on each host, or over the micro-batches of each device.
+    Grouped sums are added first on each host, or over the micro-batches of each device. In both
+    lists, the ways that are most often the best come first.
     """
     devices, host = accelerators(problem), hosts_of_devices(problem)
     num_here = [host[each] for each in devices].count(host[devices[0]])
@@ -238,7 +239,7 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
 
 
 def gradients_take_longer_than_ops(problem: Problem) -> bool:
-    """Whether all gradients take longer over a network card than all ops on equally many devices.
+    """Whether a network card takes longer to send all gradients than the devices to run all ops.
 
     Then data parallelism over hosts cannot be fast. Gradients are the tensors that the update takes
     from the backward pass. A host sends about twice their bytes in an all-reduce.
@@ -248,10 +249,6 @@ def gradients_take_longer_than_ops(problem: Problem) -> bool:
     taken = graph.consumer_tensor[phase[graph.consumers] == Phase.UPDATE]
     gradients = np.unique(taken[phase[graph.tensor_producer[taken]] == Phase.BACKWARD])
     num_bytes = 2 * int(graph.tensor_bytes[gradients].sum())
-    between_us = (
-        machine.transfer_us(num_bytes, src, dst)
-        for src, dst in permutations(devices, 2)
-        if hosts[src] != hosts[dst]
-    )
-    ops_us = float(problem.min_duration_us.sum()) / len(devices)
-    return max(map(float, between_us), default=0.0) > ops_us
+    between = [pair for pair in permutations(devices, 2) if hosts[pair[0]] != hosts[pair[1]]]
+    sent_us = max(map(float, machine.transfers_us(num_bytes, between)), default=0.0)
+    return sent_us > float(problem.min_duration_us.sum()) / len(devices)
