@@ -137,7 +137,7 @@ def test_ops_join_the_nearest_of_the_longest_ops() -> None:
 @pytest.mark.parametrize("machine", ["v100x2-nvlink", "heterog-4"])
 def test_one_way_for_all_groups_is_the_step_of_a_baseline(machine: str) -> None:
     problem = api.profile(exported(dense), machine, parts=(2, 4, 8)).problem
-    slower = 1.0 + np.arange(len(problem.kinds))  # the ops are so short that all GPUs are alike
+    slower = 2.0 ** np.arange(len(problem.kinds))  # the ops are so short that all GPUs are alike
     problem = replace(problem, time_us=problem.time_us * slower)
     plans = Plans.of(problem, 100)
     found = []

@@ -1,6 +1,7 @@
 """Meshes: parts of the batch, stages of layers, micro-batches, and the search that tries them."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from types import SimpleNamespace
@@ -21,13 +22,14 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.solution import Solution
+from pesto_cli.errors import UnfitError
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import STRATEGIES, split_search, time_shares
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.intra_op import HIDDEN, IntraOp
+from pesto_cli.strategies.intra_op import ALPA, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
@@ -145,8 +147,9 @@ def test_stages_are_the_best_start_across_a_slow_network(problem: Problem) -> No
     placed = on_machine(problem, slow_network(2000.0))
     found, context = {}, Context(Limits(deterministic=True))
     for way in every_way(placed):
-        source, solution = way(placed, context)
-        found[source] = min(solution.makespan_us, found.get(source, np.inf))
+        with suppress(UnfitError):  # one integer program splits no op
+            source, solution = way(placed, context)
+            found[source] = min(solution.makespan_us, found.get(source, np.inf))
     flat = DataParallel()(placed, Context()).makespan_us
     assert min(found.values()) < 0.8 * flat
 
@@ -211,8 +214,7 @@ def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(
     assert isinstance(second, OnMeshes)
     assert [way.meshes[0].num_parts for way in (first, second)] == [4, 2]
     assert any(len(mesh.stages) == 1 for mesh in first.meshes)
-    assert isinstance(third, AsStrategy)
-    assert getattr(third.strategy, "bucket_bytes", 0) > 0
+    assert third == AsStrategy(IntraOp(ALPA))
 
 
 CHAINED = layered(400, machine=slow_network(1e5))

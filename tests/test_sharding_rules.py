@@ -27,6 +27,8 @@ NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is sta
 # Op types that are never split; test_sharding_random.py is about the copies of random ops.
 WITHOUT_FACTORS = {*variables.RULES, *whole.RULES, *random.RULES}
 EXAMPLES = 15 * int(os.environ.get("PESTO_EXAMPLES", "1"))
+# By chance, none of some examples can be split. So more are drawn, but not without end.
+MOST_ROUNDS = 5
 
 
 def test_every_rule_has_a_proof() -> None:
@@ -56,8 +58,11 @@ def test_parts_compute_what_the_op_computes(op_type: str) -> None:
             prove(case, alternative, data.draw(part_sizes(alternative.size), alternative.name))
             seen.add(alternative.name)
 
-    proved()
-    assert seen - {"replicated"} or op_type in NEVER_SPLIT, "no case can be split"
+    for _ in range(MOST_ROUNDS):
+        proved()
+        if seen - {"replicated"} or op_type in NEVER_SPLIT:
+            return
+    pytest.fail("no case can be split")
 
 
 def test_operands_of_another_op_are_refused() -> None:

@@ -60,7 +60,7 @@ def test_ops_are_split_by_the_name_of_an_alternative(priced: Profile) -> None:
         "product": Choice("rows", (2, 6))
     }
     of_pattern = chosen(priced, SplitRule("*", "rows", parts=3)).choices
-    assert of_pattern["product"] == Choice("rows", (3, 2, 3))
+    assert of_pattern["product"] == Choice("rows", (3, 3, 2))
     assert "hidden" not in of_pattern, "it has no rows"
 
 

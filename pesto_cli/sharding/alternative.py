@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-import numpy as np
-
 from pesto_cli.data.plan import Local
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Replicated, Split
@@ -151,14 +149,21 @@ def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> 
 
 
 def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Return extents of parts in proportion to weights; they add up to `extent`."""
+    """Return extents of parts in proportion to weights; they add up to `extent`.
+
+    The largest extent relative to its weight is as small as possible (method of D'Hondt).
+    """
     return _shares_of(extent, tuple(weights))
 
 
 @lru_cache(maxsize=2**14)
 def _shares_of(extent: int, weights: tuple[float, ...]) -> tuple[int, ...]:
-    ends = np.rint(np.cumsum(weights) / np.sum(weights) * extent).astype(np.int64)
-    return tuple(np.diff(ends, prepend=0).tolist())
+    total = sum(weights)
+    shares = [int(extent * weight / total) for weight in weights]
+    for _ in range(extent - sum(shares)):
+        next_part = min(range(len(weights)), key=lambda part: (shares[part] + 1) / weights[part])
+        shares[next_part] += 1
+    return tuple(shares)
 
 
 def aligned_shares(extent: int, weights: Sequence[float], units: Sequence[int]) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class LayoutProgram:
         self._problem, self._graph, self._parts = problem, problem.graph, prices_of(problem)
         self._weights, self._prices, self._exposed = weights, prices, exposed
         self._num_parts = len(weights)
-        self._units = _balanced(input_extents(problem, len(weights)), weights)
+        self._units = balanced_units(input_extents(problem, len(weights)), weights)
         specs = [self._parts.spec(op) for op in range(problem.num_ops)]
         self._chosen = decisions(problem.chosen, problem.graph, specs)
         node_of_key: dict[tuple[object, ...], int] = {}
@@ -279,7 +279,7 @@ def _name(way: _Way) -> str:
     return "" if way.alternative is None else way.alternative.name
 
 
-def _balanced(units: Sequence[int], weights: Sequence[float]) -> Sequence[int]:
+def balanced_units(units: Sequence[int], weights: Sequence[float]) -> Sequence[int]:
     """Return the units that give parts nearly in proportion to weights; all units if none does.
 
     For example, 10 time steps may divide the 10,000 rows of an embedding by chance. Eight parts of

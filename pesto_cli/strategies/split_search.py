@@ -1,9 +1,9 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`).
-The best of these, that of a warm start, and that of a search on fewer hosts are refined for a short
-time. The best of all gets the rest of the time; it shares it with the whole ops if these are
-nearly as good.
+It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`). In
+the best of these, the sizes of parts are corrected (`equal_ends`). They, the schedule of a warm
+start, and that of a search on fewer hosts are refined for a short time. The best of all gets the
+rest of the time; it shares it with the whole ops if these are nearly as good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,11 @@ from pesto_cli.refine import STAGES_NEAR_START, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
+from pesto_cli.strategies.equal_ends import with_equal_ends
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, on_hosts_used_first
 from pesto_cli.strategies.incumbent import BestProgress, Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
-from pesto_cli.strategies.split_ways import AsBefore, ways
+from pesto_cli.strategies.split_ways import MESH_US, PART_US, AsBefore, ways
 from pesto_cli.strategies.time_shares import shares
 
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
@@ -36,6 +37,9 @@ from pesto_cli.strategies.time_shares import shares
 WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
 # With more devices there are more ways, which differ more than a refinement can gain.
 MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
+# Largest share of the time limit in which sizes of parts are corrected, and how often those of one
+# schedule are: later corrections gain little.
+EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.1, 2
 # Number of constructed schedules that are refined, if they are not much longer than the schedule
 # with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
 MOST_REFINED = 2
@@ -91,9 +95,11 @@ def split_or_whole(
         ways_share,
         is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
+    spent = WHOLE_SHARE + ways_share
+    built, corrections_share = _with_equal_ends(problem, built, context.limits)
+    spent += corrections_share
     if start is not None and start.is_rewritten:
         built = [(FEWER_HOSTS, start), *built]
-    spent = WHOLE_SHARE + ways_share
     each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
     for name, solution in built:
         spent += each
@@ -189,6 +195,27 @@ def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution
     }
     ranked = sorted(distinct.values(), key=lambda each: each[1].objective)
     return ranked[:MOST_REFINED]
+
+
+def _with_equal_ends(
+    problem: Problem, built: Sequence[tuple[str, Solution]], limits: Limits
+) -> tuple[Sequence[tuple[str, Solution]], float]:
+    """Correct the sizes of parts of schedules, and return the share of the time limit for it.
+
+    built: the schedules by the names of their ways, the best first.
+    """
+    found, spent = list[tuple[str, Solution]](), 0.0
+    for name, solution in built:
+        num_parts = 1 if solution.plan is None else solution.plan.num_parts
+        each_s = num_parts * (PART_US + MESH_US) * problem.num_ops / 1e6
+        share = each_s / max(limits.time_limit_s, each_s)
+        num_rounds = min(MOST_CORRECTIONS, int((EQUAL_ENDS_SHARE - spent) / share))
+        corrected = with_equal_ends(problem, solution, num_rounds)
+        if corrected is not solution:
+            spent += num_rounds * share
+            name = f"{name}, equal ends"
+        found.append((name, corrected))
+    return found, spent
 
 
 def _refined_trial(

@@ -32,7 +32,7 @@ from pesto_cli.strategies.data_parallel import (
     hosts_of,
 )
 from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices
-from pesto_cli.strategies.intra_op import DATA_EXPOSED, HIDDEN, IntraOp
+from pesto_cli.strategies.intra_op import ALPA, DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.tensor_parallel import TensorParallel
@@ -53,7 +53,9 @@ OS_DPOS_PLANS = 10
 class Way(Protocol):
     """A way to split ops and to schedule them."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str:
+        """The name of the way in notes."""
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
@@ -116,9 +118,13 @@ class OnMeshes:
 class AsStrategy:
     """The solution of another strategy; num_plans: how many plans there is time for."""
 
-    name: ClassVar[str] = "strategy that splits"
     strategy: DataParallel | IntraOp | TensorParallel | OsDpos
     num_plans: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy."""
+        return self.strategy.name
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
@@ -178,16 +184,17 @@ def every_way(problem: Problem) -> Iterator[Way]:
         proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
     )
     in_buckets = [AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES]
-    intra_op = [
-        AsStrategy(IntraOp(exposed, proportional=unequal)) for exposed in (HIDDEN, DATA_EXPOSED)
-    ]
+    # Little runs beside the transfers between hosts, which take long.
+    exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
+    intra_op = [AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed]
     first: tuple[Way, ...]
     if several_hosts and unequal and not gradients_take_longer_than_ops(problem):
         by_host, flat = in_proportion
         first = (by_host, *in_buckets[:1], *intra_op[:1], flat, *on_meshes[:2])
     elif several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        first = (*on_meshes[:2], *(on_grouped[:1] if unequal else ()), *in_proportion[:1])
+        after = (*on_grouped[:1], *in_proportion[:1]) if unequal else intra_op[:1]
+        first = (*on_meshes[:2], *after)
     elif unequal:
         first = (*in_proportion, *in_buckets)
     else:
