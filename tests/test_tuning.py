@@ -21,7 +21,7 @@ from two_cpus import two_cpus
 from pesto_cli import api
 from pesto_cli.api import tuning as api_tuning
 from pesto_cli.cli import tuning as cli_tuning
-from pesto_cli.cluster import Connection
+from pesto_cli.cluster import Connection, hang_watch
 from pesto_cli.data.constraints import Constraints, SplitRule
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
@@ -675,7 +675,11 @@ def test_real_steps_decide(pesto: Pesto, graph: Path, links: Path, tmp_path: Pat
 
 
 def stop_last_worker(connection: Connection) -> None:
-    """Stop a worker, which is a child of the client process; its port accepts connections."""
+    """Stop a worker, which is a child of the client process; its port accepts connections.
+
+    The client process then waits for an answer for 2 s, and not for 10.
+    """
+    hang_watch.PERIOD_S, hang_watch.ANSWER_S = 1.0, 2.0
     children = Path("/proc/self/task").glob("*/children")
     workers = [int(pid) for each in children for pid in each.read_text().split()]
     os.kill(max(workers), signal.SIGSTOP)

@@ -98,7 +98,9 @@ class Simulator:
         graph: KernelGraph | None = None,
     ) -> Simulated:
         """Simulate; ops of lower key run first, and those of `kernel_first` before all others."""
+        # Other types would be compiled for, which takes 20 s.
         device = np.ascontiguousarray(device, dtype=np.int64)
+        key = np.ascontiguousarray(key, dtype=np.float64)
         if self.kernel_first.any():
             key = np.where(self.kernel_first, -np.inf, key)
         # The ops of every device in rank order, one device after the other.
