@@ -209,7 +209,8 @@ def _with_equal_ends(
         num_parts = 1 if solution.plan is None else solution.plan.num_parts
         each_s = num_parts * (PART_US + MESH_US) * problem.num_ops / 1e6
         share = each_s / max(limits.time_limit_s, each_s)
-        num_rounds = min(MOST_CORRECTIONS, int((EQUAL_ENDS_SHARE - spent) / share))
+        most = 0 if limits.stop.is_set() else MOST_CORRECTIONS
+        num_rounds = min(most, int((EQUAL_ENDS_SHARE - spent) / share))
         corrected = with_equal_ends(problem, solution, num_rounds)
         if corrected is not solution:
             spent += num_rounds * share
