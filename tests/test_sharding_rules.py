@@ -27,7 +27,7 @@ NEVER_SPLIT = {op_type for op_type, rule in RULES.builtin.items() if rule is sta
 # Op types that are never split; test_sharding_random.py is about the copies of random ops.
 WITHOUT_FACTORS = {*variables.RULES, *whole.RULES, *random.RULES}
 EXAMPLES = 15 * int(os.environ.get("PESTO_EXAMPLES", "1"))
-# By chance, none of some examples can be split. So more are drawn, but not without end.
+# If no drawn example can be split, which is possible, more are drawn: at most so many times.
 MOST_ROUNDS = 5
 
 

@@ -1,4 +1,4 @@
-"""Sizes of parts with which all devices end their parts at about the same time.
+"""Choose the sizes of parts so that all devices end their parts at about the same time.
 
 Parts in proportion to the speeds of devices do not end together: inputs that cross a network reach
 one device after the other, and parts of small ops take longer than their share. So the sizes are
@@ -16,11 +16,11 @@ from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.sharding.alternative import aligned_shares
-from pesto_cli.strategies.data_parallel import dealt_solution, input_extents
+from pesto_cli.strategies.data_parallel import dealt_solution
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.layout_program import balanced_units
 
-# Parts consist of whole rows, so ends that differ by less than this factor are equal.
+# Ends count as equal if they differ by less than this factor, because parts have whole rows.
 TOLERANCE = 1.02
 
 
@@ -39,12 +39,13 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
     device_of_part = np.array(accelerators(problem))[ends_us.argmax(axis=1)].tolist()
     weights = _shares(plan)
     for _ in range(num_rounds):
-        end_us = _ends_us(problem, found[-1]).max(axis=1)
+        end_us = ends_us.max(axis=1)
         if end_us.max() < TOLERANCE * end_us.min():
             break
         weights = weights / end_us
         plan = resized(problem, plan, weights.tolist())
         found.append(dealt_solution(problem, plan, device_of_part))
+        ends_us = _ends_us(problem, found[-1])
     return min(found, key=lambda each: each.objective)
 
 
@@ -74,7 +75,7 @@ def _shares(plan: Plan) -> FloatArray:
 
 def resized(problem: Problem, plan: Plan, weights: Sequence[float]) -> Plan:
     """Return the plan with parts in proportion to weights, except those that the user asked for."""
-    units = balanced_units(input_extents(problem, len(weights)), weights)
+    units = balanced_units(problem, weights)
 
     def changed(name: str, choice: Choice) -> Choice:
         # An alternative without a factor, such as copies, has sizes of 1.

@@ -104,7 +104,7 @@ class LayoutProgram:
         self._problem, self._graph, self._parts = problem, problem.graph, prices_of(problem)
         self._weights, self._prices, self._exposed = weights, prices, exposed
         self._num_parts = len(weights)
-        self._units = balanced_units(input_extents(problem, len(weights)), weights)
+        self._units = balanced_units(problem, weights)
         specs = [self._parts.spec(op) for op in range(problem.num_ops)]
         self._chosen = decisions(problem.chosen, problem.graph, specs)
         node_of_key: dict[tuple[object, ...], int] = {}
@@ -279,17 +279,19 @@ def _name(way: _Way) -> str:
     return "" if way.alternative is None else way.alternative.name
 
 
-def balanced_units(units: Sequence[int], weights: Sequence[float]) -> Sequence[int]:
-    """Return the units that give parts nearly in proportion to weights; all units if none does.
+def balanced_units(problem: Problem, weights: Sequence[float]) -> Sequence[int]:
+    """Return the extents of inputs whose units give parts nearly in proportion to weights.
 
-    For example, 10 time steps may divide the 10,000 rows of an embedding by chance. Eight parts of
-    whole tenths would have 1,000 or 2,000 rows, so this unit is left out.
+    If no extent does, all are returned. For example, 10 time steps may divide the 10,000 rows of
+    an embedding by chance. Eight parts of whole tenths would have 1,000 or 2,000 rows, so this
+    extent is left out.
     """
 
     def excess(unit: int) -> float:
         shares = np.array(shares_of(unit, weights)) / unit
         return float((shares * sum(weights) / np.array(weights)).max())
 
+    units = input_extents(problem, len(weights))
     return [unit for unit in units if excess(unit) <= MOST_EXCESS] or units
 
 

@@ -29,7 +29,7 @@ from pesto_cli.strategies.equal_ends import with_equal_ends
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, on_hosts_used_first
 from pesto_cli.strategies.incumbent import BestProgress, Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
-from pesto_cli.strategies.split_ways import MESH_US, PART_US, AsBefore, ways
+from pesto_cli.strategies.split_ways import AsBefore, parts_us, ways
 from pesto_cli.strategies.time_shares import shares
 
 # Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
@@ -200,14 +200,14 @@ def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution
 def _with_equal_ends(
     problem: Problem, built: Sequence[tuple[str, Solution]], limits: Limits
 ) -> tuple[Sequence[tuple[str, Solution]], float]:
-    """Correct the sizes of parts of schedules, and return the share of the time limit for it.
+    """Return schedules with corrected sizes of parts, and the share of the time limit this takes.
 
     built: the schedules by the names of their ways, the best first.
     """
     found, spent = list[tuple[str, Solution]](), 0.0
     for name, solution in built:
         num_parts = 1 if solution.plan is None else solution.plan.num_parts
-        each_s = num_parts * (PART_US + MESH_US) * problem.num_ops / 1e6
+        each_s = parts_us(num_parts) * problem.num_ops / 1e6
         share = each_s / max(limits.time_limit_s, each_s)
         most = 0 if limits.stop.is_set() else MOST_CORRECTIONS
         num_rounds = min(most, int((EQUAL_ENDS_SHARE - spent) / share))

@@ -50,6 +50,11 @@ BUCKETS_BYTES = (25 * 2**20, 100 * 2**20)
 OS_DPOS_PLANS = 10
 
 
+def parts_us(num_parts: int, num_meshes: int = 1) -> float:
+    """Return the estimated time to split an op into parts and to schedule these, in us."""
+    return num_parts * (PART_US + MESH_US * num_meshes)
+
+
 class Way(Protocol):
     """A way to split ops and to schedule them."""
 
@@ -100,7 +105,7 @@ class OnMeshes:
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return PLAN_US + self.meshes[0].num_parts * (PART_US + MESH_US * len(self.meshes))
+        return PLAN_US + parts_us(self.meshes[0].num_parts, len(self.meshes))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Split once, and schedule the parts on each mesh."""
@@ -128,7 +133,7 @@ class AsStrategy:
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return self.num_plans * (PLAN_US + len(accelerators(problem)) * (PART_US + MESH_US))
+        return self.num_plans * (PLAN_US + parts_us(len(accelerators(problem))))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Call the strategy, for about the estimated time, or LEAST_SHARE of the time limit."""
@@ -184,7 +189,7 @@ def every_way(problem: Problem) -> Iterator[Way]:
         proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
     )
     in_buckets = [AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES]
-    # Little runs beside the transfers between hosts, which take long.
+    # Transfers between hosts take so long that little of their time is hidden.
     exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
     intra_op = [AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed]
     first: tuple[Way, ...]
@@ -214,7 +219,7 @@ def every_way(problem: Problem) -> Iterator[Way]:
 
 
 def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
-    """Return the ways with parts of the batch on meshes, with flat sums and with grouped sums.
+    """Return two lists of ways with parts of the batch on meshes: with flat, and with grouped sums.
 
     Grouped sums are added first on each host, or over the micro-batches of each device. In both
     lists, the ways that are most often the best come first.

@@ -63,13 +63,11 @@ class Simulator:
         Raises:
             BadInputError: the order contradicts precedence, which is a deadlock.
         """
-        rank = placement.rank.astype(np.float64)
-        return self._schedule(placement.device, rank, strict=True)
+        return self._schedule(placement.device, placement.rank, strict=True)
 
     def replay_us(self, placement: Placement, graph: KernelGraph) -> float:
         """Return the makespan of a replay in us, with the op times and delays of `graph`."""
-        rank = placement.rank.astype(np.float64)
-        times = self._run(placement.device, rank, strict=True, graph=graph).times
+        times = self._run(placement.device, placement.rank, strict=True, graph=graph).times
         return float(times.end_us.max(initial=0.0))
 
     def upward_rank(self, device: IntArray | None = None) -> FloatArray:
@@ -92,13 +90,13 @@ class Simulator:
     def _run(
         self,
         device: IntArray,
-        key: FloatArray,
+        key: FloatArray | IntArray,
         *,
         strict: bool,
         graph: KernelGraph | None = None,
     ) -> Simulated:
         """Simulate; ops of lower key run first, and those of `kernel_first` before all others."""
-        # Other types would be compiled for, which takes 20 s.
+        # The kernel is compiled once more, which takes 20 s, for each other type of array.
         device = np.ascontiguousarray(device, dtype=np.int64)
         key = np.ascontiguousarray(key, dtype=np.float64)
         if self.kernel_first.any():
@@ -117,7 +115,7 @@ class Simulator:
         )
         return result
 
-    def _schedule(self, device: IntArray, key: FloatArray, *, strict: bool) -> Schedule:
+    def _schedule(self, device: IntArray, key: FloatArray | IntArray, *, strict: bool) -> Schedule:
         rank, times = self._run(device, key, strict=strict)
         if (rank < 0).any():
             raise BadInputError(self._deadlock(device, key, rank))
@@ -127,7 +125,7 @@ class Simulator:
         peak = peak_bytes(self.problem, device, times.start_us, times.end_us, transfers)
         return Schedule(np.asarray(device), rank, times.start_us, times.end_us, transfers, peak)
 
-    def _deadlock(self, device: IntArray, key: FloatArray, rank: IntArray) -> str:
+    def _deadlock(self, device: IntArray, key: FloatArray | IntArray, rank: IntArray) -> str:
         """Return a message that names an op which can never start."""
         graph = self.problem.graph
         ahead: dict[int, int] = {}
