@@ -76,7 +76,7 @@ def solved(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = ()) -> 
     return solution
 
 
-@pytest.mark.parametrize("shared_bytes", [0, 2**20])
+@pytest.mark.parametrize("direct_bytes", [0, 2**21])
 @pytest.mark.parametrize("hosts", [(), (0, 0, 1, 1), (0, 1, 2, 2)])
 @pytest.mark.parametrize("bucket_bytes", [0, 9 * KIB, 2**20])
 def test_a_step_trains_as_before(
@@ -85,9 +85,9 @@ def test_a_step_trains_as_before(
     monkeypatch: pytest.MonkeyPatch,
     bucket_bytes: int,
     hosts: tuple[int, ...],
-    shared_bytes: int,
+    direct_bytes: int,
 ) -> None:
-    monkeypatch.setattr(bucket_sums, "SHARED_BYTES", shared_bytes)
+    monkeypatch.setattr(bucket_sums, "DIRECT_BYTES", direct_bytes)
     plan = plan_of_step(profile.problem, bucket_bytes, hosts)
     check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
 
@@ -102,8 +102,8 @@ def test_each_gradient_is_added_once_and_with_others(profile: Profile) -> None:
     names = together.problem.graph.names
     packed = {name.rpartition("_")[0] for name in names if ".bucket.packed_" in name}
     assert len(packed) == 1
-    # None is added a second time for the norm.
-    assert sums(alone.problem) - sums(together.problem) == LAYERS - 1
+    # Each device adds the small vectors. None is added a second time for the norm.
+    assert sums(alone.problem) - sums(together.problem) == LAYERS - 4
     norms = [name for name in names if "L2Loss" in name and ".part_3" in name]
     assert len(norms) == LAYERS
     small = solved(profile.problem, 9 * KIB).problem.graph.names

@@ -1,10 +1,12 @@
 """A fed tensor is in host memory; it is cut where the parts arrive first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from split_training import trained
 from training_graphs import exported
 
 from pesto_cli import api
@@ -16,25 +18,32 @@ from pesto_cli.graphdef.spec_nodes import node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile import profile
 from pesto_cli.sharding import added_ops
+from pesto_cli.sharding.new_ops import NewOps, Ref
+from pesto_cli.sharding.pieces import cut
 from pesto_cli.sharding.problems import rewritten
 
 CUT = "data.split_0_2"
 
 
-def fed_profile(columns: int) -> Profile:
-    """Return the profile of one op. Its input is a fed tensor of 65,536 rows.
-
-    The host reads and writes memory more slowly than it sends to a GPU.
-    """
+def fed_graph(columns: int) -> Any:
+    """Return a MetaGraphDef of one op. Its input is a fed tensor of 65,536 rows."""
 
     def fed(tf: Any) -> list[Any]:
         data = tf.compat.v1.placeholder(tf.float32, [2**16, columns], name="data")
         return [tf.exp(data, name="exp")]
 
+    return exported(fed)
+
+
+def fed_profile(columns: int) -> Profile:
+    """Return the profile of `fed_graph`.
+
+    The host reads and writes memory more slowly than it sends to a GPU.
+    """
     machine: Machine = api.read_machine("v100x2-nvlink")
     host = replace(machine.kinds["CPU"], bandwidth_gb_s=4.0)
     machine = replace(machine, kinds={**machine.kinds, "CPU": host})
-    return profile(exported(fed), machine, parts=(2,))
+    return profile(fed_graph(columns), machine, parts=(2,))
 
 
 def test_a_fed_tensor_may_be_cut_on_its_host_and_on_gpus() -> None:
@@ -46,14 +55,77 @@ def test_a_fed_tensor_may_be_cut_on_its_host_and_on_gpus() -> None:
     assert (new.time_us[cut] > 0).all()
 
 
-@pytest.mark.parametrize(("columns", "device"), [(16, "CPU:0"), (15, "GPU:0")])
+@pytest.mark.parametrize(("columns", "device"), [(16, "CPU:0"), (15, "GPU:0"), (17, "CPU:0")])
 def test_a_feed_is_cut_on_its_host_unless_copying_there_takes_longer(
     columns: int, device: str
 ) -> None:
-    # A cut of rows of 64 bytes copies nothing.
+    # A cut of rows of 64 bytes copies nothing. Rows of 68 bytes make a tensor that is large enough
+    # for a view.
     found = api.solve(fed_profile(columns), strategy="data-parallel")
     names, devices = found.problem.graph.names, found.problem.machine.devices
     assert devices[found.schedule.device[names.index(CUT)]].name == device
+
+
+LARGE = Operand((64, 299, 299, 3), "float32")
+
+
+def cut_ops(operand: Operand, axis: int, extents: tuple[int, ...]) -> NewOps:
+    """Return the ops that cut the output 0 of op 0."""
+    ops = NewOps()
+    ops.add("data", (), serves=0, origin=0)
+
+    def add(name: str, inputs: Sequence[Ref | None], spec: OpSpec) -> int:
+        return ops.add(name, inputs, serves=0, spec=spec)
+
+    parts = cut(add, "data.split", operand, axis, extents, (0, 0))
+    found = [(ops.specs[op], output) for op, output in parts]
+    shapes = [spec.outputs[output].shape for spec, output in found if spec is not None]
+    assert shapes == [operand.resized(axis, extent).shape for extent in extents]
+    return ops
+
+
+def types_of(ops: NewOps) -> list[str]:
+    return [spec.type for spec in ops.specs if spec is not None]
+
+
+@pytest.mark.parametrize(
+    ("extents", "split"), [((16, 48), "SplitV"), ((32, 32), "Split"), ((16,) * 4, "Split")]
+)
+def test_large_rows_that_are_aligned_together_are_cut_through_a_view(
+    extents: tuple[int, ...], split: str
+) -> None:
+    ops = cut_ops(LARGE, 0, extents)
+    assert types_of(ops) == ["Reshape", split, *["Reshape"] * len(extents)]
+    cut_spec = ops.specs[2]
+    assert cut_spec is not None
+    assert cut_spec.shares_memory
+
+
+@pytest.mark.parametrize(
+    ("operand", "axis", "extents"),
+    [
+        pytest.param(LARGE, 0, (24, 40), id="parts of rows that are not aligned"),
+        pytest.param(LARGE, 0, (1, 63), id="parts without a common divisor"),
+        pytest.param(LARGE.resized(1, 304), 1, (152, 152), id="another axis"),
+        pytest.param(Operand((64, 224, 224, 3), "float32"), 0, (32, 32), id="aligned rows"),
+        pytest.param(Operand((64, 15), "float32"), 0, (32, 32), id="a small tensor"),
+    ],
+)
+def test_other_tensors_are_cut_as_they_are(
+    operand: Operand, axis: int, extents: tuple[int, ...]
+) -> None:
+    assert len(types_of(cut_ops(operand, axis, extents))) == 1
+
+
+def test_the_parts_of_a_view_have_the_rows_of_the_tensor() -> None:
+    meta, found = fed_graph(17), fed_profile(17)
+    placed = api.placement(found, api.solve(found, strategy="data-parallel"))
+    host = "/device:CPU:0"
+    split = api.apply(meta, placed, devices={"CPU:0": host, "GPU:0": host, "GPU:1": host})
+    assert f"{CUT}.view" in {node.name for node in split.graph_def.node}
+    ((whole,),) = trained(meta, 1).fetched
+    ((parts,),) = trained(split, 1).fetched
+    assert np.array_equal(parts, whole)
 
 
 def _cuts() -> dict[str, OpSpec]:

@@ -19,6 +19,8 @@ from pesto_cli.errors import BadInputError
 # A share is a quotient of whole numbers: less than this is rounding.
 ROUNDING = 1e-9
 MAX_PARTS = 1024
+SHARING = ("Reshape", "Identity", "Split")
+"""Types of added ops whose outputs may be in the memory of their input."""
 
 
 def check_numbers(numbers: Sequence[int]) -> None:
@@ -156,16 +158,19 @@ class Parts:
     def added_us(self, spec: OpSpec) -> FloatArray:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 
-        An op that copies nothing (`OpSpec.shares_memory`) takes the least time of its type. A
-        Reshape without a price takes the time of an Identity.
+        An op that copies nothing (`OpSpec.shares_memory`) takes the least time of its type, and a
+        Reshape the least time of all types of `SHARING`: it runs on each kind that runs one.
 
         Raises:
             ValueError: the spec has an unknown data type.
         """
         dtype = added_dtype(spec)
+        if spec.type == "Reshape":
+            known = [self.added[name, dtype] for name in SHARING if (name, dtype) in self.added]
+            times_us = [each.time_us(0) for each in known or [self.fallback]]
+            least_us: FloatArray = np.fmin.reduce(times_us)
+            return least_us
         price = self.added.get((spec.type, dtype), self.fallback)
-        if spec.type == "Reshape" and price is self.fallback:
-            price = self.added.get(("Identity", dtype), self.fallback)
         return price.time_us(0 if spec.shares_memory else spec.num_bytes)
 
     def added_on_host(self, op_type: str, dtype: str) -> bool:

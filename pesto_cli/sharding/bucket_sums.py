@@ -4,14 +4,15 @@
 |---|---|
 | packed_i | concatenates the gradients of part i: a vector |
 | local_i | with several hosts: adds the vectors of one host, on the device of part i |
+| sum_i | of two vectors, or of small ones: adds all of them, on the device of part i |
 | cut_i | cuts vector i into as many shares as there are vectors |
 | share_i | adds one share of all vectors, on the device of vector i |
 | whole_i | joins all shares, on the device of vector i |
-| sum, copy_i | of small vectors: adds them on one device, and passes the sum on to other hosts |
 | unpacked_i | cuts the sum into the gradients, for part i |
 
-To cut, add and join shares is a reduce-scatter, followed by an all-gather. There is one vector for
-each part. If there are several hosts, there is one vector for each host.
+To cut, add and join shares is a reduce-scatter, followed by an all-gather: two transfers one after
+the other, where a sum on each device takes one. Two vectors need as many bytes either way. There is
+one vector for each part. If there are several hosts, there is one vector for each host.
 """
 
 import math
@@ -25,8 +26,8 @@ from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.layouts import Reduction
 from pesto_cli.sharding.new_ops import NewOps, Ref
 
-SHARED_BYTES = 2**20
-"""A vector of this size is added by shares."""
+DIRECT_BYTES = 2**21
+"""If all vectors together have fewer bytes, each device adds all of them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class BucketSums:
     """Adds the ops for one bucket.
 
     ops: the ops, which grow. summands: the gradients. hosts: the host of each part; all are equal
-    if sums are flat. number: of the bucket; the device that adds is another one for each bucket.
+    if sums are flat. number: of the bucket; with several hosts, it decides on the device that adds.
     """
 
     ops: NewOps
@@ -106,17 +107,8 @@ class BucketSums:
     def _added(self, vectors: dict[int, Ref]) -> list[Ref]:
         """Return the sum of vectors for each of them; vectors: by the part of their device."""
         number = len(vectors)
-        if self._vector.num_bytes < SHARED_BYTES or self._vector.sizes[0] < number:
-            parts = list(vectors)
-            chosen = parts[self.number % number]
-            whole = self._sum("sum", [*vectors.values()], chosen)
-            is_copied = len({*self.hosts}) > 1
-            return [
-                self._add(f"copy_{part}", (whole,), added_ops.copied(self._vector), part)
-                if is_copied and part != chosen
-                else whole
-                for part in parts
-            ]
+        if number == 2 or number * self._vector.num_bytes < DIRECT_BYTES:
+            return [self._sum(f"sum_{part}", [*vectors.values()], part) for part in vectors]
         extents = shares_of(self._vector.sizes[0], [1.0] * number)
         cuts = [self._cut(f"cut_{part}", ref, extents, part) for part, ref in vectors.items()]
         shares = [

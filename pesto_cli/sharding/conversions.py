@@ -2,7 +2,7 @@
 
 | from | to | ops |
 |---|---|---|
-| whole | split | Split, or SplitV for parts of unequal extents |
+| whole | split | Split, or SplitV for parts of unequal extents; see `pieces.cut` |
 | split | whole | ConcatV2 |
 | split | whole for each part | a ConcatV2 for each part |
 | partial | whole | AddN (Minimum, Maximum, LogicalAnd, LogicalOr) |
@@ -29,7 +29,7 @@ from pesto_cli.sharding.bucket_sums import BucketSums, Summand
 from pesto_cli.sharding.buckets import Bucket
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
-from pesto_cli.sharding.pieces import Add, Pieces, cut_again, joined, reduced
+from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduced
 from pesto_cli.sharding.variables import is_handle
 
 LARGE_BYTES = 2**20
@@ -194,24 +194,14 @@ class Conversions:
     def _slices(self, tensor: int, axis: int, extents: tuple[int, ...]) -> list[Ref]:
         key = (tensor, axis, extents)
         if key not in self._split:
-            found = self._produced[tensor]
+            found, operand = self._produced[tensor], self._operand(tensor)
+            name, add = self._split_name(key), self._adding(tensor)
             if isinstance(found.layout, Replicated) and len(found.refs) == len(extents):
                 self._split[key] = self._sliced_copies(tensor, axis, extents, found.refs)
             elif isinstance(found.layout, Split | Partial) and not self._hosts:
-                name, operand = self._split_name(key), self._operand(tensor)
-                add = self._adding(tensor)
                 self._split[key] = cut_again(add, name, operand, found, axis, extents)
             else:
-                spec = added_ops.split(self._operand(tensor), axis, extents)
-                whole = self.whole(tensor)
-                inputs = (None, whole) if spec.type == "Split" else (whole, None, None)
-                new = self._ops.add(
-                    self._split_name(key),
-                    inputs,
-                    serves=int(self._graph.tensor_producer[tensor]),
-                    spec=spec,
-                )
-                self._split[key] = [(new, part) for part in range(len(extents))]
+                self._split[key] = cut(add, name, operand, axis, extents, self.whole(tensor))
         return self._split[key]
 
     def _sliced_copies(

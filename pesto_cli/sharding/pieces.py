@@ -1,5 +1,6 @@
-"""The pieces of a tensor: how they are combined, and cut again without the whole tensor."""
+"""The pieces of a tensor: how they are cut, combined, and cut again without the whole tensor."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from pesto_cli.sharding.new_ops import Ref
 
 Add = Callable[[str, Sequence[Ref | None], OpSpec], int]
 """Adds an op with a name, inputs and a spec; returns its index."""
+
+LARGE_BYTES = 2**22
+"""To copy a tensor of this size takes longer than the two further ops of a view."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,60 @@ class Pieces:
     layout: Layout
     extents: tuple[int, ...]
     refs: Sequence[Ref]
+
+
+def cut(
+    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
+) -> list[Ref]:
+    """Return the parts of a whole tensor along an axis.
+
+    TensorFlow copies no data if rows of the first dimension are cut and each is aligned
+    (`OpSpec.shares_memory`). If they are not, several rows together may be. So a large tensor is
+    cut through a view in which as many rows are one as divide all parts. For example, 32 images
+    of 299 x 299 x 3 floats are aligned, and one is not.
+
+    Args:
+        add: adds an op.
+        name: of the op that cuts.
+        operand: the whole tensor.
+        axis: along which it is cut.
+        extents: of the parts.
+        whole: the tensor.
+    """
+    wide = _with_wide_rows(operand, axis, extents)
+    if wide is None:
+        return _split(add, name, operand, axis, extents, whole)
+    num_rows = math.gcd(*extents)
+    view = add(f"{name}.view", (whole, None), added_ops.reshaped(operand, wide.sizes)), 0
+    wide_extents = tuple(extent // num_rows for extent in extents)
+    parts = []
+    for part, ref in enumerate(_split(add, name, wide, 0, wide_extents, view)):
+        spec = added_ops.reshaped(
+            wide.resized(0, wide_extents[part]), operand.resized(0, extents[part]).sizes
+        )
+        parts.append((add(f"{name}.part_{part}", (ref, None), spec), 0))
+    return parts
+
+
+def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Operand | None:
+    """Return the view through which a tensor is cut without copies; None if it needs none."""
+    num_rows = math.gcd(*extents)
+    if axis > 0 or num_rows < 2 or operand.num_bytes < LARGE_BYTES:
+        return None
+    size, *others = operand.sizes
+    wide = Operand((size // num_rows, num_rows * math.prod(others)), operand.dtype)
+    specs = (added_ops.split(each, 0, extents) for each in (operand, wide))
+    is_shared, becomes_shared = (spec.shares_memory for spec in specs)
+    return wide if becomes_shared and not is_shared else None
+
+
+def _split(
+    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
+) -> list[Ref]:
+    spec = added_ops.split(operand, axis, extents)
+    inputs = (None, whole) if spec.type == "Split" else (whole, None, None)
+    new = add(name, inputs, spec)
+    return [(new, part) for part in range(len(extents))]
 
 
 def reduced(
@@ -98,11 +156,9 @@ def _cuts(
         piece = operand
         if isinstance(pieces.layout, Split):
             piece = operand.resized(pieces.layout.axis, pieces.extents[place])
-        spec = added_ops.split(piece, axis, extents)
-        inputs = (None, ref) if spec.type == "Split" else (ref, None, None)
-        cuts.append(add(f"{name}.of_{place}", inputs, spec))
-    for part in range(len(extents)):
-        yield [(cut, part) for cut in cuts], pieces.extents
+        cuts.append(_split(add, f"{name}.of_{place}", piece, axis, extents, ref))
+    for refs in zip(*cuts, strict=True):
+        yield [*refs], pieces.extents
 
 
 def _overlaps(

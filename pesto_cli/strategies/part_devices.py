@@ -23,6 +23,7 @@ import numpy as np
 
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.specs import CUTS
+from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies.meshes import Mesh
 
@@ -107,9 +108,17 @@ class _Dealer:
         for op in np.flatnonzero(is_added & (self._device[self._group] < 0)).tolist():
             if graph.types[op] in CUTS and graph.inputs is not None:
                 tensor = int(graph.inputs[op][CUTS[graph.types[op]]])
-                holders = np.flatnonzero(self._problem.allowed[graph.tensor_producer[tensor]])
+                holders = np.flatnonzero(self._problem.allowed[self._holder(tensor)])
                 if len(holders) == 1:
                     self._device[self._group[op]] = self._device_of_cut(op, tensor, holders[0])
+
+    def _holder(self, tensor: int) -> int:
+        """Return the op of the given graph that has the data of a tensor, also through a view."""
+        graph = self._graph
+        op = int(graph.tensor_producer[tensor])
+        while self._split.origin[op] < 0 and graph.types[op] in FORWARDING:
+            op = int(graph.predecessors[op][0])
+        return op
 
     def _device_of_cut(self, op: int, tensor: int, holder: int) -> int:
         """Return the device on which a cut lets the last part arrive earliest.
