@@ -1,5 +1,6 @@
 """Buckets: gradients of mirrored variables that are added together, in problems and in steps."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -22,12 +23,17 @@ from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
 from pesto_cli.sharding import bucket_sums
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
-from pesto_cli.strategies.data_parallel import VariableLayout, dealt, decisions_on_variables
+from pesto_cli.strategies.data_parallel import (
+    VariableLayout,
+    batch_plan,
+    dealt,
+    decisions_on_variables,
+)
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.meshes import Mesh
 from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
-LAYERS = 6
+LAYERS = STEPS = 6
 KIB = 2**10
 
 
@@ -44,6 +50,17 @@ def clipped(tf: Any) -> list[Any]:
     optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
     pairs = zip(gradients, variables, strict=True)
     return [optimizer.apply_gradients(pairs, name="train"), loss]
+
+
+def recurrent(tf: Any) -> list[Any]:
+    """A layer that is applied STEPS times, so that its gradient is a sum over these steps."""
+    tf1 = tf.compat.v1
+    hidden = tf1.placeholder(tf.float32, [64, 32], name="rows")
+    matrix = weights(tf, "layer/weights", [32, 32])
+    for _ in range(STEPS):
+        hidden = tf.tanh(tf.matmul(hidden, matrix))
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
+    return [tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train"), loss]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +147,23 @@ def test_each_part_has_the_ops_of_its_own_buckets(profile: Profile) -> None:
     for name in ("packed", "unpacked"):
         ops = [op for op, each in enumerate(graph.names) if f".bucket.{name}_" in each]
         assert np.unique(device[ops]).size == len(ops) == 4
+
+
+@pytest.mark.parametrize("bucket_bytes", [0, 2**20])
+def test_a_gradient_over_steps_of_time_is_exchanged_once(bucket_bytes: int) -> None:
+    meta = exported(recurrent)
+    problem = api.profile(meta, "v100x4-nvlink", parts=(2, 4, 8)).problem
+    plan = batch_plan(problem, accelerators(problem), variables=VariableLayout.MIRRORED)
+    plan = replace(plan, bucket_bytes=bucket_bytes)
+    graph = rewritten(problem, plan).problem.graph
+    terms = [
+        op for op, name in enumerate(graph.names) if re.search(r"gradients/.*MatMul_1\.part_", name)
+    ]
+    assert len(terms) == 4 * STEPS
+    for term in terms:
+        _, _, part = graph.names[term].rpartition(".")
+        assert all(graph.names[each].endswith(part) for each in graph.successors[term])
+    check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
 
 
 def test_a_plan_is_stored_with_its_buckets(profile: Profile) -> None:

@@ -14,6 +14,7 @@ from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.rules import REPLICATED_NAME, alternatives
 from pesto_cli.sharding.rules.variables import MIRRORED
 
@@ -23,7 +24,9 @@ def with_replicated_updates(
 ) -> Plan:
     """Return a plan in which ops that only mirrored updates need are replicated.
 
-    If the plan splits an op of the forward or the backward pass, this op stays split.
+    If the plan splits an op of the forward or the backward pass, this op stays split. If such an op
+    adds partial gradients, as that of a layer over all steps of time, it stays partial: so devices
+    exchange one gradient, and not each of its terms.
     """
     decided = decisions(plan, graph, specs)
     choices, is_local = dict(plan.choices), [False] * graph.num_ops
@@ -33,9 +36,8 @@ def with_replicated_updates(
         if graph.types[op] == JOIN.type or _is_update(graph, decided, op):
             is_local[op] = True
         elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
-            way = decided[op].alternative if op in decided else None
             is_after = graph.labels.phase[op] == Phase.UPDATE
-            if way is None or way.size is None or is_after:
+            if is_after or op not in decided or _has_copies(decided[op]):
                 is_local[op] = True
                 choices[graph.names[op]] = Choice(REPLICATED_NAME, (1,) * num_parts)
     return replace(plan, choices=choices)
@@ -44,6 +46,13 @@ def with_replicated_updates(
 def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool:
     is_mirrored = op in decided and decided[op].alternative.name == MIRRORED
     return is_mirrored and not graph.tensors_of(op)
+
+
+def _has_copies(decision: Decision) -> bool:
+    """Return whether an op is computed as a whole for each part."""
+    alternative = decision.alternative
+    is_partial = any(isinstance(layout, Partial) for layout in alternative.outputs)
+    return alternative.size is None and not is_partial
 
 
 def _can_be_replicated(spec: OpSpec | None) -> bool:
