@@ -20,7 +20,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile
 from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
-from pesto_cli.sharding import bucket_sums
+from pesto_cli.sharding import bucket_sums, conversions
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.data_parallel import (
@@ -105,6 +105,7 @@ def test_a_step_trains_as_before(
     direct_bytes: int,
 ) -> None:
     monkeypatch.setattr(bucket_sums, "DIRECT_BYTES", direct_bytes)
+    monkeypatch.setattr(bucket_sums, "SHARE_BYTES", max(1, direct_bytes))
     plan = plan_of_step(profile.problem, bucket_bytes, hosts)
     check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
 
@@ -163,6 +164,31 @@ def test_a_gradient_over_steps_of_time_is_exchanged_once(bucket_bytes: int) -> N
     for term in terms:
         _, _, part = graph.names[term].rpartition(".")
         assert all(graph.names[each].endswith(part) for each in graph.successors[term])
+    check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
+
+
+def embedded(tf: Any) -> list[Any]:
+    """An embedding, whose gradient has a row for each id."""
+    tf1 = tf.compat.v1
+    ids = tf1.placeholder(tf.int32, [64], name="ids")
+    rows = tf.gather(weights(tf, "table", [5, 32]), ids)
+    loss = tf.reduce_mean(tf.square(tf.matmul(rows, weights(tf, "matrix", [32, 32]))), name="loss")
+    return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0, 1, 1), (0, 1, 2, 2)])
+def test_rows_of_a_gradient_are_sent_to_each_host_once(
+    monkeypatch: pytest.MonkeyPatch, hosts: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(conversions, "LARGE_BYTES", 1)
+    meta = exported(embedded)
+    problem = api.profile(meta, "v100x4-nvlink", parts=(2, 4, 8)).problem
+    plan = batch_plan(problem, accelerators(problem), variables=VariableLayout.MIRRORED)
+    plan = replace(plan, hosts=hosts)
+    names = rewritten(problem, plan).problem.graph.names
+    copies = [name for name in names if name.startswith("gradients/Gather_grad/Reshape.copy_host_")]
+    hosts_of_several = {host for host in hosts if hosts.count(host) > 1}
+    assert len(copies) == sum(4 - hosts.count(host) for host in hosts_of_several)
     check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
 
 

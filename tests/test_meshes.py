@@ -60,12 +60,15 @@ def problem() -> Problem:
     return profile.problem
 
 
-def slow_network(latency_us: float) -> Machine:
-    """Two hosts of two GPUs each, with long transfers between the hosts."""
+def slow_network(latency_us: float, **others: float) -> Machine:
+    """Two hosts of two GPUs each, with long transfers between the hosts.
+
+    others: fields of the communication model between hosts.
+    """
     machine = two_hosts()
     hosts = {device.name: device.name.partition("/")[0] for device in machine.devices}
     links = [
-        replace(link, comm=replace(link.comm, latency_us=latency_us))
+        replace(link, comm=replace(link.comm, latency_us=latency_us, **others))
         if hosts[link.src] != hosts[link.dst]
         else link
         for link in machine.links
@@ -189,32 +192,39 @@ def test_unequal_devices_get_parts_by_speed_and_sums_by_host(
 
 
 @pytest.mark.parametrize("us_per_byte", [1e-5, 1.0])
+@pytest.mark.parametrize("speed", [1.0, 2.0])
 def test_stages_come_first_if_gradients_take_longer_than_ops(
-    problem: Problem, us_per_byte: float
+    problem: Problem, us_per_byte: float, speed: float
 ) -> None:
     """Four matrices of 2**20 bytes; the ops take some milliseconds."""
-    machine = slow_network(100.0)
+    machine = slow_network(100.0, us_per_byte=us_per_byte)
     *others, last = machine.devices
-    devices = (*others, replace(last, speed=2 * last.speed))
-    between = [link for link in machine.links if link.comm.latency_us == 100.0]
-    slower = [replace(link, comm=replace(link.comm, us_per_byte=us_per_byte)) for link in between]
-    kept = [link for link in machine.links if link not in between]
-    unequal = replace(machine, devices=devices, links=(*kept, *slower))
-    placed = on_machine(problem, unequal)
+    devices = (*others, replace(last, speed=speed * last.speed))
+    placed = on_machine(problem, replace(machine, devices=devices))
     first, *_ = every_way(placed)
     assert gradients_take_longer_than_ops(placed) == (us_per_byte == 1.0)
     assert isinstance(first, OnMeshes if us_per_byte == 1.0 else AsStrategy)
 
 
-def test_the_first_ways_over_several_hosts_can_keep_the_parts_of_an_op_on_one(
+def test_the_first_ways_over_a_slow_network_can_keep_the_parts_of_an_op_on_one_host(
     problem: Problem,
 ) -> None:
-    first, second, third, *_ = every_way(on_machine(problem, slow_network(100.0)))
+    first, second, third, *_ = every_way(on_machine(problem, slow_network(100.0, us_per_byte=1.0)))
     assert isinstance(first, OnMeshes)
     assert isinstance(second, OnMeshes)
     assert [way.meshes[0].num_parts for way in (first, second)] == [4, 2]
     assert any(len(mesh.stages) == 1 for mesh in first.meshes)
     assert third == AsStrategy(IntraOp(ALPA))
+
+
+def test_the_first_way_over_a_fast_network_has_buckets(problem: Problem) -> None:
+    first, second, *_ = every_way(on_machine(problem, slow_network(100.0, us_per_byte=1e-5)))
+    assert isinstance(first, AsStrategy)
+    assert isinstance(first.strategy, DataParallel)
+    assert first.strategy.variables is VariableLayout.MIRRORED
+    assert first.strategy.bucket_bytes == 25 * 2**20
+    assert isinstance(second, OnMeshes)
+    assert second.meshes[0].num_parts == len(accelerators(problem))
 
 
 CHAINED = layered(400, machine=slow_network(1e5))

@@ -3,16 +3,21 @@
 | op | what it does |
 |---|---|
 | packed_i | concatenates the gradients of part i: a vector |
-| local_i | with several hosts: adds the vectors of one host, on the device of part i |
+| divided_i | with several hosts: cuts vector i into a share for each adding device of its host |
+| local_i | with several hosts: adds a share of the vectors of one host, on the device of part i |
 | sum_i | of two vectors, or of small ones: adds all of them, on the device of part i |
 | cut_i | cuts vector i into as many shares as there are vectors |
 | share_i | adds one share of all vectors, on the device of vector i |
 | whole_i | joins all shares, on the device of vector i |
+| joined_i | with several hosts: joins the shares of all adding devices of the host, for part i |
 | unpacked_i | cuts the sum into the gradients, for part i |
 
 To cut, add and join shares is a reduce-scatter, followed by an all-gather: two transfers one after
-the other, where a sum on each device takes one. Two vectors need as many bytes either way. There is
-one vector for each part. If there are several hosts, there is one vector for each host.
+the other, where a sum on each device takes one. Two vectors need as many bytes either way.
+
+There is one vector for each part. If there are several hosts, each adds its vectors first, and the
+sums of the hosts are the vectors that are added then. Each host has as many adding devices, so that
+the links of all of them are used.
 """
 
 import math
@@ -28,6 +33,8 @@ from pesto_cli.sharding.new_ops import NewOps, Ref
 
 DIRECT_BYTES = 2**21
 """If all vectors together have fewer bytes, each device adds all of them."""
+SHARE_BYTES = 2**20
+"""The shares of the devices of one host have about this size or more."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +71,36 @@ class BucketSums:
     def sums(self) -> list[list[Ref]]:
         """Return the sums for each part, `[num_summands][num_parts]`."""
         packed = [self._packed(part) for part in range(len(self.hosts))]
-        by_host: dict[int, list[int]] = {}
+        parts_of: dict[int, list[int]] = {}
         for part, host in enumerate(self.hosts):
-            by_host.setdefault(host, []).append(part)
-        if len(by_host) == 1:
-            wholes = dict(enumerate(self._added(dict(enumerate(packed)))))
-        else:
-            leads = {parts[self.number % len(parts)]: parts for parts in by_host.values()}
-            local = {
-                lead: self._sum(f"local_{lead}", [packed[part] for part in parts], lead)
-                for lead, parts in leads.items()
-            }
-            added = self._added(local)
-            wholes = {
-                part: whole
-                for whole, parts in zip(added, leads.values(), strict=True)
-                for part in parts
-            }
-        return self._unpacked([wholes[part] for part in range(len(self.hosts))])
+            parts_of.setdefault(host, []).append(part)
+        if len(parts_of) == 1:
+            return self._unpacked(self._added(dict(enumerate(packed)), self._vector))
+        most = min(map(len, parts_of.values()))
+        num_shares = min(most, max(1, self._vector.num_bytes // SHARE_BYTES))
+        extents = shares_of(self._vector.sizes[0], [1.0] * num_shares)
+        divided = [self._divided(part, ref, extents) for part, ref in enumerate(packed)]
+        shares: dict[int, list[Ref]] = {host: [] for host in parts_of}
+        for share, extent in enumerate(extents):
+            vector, local = self._vector.resized(0, extent), dict[int, Ref]()
+            for parts in parts_of.values():
+                adding = parts[(self.number + share) % len(parts)]
+                refs = [divided[part][share] for part in parts]
+                local[adding] = self._sum(f"local_{adding}", refs, adding, vector)
+            for host, ref in zip(parts_of, self._added(local, vector), strict=True):
+                shares[host].append(ref)
+        return self._unpacked(
+            [
+                self._joined(f"joined_{part}", shares[host], extents, part)
+                for part, host in enumerate(self.hosts)
+            ]
+        )
+
+    def _divided(self, part: int, vector: Ref, extents: tuple[int, ...]) -> list[Ref]:
+        if len(extents) == 1:
+            return [vector]
+        cut = self._cut(f"divided_{part}", vector, self._vector, extents, part)
+        return [(cut, share) for share in range(len(extents))]
 
     @cached_property
     def _vector(self) -> Operand:
@@ -94,7 +113,7 @@ class BucketSums:
 
     def _packed(self, part: int) -> Ref:
         flat = [self._flat(each, part) for each in self.summands]
-        return self._add(f"packed_{part}", (*flat, None), self._joining(self._sizes), part)
+        return self._joined(f"packed_{part}", flat, self._sizes, part)
 
     def _flat(self, summand: Summand, part: int) -> Ref:
         operand, ref = summand.operand, summand.refs[part]
@@ -104,28 +123,38 @@ class BucketSums:
         new = self.ops.add(name, (ref, None), serves=summand.serves, spec=spec, for_part=part)
         return new, 0
 
-    def _added(self, vectors: dict[int, Ref]) -> list[Ref]:
-        """Return the sum of vectors for each of them; vectors: by the part of their device."""
+    def _added(self, vectors: dict[int, Ref], vector: Operand) -> list[Ref]:
+        """Return the sum of vectors for each of them.
+
+        vectors: by the part of their device. vector: one of them.
+        """
         number = len(vectors)
-        if number == 2 or number * self._vector.num_bytes < DIRECT_BYTES:
-            return [self._sum(f"sum_{part}", [*vectors.values()], part) for part in vectors]
-        extents = shares_of(self._vector.sizes[0], [1.0] * number)
-        cuts = [self._cut(f"cut_{part}", ref, extents, part) for part, ref in vectors.items()]
+        if number == 2 or number * vector.num_bytes < DIRECT_BYTES:
+            return [self._sum(f"sum_{part}", [*vectors.values()], part, vector) for part in vectors]
+        extents = shares_of(vector.sizes[0], [1.0] * number)
+        cuts = [
+            self._cut(f"cut_{part}", ref, vector, extents, part) for part, ref in vectors.items()
+        ]
         shares = [
-            self._sum(f"share_{part}", [(cut, share) for cut in cuts], part, extents[share])
+            self._sum(
+                f"share_{part}",
+                [(cut, share) for cut in cuts],
+                part,
+                vector.resized(0, extents[share]),
+            )
             for share, part in enumerate(vectors)
         ]
-        return [
-            self._add(f"whole_{part}", (*shares, None), self._joining(extents), part)
-            for part in vectors
-        ]
+        return [self._joined(f"whole_{part}", shares, extents, part) for part in vectors]
 
     def _unpacked(self, wholes: Sequence[Ref]) -> list[list[Ref]]:
         found: list[list[Ref]] = [[] for _ in self.summands]
         for part, whole in enumerate(wholes):
-            cut = self._cut(f"unpacked_{part}", whole, self._sizes, part)
-            for output, summand in enumerate(self.summands):
-                ref, sizes = (cut, output), summand.operand.sizes
+            refs = [whole]
+            if len(self.summands) > 1:
+                cut = self._cut(f"unpacked_{part}", whole, self._vector, self._sizes, part)
+                refs = [(cut, output) for output in range(len(self.summands))]
+            for output, (ref, summand) in enumerate(zip(refs, self.summands, strict=True)):
+                sizes = summand.operand.sizes
                 if len(sizes) != 1:
                     flat = Operand((summand.size,), summand.operand.dtype)
                     spec, name = added_ops.reshaped(flat, sizes), f"{summand.name}.sum_{part}"
@@ -135,17 +164,21 @@ class BucketSums:
                 found[output].append(ref)
         return found
 
-    def _joining(self, sizes: tuple[int, ...]) -> OpSpec:
-        return added_ops.concat(self._vector, 0, sizes)
-
-    def _sum(self, name: str, refs: Sequence[Ref], part: int, size: int | None = None) -> Ref:
+    def _joined(self, name: str, refs: Sequence[Ref], extents: tuple[int, ...], part: int) -> Ref:
         if len(refs) == 1:
             return refs[0]
-        vector = self._vector if size is None else self._vector.resized(0, size)
+        whole = self._vector.resized(0, sum(extents))
+        return self._add(name, (*refs, None), added_ops.concat(whole, 0, extents), part)
+
+    def _sum(self, name: str, refs: Sequence[Ref], part: int, vector: Operand) -> Ref:
+        if len(refs) == 1:
+            return refs[0]
         return self._add(name, refs, added_ops.combined(vector, Reduction.SUM, len(refs)), part)
 
-    def _cut(self, name: str, ref: Ref, extents: tuple[int, ...], part: int) -> int:
-        spec = added_ops.split(self._vector, 0, extents)
+    def _cut(
+        self, name: str, ref: Ref, vector: Operand, extents: tuple[int, ...], part: int
+    ) -> int:
+        spec = added_ops.split(vector, 0, extents)
         inputs = (None, ref) if spec.type == "Split" else (ref, None, None)
         return self._add(name, inputs, spec, part)[0]
 

@@ -22,11 +22,15 @@ from pesto_cli.sharding.layouts import Partial, Reduction, Whole
 Bucket = tuple[int, ...]
 """Tensors of the original graph."""
 
+LARGE_BYTES = 2**20
+"""The least size of a bucket of one tensor."""
+
 
 def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) -> list[Bucket]:
-    """Return the buckets, each with two tensors or more of one data type and number of parts.
+    """Return the buckets, each with tensors of one data type and number of parts.
 
-    They are in the order in which their gradients are computed.
+    They are in the order in which their gradients are computed. A single tensor is in a bucket only
+    if it is large, since the ops of a bucket use the links of all devices.
 
     Args:
         graph: the original graph.
@@ -51,7 +55,9 @@ def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) ->
             found.append(open_ones[kind])
         open_ones[kind].append(tensor)
         sizes[kind] += size
-    return [tuple(each) for each in found if len(each) > 1]
+    return [
+        tuple(each) for each in found if len(each) > 1 or graph.tensor_bytes[each[0]] >= LARGE_BYTES
+    ]
 
 
 def ops_after(graph: OpGraph, tensors: Iterable[int]) -> BoolArray:

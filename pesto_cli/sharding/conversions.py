@@ -86,7 +86,7 @@ class Conversions:
             return None
         if isinstance(layout, Split):
             return self._slices(tensor, layout.axis, extents)
-        if len(found.refs) == num_parts > 1 and not self._hosts:
+        if len(found.refs) == num_parts > 1:
             return self._whole_for_each(tensor, found)
         return self._passed_on(tensor, num_parts)
 
@@ -218,21 +218,49 @@ class Conversions:
         return found
 
     def _whole_for_each(self, tensor: int, found: Pieces) -> Sequence[Ref]:
-        """Return the whole tensor for each part: an all-gather, or an all-reduce by shares."""
+        """Return the whole tensor for each part: an all-gather, or an all-reduce by shares.
+
+        With several hosts, small tensors and sums are made once, and passed on.
+        """
         num_parts, operand = len(found.refs), self._operand(tensor)
-        if isinstance(found.layout, Partial) and operand.num_bytes >= LARGE_BYTES:
+        is_large = operand.num_bytes >= LARGE_BYTES
+        if isinstance(found.layout, Partial) and is_large and not self._hosts:
             axis = int(np.argmax(operand.sizes))
             extents = shares_of(operand.sizes[axis], [1.0] * num_parts)
             found = Pieces(Split(axis), extents, self._slices(tensor, axis, extents))
-        if not isinstance(found.layout, Split):
+        if not isinstance(found.layout, Split) or (self._hosts and not is_large):
             return self._passed_on(tensor, num_parts)
         if tensor not in self._for_each:
             name, add, axis = self._tensor_name(tensor), self._adding(tensor), found.layout.axis
+            pieces_of = self._pieces_for_hosts(tensor, found)
             self._for_each[tensor] = [
-                joined(add, f"{name}.whole_{part}", operand, axis, found.extents, found.refs)
+                joined(
+                    add,
+                    f"{name}.whole_{part}",
+                    operand,
+                    axis,
+                    found.extents,
+                    pieces_of[self._host(part)],
+                )
                 for part in range(num_parts)
             ]
         return self._for_each[tensor]
+
+    def _pieces_for_hosts(self, tensor: int, found: Pieces) -> Mapping[int, Sequence[Ref]]:
+        """Return the pieces of a split tensor for each host; they are sent to each host once."""
+        assert isinstance(found.layout, Split)
+        hosts = [self._host(part) for part in range(len(found.refs))]
+        pieces_of: dict[int, list[Ref]] = {host: [] for host in hosts}
+        for host, pieces in pieces_of.items():
+            for part, (ref, extent) in enumerate(zip(found.refs, found.extents, strict=True)):
+                if hosts[part] != host and hosts.count(host) > 1:
+                    spec = added_ops.copied(
+                        self._operand(tensor).resized(found.layout.axis, extent)
+                    )
+                    name = f"{self._tensor_name(tensor)}.copy_host_{host}_of_{part}"
+                    ref = self._adding(tensor, host)(name, (ref,), spec), 0
+                pieces.append(ref)
+        return pieces_of
 
     def _passed_on(self, tensor: int, num_parts: int) -> list[Ref]:
         """Return the whole tensor for each part, passed on once for each host with several.

@@ -193,9 +193,17 @@ def every_way(problem: Problem) -> Iterator[Way]:
     exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
     intra_op = [AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed]
     first: tuple[Way, ...]
-    if several_hosts and unequal and not gradients_take_longer_than_ops(problem):
-        by_host, flat = in_proportion
-        first = (by_host, *in_buckets[:1], *intra_op[:1], flat, *on_meshes[:2])
+    if several_hosts and not gradients_take_longer_than_ops(problem):
+        # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
+        on_one_mesh = [way for way in on_grouped if way.meshes[0].num_micro_batches == 1][:1]
+        first = (
+            *in_proportion[:1],
+            *in_buckets[:1],
+            *on_one_mesh,
+            *intra_op[:1],
+            *in_proportion[1:],
+            *on_meshes[:2],
+        )
     elif several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
         after = (*on_grouped[:1], *in_proportion[:1]) if unequal else intra_op[:1]
