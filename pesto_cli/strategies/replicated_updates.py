@@ -37,7 +37,7 @@ def with_replicated_updates(
             is_local[op] = True
         elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
             is_after = graph.labels.phase[op] == Phase.UPDATE
-            if is_after or op not in decided or _has_copies(decided[op]):
+            if is_after or op not in decided or not _has_less_to_send(decided[op]):
                 is_local[op] = True
                 choices[graph.names[op]] = Choice(REPLICATED_NAME, (1,) * num_parts)
     return replace(plan, choices=choices)
@@ -48,11 +48,11 @@ def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool
     return is_mirrored and not graph.tensors_of(op)
 
 
-def _has_copies(decision: Decision) -> bool:
-    """Return whether an op is computed as a whole for each part."""
+def _has_less_to_send(decision: Decision) -> bool:
+    """Return whether an op is split, or adds several partial tensors."""
     alternative = decision.alternative
-    is_partial = any(isinstance(layout, Partial) for layout in alternative.outputs)
-    return alternative.size is None and not is_partial
+    num_terms = sum(isinstance(layout, Partial) for layout in alternative.inputs)
+    return alternative.size is not None or num_terms > 1
 
 
 def _can_be_replicated(spec: OpSpec | None) -> bool:
