@@ -206,8 +206,10 @@ def every_way(problem: Problem) -> Iterator[Way]:
         )
     elif several_hosts:
         # Between hosts, parts of ops need more traffic than stages of layers.
-        after = (*on_grouped[:1], *in_proportion[:1]) if unequal else intra_op[:1]
-        first = (*on_meshes[:2], *after)
+        if unequal:
+            first = (*on_meshes[:2], *on_grouped[:1], *in_proportion[:1])
+        else:
+            first = (*on_meshes[:1], *in_buckets[:1], *intra_op[:1], *on_meshes[1:2])
     elif unequal:
         first = (*in_proportion, *in_buckets)
     else:
