@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.decisions import Decision, decisions
@@ -20,13 +20,17 @@ from pesto_cli.sharding.rules.variables import MIRRORED
 
 
 def with_replicated_updates(
-    plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None], num_parts: int
+    plan: Plan,
+    graph: OpGraph,
+    specs: Sequence[OpSpec | None],
+    num_parts: int,
+    chosen: Plan = WHOLE_OPS,
 ) -> Plan:
     """Return a plan in which ops that only mirrored updates need are replicated.
 
     If the plan splits an op of the forward or the backward pass, this op stays split. If such an op
     adds partial gradients, as that of a layer over all steps of time, it stays partial: so devices
-    exchange one gradient, and not each of its terms.
+    exchange one gradient, and not each of its terms. Ops of `chosen` stay as they are.
     """
     decided = decisions(plan, graph, specs)
     choices, is_local = dict(plan.choices), [False] * graph.num_ops
@@ -35,6 +39,8 @@ def with_replicated_updates(
             continue
         if graph.types[op] == JOIN.type or _is_update(graph, decided, op):
             is_local[op] = True
+        elif graph.names[op] in chosen.choices:
+            continue
         elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
             is_after = graph.labels.phase[op] == Phase.UPDATE
             if is_after or op not in decided or not _has_less_to_send(decided[op]):
