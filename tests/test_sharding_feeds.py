@@ -59,8 +59,8 @@ def test_a_fed_tensor_may_be_cut_on_its_host_and_on_gpus() -> None:
 def test_a_feed_is_cut_on_its_host_unless_copying_there_takes_longer(
     columns: int, device: str
 ) -> None:
-    # A cut of rows of 64 bytes copies nothing. Rows of 68 bytes make a tensor that is large enough
-    # for a view.
+    # Rows of 64 bytes are cut without a copy. The tensor with rows of 68 bytes is large enough for
+    # a view, and the one with rows of 60 bytes is not.
     found = api.solve(fed_profile(columns), strategy="data-parallel")
     names, devices = found.problem.graph.names, found.problem.machine.devices
     assert devices[found.schedule.device[names.index(CUT)]].name == device

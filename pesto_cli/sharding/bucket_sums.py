@@ -3,33 +3,34 @@
 | op | what it does |
 |---|---|
 | packed_i | concatenates the gradients of part i: a vector |
-| divided_i | with several hosts: cuts vector i into a share for each adding device of its host |
+| divided_i | with several hosts: cuts vector i into the shares that devices of its host add |
 | local_i | with several hosts: adds a share of the vectors of one host, on the device of part i |
 | sum_i | of two vectors, or of small ones: adds all of them, on the device of part i |
 | cut_i | cuts vector i into as many shares as there are vectors |
 | share_i | adds one share of all vectors, on the device of vector i |
 | whole_i | joins all shares, on the device of vector i |
-| joined_i | with several hosts: joins the shares of all adding devices of the host, for part i |
+| joined_i | with several hosts: joins the shares that devices of the host have added, for part i |
 | unpacked_i | cuts the sum into the gradients, for part i |
 
 To cut, add and join shares is a reduce-scatter, followed by an all-gather: two transfers one after
 the other, where a sum on each device takes one. Two vectors need as many bytes either way.
 
 There is one vector for each part. If there are several hosts, each adds its vectors first, and the
-sums of the hosts are the vectors that are added then. Each host has as many adding devices, so that
-the links of all of them are used.
+sums of the hosts are the vectors that are added then. On each host, the same number of devices adds
+one share each. So the links of all these devices are used.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.layouts import Reduction
 from pesto_cli.sharding.new_ops import NewOps, Ref
+from pesto_cli.sharding.pieces import Add, divided, joined, reduced
 
 DIRECT_BYTES = 2**21
 """If all vectors together have fewer bytes, each device adds all of them."""
@@ -79,7 +80,10 @@ class BucketSums:
         most = min(map(len, parts_of.values()))
         num_shares = min(most, max(1, self._vector.num_bytes // SHARE_BYTES))
         extents = shares_of(self._vector.sizes[0], [1.0] * num_shares)
-        divided = [self._divided(part, ref, extents) for part, ref in enumerate(packed)]
+        divided = [
+            self._divided(f"divided_{part}", ref, self._vector, extents, part)
+            for part, ref in enumerate(packed)
+        ]
         shares: dict[int, list[Ref]] = {host: [] for host in parts_of}
         for share, extent in enumerate(extents):
             vector, local = self._vector.resized(0, extent), dict[int, Ref]()
@@ -95,12 +99,6 @@ class BucketSums:
                 for part, host in enumerate(self.hosts)
             ]
         )
-
-    def _divided(self, part: int, vector: Ref, extents: tuple[int, ...]) -> list[Ref]:
-        if len(extents) == 1:
-            return [vector]
-        cut = self._cut(f"divided_{part}", vector, self._vector, extents, part)
-        return [(cut, share) for share in range(len(extents))]
 
     @cached_property
     def _vector(self) -> Operand:
@@ -133,12 +131,13 @@ class BucketSums:
             return [self._sum(f"sum_{part}", [*vectors.values()], part, vector) for part in vectors]
         extents = shares_of(vector.sizes[0], [1.0] * number)
         cuts = [
-            self._cut(f"cut_{part}", ref, vector, extents, part) for part, ref in vectors.items()
+            self._divided(f"cut_{part}", ref, vector, extents, part)
+            for part, ref in vectors.items()
         ]
         shares = [
             self._sum(
                 f"share_{part}",
-                [(cut, share) for cut in cuts],
+                [cut[share] for cut in cuts],
                 part,
                 vector.resized(0, extents[share]),
             )
@@ -149,10 +148,7 @@ class BucketSums:
     def _unpacked(self, wholes: Sequence[Ref]) -> list[list[Ref]]:
         found: list[list[Ref]] = [[] for _ in self.summands]
         for part, whole in enumerate(wholes):
-            refs = [whole]
-            if len(self.summands) > 1:
-                cut = self._cut(f"unpacked_{part}", whole, self._vector, self._sizes, part)
-                refs = [(cut, output) for output in range(len(self.summands))]
+            refs = self._divided(f"unpacked_{part}", whole, self._vector, self._sizes, part)
             for output, (ref, summand) in enumerate(zip(refs, self.summands, strict=True)):
                 sizes = summand.operand.sizes
                 if len(sizes) != 1:
@@ -165,25 +161,22 @@ class BucketSums:
         return found
 
     def _joined(self, name: str, refs: Sequence[Ref], extents: tuple[int, ...], part: int) -> Ref:
-        if len(refs) == 1:
-            return refs[0]
-        whole = self._vector.resized(0, sum(extents))
-        return self._add(name, (*refs, None), added_ops.concat(whole, 0, extents), part)
+        vector = self._vector.resized(0, sum(extents))
+        return joined(self._adding(part), name, vector, 0, extents, refs)
 
     def _sum(self, name: str, refs: Sequence[Ref], part: int, vector: Operand) -> Ref:
-        if len(refs) == 1:
-            return refs[0]
-        return self._add(name, refs, added_ops.combined(vector, Reduction.SUM, len(refs)), part)
+        return reduced(self._adding(part), name, vector, Reduction.SUM, refs)
 
-    def _cut(
+    def _divided(
         self, name: str, ref: Ref, vector: Operand, extents: tuple[int, ...], part: int
-    ) -> int:
-        spec = added_ops.split(vector, 0, extents)
-        inputs = (None, ref) if spec.type == "Split" else (ref, None, None)
-        return self._add(name, inputs, spec, part)[0]
+    ) -> list[Ref]:
+        return divided(self._adding(part), name, vector, 0, extents, ref)
 
-    def _add(self, name: str, inputs: Sequence[Ref | None], spec: OpSpec, part: int) -> Ref:
-        """Add an op for the device of a part."""
+    def _adding(self, part: int) -> Add:
+        """Return a function that adds ops for the device of a part."""
+        return partial(self._add, part)
+
+    def _add(self, part: int, name: str, inputs: Sequence[Ref | None], spec: OpSpec) -> int:
         first = self.summands[0]
         name = f"{first.name}.bucket.{name}"
-        return self.ops.add(name, inputs, serves=first.serves, spec=spec, for_part=part), 0
+        return self.ops.add(name, inputs, serves=first.serves, spec=spec, for_part=part)

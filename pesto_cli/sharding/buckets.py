@@ -23,14 +23,14 @@ Bucket = tuple[int, ...]
 """Tensors of the original graph."""
 
 LARGE_BYTES = 2**20
-"""The least size of a bucket of one tensor."""
+"""A tensor of this size is added by shares if each part takes the whole sum."""
 
 
 def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) -> list[Bucket]:
     """Return the buckets, each with tensors of one data type and number of parts.
 
-    They are in the order in which their gradients are computed. A single tensor is in a bucket only
-    if it is large, since the ops of a bucket use the links of all devices.
+    They are in the order in which their gradients are computed. A bucket has several tensors, or
+    one that is large, because its ops use the links of all devices.
 
     Args:
         graph: the original graph.

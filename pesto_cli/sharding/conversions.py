@@ -26,14 +26,11 @@ from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.bucket_sums import BucketSums, Summand
-from pesto_cli.sharding.buckets import Bucket
+from pesto_cli.sharding.buckets import LARGE_BYTES, Bucket
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduced
 from pesto_cli.sharding.variables import is_handle
-
-LARGE_BYTES = 2**20
-"""A partial tensor of this size is added by shares if each part takes the whole sum."""
 
 
 class Conversions:

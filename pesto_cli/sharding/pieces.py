@@ -48,12 +48,12 @@ def cut(
     """
     wide = _with_wide_rows(operand, axis, extents)
     if wide is None:
-        return _split(add, name, operand, axis, extents, whole)
+        return divided(add, name, operand, axis, extents, whole)
     num_rows = math.gcd(*extents)
     view = add(f"{name}.view", (whole, None), added_ops.reshaped(operand, wide.sizes)), 0
     wide_extents = tuple(extent // num_rows for extent in extents)
     parts = []
-    for part, ref in enumerate(_split(add, name, wide, 0, wide_extents, view)):
+    for part, ref in enumerate(divided(add, name, wide, 0, wide_extents, view)):
         spec = added_ops.reshaped(
             wide.resized(0, wide_extents[part]), operand.resized(0, extents[part]).sizes
         )
@@ -73,9 +73,12 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
     return wide if becomes_shared and not is_shared else None
 
 
-def _split(
+def divided(
     add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
 ) -> list[Ref]:
+    """Return the parts of a whole tensor along an axis, cut by one op without a view."""
+    if len(extents) == 1:
+        return [whole]
     spec = added_ops.split(operand, axis, extents)
     inputs = (None, whole) if spec.type == "Split" else (whole, None, None)
     new = add(name, inputs, spec)
@@ -156,7 +159,7 @@ def _cuts(
         piece = operand
         if isinstance(pieces.layout, Split):
             piece = operand.resized(pieces.layout.axis, pieces.extents[place])
-        cuts.append(_split(add, f"{name}.of_{place}", piece, axis, extents, ref))
+        cuts.append(divided(add, f"{name}.of_{place}", piece, axis, extents, ref))
     for refs in zip(*cuts, strict=True):
         yield [*refs], pieces.extents
 

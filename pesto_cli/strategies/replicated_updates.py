@@ -28,9 +28,9 @@ def with_replicated_updates(
 ) -> Plan:
     """Return a plan in which ops that only mirrored updates need are replicated.
 
-    If the plan splits an op of the forward or the backward pass, this op stays split. If such an op
-    adds partial gradients, as that of a layer over all steps of time, it stays partial: so devices
-    exchange one gradient, and not each of its terms. Ops of `chosen` stay as they are.
+    An op of the forward or the backward pass keeps its choice if the plan splits the op, or if the
+    op adds several partial gradients. A recurrent layer has one partial gradient for each step of
+    time: devices then exchange the sum, and not each term. Ops of `chosen` keep their choices.
     """
     decided = decisions(plan, graph, specs)
     choices, is_local = dict(plan.choices), [False] * graph.num_ops
