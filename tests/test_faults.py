@@ -114,11 +114,13 @@ try:
 except BaseException as error:
     name = type(error).__name__
 """
-# What a library makes of the interrupt: an error that follows from it, or only names it, or none.
+# What a library makes of the interrupt: an error that follows from it, or only names it, or not
+# even that, or none.
 # click ends the line of a Ctrl-C that reaches it.
 MADE_OF_IT = (
     ("    raise TypeError('this type cannot be imported') from ValueError('no such type')", ""),
     ("    lost = RuntimeError(f'a C++ error, replaced by {name}')\nraise lost", ""),
+    ("    pass\nraise AttributeError('a C++ error')", ""),
     ("    pass\nFinalised()\ntime.sleep(60)", "\n"),
 )
 
