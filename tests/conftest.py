@@ -19,6 +19,9 @@ from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
+from pesto_cli.garbage import collect_rarely
+
+collect_rarely()
 
 # In a background job Ctrl-C is ignored, also by the processes that tests start. Undo this.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ from pesto_cli.graphdef.tensorflow import _stderr_shown_only_on_failure
 
 ROOT = Path(pesto_cli.__file__).parent
 
-DATA = ["printable", "errors", "plugins", "data", "sharding", "files", "diff"]
+DATA = ["garbage", "printable", "errors", "plugins", "data", "sharding", "files", "diff"]
 ALGORITHMS = ["kernels", "bounds", "evaluation", "coarsen", "ilp", "refine"]
 TENSORFLOW = ["graphdef", "zoo", "cluster", "apply", "runtime", "profile", "learned"]
 

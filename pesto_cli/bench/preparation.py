@@ -9,6 +9,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import UnfitError
+from pesto_cli.garbage import collect_rarely
 from pesto_cli.strategies import Context
 from pesto_cli.strategies.warm_up import warm_up
 
@@ -16,6 +17,7 @@ from pesto_cli.strategies.warm_up import warm_up
 @cache
 def prepare(contender: str) -> None:
     """Solve a problem of a few ops with a contender, once in each process."""
+    collect_rarely()
     warm_up()
     names = [f"layer_{index // 2}/op_{index}" for index in range(4)]
     graph = OpGraph.build(names, [Tensor(op, 2**20, [op + 1]) for op in range(3)])

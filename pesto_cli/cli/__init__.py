@@ -27,11 +27,13 @@ from pesto_cli.cli.streams import open_standard_streams
 from pesto_cli.cli.training import train
 from pesto_cli.cli.tuning import tune
 from pesto_cli.errors import BUG, INTERRUPTED, READER_LEFT, EnvironmentFailedError, PestoError
+from pesto_cli.garbage import collect_rarely
 
 
 def main() -> None:
     """Run the command line, and exit with the code of its outcome."""
     open_standard_streams()
+    collect_rarely()
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(errors="replace")  # a locale may lack the characters of a table

@@ -1,6 +1,5 @@
 """`report`: show placements on an HTML page."""
 
-import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from pesto_cli.cli.activity import activity
 from pesto_cli.cli.options import PATH, json_option, quiet_option
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.errors import BadInputError
-
-# A report makes millions of small objects that stay until the end. Python collects garbage after
-# every 700 new objects, which would take a quarter of the report's time.
-NEW_OBJECTS_PER_COLLECTION = 100_000
 
 
 @click.command(short_help="Show placements of PROFILE in one page of HTML.")
@@ -52,7 +47,6 @@ def write_page(path: Path, priced: Any, placed: Mapping[str, Any], title: str, q
     from pesto_cli import api
     from pesto_cli.files import atomic_write
 
-    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     with activity(f"writing {path.name}", quiet):
         page = api.report(priced, placed, title).encode()
     atomic_write(path, page)

@@ -101,8 +101,9 @@ def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
 
     sizes: `[num_parts]`, units of the factor; their sum is `alternative.size` unless it is None.
     """
-    specs = [part_spec(spec, alternative, size) for size in sizes]
-    ops = tuple(PartOp(part, each, sources(each)) for part, each in enumerate(specs))
+    specs = {size: part_spec(spec, alternative, size) for size in {*sizes}}
+    taken = {size: sources(each) for size, each in specs.items()}
+    ops = tuple(PartOp(part, specs[size], taken[size]) for part, size in enumerate(sizes))
     pieces = tuple(
         tuple(FromOp(part, output) for part in range(len(sizes)))
         for output in range(len(spec.outputs))

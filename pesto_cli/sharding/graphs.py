@@ -16,6 +16,9 @@ from pesto_cli.sharding.expansion import Expansion
 from pesto_cli.sharding.groups import groups
 from pesto_cli.sharding.new_ops import Ref
 
+_Output = tuple[int, Shape | None, str | None]
+"""Bytes, shape and data type."""
+
 
 def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
     """Return the op graph of the ops of an expansion that the step needs.
@@ -30,6 +33,8 @@ class _Builder:
         self._graph, self._parts, self._expansion = graph, parts, expansion
         self._ops, self._kept = expansion.ops, expansion.kept
         self._number = {op: index for index, op in enumerate(self._kept)}
+        self._outputs_of: dict[OpSpec, list[_Output]] = {}  # parts of one size share a spec
+        self._is_on_host: dict[OpSpec, bool] = {}
 
     def built(self) -> OpGraph:
         """Return the op graph."""
@@ -95,14 +100,16 @@ class _Builder:
                 tensors.append(Tensor(self._number[op], num_bytes, ops, on_host, shape, dtype))
         return tensors, tensor_of
 
-    def _outputs(self, op: int) -> list[tuple[int, Shape | None, str | None]]:
+    def _outputs(self, op: int) -> list[_Output]:
         """Return the bytes, shape and data type of each output."""
         graph, spec = self._graph, self._ops.specs[op]
         if spec is not None:
-            return [
-                (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
-                for each in spec.outputs
-            ]
+            if spec not in self._outputs_of:
+                self._outputs_of[spec] = [
+                    (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
+                    for each in spec.outputs
+                ]
+            return self._outputs_of[spec]
         return [
             (
                 int(graph.tensor_bytes[tensor]),
@@ -137,7 +144,9 @@ class _Builder:
         return own is None or own.outputs[output].on_host
 
     def _operand_on_host(self, spec: OpSpec, operand: Operand) -> bool:
-        return operand.on_host or self._parts.added_on_host(spec.type, added_dtype(spec))
+        if spec not in self._is_on_host:
+            self._is_on_host[spec] = self._parts.added_on_host(spec.type, added_dtype(spec))
+        return operand.on_host or self._is_on_host[spec]
 
     def _was_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op took the tensor in a slot in host memory before the rewriting."""

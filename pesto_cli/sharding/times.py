@@ -5,6 +5,7 @@ import numpy as np
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.expansion import Expansion
 
 
@@ -23,6 +24,7 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     time_us = problem.time_us[serves]
     on_gpu = np.array([problem.machine.device_type(kind) == "GPU" for kind in problem.kinds])
     ratios: dict[tuple[int, str, int], FloatArray] = {}
+    added: dict[OpSpec, FloatArray] = {}
     for index, op in enumerate(expansion.kept):
         spec, origin = ops.specs[op], ops.origin[op]
         if spec is None:
@@ -36,8 +38,9 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
                 ratios[key] = parts.part_ratio(origin, alternative.name, share)
             time_us[index] *= ratios[key]
         else:
-            added_us = parts.added_us(spec)
-            there_us = np.where(np.isnan(time_us[index]), np.nan, added_us)
+            if spec not in added:
+                added[spec] = parts.added_us(spec)
+            there_us = np.where(np.isnan(time_us[index]), np.nan, added[spec])
             is_anywhere = np.isnan(time_us[index, on_gpu]).all() or np.isnan(there_us).all()
-            time_us[index] = added_us if is_anywhere else there_us
+            time_us[index] = added[spec] if is_anywhere else there_us
     return time_us
