@@ -178,54 +178,74 @@ def every_way(problem: Problem) -> Iterator[Way]:
         return
     hosts = hosts_of_devices(problem)
     unequal, several_hosts = differ(problem, devices), len({hosts[each] for each in devices}) > 1
-    on_meshes, on_grouped = _ways_on_meshes(problem)
-    # A mesh gives all devices equal parts, also slow ones.
-    in_proportion = [
-        AsStrategy(DataParallel(proportional=True, by_host=each))
-        for each in (several_hosts, False)
-        if unequal
-    ]
-    mirrored = DataParallel(
-        proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
-    )
-    in_buckets = [AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES]
-    # Transfers between hosts take so long that little of their time is hidden.
-    exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
-    intra_op = [AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed]
-    first: tuple[Way, ...]
-    if several_hosts and not gradients_take_longer_than_ops(problem):
-        # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
-        on_one_mesh = [way for way in on_grouped if way.meshes[0].num_micro_batches == 1][:1]
-        first = (
-            *in_proportion[:1],
-            *in_buckets[:1],
-            *on_one_mesh,
-            *intra_op[:1],
-            *in_proportion[1:],
-            *on_meshes[:2],
-        )
-    elif several_hosts:
-        # Between hosts, parts of ops need more traffic than stages of layers.
-        if unequal:
-            first = (*on_meshes[:2], *on_grouped[:1], *in_proportion[:1])
-        else:
-            first = (*on_meshes[:1], *in_buckets[:1], *intra_op[:1], *on_meshes[1:2])
-    elif unequal:
-        first = (*in_proportion, *in_buckets)
-    else:
-        first = (*on_meshes[:1], *intra_op[:1])
-    others: tuple[Way, ...] = (
-        *in_buckets,
-        *on_meshes,
-        *intra_op,
-        *on_grouped,
-        *in_proportion,
-    )
-    yield from dict.fromkeys((*first, *others))
+    forms = _Forms.of(problem, unequal, several_hosts)
+    yield from dict.fromkeys((*forms.first(problem, unequal, several_hosts), *forms.every()))
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
         yield AsStrategy(DataParallel(variables=layout, by_host=several_hosts))
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """Ways of each form; those that are most often the best come first.
+
+    flat, grouped: see `_ways_on_meshes`. proportional: parts in proportion to the speeds of their
+    devices, which a mesh does not give; none if all devices are equal. buckets: mirrored variables.
+    """
+
+    flat: Sequence[Way]
+    grouped: Sequence[OnMeshes]
+    proportional: Sequence[Way]
+    buckets: Sequence[Way]
+    intra_op: Sequence[Way]
+
+    @classmethod
+    def of(cls, problem: Problem, unequal: bool, several_hosts: bool) -> "_Forms":
+        """Return the ways for a problem; unequal: whether some devices are faster than others."""
+        flat, grouped = _ways_on_meshes(problem)
+        mirrored = DataParallel(
+            proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
+        )
+        # Transfers between hosts take so long that little of their time is hidden.
+        exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
+        return cls(
+            flat,
+            grouped,
+            proportional=[
+                AsStrategy(DataParallel(proportional=True, by_host=each))
+                for each in (several_hosts, False)
+                if unequal
+            ],
+            buckets=[AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES],
+            intra_op=[AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed],
+        )
+
+    def every(self) -> tuple[Way, ...]:
+        """Return all ways."""
+        return *self.buckets, *self.flat, *self.intra_op, *self.grouped, *self.proportional
+
+    def first(self, problem: Problem, unequal: bool, several_hosts: bool) -> tuple[Way, ...]:
+        """Return the ways that are most often the best on machines like that of a problem."""
+        if not several_hosts:
+            if unequal:
+                return *self.proportional, *self.buckets
+            return *self.flat[:1], *self.intra_op[:1]
+        if not gradients_take_longer_than_ops(problem):
+            # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
+            on_one = [way for way in self.grouped if way.meshes[0].num_micro_batches == 1][:1]
+            return (
+                *self.proportional[:1],
+                *self.buckets[:1],
+                *on_one,
+                *self.intra_op[:1],
+                *self.proportional[1:],
+                *self.flat[:2],
+            )
+        # Between hosts, parts of ops need more traffic than stages of layers.
+        if unequal:
+            return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
+        return *self.flat[:1], *self.buckets[:1], *self.intra_op[:1], *self.flat[1:2]
 
 
 def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
