@@ -65,6 +65,12 @@ class NoSolutionError(PestoError):
     exit_code = 4
 
 
+class OutOfTimeError(UnfitError):
+    """The time limit is too short for a strategy, which `compare` and a search then leave out."""
+
+    exit_code = NoSolutionError.exit_code
+
+
 class EnvironmentFailedError(PestoError):
     """The environment failed: a subprocess died, a port is in use, or the disk is full."""
 

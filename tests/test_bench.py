@@ -393,8 +393,9 @@ def test_a_comma_before_a_key_is_within_the_name_of_a_model(pesto: Pesto, tmp_pa
     [
         (("--only", "fig7,fig9"), "--only: there is no experiment 'fig9'; some of table1"),
         (("--only", "fig7,fig7"), "names fig7 twice"),
-        (("--memory", "16"), "--memory has the entry '16'; a size above 0 in GB was expected"),
+        (("--memory", "16"), "--memory has the entry '16'; a size in GB was expected, above 0"),
         (("--memory", "0GB"), "--memory has the entry '0GB'"),
+        (("--memory", "9999999999GB"), "above 0 and at most 1,048,576, such as 80GB"),
         (("--models", "no-such.profile.json"), "no-such.profile.json does not exist"),
         (("--models", "RNNLM-tiny,RNN-2-2"), "zoo model 'rnn-2-2': not in the zoo"),
         (("--models", "RNNLM-tiny@batch=8,setps=2"), "no argument 'setps'. Did you mean 'steps'?"),

@@ -14,6 +14,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
+from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import split_ways
@@ -56,6 +57,24 @@ def test_devices_end_together_and_the_step_is_shorter(across: Problem) -> None:
     sizes = corrected.plan.choices["layer_0/product"].sizes
     assert sum(sizes) == 2**14
     assert min(sizes[:2]) > max(sizes[2:])
+
+
+def test_a_correction_to_parts_without_prices_is_left_out(across: Problem) -> None:
+    assert across.parts is not None
+    priced = replace(across, parts=across.parts.limited(4))
+    links = [
+        replace(link, comm=replace(link.comm, us_per_byte=link.comm.us_per_byte * 30))
+        if link.channel
+        else link
+        for link in priced.machine.links
+    ]
+    slower = on_machine(priced, replace(priced.machine, links=tuple(links)))
+    equal = DataParallel(by_host=True)(slower, Context())
+    assert with_equal_ends(slower, equal, num_rounds=4).objective <= equal.objective
+    assert equal.plan is not None
+    without_prices = resized(slower, equal.plan, [1.0, 1.0, 0.1, 0.1])
+    with pytest.raises(BadInputError, match="the smallest share that the profile prices"):
+        rewritten(slower, without_prices)
 
 
 def test_parts_that_the_user_chose_keep_their_sizes(across: Problem) -> None:

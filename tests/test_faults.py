@@ -184,3 +184,21 @@ def test_an_interrupt_that_leaves_an_object_half_built_prints_no_traceback() -> 
         [sys.executable, "-c", HALF_BUILT, "build"], capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr.strip()) == (130, "Interrupted.")
+
+
+INTERRUPTED_WHILE_LOADING = """
+import sys
+from pesto_cli.start import main
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "pesto_cli.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+def test_ctrl_c_while_modules_are_loaded_prints_no_traceback() -> None:
+    argv = (sys.executable, "-c", INTERRUPTED_WHILE_LOADING)
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

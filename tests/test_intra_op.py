@@ -15,7 +15,7 @@ from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.presets import HOST_TO_V100, TWO_NVLINKS, v100_server
-from pesto_cli.errors import UnfitError
+from pesto_cli.errors import NoSolutionError, OutOfTimeError, UnfitError
 from pesto_cli.strategies import Context
 from pesto_cli.strategies.data_parallel import batch_plan, propagation_prices
 from pesto_cli.strategies.intra_op import ALPA, layouts_plan
@@ -85,6 +85,13 @@ def test_one_accelerator_is_refused() -> None:
     profile = api.profile(graph_of("chain"), machine, parts=(2,))
     with pytest.raises(UnfitError, match="one accelerator"):
         api.solve(profile, "intra-op")
+
+
+def test_too_little_time_has_the_exit_code_of_no_solution() -> None:
+    problem = priced_model("chain", "v100x4-nvlink").problem
+    with pytest.raises(OutOfTimeError, match="were too short for the integer program") as refused:
+        layouts_plan(problem, [1.0] * 4, ALPA, Limits(1e-9))
+    assert refused.value.exit_code == NoSolutionError.exit_code
 
 
 def test_choices_of_the_user_are_kept_with_their_sizes() -> None:

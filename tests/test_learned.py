@@ -547,6 +547,7 @@ def header(path: Path, **entries: Any) -> bytes:
         return json.dumps(json.loads(archive.read("header.json")) | entries).encode()
 
 
+NO_TRIALS = {"count": 0, "mean": 0, "variance": 0, "best_us": 0, "kept": [], "recent_us": []}
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "text": (
         lambda p: p.write_text("hello") and None,
@@ -591,7 +592,23 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda p: changed(p, weights_output=npy(np.full((16, 3), np.nan, np.float32))),
         "weights/output.npy has a number that is not finite",
     ),
+    "square": (
+        lambda p: changed(p, square_output=npy(np.full((16, 3), -1, np.float32))),
+        "square/output.npy has a mean of squares that is negative",
+    ),
+    "mean": (
+        lambda p: changed(p, header=header(p, trials={"g": {**NO_TRIALS, "mean": 1e200}})),
+        "less than or equal to 1000000000000000",
+    ),
 }
+
+
+def test_weights_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
+    found, path = trained(), tmp_path / "w.npz"
+    next(iter(found.state.weights.values()))[:] = np.nan
+    with pytest.raises(BadInputError, match="the training has diverged"):
+        write_weights(path, found)
+    assert not path.exists()
 
 
 def with_compression(data: bytes, kind: int) -> bytes:

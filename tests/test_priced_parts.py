@@ -191,6 +191,19 @@ def negative(section: dict[str, Any]) -> None:
     section["times"][0]["ratio"]["GPU"][0] = -1
 
 
+def dtype(section: dict[str, Any]) -> None:
+    section["operands"][0]["dtype"] = "float31"
+
+
+def outputs(section: dict[str, Any]) -> None:
+    spec = section["specs"][section["spec_of"][1]]
+    spec["outputs"] = [0, 0, 0]
+
+
+def targets(section: dict[str, Any]) -> None:
+    section["targets"] = [13]
+
+
 def price(section: dict[str, Any]) -> None:
     section["fallback"]["us"] = {}
 
@@ -207,6 +220,9 @@ def price(section: dict[str, Any]) -> None:
         (ratios, "parts.times.ratio has 1 entries, 2 were expected"),
         (negative, "parts.times.0.ratio.GPU.0: Input should be greater than or equal to 0"),
         (price, "us has the kinds none; those of ops.time_us"),
+        (dtype, "parts.operands.dtype has the data type 'float31'; a name of a TensorFlow type"),
+        (outputs, "outputs, and its spec in parts.specs, "),
+        (targets, "parts.targets has 13; an index below 13 was expected"),
     ],
 )
 def test_a_damaged_section_is_refused(
@@ -222,6 +238,18 @@ def test_a_damaged_section_is_refused(
     message = str(refused.value)
     assert words in message
     assert message.startswith(f"{path}: ")
+
+
+def test_tensors_in_another_order_than_their_producers_are_refused(
+    tmp_path: Path, priced: Profile
+) -> None:
+    path = tmp_path / "p.json"
+    write_profile(path, priced)
+    content = json.loads(path.read_text())
+    content["tensors"]["producer"].reverse()
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match=r"tensors\.producer is not ascending"):
+        read_profile(path)
 
 
 def test_prices_of_parts_in_a_coarse_profile_are_refused(tmp_path: Path, priced: Profile) -> None:

@@ -64,6 +64,15 @@ def test_ops_are_split_by_the_name_of_an_alternative(priced: Profile) -> None:
     assert "hidden" not in of_pattern, "it has no rows"
 
 
+def test_ops_that_stay_together_are_not_split(priced: Profile) -> None:
+    free, bound = priced, api.constrain(priced, Constraints(together=["first*"]))
+    split, kept = (api.solve(profile, "tensor-parallel").solution.plan for profile in (free, bound))
+    assert split is not None
+    assert kept is not None
+    assert "first" in split.choices
+    assert "first" not in kept.choices
+
+
 def test_a_variable_is_split_with_its_slots_and_updates(priced: Profile) -> None:
     found = chosen(priced, SplitRule("first", "variable 1", sizes=(5, 7))).choices
     assert set(found.values()) == {Choice("variable 1", (5, 7))}
@@ -162,7 +171,10 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
         ),
         ('[[split]]\nops = "product"\nby = "rows"\nparts = 9', ["into 9 parts; at most 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [4, 5]', ["add up to 9", "add up to 8"]),
-        ('[[split]]\nops = "product"\nby = "rows"\nsizes = [1, 7]', ["share of 0.125", "0.25"]),
+        (
+            '[[split]]\nops = "product"\nby = "columns"\nsizes = [1, 11]',
+            ["share of 0.08333", "half of 0.25"],
+        ),
         ('[[split]]\nops = "product"\nsizes = [4, 4]', ["'batch'", "parts"]),
         (
             '[[split]]\nops = "product"\nparts = 2\n'
@@ -171,11 +183,17 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
         ),
         (
             '[[split]]\nops = "product"\nparts = 2\n[[whole]]\nops = "product"',
-            ["'product' by 'batch'", "[[whole]] or --whole-variables keeps 'product' whole"],
+            [
+                "'product' by 'batch'",
+                "[[whole]], [[together]] or --whole-variables keeps 'product' whole",
+            ],
         ),
         (
             '[[split]]\nops = "first"\nby = "mirrored"\nparts = 2\n[[whole]]\nops = "first"',
-            ["'first' by 'mirrored'", "[[whole]] or --whole-variables keeps 'first' whole"],
+            [
+                "'first' by 'mirrored'",
+                "[[whole]], [[together]] or --whole-variables keeps 'first' whole",
+            ],
         ),
     ],
 )

@@ -69,6 +69,33 @@ def with_evaluation(tf: Any) -> Sequence[Any]:
     return [train, loss]
 
 
+def with_fetched_ops(tf: Any) -> Sequence[Any]:
+    """Other ops of the step come after each op that is fetched as an op."""
+    tf1 = tf.compat.v1
+    inputs = tf1.placeholder(tf.float32, [BATCH, 4], name="inputs")
+    kernel = weights(tf, "kernel", [4, 6])
+    hidden = tf.matmul(inputs, kernel, name="hidden")
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
+    train = tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+    (update,) = (op for op in train.graph.get_operations() if op.type == "ResourceApplyMomentum")
+    with tf.control_dependencies([train]):
+        after = tf.reduce_mean(tf.square(tf.matmul(inputs, kernel.read_value())), name="after")
+    return [train, update, hidden.op, loss, after]
+
+
+@pytest.mark.parametrize("strategy", ["data-parallel", "ev-ar", "tensor-parallel", "pipeline"])
+def test_an_op_that_is_fetched_may_have_successors(strategy: str) -> None:
+    """The loss after the update is fetched, too, or the count of steps."""
+    meta = in_float64(exported(with_fetched_ops))
+    profile = api.profile(meta, "v100x2-nvlink", parts=(2, 4))
+    placed = api.placement(profile, api.solve(profile, strategy))
+    assert placed.plan
+    split = api.apply(meta, placed)
+    assert {"train", "hidden"} <= {node.name for node in split.graph_def.node}
+    unplaced = split_graph(meta, placed.plan)
+    check_equal(trained(meta), trained(unplaced), tolerance=1e-12)
+
+
 def with_averages(tf: Any) -> Sequence[Any]:
     """The initial value of a moving average is that of its variable, which a conditional reads."""
     tf1 = tf.compat.v1

@@ -70,7 +70,7 @@ class _Writer:
     ) -> None:
         self._meta, self._step, self._spec = meta, step, spec
         self._check_outside(plan)
-        self._expansion = expand(step.graph, spec, plan, with_merges=True)
+        self._expansion = expand(step.graph, spec, plan, step.targets, with_merges=True)
         self._decided = self._expansion.decided
         self._ops = self._expansion.ops
         self._constants: dict[tuple[str | None, tuple[int, ...], str], Any] = {}

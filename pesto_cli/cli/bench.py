@@ -20,7 +20,9 @@ from pesto_cli.cli.options import (
     time_limit_option,
 )
 from pesto_cli.cli.output import echo, echo_json
-from pesto_cli.errors import BadInputError, about
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, about
+
+MOST_GIB = 2**20  # of a GPU; more is a slip of the pen
 
 
 @click.group(short_help="Reproduce the experiments of papers, with every baseline.")
@@ -208,11 +210,11 @@ def _run(
         sizes = tuple(_gib(size) for size in listed("--memory", memory, "sizes such as 80GB,16GB"))
     workers = 1 if deterministic else max(1, (os.cpu_count() or 1) // jobs)
     effort = Effort(time_limit, seed, workers, deterministic)
-    folder = _folder(output)
-    source = papers.Models(
-        _folder(profiles or folder / "profiles"), lambda model: _profile(paper, model, quiet)
-    )
+    profiles = profiles or output / "profiles"
+    source = papers.Models(profiles, lambda model: _profile(paper, model, quiet))
     _check_models(paper, names, named, source)
+    folder = _folder(output)
+    _folder(profiles)
     with _run_progress(quiet) as show:
         request = ExperimentRequest((), sizes, effort)
         return papers.reproduce(paper, names, source, named, request, folder, jobs, show)
@@ -285,9 +287,10 @@ def _check_model(name: str, source: Any) -> None:
 def _gib(size: str) -> float:
     """Return the number of a size such as `80GB`; the unit is 2^30 bytes, as on GPU data sheets."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?GB", size, re.IGNORECASE)
-    if found is None or not float(found[1]):
+    if found is None or not 0 < float(found[1]) <= MOST_GIB:
         raise BadInputError(
-            f"--memory has the entry {size!r}; a size above 0 in GB was expected, such as 80GB."
+            f"--memory has the entry {size!r}; a size in GB was expected, above 0 and at most "
+            f"{MOST_GIB:,}, such as 80GB."
         )
     return float(found[1])
 
@@ -298,7 +301,12 @@ def _folder(path: Path) -> Path:
         raise BadInputError(f"{path} is a file; a folder was expected.")
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: folder {path.parent} does not exist; create it first.")
-    path.mkdir(exist_ok=True)
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFailedError(
+            f"{path} cannot be created: {error.strerror}; choose another folder."
+        ) from error
     return path
 
 

@@ -41,7 +41,8 @@ class Constraints:
 
     pin: the ops run only on this device, or on devices of this kind.
     forbid: the ops do not run on this device, or on devices of this kind.
-    together: patterns of op names; all ops that match one pattern run on one device.
+    together: patterns of op names; all ops that match one pattern run on one device, and are not
+        split.
     headroom: the share of every device's memory that may be used; None leaves it unchanged.
     split: how ops are split; `strategies.chosen_plan` adds these rules to a problem.
     whole: patterns of op names; these ops are not split.
@@ -73,7 +74,9 @@ class Constraints:
             members = np.unique(group[matching_ops(problem, pattern)])
             group[np.isin(group, members)] = members[0]
         _, dense = np.unique(group, return_inverse=True)
-        whole = [op for pattern in self.whole for op in matching_ops(problem, pattern)]
+        whole = [
+            op for pattern in (*self.whole, *self.together) for op in matching_ops(problem, pattern)
+        ]
         constrained = problem.constrained(
             permitted=permitted, colocation_group=dense, headroom=self.headroom
         )

@@ -1,16 +1,25 @@
 """The section of a profile with the prices of parts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from pesto_cli.data.columns import check_length
-from pesto_cli.data.graph import FloatArray
+from pesto_cli.data.graph import FloatArray, OpGraph
 from pesto_cli.data.parts import BytePrice, Parts, PartTimes, check_numbers
-from pesto_cli.data.specs import ARGUMENT, Body, BodyOp, Operand, OpSpec, Taken, Value
+from pesto_cli.data.specs import (
+    ARGUMENT,
+    ELEMENT_BYTES,
+    Body,
+    BodyOp,
+    Operand,
+    OpSpec,
+    Taken,
+    Value,
+)
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.repeated import Sizes
 from pesto_cli.files.storage import Extensible
@@ -118,6 +127,8 @@ class PartsSchema(Extensible):
     """The prices of ops that a rewriting adds."""
     fallback: BytePriceSchema
     """The price of ops that are not in `added`."""
+    targets: list[_Index] = []
+    """The ops that are fetched as ops, such as the train op; by index."""
 
 
 def parts_value(section: PartsSchema, names: Sequence[str], kinds: Sequence[str]) -> Parts:
@@ -144,7 +155,38 @@ def parts_value(section: PartsSchema, names: Sequence[str], kinds: Sequence[str]
         },
         added={(entry.type, entry.dtype): _byte_price(entry, kinds) for entry in section.added},
         fallback=_byte_price(section.fallback, kinds),
+        targets=frozenset(_at("targets", at, len(names)) for at in section.targets),
     )
+
+
+def check_specs(parts: Parts, graph: OpGraph) -> None:
+    """Check that each op has as many inputs and outputs as its spec.
+
+    Raises:
+        BadInputError: an op has not.
+    """
+    rows = None if graph.inputs is None else [*graph.inputs.rows()]
+    for op, index in enumerate(parts.spec_of.tolist()):
+        if index >= 0:
+            spec, num_outputs = parts.specs[index], len(graph.tensors_of(op))
+            num_inputs = len(spec.inputs) if rows is None else len(rows[op])
+            if (num_inputs, num_outputs) != (len(spec.inputs), len(spec.outputs)):
+                raise BadInputError(
+                    f"op {graph.names[op]!r} ({graph.types[op]}) has {num_inputs} inputs and "
+                    f"{num_outputs} outputs, and its spec in parts.specs, {spec.type}, has "
+                    f"{len(spec.inputs)} and {len(spec.outputs)}; equal numbers were expected: "
+                    "profile the graph again."
+                )
+
+
+def check_dtypes(name: str, dtypes: Iterable[str | None]) -> None:
+    """Raise BadInputError if a data type is unknown; name: of the column."""
+    for dtype in dict.fromkeys(dtypes):
+        if dtype is not None and dtype not in ELEMENT_BYTES:
+            raise BadInputError(
+                f"{name} has the data type {dtype!r}; a name of a TensorFlow type was expected, "
+                "such as 'float32'."
+            )
 
 
 def _at(name: str, index: int, count: int) -> int:
@@ -154,6 +196,7 @@ def _at(name: str, index: int, count: int) -> int:
 
 
 def _specs(section: PartsSchema) -> tuple[OpSpec, ...]:
+    check_dtypes("parts.operands.dtype", (each.dtype for each in section.operands))
     operands = [
         Operand(
             None if each.shape is None else tuple(each.shape),
@@ -261,6 +304,7 @@ def parts_json(parts: Parts, kinds: Sequence[str]) -> dict[str, Any]:
         ],
         "added": [_price_json(*key, price, kinds) for key, price in parts.added.items()],
         "fallback": _price_json("", "", parts.fallback, kinds),
+        "targets": sorted(parts.targets),
     }
 
 

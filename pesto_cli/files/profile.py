@@ -17,7 +17,7 @@ from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.machine import machine_json
-from pesto_cli.files.parts import parts_json, parts_value
+from pesto_cli.files.parts import check_dtypes, check_specs, parts_json, parts_value
 from pesto_cli.files.profile_schema import NEWEST, Cost, OpsSchema, ProfileSchema, TensorsSchema
 from pesto_cli.files.reading import read_bytes
 from pesto_cli.files.repeated import entries, repeated_json
@@ -109,6 +109,11 @@ def _problem(parsed: ProfileSchema) -> Problem:
     ops, tensors = parsed.ops, parsed.tensors
     if not ops.name:
         raise BadInputError("the graph has no op; at least one was expected.")
+    if ops.inputs is not None and tensors.producer != sorted(tensors.producer):
+        raise BadInputError(
+            "tensors.producer is not ascending; the tensors in the order of their producers were "
+            "expected, since ops.inputs refers to their positions."
+        )
     graph = OpGraph.build(
         ops.name,
         _tensors(tensors),
@@ -123,8 +128,11 @@ def _problem(parsed: ProfileSchema) -> Problem:
     )
     if parsed.version == 1:
         graph = labelled(graph)
-    times = _columns(ops.time_us)
-    return Problem.build(graph, times, parsed.machine.value(), _parts(parsed))
+    times, parts = _columns(ops.time_us), _parts(parsed)
+    if parts is not None:
+        check_specs(parts, graph)
+        check_dtypes("tensors.dtype", graph.tensor_dtype)
+    return Problem.build(graph, times, parsed.machine.value(), parts)
 
 
 def _parts(parsed: ProfileSchema) -> Parts | None:

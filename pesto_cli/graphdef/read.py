@@ -13,6 +13,7 @@ from pesto_cli.errors import InfeasibleError, about
 from pesto_cli.graphdef.contraction import LEFT_OUT
 from pesto_cli.graphdef.devices import Site
 from pesto_cli.graphdef.facts import Facts, facts
+from pesto_cli.graphdef.fetches import fetch_names
 from pesto_cli.graphdef.hashing import graph_hash
 from pesto_cli.graphdef.kernels import DEVICE_TYPES
 from pesto_cli.graphdef.op_graph import op_graph
@@ -38,6 +39,7 @@ class StepGraph:
         `program_devices`). Empty if the program chose none, or one that cannot run the op:
         TensorFlow's soft placement uses another device, too. If the program placed variables of a
         colocation group, only ops with variables have a pattern in this group.
+    targets: the ops that are fetched as ops, such as the train op; a tensor has a return instead.
     """
 
     graph: OpGraph
@@ -50,6 +52,7 @@ class StepGraph:
     estimated: BoolArray
     size_unknown: BoolArray
     program_device: tuple[str, ...]
+    targets: frozenset[int]
     graph_hash: str
 
     @cached_property
@@ -92,6 +95,9 @@ def _step_graph(meta_graph: Any, open_shapes: bool) -> StepGraph:
         estimated=_of_tensors(step, lambda size: not (size.is_exact or size.is_handle)),
         size_unknown=_of_tensors(step, lambda size: not (size.is_known or size.is_handle)),
         program_device=_program_device(step, graph, supported),
+        targets=frozenset(
+            graph.index_of[name] for name in fetch_names(meta_graph) if name in graph.index_of
+        ),
         graph_hash=graph_hash(meta_graph.graph_def),
     )
 

@@ -42,7 +42,7 @@ NETWORKS: dict[str, type[Network]] = {
 }
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Reward = Annotated[float, Field(ge=-1e15, le=1e15)]  # so that its square is finite
 _Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -57,7 +57,7 @@ class TrialsSchema(Schema):
     """`Trials` of one graph."""
 
     count: _Count
-    mean: _Finite
+    mean: _Reward
     variance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     best_us: _Us
     kept: list[KeptSchema]
@@ -183,9 +183,16 @@ def write_weights(path: Path | str, trained: Trained) -> None:
     """Write a trained policy; equal policies give equal files.
 
     Raises:
+        BadInputError: a weight is not finite, because the training has diverged.
         BadInputError, EnvironmentFailedError: see `atomic_write`.
     """
     state, data = trained.state, io.BytesIO()
+    for name, weight in state.weights.items():
+        if not np.isfinite(weight).all():
+            raise BadInputError(
+                f"the training has diverged: {name} of the network has a number that is not "
+                f"finite; {path} is not written: train again, with another seed or other weights."
+            )
     header = HeaderSchema(
         format=FORMAT,
         version=1,
@@ -280,4 +287,6 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
         values = np.frombuffer(member.read(), dtype=np.float32).reshape(shape)
     if not np.isfinite(values).all():
         raise ValueError(f"{name} has a number that is not finite")
+    if name.startswith("square/") and values.min(initial=0.0) < 0:
+        raise ValueError(f"{name} has a mean of squares that is negative")
     return values

@@ -21,7 +21,7 @@ so whatever takes or fetches X outside the step still works:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import NoReturn
@@ -64,7 +64,12 @@ class Expansion:
 
 
 def expand(
-    graph: OpGraph, specs: Sequence[OpSpec | None], plan: Plan, *, with_merges: bool = False
+    graph: OpGraph,
+    specs: Sequence[OpSpec | None],
+    plan: Plan,
+    targets: Set[int] = frozenset(),
+    *,
+    with_merges: bool = False,
 ) -> Expansion:
     """Return the ops of a graph after it was split by a plan.
 
@@ -72,13 +77,14 @@ def expand(
         graph: the graph, with inputs by slot.
         specs: `[num_ops]`, None where the op stands for several nodes.
         plan: the plan.
+        targets: ops that the step runs whatever needs them; also all without successors.
         with_merges: also add ops that merge every split output under its old name, for consumers
             and fetches outside the step.
 
     Raises:
         BadInputError: the plan does not fit the graph.
     """
-    return _Expander(graph, decisions(plan, graph, specs), plan).expanded(with_merges)
+    return _Expander(graph, decisions(plan, graph, specs), plan).expanded(targets, with_merges)
 
 
 class _Expander:
@@ -93,7 +99,7 @@ class _Expander:
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
         self._joins: dict[int, int] = {}
 
-    def expanded(self, with_merges: bool) -> Expansion:
+    def expanded(self, targets: Set[int], with_merges: bool) -> Expansion:
         graph = self._graph
         rows = [] if graph.inputs is None else list(graph.inputs.rows())
         order = graph.topological_order
@@ -105,7 +111,8 @@ class _Expander:
                 self._split(op, rows[op], decision)
         self._add_control_edges()
         self._keep_order_of_accesses()
-        roots = self._roots()
+        ends = np.flatnonzero(self._graph.successors.degree == 0).tolist()
+        roots = self._roots(sorted({*ends, *targets}))
         if with_merges:
             for op in self._decided:
                 self._merged(op)
@@ -335,10 +342,10 @@ class _Expander:
             return None
         return self._tensors.merged_under_old_name(op)
 
-    def _roots(self) -> list[int]:
-        """Return the ops that the step runs for: images of ops without successors, merged."""
+    def _roots(self, ends: Iterable[int]) -> list[int]:
+        """Return the ops that the step runs for: images of the ops that it ends with, merged."""
         roots = list[int]()
-        for op in np.flatnonzero(self._graph.successors.degree == 0).tolist():
+        for op in ends:
             roots += self._images[op]
             merged = self._merged(op) if op in self._decided else None
             roots += [] if merged is None else [merged]

@@ -63,7 +63,7 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
     """
     parts = prices_of(problem)
     specs = [parts.spec(op) for op in range(problem.num_ops)]
-    expansion = expand(problem.graph, specs, plan)
+    expansion = expand(problem.graph, specs, plan, parts.targets)
     ops, kept = expansion.ops, expansion.kept
     columns = (ops.origin, ops.part, ops.host, ops.for_part, ops.serves)
     origin, part, host, for_part, serves = (

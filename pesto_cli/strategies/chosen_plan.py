@@ -171,7 +171,10 @@ def _ways(problem: Problem, ops: Sequence[int]) -> str:
     )
     kept = [graph.names[op] for op in ops if op in parts.kept_whole]
     if kept:
-        return f"[[whole]] or --whole-variables keeps {kept[0]!r} whole: leave one of the two out"
+        return (
+            f"[[whole]], [[together]] or --whole-variables keeps {kept[0]!r} whole: leave one of "
+            "the two out"
+        )
     if names:
         return f"one of {', '.join(map(repr, names))} was expected"
     rows = [] if graph.inputs is None else [graph.inputs[op].tolist() for op in ops]

@@ -15,6 +15,7 @@ from pesto_cli.data.labels import Phase
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import aligned_shares
 from pesto_cli.strategies.data_parallel import dealt_solution
 from pesto_cli.strategies.devices import accelerators
@@ -44,7 +45,10 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
             break
         weights = weights / end_us
         plan = resized(problem, plan, weights.tolist())
-        found.append(dealt_solution(problem, plan, device_of_part))
+        try:
+            found.append(dealt_solution(problem, plan, device_of_part))
+        except BadInputError:  # a part is smaller than those with a price
+            break
         ends_us = _ends_us(problem, found[-1])
     return min(found, key=lambda each: each.objective)
 

@@ -23,7 +23,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.errors import UnfitError
+from pesto_cli.errors import OutOfTimeError, UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import best_of_sums, propagation_prices
@@ -57,8 +57,9 @@ class IntraOp:
         """Choose, deal the variables, and order by upward rank.
 
         Raises:
-            UnfitError: the profile has no prices of parts, there is only one accelerator, the time
-                limit is too short, or no op is worth splitting.
+            UnfitError: the profile has no prices of parts, there is only one accelerator, or no op
+                is worth splitting.
+            OutOfTimeError: the time limit is too short.
         """
         devices = devices_of_equal_parts(problem)
         if len(devices) < 2:
@@ -82,12 +83,13 @@ def layouts_plan(
     """Return the plan that the integer program chooses; weights: see `LayoutProgram`.
 
     Raises:
-        UnfitError: the profile has no prices of parts, or the time limit is too short.
+        UnfitError: the profile has no prices of parts.
+        OutOfTimeError: the time limit is too short.
     """
     program = LayoutProgram(problem, weights, propagation_prices(problem), exposed)
     found = cheapest_options(program.costs(), program.pairs(), limits)
     if not found.options:
-        raise UnfitError(
+        raise OutOfTimeError(
             f"{limits.time_limit_s:g} s were too short for the integer program of layouts; a "
             "longer time limit was expected."
         )

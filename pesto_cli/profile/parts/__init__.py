@@ -85,6 +85,7 @@ def priced_parts(
         },
         added=by_bytes,
         fallback=fallback,
+        targets=step.targets,
     )
     return Priced(parts, accounts)
 

@@ -106,7 +106,7 @@ def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[A
     except (LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"an op of type {spec.type} has {len(spec.inputs)} inputs and {len(spec.outputs)} "
-            f"outputs that do not fit its rule ({error}); the operands of a {spec.type} were "
+            f"outputs that do not fit its rule; the operands of a {spec.type} were "
             "expected: profile the graph again."
         ) from error
     return (*found, _replicated(spec)) if _is_pure(spec) else found

@@ -1,0 +1,15 @@
+"""The entry point of the command line: Ctrl-C also ends it well while its modules are loaded."""
+
+import sys
+
+from pesto_cli.errors import INTERRUPTED
+
+
+def main() -> None:
+    """Load the command line, and run it."""
+    try:
+        from pesto_cli.cli import main as run
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    run()
