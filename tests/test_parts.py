@@ -101,14 +101,14 @@ def test_a_share_of_one_needs_no_price() -> None:
 
 def test_a_share_below_the_smallest_priced_one_takes_as_long() -> None:
     """Parts of 30 samples have 7 and 8 of them."""
-    assert (PARTS.part_ratio(0, "axis 0", 1 / 16) == PARTS.part_ratio(0, "axis 0", 1 / 8))[0]
+    assert (PARTS.part_ratio(0, "axis 0", 1 / 15) == PARTS.part_ratio(0, "axis 0", 1 / 8))[0]
 
 
-def test_a_share_below_half_of_the_smallest_priced_one_is_refused() -> None:
+def test_half_of_the_smallest_priced_one_is_refused() -> None:
     with pytest.raises(
-        BadInputError, match=r"op 'neg' \(Neg\).* share of 0.0312.* by 'axis 0'; .*half of 0.125"
+        BadInputError, match=r"op 'neg' \(Neg\).* share of 0.0625 by 'axis 0'; .*half of 0.125"
     ):
-        PARTS.part_ratio(0, "axis 0", 1 / 32)
+        PARTS.part_ratio(0, "axis 0", 1 / 16)
 
 
 def test_an_alternative_that_is_not_priced_is_refused() -> None:

@@ -143,7 +143,7 @@ class Parts:
             priced takes as long as the smallest of these: parts of 7 samples have 3 and 4 of them.
 
         Raises:
-            BadInputError: the alternative is not priced, or the share is less than half of the
+            BadInputError: the alternative is not priced, or the share is at most half of the
                 smallest one that is.
         """
         if share >= 1:
@@ -185,12 +185,12 @@ class Parts:
         times = self.times[int(self.spec_of[op]), alternative]
         curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
         least = curves[0][0][0]
-        if share < least / 2 - ROUNDING:
+        if share < least / 2 + ROUNDING:
             raise BadInputError(
                 f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
-                f"{alternative!r}; at least half of {least:.4g}, the smallest share that the "
-                "profile prices, was expected: use fewer parts, or profile the graph again with "
-                f"more than --parts {self._numbers}."
+                f"{alternative!r}; more than half of {least:.4g}, the smallest share that "
+                "the profile prices, was expected: use fewer parts, or profile the graph again "
+                f"with more than --parts {self._numbers}."
             )
         return np.array([np.interp(share, shares, ratios) for shares, ratios in curves])
 
