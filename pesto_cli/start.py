@@ -1,4 +1,4 @@
-"""The entry point of the command line: Ctrl-C also ends it well while its modules are loaded."""
+"""The entry point of the command line: a Ctrl-C while modules are loaded prints no traceback."""
 
 import sys
 

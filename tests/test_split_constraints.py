@@ -171,10 +171,7 @@ def test_strategies_of_whole_ops_are_left_out(pesto: Pesto, files: Files, tmp_pa
         ),
         ('[[split]]\nops = "product"\nby = "rows"\nparts = 9', ["into 9 parts; at most 8"]),
         ('[[split]]\nops = "product"\nby = "rows"\nsizes = [4, 5]', ["add up to 9", "add up to 8"]),
-        (
-            '[[split]]\nops = "product"\nby = "columns"\nsizes = [1, 11]',
-            ["share of 0.08333", "half of 0.25"],
-        ),
+        ('[[split]]\nops = "product"\nby = "rows"\nsizes = [1, 7]', ["share of 0.125", "0.25"]),
         ('[[split]]\nops = "product"\nsizes = [4, 4]', ["'batch'", "parts"]),
         (
             '[[split]]\nops = "product"\nparts = 2\n'

@@ -1,7 +1,7 @@
 """A lower bound on the makespan over all plans: over all ways to split ops, and all schedules.
 
 The time of a part with a share s of an op is f(s) times that of the op, where f is linear between
-the points of `PartTimes.curve`, and below the smallest of these it is as there. So
+the points of `PartTimes.curve`. Below the smallest point, f has the value of this point. So
 
 - all parts of an op together take at least min_s f(s) / s of its time, because the shares add up to
   1; the minimum is at one of the points;

@@ -22,7 +22,7 @@ from pesto_cli.cli.options import (
 from pesto_cli.cli.output import echo, echo_json
 from pesto_cli.errors import BadInputError, EnvironmentFailedError, about
 
-MOST_GIB = 2**20  # of a GPU; more is a slip of the pen
+MOST_GIB = 2**20  # memory of a GPU; a larger number is a typing error
 
 
 @click.group(short_help="Reproduce the experiments of papers, with every baseline.")

@@ -343,7 +343,7 @@ class _Expander:
         return self._tensors.merged_under_old_name(op)
 
     def _roots(self, ends: Iterable[int]) -> list[int]:
-        """Return the ops that the step runs for: images of the ops that it ends with, merged."""
+        """Return the new ops that the step must run: images and merged outputs of `ends`."""
         roots = list[int]()
         for op in ends:
             roots += self._images[op]

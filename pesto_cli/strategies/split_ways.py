@@ -226,7 +226,7 @@ class _Forms:
         return *self.buckets, *self.flat, *self.intra_op, *self.grouped, *self.proportional
 
     def first(self, problem: Problem, unequal: bool, several_hosts: bool) -> tuple[Way, ...]:
-        """Return the ways that are most often the best on machines like that of a problem."""
+        """Return the ways to try first: usually the best ones for this kind of machine."""
         if not several_hosts:
             if unequal:
                 return *self.proportional, *self.buckets
@@ -242,7 +242,7 @@ class _Forms:
                 *self.proportional[1:],
                 *self.flat[:2],
             )
-        # Between hosts, parts of ops need more traffic than stages of layers.
+        # Parts of ops send more bytes between hosts than stages of layers do.
         if unequal:
             return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
         return *self.flat[:1], *self.buckets[:1], *self.intra_op[:1], *self.flat[1:2]
