@@ -106,6 +106,36 @@ def device_of_each(connection: Connection) -> dict[str, str]:
     }
 
 
+def read_after_assignments(connection: Connection, num: int) -> list[float]:
+    """Assign 1 to each of some variables of the last device, and return what a function reads.
+
+    The value takes some time to compute. The function also uses the first device, so TensorFlow
+    runs it by another way than single ops.
+    """
+    connection.connect_eagerly()
+    tf = tensorflow()
+    first, *_, last = connection.device_names.values()
+    with tf.device(last):
+        variables = [tf.Variable(0.0) for _ in range(num)]
+
+    @tf.function
+    def values() -> Any:
+        with tf.device(last):
+            read = [variable.read_value() for variable in variables]
+        with tf.device(first):
+            return [tf.identity(value) for value in read]
+
+    values()
+    found = []
+    for index, variable in enumerate(variables):
+        size = 500 + index
+        with tf.device(last):
+            ones = tf.ones([size, size])
+            variable.assign((ones @ ones)[0, 0] / size)
+        found.append(float(values()[index]))
+    return found
+
+
 def cores_of_all(connection: Connection) -> tuple[set[int], list[set[int]]]:
     """Return the cores of the client, and for each worker the cores of all its threads."""
     return os.sched_getaffinity(0), [
@@ -256,6 +286,11 @@ def test_an_op_runs_on_the_worker_of_its_device(workers: Cluster) -> None:
         "worker:0/CPU:0": "/job:worker/replica:0/task:0/device:CPU:0",
         "worker:1/CPU:0": "/job:worker/replica:0/task:1/device:CPU:0",
     }
+
+
+def test_a_function_reads_what_was_assigned_before(open_ports: bool) -> None:
+    with connected("local-workers:2", open_ports=open_ports) as cluster:
+        assert cluster.call(read_after_assignments, 20) == [1.0] * 20
 
 
 def test_the_contention_of_two_workers_is_measured(workers: Cluster) -> None:

@@ -1,5 +1,6 @@
 """The connection to a cluster: the session target and the names of the devices."""
 
+import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,10 +35,13 @@ class Connection:
     def connect_eagerly(self) -> None:
         """Let ops outside of sessions use the devices, too.
 
-        TensorFlow connects to the tasks when this process executes its first such op.
+        TensorFlow connects to the tasks when this process executes its first such op. By default,
+        it would not wait until a task has executed such an op, so a function could read a variable
+        before an assignment that the program made earlier, such as the reset of a metric.
         """
         if not self.tasks:
             return
+        os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
         from tensorflow.python.eager import context
 
         tf = tensorflow()
