@@ -266,13 +266,15 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
         elif len(mesh.stages) == 1 and len(set(hosts)) > 1:
             grouped[hosts].append(mesh)
 
-    def distance(way: OnMeshes) -> tuple[float, bool, int]:
+    def distance(way: OnMeshes) -> tuple[bool, float, bool, int]:
         num_parts = way.meshes[0].num_parts
         if num_here in (1, len(devices)):
-            return abs(num_parts - len(devices)), False, 0
+            return False, abs(num_parts - len(devices)), False, 0
         # Parts of one op exchange most data, so they should be on one host. Twice as many parts as
         # it has devices are two micro-batches, with which stages on several hosts can overlap.
-        return abs(math.log2(num_parts / (2 * num_here))), num_parts > len(devices), -num_parts
+        doublings = math.log2(num_parts / (2 * num_here))
+        is_uneven = not doublings.is_integer()  # then a host has stages of other hosts' devices, too
+        return is_uneven, abs(doublings), num_parts > len(devices), -num_parts
 
     return (
         sorted((OnMeshes(tuple(found)) for found in flat.values()), key=distance),
