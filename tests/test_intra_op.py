@@ -66,6 +66,20 @@ def test_a_plan_costs_no_more_than_the_data_parallel_plan() -> None:
     assert program.cost_us(ours) <= program.cost_us(batch_plan(problem, range(4)))
 
 
+def test_fewer_ops_are_split_if_whole_ops_run_at_the_same_time() -> None:
+    problem = priced_model("gpt", "v100x4-nvlink").problem
+    free, prices = Exposed(0.0, 0.0), propagation_prices(problem)
+    plans = [layouts_plan(problem, [1.0] * 4, free, Limits(30.0), each) for each in (1.0, 2.0)]
+    assert len(plans[1].choices) < len(plans[0].choices)
+    for concurrency, best in zip((1.0, 2.0), plans, strict=True):
+        program = LayoutProgram(problem, [1.0] * 4, prices, free, concurrency)
+        costs_us = [program.cost_us(plan) for plan in plans]
+        assert min(costs_us) == program.cost_us(best)
+    # On one device at a time, whole ops take all of their time; variables are dealt to all.
+    alone, two = (LayoutProgram(problem, [1.0] * 4, prices, free, each) for each in (1.0, 2.0))
+    assert 0.5 * alone.cost_us(Plan({})) <= two.cost_us(Plan({})) < alone.cost_us(Plan({}))
+
+
 @pytest.mark.parametrize(
     ("exposed", "weights"),
     [(Exposed(0.0, 0.0), [1.0] * 4), (Exposed(0.0, 0.0), [3.0, 3.0, 2.0, 2.0])],

@@ -18,7 +18,14 @@ from pesto_cli import api
 from pesto_cli.data.columns import BoolArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import Machine
-from pesto_cli.data.presets import PRESETS
+from pesto_cli.data.presets import (
+    HOST_TO_V100,
+    NETWORK,
+    PRESETS,
+    TWO_NVLINKS,
+    cluster,
+    v100_server,
+)
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.solution import Solution
@@ -216,6 +223,15 @@ def test_the_first_ways_over_a_slow_network_can_keep_the_parts_of_an_op_on_one_h
     assert [way.meshes[0].num_parts for way in (first, fourth)] == [4, 2]
     assert any(len(mesh.stages) == 1 for mesh in first.meshes)
     assert third == AsStrategy(IntraOp(ALPA))
+
+
+def test_parts_that_fit_into_hosts_come_before_other_numbers_of_parts(problem: Problem) -> None:
+    machine = cluster([v100_server(2, HOST_TO_V100, TWO_NVLINKS)] * 3, [NETWORK] * 3)
+    every = every_way(on_machine(problem, machine))
+    on_meshes = [way for way in every if isinstance(way, OnMeshes) and not way.hosts]
+    num_parts = [way.meshes[0].num_parts for way in on_meshes]
+    assert num_parts[:3] == [4, 2, 8]
+    assert {3, 6} <= {*num_parts[3:]}
 
 
 def test_the_first_way_over_a_fast_network_has_buckets(problem: Problem) -> None:

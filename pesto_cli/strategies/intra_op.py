@@ -45,6 +45,7 @@ class IntraOp:
 
     exposed: which shares of the times of conversions count. Alpa counts all of them.
     proportional: the sizes of parts are in proportion to the speeds of their devices.
+    concurrency: see `LayoutProgram`.
     """
 
     name: ClassVar[str] = "intra-op"
@@ -52,6 +53,7 @@ class IntraOp:
     needs_parts: ClassVar[bool] = True
     exposed: Exposed = ALPA
     proportional: bool = False
+    concurrency: float = 1.0
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Choose, deal the variables, and order by upward rank.
@@ -68,7 +70,7 @@ class IntraOp:
                 "expected: use another strategy."
             )
         weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
-        plan = layouts_plan(problem, weights, self.exposed, context.limits)
+        plan = layouts_plan(problem, weights, self.exposed, context.limits, self.concurrency)
         if not plan:
             raise UnfitError(
                 "the integer program of layouts splits no op, since no part is worth its "
@@ -78,15 +80,19 @@ class IntraOp:
 
 
 def layouts_plan(
-    problem: Problem, weights: Sequence[float], exposed: Exposed, limits: Limits
+    problem: Problem,
+    weights: Sequence[float],
+    exposed: Exposed,
+    limits: Limits,
+    concurrency: float = 1.0,
 ) -> Plan:
-    """Return the plan that the integer program chooses; weights: see `LayoutProgram`.
+    """Return the plan that the integer program chooses; weights, concurrency: see `LayoutProgram`.
 
     Raises:
         UnfitError: the profile has no prices of parts.
         OutOfTimeError: the time limit is too short.
     """
-    program = LayoutProgram(problem, weights, propagation_prices(problem), exposed)
+    program = LayoutProgram(problem, weights, propagation_prices(problem), exposed, concurrency)
     found = cheapest_options(program.costs(), program.pairs(), limits)
     if not found.options:
         raise OutOfTimeError(

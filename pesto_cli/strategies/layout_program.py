@@ -96,14 +96,21 @@ class LayoutProgram:
 
     weights: `[num_parts]`, the relative sizes of parts, and the relative speeds of their devices.
     prices: the times of ops and of transfers. exposed: see `Exposed`.
+    concurrency: number of whole ops that run at the same time on several devices, on average; the
+        time of a whole op counts divided by it. Alpa assumes 1.
     """
 
     def __init__(
-        self, problem: Problem, weights: Sequence[float], prices: Prices, exposed: Exposed
+        self,
+        problem: Problem,
+        weights: Sequence[float],
+        prices: Prices,
+        exposed: Exposed,
+        concurrency: float = 1.0,
     ) -> None:
         self._problem, self._graph, self._parts = problem, problem.graph, prices_of(problem)
         self._weights, self._prices, self._exposed = weights, prices, exposed
-        self._num_parts = len(weights)
+        self._num_parts, self._concurrency = len(weights), concurrency
         self._units = balanced_units(problem, weights)
         specs = [self._parts.spec(op) for op in range(problem.num_ops)]
         self._chosen = decisions(problem.chosen, problem.graph, specs)
@@ -172,7 +179,7 @@ class LayoutProgram:
             return
         num_inputs = 0 if self._graph.inputs is None else len(self._graph.inputs[op])
         num_outputs = len(self._graph.tensors_of(op))
-        share = 1.0 / self._num_parts if self._is_dealt(op) else 1.0
+        share = 1.0 / (self._num_parts if self._is_dealt(op) else self._concurrency)
         yield _Way((_ONE,) * num_inputs, (_ONE,) * num_outputs, share)
         spec = self._parts.spec(op)
         for way in () if spec is None else preferred_alternatives(spec, self._problem.local):

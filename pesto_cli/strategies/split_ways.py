@@ -207,8 +207,11 @@ class _Forms:
         mirrored = DataParallel(
             proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
         )
-        # Transfers between hosts take so long that little of their time is hidden.
-        exposed = (*((ALPA,) if several_hosts else ()), HIDDEN, DATA_EXPOSED)
+        hidden = IntraOp(HIDDEN, unequal)
+        if several_hosts:  # their transfers take so long that little of their time is hidden
+            programs = [IntraOp(ALPA, unequal), hidden]
+        else:
+            programs = [hidden, replace(hidden, concurrency=math.sqrt(len(accelerators(problem))))]
         return cls(
             flat,
             grouped,
@@ -218,7 +221,7 @@ class _Forms:
                 if unequal
             ],
             buckets=[AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES],
-            intra_op=[AsStrategy(IntraOp(each, proportional=unequal)) for each in exposed],
+            intra_op=[AsStrategy(each) for each in (*programs, IntraOp(DATA_EXPOSED, unequal))],
         )
 
     def every(self) -> tuple[Way, ...]:
@@ -230,7 +233,7 @@ class _Forms:
         if not several_hosts:
             if unequal:
                 return *self.proportional, *self.buckets
-            return *self.flat[:1], *self.intra_op[:1]
+            return *self.flat[:1], *self.intra_op[:2]
         if not gradients_take_longer_than_ops(problem):
             # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
             on_one = [way for way in self.grouped if way.meshes[0].num_micro_batches == 1][:1]
@@ -273,7 +276,7 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
         # Parts of one op exchange most data, so they should be on one host. Twice as many parts as
         # it has devices are two micro-batches, with which stages on several hosts can overlap.
         doublings = math.log2(num_parts / (2 * num_here))
-        is_uneven = not doublings.is_integer()  # then a host has stages of other hosts' devices, too
+        is_uneven = not doublings.is_integer()  # then some parts of an op are on other hosts
         return is_uneven, abs(doublings), num_parts > len(devices), -num_parts
 
     return (
