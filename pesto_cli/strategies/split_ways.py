@@ -176,24 +176,25 @@ def every_way(problem: Problem) -> Iterator[Way]:
     devices = accelerators(problem)
     if len(devices) < 2:
         return
-    hosts = hosts_of_devices(problem)
-    unequal, several_hosts = differ(problem, devices), len({hosts[each] for each in devices}) > 1
-    forms = _Forms.of(problem, unequal, several_hosts)
-    yield from dict.fromkeys((*forms.first(problem, unequal, several_hosts), *forms.every()))
+    forms = _Forms.of(problem)
+    yield from dict.fromkeys((*forms.first(problem), *forms.every()))
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
-        yield AsStrategy(DataParallel(variables=layout, by_host=several_hosts))
+        yield AsStrategy(DataParallel(variables=layout, by_host=forms.several_hosts))
 
 
 @dataclass(frozen=True)
 class _Forms:
     """Ways of each form; those that are most often the best come first.
 
+    unequal: whether some devices are faster than others. several_hosts: whether there are several.
     flat, grouped: see `_ways_on_meshes`. proportional: parts in proportion to the speeds of their
     devices, which a mesh does not give; none if all devices are equal. buckets: mirrored variables.
     """
 
+    unequal: bool
+    several_hosts: bool
     flat: Sequence[Way]
     grouped: Sequence[OnMeshes]
     proportional: Sequence[Way]
@@ -201,8 +202,11 @@ class _Forms:
     intra_op: Sequence[Way]
 
     @classmethod
-    def of(cls, problem: Problem, unequal: bool, several_hosts: bool) -> "_Forms":
-        """Return the ways for a problem; unequal: whether some devices are faster than others."""
+    def of(cls, problem: Problem) -> "_Forms":
+        """Return the ways for a problem."""
+        devices, hosts = accelerators(problem), hosts_of_devices(problem)
+        unequal = differ(problem, devices)
+        several_hosts = len({hosts[each] for each in devices}) > 1
         flat, grouped = _ways_on_meshes(problem)
         mirrored = DataParallel(
             proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
@@ -211,8 +215,10 @@ class _Forms:
         if several_hosts:  # their transfers take so long that little of their time is hidden
             programs = [IntraOp(ALPA, unequal), hidden]
         else:
-            programs = [hidden, replace(hidden, concurrency=math.sqrt(len(accelerators(problem))))]
+            programs = [hidden, replace(hidden, concurrency=math.sqrt(len(devices)))]
         return cls(
+            unequal,
+            several_hosts,
             flat,
             grouped,
             proportional=[
@@ -228,10 +234,10 @@ class _Forms:
         """Return all ways."""
         return *self.buckets, *self.flat, *self.intra_op, *self.grouped, *self.proportional
 
-    def first(self, problem: Problem, unequal: bool, several_hosts: bool) -> tuple[Way, ...]:
+    def first(self, problem: Problem) -> tuple[Way, ...]:
         """Return the ways to try first: usually the best ones for this kind of machine."""
-        if not several_hosts:
-            if unequal:
+        if not self.several_hosts:
+            if self.unequal:
                 return *self.proportional, *self.buckets
             return *self.flat[:1], *self.intra_op[:2]
         if not gradients_take_longer_than_ops(problem):
@@ -246,7 +252,7 @@ class _Forms:
                 *self.flat[:2],
             )
         # Parts of ops send more bytes between hosts than stages of layers do.
-        if unequal:
+        if self.unequal:
             return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
         return *self.flat[:1], *self.buckets[:1], *self.intra_op[:1], *self.flat[1:2]
 
