@@ -107,10 +107,10 @@ def device_of_each(connection: Connection) -> dict[str, str]:
 
 
 def read_after_assignments(connection: Connection, num: int) -> list[float]:
-    """Assign 1 to each of some variables of the last device, and return what a function reads.
+    """Assign 1 to `num` variables of the last device; return what a function reads after each.
 
-    The value takes some time to compute. The function also uses the first device, so TensorFlow
-    runs it by another way than single ops.
+    It takes some time to compute the 1. The function also uses the first device, so TensorFlow
+    sends it to the last device in another request than the assignment.
     """
     connection.connect_eagerly()
     tf = tensorflow()

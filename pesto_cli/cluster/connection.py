@@ -35,12 +35,13 @@ class Connection:
     def connect_eagerly(self) -> None:
         """Let ops outside of sessions use the devices, too.
 
-        TensorFlow connects to the tasks when this process executes its first such op. By default,
-        it would not wait until a task has executed such an op, so a function could read a variable
-        before an assignment that the program made earlier, such as the reset of a metric.
+        TensorFlow connects to the tasks when this process executes its first such op. The call of
+        an op returns after a task has executed it.
         """
         if not self.tasks:
             return
+        # By default, a call returns earlier. Then a function may read a variable before an
+        # assignment that the program has made, such as the reset of a metric.
         os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
         from tensorflow.python.eager import context
 

@@ -144,7 +144,7 @@ class Parts:
 
         Raises:
             BadInputError: the alternative is not priced, or the share is at most half of the
-                smallest one that is.
+                smallest share that is priced.
         """
         if share >= 1:
             return np.ones(self.fallback.us.shape)

@@ -343,7 +343,10 @@ class _Expander:
         return self._tensors.merged_under_old_name(op)
 
     def _roots(self, ends: Iterable[int]) -> list[int]:
-        """Return the new ops that the step must run: images and merged outputs of `ends`."""
+        """Return the new ops that the step must run in place of `ends`.
+
+        They are the images of `ends`, and the ops that merge their outputs.
+        """
         roots = list[int]()
         for op in ends:
             roots += self._images[op]

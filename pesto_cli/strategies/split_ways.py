@@ -188,7 +188,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
 class _Forms:
     """Ways of each form; those that are most often the best come first.
 
-    unequal: whether some devices are faster than others. several_hosts: whether there are several.
+    unequal: whether some devices are faster than others.
+    several_hosts: whether the devices are on several hosts.
     flat, grouped: see `_ways_on_meshes`. proportional: parts in proportion to the speeds of their
     devices, which a mesh does not give; none if all devices are equal. buckets: mirrored variables.
     """
@@ -211,11 +212,12 @@ class _Forms:
         mirrored = DataParallel(
             proportional=unequal, by_host=several_hosts, variables=VariableLayout.MIRRORED
         )
-        hidden = IntraOp(HIDDEN, unequal)
-        if several_hosts:  # their transfers take so long that little of their time is hidden
-            programs = [IntraOp(ALPA, unequal), hidden]
+        hidden = IntraOp(HIDDEN, proportional=unequal)
+        if several_hosts:  # transfers between them take so long that little of their time is hidden
+            programs = [replace(hidden, exposed=ALPA), hidden]
         else:
             programs = [hidden, replace(hidden, concurrency=math.sqrt(len(devices)))]
+        programs.append(replace(hidden, exposed=DATA_EXPOSED))
         return cls(
             unequal,
             several_hosts,
@@ -227,7 +229,7 @@ class _Forms:
                 if unequal
             ],
             buckets=[AsStrategy(replace(mirrored, bucket_bytes=each)) for each in BUCKETS_BYTES],
-            intra_op=[AsStrategy(each) for each in (*programs, IntraOp(DATA_EXPOSED, unequal))],
+            intra_op=[AsStrategy(each) for each in programs],
         )
 
     def every(self) -> tuple[Way, ...]:
