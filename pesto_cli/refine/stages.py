@@ -24,6 +24,7 @@ from pesto_cli.data.result import optimal_up_to_us
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.anneal import Chain
+from pesto_cli.refine.justification import justified
 from pesto_cli.refine.levels import Level
 from pesto_cli.refine.moves import MOVES, Move
 from pesto_cli.refine.samples import Samples
@@ -192,6 +193,8 @@ class _Chains:
                     if part == 1 or chain.objective < seen[worker]:
                         seen[worker] = chain.objective
                         self._offer(worker, level.expanded(*chain.best))
+        for worker in workers:
+            self._offer(worker, justified(self._simulator, self._bests[worker]))
         self._stages_run += 1
         self._spent += stage.share
 

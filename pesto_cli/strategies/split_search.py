@@ -21,7 +21,7 @@ from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import STAGES_NEAR_START, refine
+from pesto_cli.refine import STAGES_NEAR_START, justified, refine
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
@@ -175,7 +175,10 @@ def _built(
         if is_late and not isinstance(way, AsBefore):
             continue
         try:
-            (started if isinstance(way, AsBefore) else others).append(way(problem, context))
+            name, solution = way(problem, context)
+            schedule = justified(Simulator(solution.problem), solution.schedule)
+            built = name, replace(solution, schedule=schedule)
+            (started if isinstance(way, AsBefore) else others).append(built)
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
         others = to_refine(others)
