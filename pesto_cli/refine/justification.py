@@ -11,13 +11,20 @@ that ends last in a given schedule is first. The latest starts are the prioritie
 The method is from project scheduling (Li and Willis, EJOR 1992; Valls et al., "Justification and
 RCPSP: A technique that pays", EJOR 2005). Here transfers are activities too, and their links are
 resources.
+
+All variables can be read at the begin of a step. Then all of them are sent at once, and links are
+busy for a long time, also with those that are needed last. A second new schedule has each read just
+before the variable is needed: that is a schedule with a strict order.
 """
+
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule, objective, transfer_channels
+from pesto_cli.data.problem_cache import cached_per_problem
+from pesto_cli.data.schedule import Placement, Schedule, objective, transfer_channels
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.evaluation.simulator.heaps import (
     Events,
@@ -32,89 +39,152 @@ from pesto_cli.kernels import kernel
 
 # The first pass gains most; see docs/search.md.
 PASSES = 4
+# An op that takes at most this long, and follows at most such ops, is a read: it can wait.
+READ_US = 2.0
 # Kinds of events of `_starts_us`.
 ENDS, IS_READY = 0, 1
 
 
+class _Neighbours(NamedTuple):
+    """Activities next to each activity, in compressed rows, and the delay in between.
+
+    offsets: `[num_activities + 1]`. activity, delay_us: `[num_entries]`.
+    """
+
+    offsets: IntArray
+    activity: IntArray
+    delay_us: FloatArray
+
+    @classmethod
+    def of(cls, count: int, rows: IntArray, activity: IntArray, delay_us: FloatArray) -> Self:
+        """Collect the entries of each row; count: the number of activities."""
+        order = np.argsort(rows, kind="stable")
+        offsets = np.searchsorted(rows[order], np.arange(count + 1))
+        return cls(offsets, activity[order], delay_us[order])
+
+
+class _Activities(NamedTuple):
+    """The ops of a schedule, followed by its transfers.
+
+    duration_us, end_us, resource: `[num_activities]`; a resource is a device or a channel.
+    before, after: the activities that must end before each one, and those that must start after it.
+        A delay is the time of a signal.
+    """
+
+    duration_us: FloatArray
+    end_us: FloatArray
+    resource: IntArray
+    before: _Neighbours
+    after: _Neighbours
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule) -> Self:
+        """Return the activities of a schedule, with its times."""
+        graph, device, sent = problem.graph, schedule.device, schedule.transfers
+        num_ops, count = problem.num_ops, problem.num_ops + len(sent)
+        transfers = np.arange(num_ops, count)
+        transfer_of = np.full(graph.num_tensors * problem.num_devices, -1, dtype=np.int64)
+        transfer_of[sent.tensor * problem.num_devices + sent.dst] = transfers
+        producer = graph.tensor_producer[graph.consumer_tensor]
+        is_sent = (device[producer] != device[graph.consumers]) & ~graph.consumer_on_host
+        number = graph.consumer_tensor * problem.num_devices + device[graph.consumers]
+        control, sender = graph.control_edges, graph.tensor_producer[sent.tensor]
+        first = np.concatenate(
+            (np.where(is_sent, transfer_of[number], producer), control[:, 0], sender)
+        )
+        second = np.concatenate((graph.consumers, control[:, 1], transfers))
+        place = np.append(device, np.full(len(sent), -1))
+        is_signal = (np.maximum(first, second) < num_ops) & (place[first] != place[second])
+        delay_us = np.where(is_signal, problem.machine.signal_us, 0.0)
+        start_us = np.append(schedule.start_us, sent.start_us)
+        end_us = np.append(schedule.end_us, sent.end_us)
+        channel = problem.num_devices + transfer_channels(problem, schedule)
+        return cls(
+            end_us - start_us,
+            end_us,
+            np.append(device, channel),
+            before=_Neighbours.of(count, second, first, delay_us),
+            after=_Neighbours.of(count, first, second, delay_us),
+        )
+
+    def latest_starts_us(self) -> FloatArray:
+        """Return the starts in a backward list schedule, `[num_activities]`.
+
+        It need not be a schedule of the execution model: a link may serve transfers in any order.
+        """
+        back_us = _starts_us(self.duration_us, self.resource, -self.end_us, self.before)
+        ends_us = back_us + self.duration_us
+        latest: FloatArray = ends_us.max(initial=0.0) - ends_us
+        return latest
+
+
 def justified(simulator: Simulator, schedule: Schedule) -> Schedule:
     """Return the best of a schedule and of `PASSES` justifications, each of the one before it."""
-    found = [schedule]
-    for _ in range(PASSES):
-        late_us = latest_starts_us(simulator.problem, found[-1])
-        found.append(simulator.list_schedule(schedule.device, -late_us))
-    return min(found, key=lambda each: objective(simulator.problem, each))
+    problem, found = simulator.problem, [schedule]
+    for _ in range(PASSES if len(schedule.transfers) > 0 else 0):
+        activities = _Activities.of(problem, found[-1])
+        late_us = activities.latest_starts_us()
+        listed = simulator.list_schedule(schedule.device, -late_us[: problem.num_ops])
+        strict = simulator.replay(_with_late_reads(problem, activities, late_us))
+        found.append(min(listed, strict, key=lambda each: objective(problem, each)))
+    return min(found, key=lambda each: objective(problem, each))
 
 
-def latest_starts_us(problem: Problem, schedule: Schedule) -> FloatArray:
-    """Return the start of each op in a backward list schedule, in us, `[num_ops]`.
+def _with_late_reads(problem: Problem, activities: _Activities, late_us: FloatArray) -> Placement:
+    """Return an order in which each read comes as late as it may.
 
-    Devices, op times and transfer times are those of the given schedule. The result need not be a
-    schedule of the execution model: here a link may serve transfers in any order.
+    Other ops are in the order of a list schedule by latest starts, in which links also serve the
+    transfer with the lowest latest start first.
     """
-    sent = schedule.transfers
-    start_us = np.append(schedule.start_us, sent.start_us)
-    end_us = np.append(schedule.end_us, sent.end_us)
-    channel = problem.num_devices + transfer_channels(problem, schedule)
-    resource = np.append(schedule.device, channel)
-    duration_us = end_us - start_us
-    back_us = _starts_us(duration_us, resource, -end_us, *_waits(problem, schedule))
-    late_us: FloatArray = (back_us + duration_us).max(initial=0.0) - back_us - duration_us
-    return late_us[: problem.num_ops]
+    duration_us, resource, after = activities.duration_us, activities.resource, activities.after
+    start_us = _starts_us(duration_us, resource, late_us, after)
+    _delay(start_us, _reads(problem), after)
+    position, rank = np.empty((2, problem.num_ops), dtype=np.int64)
+    position[problem.graph.topological_order] = np.arange(problem.num_ops)
+    rank[np.lexsort((position, start_us[: problem.num_ops]))] = np.arange(problem.num_ops)
+    return Placement(resource[: problem.num_ops], rank)
 
 
-def _waits(problem: Problem, schedule: Schedule) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return for each activity those that end before it starts: offsets, activities, delays in us.
+@cached_per_problem
+def _reads(problem: Problem) -> IntArray:
+    """Return the reads, each after all ops that follow it."""
+    graph, is_read = problem.graph, problem.min_duration_us <= READ_US
+    for op in graph.topological_order.tolist():
+        is_read[op] = is_read[op] and is_read[graph.predecessors[op]].all()
+    order = graph.topological_order[::-1]
+    reads: IntArray = order[is_read[order]]
+    return reads
 
-    Activities are the ops, followed by the transfers. A delay is the time of a signal between them.
-    """
-    graph, device, sent = problem.graph, schedule.device, schedule.transfers
-    num_ops, num_devices = problem.num_ops, problem.num_devices
-    consumers, tensor = graph.consumers, graph.consumer_tensor
-    transfers = num_ops + np.arange(len(sent))
-    transfer_to = np.full(graph.num_tensors * num_devices, -1, dtype=np.int64)
-    transfer_to[sent.tensor * num_devices + sent.dst] = transfers
-    producer, number = graph.tensor_producer[tensor], tensor * num_devices + device[consumers]
-    is_sent = (device[producer] != device[consumers]) & ~graph.consumer_on_host
-    before = np.concatenate(
-        (
-            np.where(is_sent, transfer_to[number], producer),
-            graph.control_edges[:, 0],
-            graph.tensor_producer[sent.tensor],
-        )
-    )
-    after = np.concatenate((consumers, graph.control_edges[:, 1], transfers))
-    place = np.append(device, np.full(len(sent), -1))
-    is_signal = (before < num_ops) & (after < num_ops) & (place[before] != place[after])
-    order = np.argsort(after, kind="stable")
-    offsets = np.searchsorted(after[order], np.arange(num_ops + len(sent) + 1))
-    return offsets, before[order], np.where(is_signal, problem.machine.signal_us, 0.0)[order]
+
+@kernel
+def _delay(start_us: FloatArray, activities: IntArray, after: _Neighbours) -> None:
+    """Delay starts until the first start of an activity that comes after them."""
+    for activity in activities:
+        latest_us = np.inf
+        for entry in range(after.offsets[activity], after.offsets[activity + 1]):
+            later_us = start_us[after.activity[entry]] - after.delay_us[entry]
+            latest_us = min(latest_us, later_us)
+        if latest_us < np.inf:
+            start_us[activity] = max(start_us[activity], latest_us)
 
 
 @kernel
 def _starts_us(
-    duration_us: FloatArray,
-    resource: IntArray,
-    key: FloatArray,
-    offsets: IntArray,
-    next_activity: IntArray,
-    delay_us: FloatArray,
+    duration_us: FloatArray, resource: IntArray, key: FloatArray, after: _Neighbours
 ) -> FloatArray:
-    """Return the starts of a list schedule: a free resource starts its ready activity of lowest key.
+    """Return the starts of a list schedule: a free resource starts the ready activity of lowest key.
 
-    A resource runs one activity at a time. duration_us, resource, key: of each activity. An
-    activity waits for the ends of all those in whose row of `next_activity` it is, and for the
-    delays after these ends.
+    A resource runs one activity at a time. All arrays are by activity.
     """
-    number, num_resources = len(duration_us), resource.max() + 1 if len(resource) > 0 else 0
+    number, num_resources = len(duration_us), resource.max() + 1
     waits_for, ready_us, start_us = np.zeros(number, np.int64), np.zeros(number), np.zeros(number)
-    for activity in next_activity:
+    for activity in after.activity:
         waits_for[activity] += 1
     first = np.zeros(num_resources + 1, np.int64)
-    for activity in range(number):
-        first[resource[activity] + 1] += 1
-    first = first.cumsum()
+    for here in resource:
+        first[here + 1] += 1
     sizes = np.zeros(num_resources, np.int64)
-    ready = ReadyOps(np.empty(number, np.int64), np.empty(number), first, sizes, key)
+    ready = ReadyOps(np.empty(number, np.int64), np.empty(number), first.cumsum(), sizes, key)
     events = Events(np.empty(2 * number), np.empty(2 * number, np.int64), np.zeros(1, np.int64))
     is_busy, is_touched = np.zeros(num_resources, np.bool_), np.zeros(num_resources, np.bool_)
     touched, num_touched = np.empty(num_resources, np.int64), 0
@@ -130,15 +200,14 @@ def _starts_us(
                 push_ready(ready, here, activity)
             else:
                 is_busy[here] = False
-                for entry in range(offsets[activity], offsets[activity + 1]):
-                    later = next_activity[entry]
-                    ready_us[later] = max(ready_us[later], now + delay_us[entry])
+                for entry in range(after.offsets[activity], after.offsets[activity + 1]):
+                    later = after.activity[entry]
+                    ready_us[later] = max(ready_us[later], now + after.delay_us[entry])
                     waits_for[later] -= 1
                     if waits_for[later] == 0:
                         push_event(events, ready_us[later], IS_READY, later)
             if not is_touched[here]:
-                is_touched[here] = True
-                touched[num_touched] = here
+                is_touched[here], touched[num_touched] = True, here
                 num_touched += 1
         for here in touched[:num_touched]:
             is_touched[here] = False
