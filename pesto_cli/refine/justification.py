@@ -63,7 +63,7 @@ class _Neighbours(NamedTuple):
         return cls(offsets, activity[order], delay_us[order])
 
 
-class _Activities(NamedTuple):
+class Activities(NamedTuple):
     """The ops of a schedule, followed by its transfers.
 
     duration_us, end_us, resource: `[num_activities]`; a resource is a device or a channel.
@@ -122,7 +122,7 @@ def justified(simulator: Simulator, schedule: Schedule) -> Schedule:
     """Return the best of a schedule and of `PASSES` justifications, each of the one before it."""
     problem, found = simulator.problem, [schedule]
     for _ in range(PASSES if len(schedule.transfers) > 0 else 0):
-        activities = _Activities.of(problem, found[-1])
+        activities = Activities.of(problem, found[-1])
         late_us = activities.latest_starts_us()
         listed = simulator.list_schedule(schedule.device, -late_us[: problem.num_ops])
         strict = simulator.replay(_with_late_reads(problem, activities, late_us))
@@ -130,7 +130,7 @@ def justified(simulator: Simulator, schedule: Schedule) -> Schedule:
     return min(found, key=lambda each: objective(problem, each))
 
 
-def _with_late_reads(problem: Problem, activities: _Activities, late_us: FloatArray) -> Placement:
+def _with_late_reads(problem: Problem, activities: Activities, late_us: FloatArray) -> Placement:
     """Return an order in which each read comes as late as it may.
 
     Other ops are in the order of a list schedule by latest starts, in which links also serve the
@@ -172,7 +172,7 @@ def _delay(start_us: FloatArray, activities: IntArray, after: _Neighbours) -> No
 def _starts_us(
     duration_us: FloatArray, resource: IntArray, key: FloatArray, after: _Neighbours
 ) -> FloatArray:
-    """Return the starts of a list schedule: a free resource starts the ready activity of lowest key.
+    """Return the starts of a list schedule: free resources start ready activities of lowest key.
 
     A resource runs one activity at a time. All arrays are by activity.
     """

@@ -15,7 +15,7 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.memory import held_over_time
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import refine
+from pesto_cli.refine import justified, refine
 from pesto_cli.refine.samples import Samples
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context
@@ -36,6 +36,7 @@ def warm_up() -> None:
     simulator = Simulator(problem)
     start = simulator.list_schedule(np.full(8, 1), simulator.upward_rank())
     simulator.replay(start.placement)
+    justified(simulator, simulator.list_schedule(np.arange(8) % 2 + 1, simulator.upward_rank()))
     held_over_time(problem, start)
     lower_bound_us(problem)
     coarsen(problem, 3)
