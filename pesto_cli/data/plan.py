@@ -59,11 +59,15 @@ class Plan:
         take is sent to this host once and passed on.
     bucket_bytes: gradients of mirrored variables are added in buckets of at most so many bytes; 0:
         each on its own.
+    islands: the island of part i: a group of devices of one host whose links to each other are
+        faster than those to other groups. If it is not empty, a share of the large tensors that
+        parts take whole is sent to each island once and passed on. Not together with `hosts`.
     """
 
     choices: Mapping[str, Choice] = field(default_factory=dict)
     hosts: tuple[int, ...] = ()
     bucket_bytes: int = 0
+    islands: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether an op is split."""

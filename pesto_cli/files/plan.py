@@ -32,6 +32,8 @@ class PlanSchema(Schema):
     """The host for which each part is meant, if sums and copies are made once for each host."""
     bucket_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The largest size of gradients that are added together; 0: each is added on its own."""
+    islands: list[_Index] = []
+    """The island of each part, if a share of large tensors is sent to each island once."""
 
 
 class PartsSchema(Schema):
@@ -69,23 +71,29 @@ def plan_of(parsed: PlanSchema) -> Plan:
                 f"plan.ops gives op {name!r} choice {index}; an index into the {len(choices)} "
                 "entries of plan.choices was expected."
             )
-    _check_hosts(parsed.hosts, max((len(choice.sizes) for choice in choices), default=0))
+    num_parts = max((len(choice.sizes) for choice in choices), default=0)
+    _check_groups("host", parsed.hosts, num_parts)
+    _check_groups("island", parsed.islands, num_parts)
+    if parsed.hosts and parsed.islands:
+        raise BadInputError("the plan has hosts and islands; at most one of them was expected.")
     return Plan(
         {name: choices[index] for name, index in parsed.ops.items()},
         tuple(parsed.hosts),
         parsed.bucket_bytes,
+        tuple(parsed.islands),
     )
 
 
-def _check_hosts(hosts: Sequence[int], num_parts: int) -> None:
-    if hosts and len(hosts) < num_parts:
+def _check_groups(kind: str, groups: Sequence[int], num_parts: int) -> None:
+    if groups and len(groups) < num_parts:
         raise BadInputError(
-            f"plan.hosts has {len(hosts)} entries; one for each of {num_parts} parts was expected."
+            f"plan.{kind}s has {len(groups)} entries; one for each of {num_parts} parts was "
+            "expected."
         )
-    if hosts and max(hosts) >= len(hosts):
+    if groups and max(groups) >= len(groups):
         raise BadInputError(
-            f"plan.hosts names host {max(hosts)}; numbers from 0 to {len(hosts) - 1} were "
-            "expected, as there are at most as many hosts as parts."
+            f"plan.{kind}s names {kind} {max(groups)}; numbers from 0 to {len(groups) - 1} were "
+            f"expected, as there are at most as many {kind}s as parts."
         )
 
 
@@ -102,6 +110,7 @@ def plan_json(plan: Plan) -> Mapping[str, Any]:
         "ops": ops,
         "hosts": list(plan.hosts),
         "bucket_bytes": plan.bucket_bytes,
+        "islands": list(plan.islands),
     }
 
 

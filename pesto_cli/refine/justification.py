@@ -13,8 +13,8 @@ RCPSP: A technique that pays", EJOR 2005). Here transfers are activities too, an
 resources.
 
 All variables can be read at the begin of a step. Then all of them are sent at once, and links are
-busy for a long time, also with those that are needed last. A second new schedule has each read just
-before the variable is needed: that is a schedule with a strict order.
+busy for a long time, also with those that are needed last. So further schedules have a strict order
+with late reads.
 """
 
 from typing import NamedTuple, Self
@@ -38,9 +38,11 @@ from pesto_cli.evaluation.simulator.heaps import (
 from pesto_cli.kernels import kernel
 
 # The first pass gains most; see docs/search.md.
-PASSES = 4
-# An op that takes at most this long, and follows at most such ops, is a read: it can wait.
+PASSES = 3
+# An op that takes at most this long, and follows only such ops, is a read: it can wait.
 READ_US = 2.0
+# Reads start at the earliest after these shares of their latest starts.
+READ_SHARES = (0.0, 0.2, 0.4, 0.8)
 # Kinds of events of `_starts_us`.
 ENDS, IS_READY = 0, 1
 
@@ -112,7 +114,9 @@ class Activities(NamedTuple):
 
         It need not be a schedule of the execution model: a link may serve transfers in any order.
         """
-        back_us = _starts_us(self.duration_us, self.resource, -self.end_us, self.before)
+        none_us = np.zeros(len(self.end_us))
+        key, before = -self.end_us, self.before
+        back_us = _starts_us(self.duration_us, self.resource, key, before, none_us)
         ends_us = back_us + self.duration_us
         latest: FloatArray = ends_us.max(initial=0.0) - ends_us
         return latest
@@ -124,21 +128,27 @@ def justified(simulator: Simulator, schedule: Schedule) -> Schedule:
     for _ in range(PASSES if len(schedule.transfers) > 0 else 0):
         activities = Activities.of(problem, found[-1])
         late_us = activities.latest_starts_us()
-        listed = simulator.list_schedule(schedule.device, -late_us[: problem.num_ops])
-        strict = simulator.replay(_with_late_reads(problem, activities, late_us))
-        found.append(min(listed, strict, key=lambda each: objective(problem, each)))
+        orders = (_late_reads(problem, activities, late_us, share) for share in READ_SHARES)
+        tried = [simulator.replay(order) for order in orders]
+        tried.append(simulator.list_schedule(schedule.device, -late_us[: problem.num_ops]))
+        found.append(min(tried, key=lambda each: objective(problem, each)))
     return min(found, key=lambda each: objective(problem, each))
 
 
-def _with_late_reads(problem: Problem, activities: Activities, late_us: FloatArray) -> Placement:
-    """Return an order in which each read comes as late as it may.
+def _late_reads(
+    problem: Problem, activities: Activities, late_us: FloatArray, share: float
+) -> Placement:
+    """Return an order with late reads.
 
-    Other ops are in the order of a list schedule by latest starts, in which links also serve the
-    transfer with the lowest latest start first.
+    It is that of a list schedule by latest starts, in which links also serve the transfer with the
+    lowest latest start first. In it, a read waits for a share of its latest start. Then each read
+    is moved to its first transfer, or to the first other op that takes the value.
     """
     duration_us, resource, after = activities.duration_us, activities.resource, activities.after
-    start_us = _starts_us(duration_us, resource, late_us, after)
-    _delay(start_us, _reads(problem), after)
+    reads, release_us = _reads(problem), np.zeros(len(late_us))
+    release_us[reads] = share * late_us[reads]
+    start_us = _starts_us(duration_us, resource, late_us, after, release_us)
+    _delay(start_us, reads, after)
     position, rank = np.empty((2, problem.num_ops), dtype=np.int64)
     position[problem.graph.topological_order] = np.arange(problem.num_ops)
     rank[np.lexsort((position, start_us[: problem.num_ops]))] = np.arange(problem.num_ops)
@@ -170,14 +180,18 @@ def _delay(start_us: FloatArray, activities: IntArray, after: _Neighbours) -> No
 
 @kernel
 def _starts_us(
-    duration_us: FloatArray, resource: IntArray, key: FloatArray, after: _Neighbours
+    duration_us: FloatArray,
+    resource: IntArray,
+    key: FloatArray,
+    after: _Neighbours,
+    release_us: FloatArray,
 ) -> FloatArray:
     """Return the starts of a list schedule: free resources start ready activities of lowest key.
 
-    A resource runs one activity at a time. All arrays are by activity.
+    A resource runs one activity at a time, none before its release. All arrays are by activity.
     """
     number, num_resources = len(duration_us), resource.max() + 1
-    waits_for, ready_us, start_us = np.zeros(number, np.int64), np.zeros(number), np.zeros(number)
+    waits_for, ready_us, start_us = np.zeros(number, np.int64), release_us.copy(), np.zeros(number)
     for activity in after.activity:
         waits_for[activity] += 1
     first = np.zeros(num_resources + 1, np.int64)
@@ -190,7 +204,7 @@ def _starts_us(
     touched, num_touched = np.empty(num_resources, np.int64), 0
     for activity in range(number):
         if waits_for[activity] == 0:
-            push_event(events, 0.0, IS_READY, activity)
+            push_event(events, ready_us[activity], IS_READY, activity)
     while events.size[0] > 0:
         now = events.time_us[0]
         while is_due(events, now):

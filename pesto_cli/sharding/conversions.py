@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
@@ -32,15 +33,20 @@ from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduced
 from pesto_cli.sharding.variables import is_handle
 
+RELAYED_SHARE = 0.4
+"""Share of the bytes of large tensors that go to each island once, if there are islands. The others
+are sent directly, so that slow links between islands are used, too."""
+
 
 class Conversions:
     """The tensors of the original graph in all layouts in which the new ops need them."""
 
     def __init__(
-        self, graph: OpGraph, ops: NewOps, hosts: Sequence[int], buckets: Iterable[Bucket] = ()
+        self, graph: OpGraph, ops: NewOps, plan: Plan, buckets: Iterable[Bucket] = ()
     ) -> None:
-        """hosts: see `Plan`. buckets: the gradients that are added together, see `buckets`."""
-        self._graph, self._ops, self._hosts = graph, ops, hosts
+        """buckets: the gradients that are added together, see `buckets`."""
+        self._graph, self._ops = graph, ops
+        self._hosts, self._islands = plan.hosts, plan.islands
         self._bucket_of = {tensor: bucket for bucket in buckets for tensor in bucket}
         self._sums: dict[int, Sequence[Ref]] = {}
         self._num_buckets = 0
@@ -49,6 +55,8 @@ class Conversions:
         self._split: dict[tuple[int, int, tuple[int, ...]], list[Ref]] = {}
         self._for_each: dict[int, list[Ref]] = {}
         self._copies: dict[tuple[int, int], Ref] = {}
+        self._is_relayed: dict[int, bool] = {}
+        self._large_bytes = self._relayed_bytes = 0
         self._old_names: dict[int, int] = {}
 
     def produce(
@@ -262,19 +270,37 @@ class Conversions:
     def _passed_on(self, tensor: int, num_parts: int) -> list[Ref]:
         """Return the whole tensor for each part, passed on once for each host with several.
 
-        A handle stays where its data is, and an empty tensor has nothing to pass on.
+        If there are islands, some tensors are passed on once for each island. A handle stays where
+        its data is, and an empty tensor has nothing to pass on.
         """
-        whole = self.whole(tensor)
-        hosts = [self._host(part) for part in range(num_parts)]
-        operand = self._operand(tensor)
-        if len(set(hosts)) < 2 or is_handle(self._graph, tensor) or 0 in operand.sizes:
+        whole, kind = self.whole(tensor), "host"
+        groups = [self._host(part) for part in range(num_parts)]
+        if 1 < num_parts <= len(self._islands) and self._relays(tensor):
+            kind, groups = "island", list(self._islands[:num_parts])
+        is_alone = len(set(groups)) < 2 or is_handle(self._graph, tensor)
+        if is_alone or 0 in self._operand(tensor).sizes:
             return [whole] * num_parts
-        return [self._copy(tensor, host) if hosts.count(host) > 1 else whole for host in hosts]
+        return [
+            self._copy(tensor, kind, group) if groups.count(group) > 1 else whole
+            for group in groups
+        ]
 
-    def _copy(self, tensor: int, host: int) -> Ref:
+    def _relays(self, tensor: int) -> bool:
+        """Return whether a tensor is sent to each island once: a share of the large ones is."""
+        if tensor not in self._is_relayed:
+            num_bytes = int(self._graph.tensor_bytes[tensor])
+            is_large = num_bytes >= LARGE_BYTES and not is_handle(self._graph, tensor)
+            self._large_bytes += num_bytes if is_large else 0
+            wanted = RELAYED_SHARE * self._large_bytes
+            relays = is_large and self._relayed_bytes + num_bytes / 2 <= wanted
+            self._relayed_bytes += num_bytes if relays else 0
+            self._is_relayed[tensor] = relays
+        return self._is_relayed[tensor]
+
+    def _copy(self, tensor: int, kind: str, host: int) -> Ref:
         if (tensor, host) not in self._copies:
             new = self._ops.add(
-                f"{self._tensor_name(tensor)}.copy_host_{host}",
+                f"{self._tensor_name(tensor)}.copy_{kind}_{host}",
                 (self.whole(tensor),),
                 serves=int(self._graph.tensor_producer[tensor]),
                 spec=added_ops.copied(self._operand(tensor)),

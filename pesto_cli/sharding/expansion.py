@@ -94,7 +94,7 @@ class _Expander:
         self._ops = NewOps()
         found = buckets(graph, self._decided, plan.bucket_bytes)
         self._is_last = ops_after(graph, chain.from_iterable(found))  # a bucket needs its gradients
-        self._tensors = Conversions(graph, self._ops, plan.hosts, found)
+        self._tensors = Conversions(graph, self._ops, plan, found)
         self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
         self._joins: dict[int, int] = {}

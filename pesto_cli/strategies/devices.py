@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
+ISLAND_SHARE = 0.6
+ISLAND_BYTES = 2**24
 LEAST_US = 1e-3
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
 
@@ -64,6 +67,29 @@ def on_faster_hosts(problem: Problem) -> Problem | None:
         speed[hosts[device]] += each
     kept = sorted(speed, key=lambda host: -speed[host])[: len(speed) // 2]
     return _on_hosts(problem, np.isin(hosts, kept))
+
+
+@cached_per_problem
+def islands(problem: Problem) -> tuple[int, ...]:
+    """Return the island of each accelerator: a group of one host whose links are fast inside.
+
+    Islands are equally large, and contiguous in the order of the machine. The slowest link inside
+    takes at most `ISLAND_SHARE` of the time of the slowest one between islands. Empty if there are
+    no such islands, or several hosts.
+    """
+    devices, hosts, machine = accelerators(problem), hosts_of_devices(problem), problem.machine
+    if len({hosts[each] for each in devices}) > 1:
+        return ()
+    pairs = list(permutations(devices, 2))
+    times_us = dict(zip(pairs, machine.transfers_us(ISLAND_BYTES, pairs), strict=True))
+    for number in range(2, len(devices) // 2 + 1):
+        if len(devices) % number == 0:
+            island = np.repeat(np.arange(number), len(devices) // number).tolist()
+            of = dict(zip(devices, island, strict=True))
+            inside_us = max(times_us[pair] for pair in pairs if of[pair[0]] == of[pair[1]])
+            if inside_us <= ISLAND_SHARE * max(times_us.values()):
+                return tuple(island)
+    return ()
 
 
 def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:

@@ -16,7 +16,7 @@ As in Alpa, the program does not limit memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pesto_cli.data.limits import Limits
@@ -27,7 +27,7 @@ from pesto_cli.errors import OutOfTimeError, UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import best_of_sums, propagation_prices
-from pesto_cli.strategies.devices import speeds
+from pesto_cli.strategies.devices import islands, speeds
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
 from pesto_cli.strategies.meshes import devices_of_equal_parts
 
@@ -46,6 +46,7 @@ class IntraOp:
     exposed: which shares of the times of conversions count. Alpa counts all of them.
     proportional: the sizes of parts are in proportion to the speeds of their devices.
     concurrency: see `LayoutProgram`.
+    relays: whether a share of the variables is sent to each island once; see `Plan`.
     """
 
     name: ClassVar[str] = "intra-op"
@@ -54,6 +55,7 @@ class IntraOp:
     exposed: Exposed = ALPA
     proportional: bool = False
     concurrency: float = 1.0
+    relays: bool = False
 
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Choose, deal the variables, and order by upward rank.
@@ -76,6 +78,8 @@ class IntraOp:
                 "the integer program of layouts splits no op, since no part is worth its "
                 "conversions; longer ops were expected: use another strategy."
             )
+        if self.relays:
+            plan = replace(plan, islands=islands(problem)[: len(devices)])
         return best_of_sums(problem, plan, devices)
 
 

@@ -14,13 +14,15 @@
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
    one that has the fewest bytes of such ops so far. So each device adds an equal share of a sum
    that all of them need (a reduce-scatter). Whole ops in this situation stay together, on the first
-   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host.
+   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host
+   (or island), on the device through which its tensors are sent in the shortest time.
 """
 
 from itertools import chain
 
 import numpy as np
 
+from pesto_cli.data.canonical import rounded
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.specs import CUTS
 from pesto_cli.sharding.added_ops import FORWARDING
@@ -176,6 +178,9 @@ class _Dealer:
 
     def _next_of(self, devices: IntArray, op: int) -> int:
         """Return the device of an op of which several devices take equally much; see point 5."""
+        if self._split.host[op] >= 0:
+            sent_us = rounded(np.array([self._through_us(op, device) for device in devices]))
+            devices = devices[sent_us == sent_us.min()]
         pull = self._pull_of_inputs(op)[devices]
         devices = devices[pull == pull.max()]
         if len(devices) == 1:
@@ -185,13 +190,25 @@ class _Dealer:
         self._shared_bytes[device] += sum(self._graph.tensor_bytes[t] for t in tensors)
         return device
 
+    def _through_us(self, op: int, device: int) -> float:
+        """Return the time of all transfers between an op on a device and placed ops."""
+        graph = self._graph
+        taken = [] if graph.inputs is None else [t for t in graph.inputs[op].tolist() if t >= 0]
+        sources = self._device[self._group[graph.tensor_producer[taken]]].tolist()
+        pairs = [(tensor, source, device) for tensor, source in zip(taken, sources, strict=True)]
+        for tensor in graph.tensors_of(op):
+            targets = set(self._device[self._group[graph.consumers_of(tensor)]].tolist())
+            pairs += [(tensor, device, target) for target in targets]
+        return sum(self._transfer_us(*pair) for pair in pairs if min(pair[1:]) >= 0)
+
     def _on_its_host(self, op: int) -> BoolArray:
         """`[num_devices]`: whether a device has parts of the host for which an op was added."""
         mask = np.ones(self._problem.num_devices, dtype=np.bool_)
         host = self._split.host[op]
         if host >= 0:
             mask[:] = False
-            for part, its_host in enumerate(self._split.plan.hosts):
+            plan = self._split.plan
+            for part, its_host in enumerate(plan.hosts or plan.islands):
                 mask[self._mesh.device(self._stage[op], part)] |= its_host == host
         return mask
 

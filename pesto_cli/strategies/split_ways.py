@@ -31,7 +31,7 @@ from pesto_cli.strategies.data_parallel import (
     dealt,
     hosts_of,
 )
-from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices
+from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices, islands
 from pesto_cli.strategies.intra_op import ALPA, DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
@@ -217,6 +217,8 @@ class _Forms:
             programs = [replace(hidden, exposed=ALPA), hidden]
         else:
             programs = [hidden, replace(hidden, concurrency=math.sqrt(len(devices)))]
+            if islands(problem):
+                programs.insert(0, replace(hidden, relays=True))
         programs.append(replace(hidden, exposed=DATA_EXPOSED))
         return cls(
             unequal,
@@ -241,7 +243,7 @@ class _Forms:
         if not self.several_hosts:
             if self.unequal:
                 return *self.proportional, *self.buckets
-            return *self.flat[:1], *self.intra_op[:2]
+            return *self.flat[:1], *self.intra_op[:3]
         if not gradients_take_longer_than_ops(problem):
             # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
             on_one = [way for way in self.grouped if way.meshes[0].num_micro_batches == 1][:1]

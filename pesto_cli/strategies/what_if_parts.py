@@ -65,10 +65,12 @@ def with_parts(solution: Solution, op: int, num_parts: int) -> Solution:
         if num_parts > 1:
             way = decided[each].alternative
             choices[graph.names[each]] = Choice(way.name, way.equal_sizes(num_parts))
-    hosts = plan.hosts and tuple(
-        plan.hosts[part % len(plan.hosts)] for part in range(max(num_parts, len(plan.hosts)))
+    hosts, islands = (
+        groups and tuple(groups[part % len(groups)] for part in range(max(num_parts, len(groups))))
+        for groups in (plan.hosts, plan.islands)
     )
-    split = rewritten(solution.asked, replace(plan, choices=choices, hosts=hosts))
+    changed = replace(plan, choices=choices, hosts=hosts, islands=islands)
+    split = rewritten(solution.asked, changed)
     placement = completed(split.problem, *_carried(solution, split))
     return split.solution(solution.asked, replay(split.problem, placement))
 

@@ -117,6 +117,9 @@ def plan_card(plan: Plan) -> Card:
         facts = [*split, *_local_facts(plan)]
     if plan.hosts:
         facts.append(f"sums and copies once for each of {len(set(plan.hosts))} hosts")
+    if plan.islands:
+        number = len(set(plan.islands))
+        facts.append(f"a share of large tensors is sent once to each of {number} islands")
     if plan.bucket_bytes:
         facts.append(f"gradients are added in buckets of at most {size_text(plan.bucket_bytes)}")
     ways = Counter((each.alternative, each.num_parts) for each in plan.choices.values())
