@@ -123,16 +123,23 @@ class Activities(NamedTuple):
 
 
 def justified(simulator: Simulator, schedule: Schedule) -> Schedule:
-    """Return the best of a schedule and of `PASSES` justifications, each of the one before it."""
-    problem, found = simulator.problem, [schedule]
+    """Return a schedule, or a better one with the same devices; without transfers, the given one.
+
+    A pass begins with the best schedule of the one before it. The passes end with `PASSES`, or with
+    one that is not better.
+    """
+    problem, best = simulator.problem, schedule
     for _ in range(PASSES if len(schedule.transfers) > 0 else 0):
-        activities = Activities.of(problem, found[-1])
+        activities = Activities.of(problem, best)
         late_us = activities.latest_starts_us()
         orders = (_late_reads(problem, activities, late_us, share) for share in READ_SHARES)
         tried = [simulator.replay(order) for order in orders]
         tried.append(simulator.list_schedule(schedule.device, -late_us[: problem.num_ops]))
-        found.append(min(tried, key=lambda each: objective(problem, each)))
-    return min(found, key=lambda each: objective(problem, each))
+        found = min(tried, key=lambda each: objective(problem, each))
+        if objective(problem, found) >= objective(problem, best):
+            break
+        best = found
+    return best
 
 
 def _late_reads(

@@ -193,7 +193,7 @@ class _Chains:
                     if part == 1 or chain.objective < seen[worker]:
                         seen[worker] = chain.objective
                         self._offer(worker, level.expanded(*chain.best))
-        for worker in workers:
+        for worker in workers if not self._limits.stop.is_set() else ():
             self._offer(worker, justified(self._simulator, self._bests[worker]))
         self._stages_run += 1
         self._spent += stage.share
