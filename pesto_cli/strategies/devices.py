@@ -12,8 +12,8 @@ from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
-ISLAND_SHARE = 0.6
-ISLAND_BYTES = 2**24
+# Links inside an island take at most this share of the time of others, for tensors of this size.
+ISLAND_SHARE, ISLAND_BYTES = 0.6, 2**24
 LEAST_US = 1e-3
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
 
@@ -73,9 +73,9 @@ def on_faster_hosts(problem: Problem) -> Problem | None:
 def islands(problem: Problem) -> tuple[int, ...]:
     """Return the island of each accelerator: a group of one host whose links are fast inside.
 
-    Islands are equally large, and contiguous in the order of the machine. The slowest link inside
-    takes at most `ISLAND_SHARE` of the time of the slowest one between islands. Empty if there are
-    no such islands, or several hosts.
+    Islands are equally large, and contiguous in the order of the machine. The
+    slowest link inside is compared with the slowest of all. Empty if there are no islands, or
+    several hosts.
     """
     devices, hosts, machine = accelerators(problem), hosts_of_devices(problem), problem.machine
     if len({hosts[each] for each in devices}) > 1:

@@ -14,8 +14,8 @@
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
    one that has the fewest bytes of such ops so far. So each device adds an equal share of a sum
    that all of them need (a reduce-scatter). Whole ops in this situation stay together, on the first
-   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host
-   (or island), on the device through which its tensors are sent in the shortest time.
+   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host.
+   One that passes a tensor on in an island is on the device there that does so fastest.
 """
 
 from itertools import chain
@@ -178,7 +178,7 @@ class _Dealer:
 
     def _next_of(self, devices: IntArray, op: int) -> int:
         """Return the device of an op of which several devices take equally much; see point 5."""
-        if self._split.host[op] >= 0:
+        if self._split.plan.islands and self._split.host[op] >= 0:
             sent_us = rounded(np.array([self._through_us(op, device) for device in devices]))
             devices = devices[sent_us == sent_us.min()]
         pull = self._pull_of_inputs(op)[devices]
