@@ -30,8 +30,8 @@ def test_gradients_are_sent_while_others_are_computed() -> None:
 
 
 def test_a_read_does_not_delay_what_is_needed_before() -> None:
-    # GPU:0 reads four variables, each of which takes 10 us to a layer on GPU:1, and `urgent` runs
-    # there from 6 to 18 us. Layer 1 takes its output, too.
+    # GPU:0 reads four variables and sends one to each layer on GPU:1, in 10 us each. It runs
+    # `urgent` from 6 to 18 us. Layer 1 also takes the output of `urgent`.
     names = ["urgent", *(f"read_{layer}" for layer in (1, 2, 3, 4)), "first"]
     names += [f"layer_{layer}" for layer in (1, 2, 3, 4)]
     tensors = [Tensor(5, 0, [0]), Tensor(0, 0, [6])]

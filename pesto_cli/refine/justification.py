@@ -12,9 +12,9 @@ The method is from project scheduling (Li and Willis, EJOR 1992; Valls et al., "
 RCPSP: A technique that pays", EJOR 2005). Here transfers are activities too, and their links are
 resources.
 
-All variables can be read at the begin of a step. Then all of them are sent at once, and links are
-busy for a long time, also with those that are needed last. So further schedules have a strict order
-with late reads.
+At the beginning of a step, all variables can be read. If all reads start then, their transfers
+occupy the links for a long time, and an urgent tensor waits behind variables that are needed much
+later. Therefore other new schedules delay the reads. They fix the order of the ops on each device.
 """
 
 from typing import NamedTuple, Self
@@ -81,7 +81,7 @@ class Activities(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule) -> Self:
-        """Return the activities of a schedule, with its times."""
+        """Return the ops and the transfers of a schedule, with their times."""
         graph, device, sent = problem.graph, schedule.device, schedule.transfers
         num_ops, count = problem.num_ops, problem.num_ops + len(sent)
         transfers = np.arange(num_ops, count)
@@ -156,10 +156,9 @@ def _late_reads(
     release_us[reads] = share * late_us[reads]
     start_us = _starts_us(duration_us, resource, late_us, after, release_us)
     _delay(start_us, reads, after)
-    position, rank = np.empty((2, problem.num_ops), dtype=np.int64)
-    position[problem.graph.topological_order] = np.arange(problem.num_ops)
-    rank[np.lexsort((position, start_us[: problem.num_ops]))] = np.arange(problem.num_ops)
-    return Placement(resource[: problem.num_ops], rank)
+    position = np.argsort(problem.graph.topological_order)
+    order = np.lexsort((position, start_us[: problem.num_ops]))
+    return Placement(resource[: problem.num_ops], np.argsort(order))
 
 
 @cached_per_problem
@@ -175,7 +174,7 @@ def _reads(problem: Problem) -> IntArray:
 
 @kernel
 def _delay(start_us: FloatArray, activities: IntArray, after: _Neighbours) -> None:
-    """Delay starts until the first start of an activity that comes after them."""
+    """Move each start to the first start of the activities after it, if that is later."""
     for activity in activities:
         latest_us = np.inf
         for entry in range(after.offsets[activity], after.offsets[activity + 1]):

@@ -34,8 +34,8 @@ from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduc
 from pesto_cli.sharding.variables import is_handle
 
 RELAYED_SHARE = 0.4
-"""Share of the bytes of large tensors that go to each island once, if there are islands. The others
-are sent directly, so that slow links between islands are used, too."""
+"""If there are islands, this share of the bytes of large tensors is sent to each island once. The
+other tensors are sent directly to each part, so that the slow links carry some of them."""
 
 
 class Conversions:
@@ -44,7 +44,7 @@ class Conversions:
     def __init__(
         self, graph: OpGraph, ops: NewOps, plan: Plan, buckets: Iterable[Bucket] = ()
     ) -> None:
-        """buckets: the gradients that are added together, see `buckets`."""
+        """plan: gives the hosts and the islands. buckets: see `buckets.buckets`."""
         self._graph, self._ops = graph, ops
         self._hosts, self._islands = plan.hosts, plan.islands
         self._bucket_of = {tensor: bucket for bucket in buckets for tensor in bucket}
@@ -297,17 +297,17 @@ class Conversions:
             self._is_relayed[tensor] = relays
         return self._is_relayed[tensor]
 
-    def _copy(self, tensor: int, kind: str, host: int) -> Ref:
-        if (tensor, host) not in self._copies:
+    def _copy(self, tensor: int, kind: str, group: int) -> Ref:
+        if (tensor, group) not in self._copies:
             new = self._ops.add(
-                f"{self._tensor_name(tensor)}.copy_{kind}_{host}",
+                f"{self._tensor_name(tensor)}.copy_{kind}_{group}",
                 (self.whole(tensor),),
                 serves=int(self._graph.tensor_producer[tensor]),
                 spec=added_ops.copied(self._operand(tensor)),
-                host=host,
+                host=group,
             )
-            self._copies[tensor, host] = new, 0
-        return self._copies[tensor, host]
+            self._copies[tensor, group] = new, 0
+        return self._copies[tensor, group]
 
     def _host(self, part: int) -> int:
         return self._hosts[part] if part < len(self._hosts) else 0

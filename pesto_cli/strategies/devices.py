@@ -12,7 +12,7 @@ from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 
-# Links inside an island take at most this share of the time of others, for tensors of this size.
+# Inside an island, a tensor of this size takes at most this share of its time on the slowest link.
 ISLAND_SHARE, ISLAND_BYTES = 0.6, 2**24
 LEAST_US = 1e-3
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
@@ -71,11 +71,11 @@ def on_faster_hosts(problem: Problem) -> Problem | None:
 
 @cached_per_problem
 def islands(problem: Problem) -> tuple[int, ...]:
-    """Return the island of each accelerator: a group of one host whose links are fast inside.
+    """Return the number of the island of each accelerator.
 
-    Islands are equally large, and contiguous in the order of the machine. The
-    slowest link inside is compared with the slowest of all. Empty if there are no islands, or
-    several hosts.
+    An island is a group of accelerators of one host with fast links to each other. Islands are
+    equally large, and contiguous in the order of the machine. The slowest link inside is compared
+    with the slowest of all. Empty if there are no islands, or several hosts.
     """
     devices, hosts, machine = accelerators(problem), hosts_of_devices(problem), problem.machine
     if len({hosts[each] for each in devices}) > 1:

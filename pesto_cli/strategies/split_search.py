@@ -176,11 +176,12 @@ def _built(
             continue
         try:
             name, solution = way(problem, context)
-            schedule = justified(Simulator(solution.problem), solution.schedule)
-            built = name, replace(solution, schedule=schedule)
-            (started if isinstance(way, AsBefore) else others).append(built)
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}")
+            continue
+        schedule = justified(Simulator(solution.problem), solution.schedule)
+        built = name, replace(solution, schedule=schedule)
+        (started if isinstance(way, AsBefore) else others).append(built)
         others = to_refine(others)
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
