@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ SMALL: tuple[Policy, ...] = (
 NEEDED = {"spotlight": 350, "grl": 1000}
 LEARNED = [name for name, each in STRATEGIES.builtin.items() if learns(each)]
 GPU0, GPU1 = 1, 2
+# Any device may be used first.
+ANY_ORDER = np.full(3, -1)
 
 
 def towers(num_layers: int = 4) -> Problem:
@@ -167,7 +169,7 @@ def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
     rows = np.ones((2, 5), np.float32)
     allowed = allowed_logits(np.array([[True, True, True], [False, True, True]]))
     chosen = np.array([[0], [1]], np.int32)
-    log_q = SequenceNetwork(4).log_probabilities(weights, (rows, allowed), chosen)
+    log_q = SequenceNetwork(4).log_probabilities(weights, (rows, ANY_ORDER[:3], allowed), chosen)
     found = np.exp(log_q.numpy()[:, 0])
     assert found == pytest.approx(np.array([[1 / 3] * 3, [0, 0.5, 0.5]]), abs=1e-6)
 
@@ -177,7 +179,8 @@ def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     rng, network = np.random.default_rng(2), SequenceNetwork(4)
     weights = network.initial_weights(5, 2, seed=1)
     weights["output"] = rng.normal(0, 2, weights["output"].shape).astype(np.float32)
-    inputs = rng.random((3, 5)).astype(np.float32), np.zeros((3, 2), np.float32)
+    features = rng.random((3, 5)).astype(np.float32)
+    inputs = features, ANY_ORDER[:2], np.zeros((3, 2), np.float32)
     noise = rng.gumbel(size=(3, 4000, 2)).astype(np.float32)
     drawn = network.sample(weights, inputs, noise).numpy()
     log_q = network.log_probabilities(weights, inputs, drawn).numpy()
@@ -195,6 +198,38 @@ def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     assert (of_best[:, 0].argmax(axis=1) == best[:, 0]).all()
 
 
+def test_interchangeable_devices_are_used_in_their_order() -> None:
+    """Devices 1, 2 and 3 are interchangeable: 1 + 3 + 14 of 64 placements on them are left."""
+    network = SequenceNetwork(4)
+    weights = network.initial_weights(5, 4, seed=1)
+    rows = np.random.default_rng(0).random((3, 5)).astype(np.float32)
+    inputs = rows, np.array([-1, -1, 1, 2]), np.zeros((3, 4), np.float32)
+    every = np.array(list(product(range(4), repeat=3)), np.int32).T
+    log_q = network.log_probabilities(weights, inputs, every).numpy()
+    taken = np.take_along_axis(log_q, every.T[:, :, None].swapaxes(0, 1), axis=2)
+    probability = np.exp(taken.sum(axis=0)[:, 0])
+
+    def in_order(placement: tuple[int, ...]) -> bool:
+        new = [device for device in dict.fromkeys(placement) if device]
+        return new == [1, 2, 3][: len(new)]
+
+    expected = [in_order(each) for each in product(range(4), repeat=3)]
+    assert (probability > 0).tolist() == expected
+    assert probability.sum() == pytest.approx(1, abs=1e-5)
+    noise = np.random.default_rng(1).gumbel(size=(3, 2000, 4)).astype(np.float32)
+    drawn = network.sample(weights, inputs, noise).numpy().T.tolist()
+    assert {*map(tuple, drawn)} == {each for each in product(range(4), repeat=3) if in_order(each)}
+
+
+def test_placements_name_the_device_before_each_of_equal_gpus() -> None:
+    environment = Placements.of(on_gpus(towers().graph, [100.0] * 8))
+    assert environment.inputs[1].tolist() == [-1, -1, GPU0]
+    num_left = environment.num_decisions - 2
+    assert environment.can_take([GPU0, GPU1] + [GPU0] * num_left)
+    assert not environment.can_take([GPU1, GPU0] + [GPU0] * num_left)
+    assert not environment.can_take([GPU1] * environment.num_decisions)
+
+
 # Super-ops, features and rewards.
 
 
@@ -204,6 +239,18 @@ def test_super_ops_share_two_scopes_and_a_phase() -> None:
     found = by_scope(on_gpus(graph, [1.0] * 5))
     assert found.of_op.tolist()[:2] == [0, 0]
     assert len({*found.of_op.tolist()}) == 4
+
+
+def test_time_steps_of_a_layer_are_one_super_op_and_their_gradients_another() -> None:
+    steps = [f"layer_{layer}/step_{step}" for layer in range(2) for step in range(3)]
+    names = [*(f"{each}/cell" for each in steps), *(f"{each}/out" for each in steps)]
+    names += [f"gradients/{name}_grad/Mul" for name in names]
+    graph = labelled(OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(23)]))
+    of_op = by_scope(on_gpus(graph, [1.0] * 24)).of_op.tolist()
+    first, second, first_gradients, second_gradients = (of_op[op] for op in (0, 3, 12, 15))
+    assert len({first, second, first_gradients, second_gradients}) == 4
+    assert of_op[:12] == ([first] * 3 + [second] * 3) * 2
+    assert of_op[12:] == ([first_gradients] * 3 + [second_gradients] * 3) * 2
 
 
 def test_a_group_is_placed_as_a_whole_and_only_where_it_may_run() -> None:

@@ -17,10 +17,13 @@ colocation groups that may run on several devices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray, IntArray
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.labels import Path
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
@@ -79,7 +82,7 @@ def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
     """
     graph = problem.graph
     layer = layers_of_groups(graph, problem.min_duration_us).of_group[graph.colocation_group]
-    columns = (graph.labels.phase.tolist(), graph.labels.paths(graph.names), layer.tolist())
+    columns = (graph.labels.phase.tolist(), _forward_paths(graph), layer.tolist())
     keys = [
         (phase, path[:-1][:levels] or of_layer)
         for phase, path, of_layer in zip(*columns, strict=True)
@@ -88,10 +91,19 @@ def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
     leader = np.zeros(graph.num_groups, dtype=np.int64)
     leader[graph.colocation_group[longest]] = longest  # the last assignment wins
     of_group = _numbered(problem, [keys[op] for op in leader.tolist()])
-    count = int(of_group.max(initial=-1)) + 1
-    if count > MOST:
-        of_group = np.where(of_group < 0, -1, of_group * MOST // count)
+    number = int(of_group.max(initial=-1)) + 1
+    if number > MOST:
+        of_group = np.where(of_group < 0, -1, of_group * MOST // number)
     return SuperOps(problem, of_group)
+
+
+def _forward_paths(graph: OpGraph) -> list[Path]:
+    """Return the path of each op without time steps; that of a gradient is of its forward op."""
+    paths, number = graph.labels.layer_paths(graph.names), dict(zip(graph.names, count()))
+    forward = (
+        number.get(name, op) if name else op for op, name in enumerate(graph.labels.forward_op)
+    )
+    return [paths[op] for op in forward]
 
 
 def around_longest(problem: Problem, most: int) -> SuperOps:

@@ -38,7 +38,6 @@ class HeteroG(Policy):
     entropy_weight: λ, in standard deviations of the rewards.
     stuck_factor: by how much λ is larger while the policy is stuck (`Trials.is_stuck`).
     is_scaled: whether rewards count in standard deviations; otherwise T is in ms.
-    new_share: the share of the new trials in the moving average of the rewards, at least.
     """
 
     name: ClassVar[str] = "heterog"
@@ -54,7 +53,6 @@ class HeteroG(Policy):
     entropy_weight: float = 0.01
     stuck_factor: float = 1.0
     is_scaled: bool = True
-    new_share: float = 0.1
 
     @property
     def network(self) -> "Network":
@@ -75,10 +73,6 @@ class HeteroG(Policy):
         """Return -sqrt(T) for each step time T."""
         rewards: FloatArray = -np.sqrt(costs_us)
         return rewards
-
-    def extended(self, trials: "Trials", costs_us: FloatArray) -> "Trials":
-        """Return the trials with new ones; their mean is a moving average."""
-        return trials.extended(self.reward(costs_us), float(costs_us.min()), self.new_share)
 
     def at(self, trials: "Trials") -> Self:
         """Return the policy with the λ for the next steps."""

@@ -6,6 +6,7 @@ placements that do not fit in memory. Here their step time counts ten times
 (`Policy.out_of_memory_factor`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from pesto_cli.data.columns import IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.features import features
@@ -23,7 +25,7 @@ from pesto_cli.strategies.order import highest_rank_first
 
 @dataclass(frozen=True, eq=False)
 class Placements(Environment):
-    """A problem with its super-ops. inputs: features of super-ops, and their allowed devices."""
+    """A problem with its super-ops. inputs: see `SequenceNetwork`."""
 
     simulator: Simulator
     super_ops: SuperOps
@@ -32,10 +34,35 @@ class Placements(Environment):
     def of(cls, problem: Problem) -> "Placements":
         """Group the ops of a problem by their scopes."""
         super_ops = by_scope(problem)
-        inputs = features(super_ops).astype(np.float32), allowed_logits(super_ops.allowed())
+        inputs = (
+            features(super_ops).astype(np.float32),
+            used_before(problem),
+            allowed_logits(super_ops.allowed()),
+        )
         return cls(problem, inputs, (), Simulator(problem), super_ops)
+
+    def can_take(self, actions: Sequence[int]) -> bool:
+        """Return whether actions are allowed, and interchangeable devices are used in order."""
+        first = {device: number for number, device in reversed([*enumerate(actions)])}
+        early = [
+            device
+            for device, before in enumerate(self.inputs[1].tolist())
+            if before >= 0 and device in first and first[device] < first.get(before, len(actions))
+        ]
+        return super().can_take(actions) and not early
 
     def solution(self, chosen: IntArray) -> Solution:
         """Return the solution of one placement, `[num_super_ops]`."""
         device = self.super_ops.devices(chosen)
         return Solution.of(self.problem, highest_rank_first(self.simulator, device))
+
+
+def used_before(problem: Problem) -> IntArray:
+    """Return the device that must be used before each device, or -1, `[num_devices]`.
+
+    It is the one before it among devices that are interchangeable with it.
+    """
+    before = np.full(problem.num_devices, -1, dtype=np.int64)
+    for devices in interchangeable(problem):
+        before[devices[1:]] = devices[:-1]
+    return before

@@ -33,6 +33,8 @@ class Policy(ABC):
     learning_rate: of Adam.
     out_of_memory_factor: the step time of a placement that does not fit in memory counts so many
         times.
+    new_share: the share of the new trials in the moving average of the rewards, at least; with 0,
+        all trials count alike.
     num_kept: how many of the best placements are kept, to learn from them again. With 1 or more,
         the first ones of a graph have the same action for all decisions.
     with_most_probable: whether an iteration also times the most probable placement. It counts in
@@ -50,6 +52,7 @@ class Policy(ABC):
     num_steps: int = 10
     learning_rate: float = 1e-3
     out_of_memory_factor: float = 10.0
+    new_share: float = 0.1
     num_kept: int = 0
     with_most_probable: bool = False
     random_share: float = 0.0
@@ -114,7 +117,7 @@ class Policy(ABC):
 
     def extended(self, trials: "Trials", costs_us: FloatArray) -> "Trials":
         """Return the trials of a graph with the step times of new ones, `[num_placements]`."""
-        return trials.extended(self.reward(costs_us), float(costs_us.min()))
+        return trials.extended(self.reward(costs_us), float(costs_us.min()), self.new_share)
 
     def unit(self, trials: "Trials") -> float:
         """Return the unit in which rewards count."""

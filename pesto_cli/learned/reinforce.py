@@ -19,7 +19,7 @@ class Reinforce(SequencePolicy):
 
     name: ClassVar[str] = "grl"
     num_steps: int = 1
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-3
 
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
         """Return the objective, whose gradient is that of the expected reward."""

@@ -9,6 +9,10 @@ decoder then chooses the device of one super-op after the other:
 where e_m is the encoder's output for super-op m. W begins with zeros, so that the distributions
 begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
 
+Departure from the paper: of interchangeable devices, the decoder may choose one only after those
+before it. Otherwise each device of a super-op has the same mean step time as long as the policy is
+uniform, so that the policy gradient of the first placements is only noise.
+
 A sequence of LSTM cells is one op of TensorFlow (`BlockLSTMV2`), which is faster than a loop. In
 comments on shapes, U are units, and D devices.
 """
@@ -20,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned.network import Array, Network
+from pesto_cli.learned.network import FORBIDDEN, Array, Network
 
 NUM_LAYERS = 2
 # `BlockLSTMV2` has its gates in the order input, forget, cell, output.
@@ -29,7 +33,11 @@ FORGET_GATE = 1
 
 @dataclass(frozen=True)
 class SequenceNetwork(Network):
-    """The network; inputs: features of super-ops, `[T, num_features]`, and allowed devices."""
+    """The network.
+
+    Inputs: features of super-ops, `[T, num_features]`; the device that must be used before each
+    device, or -1, `[D]`; allowed devices, `[T, D]`.
+    """
 
     name: ClassVar[str] = "sequence"
     is_sequential: ClassVar[bool] = True
@@ -59,28 +67,33 @@ class SequenceNetwork(Network):
 
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return log q(. | s_n) for each super-op of given placements, `[T, B, D]`."""
-        tf, (features, allowed) = tensorflow(), inputs
+        tf, (features, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
         num_devices = allowed.shape[1]
-        before = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
-        outputs, _ = _decoded(weights, before, encoded, _for_each(states, chosen.shape[1]))
-        return _distributions(weights, outputs, encoded, allowed)
+        last = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
+        outputs, _ = _decoded(weights, last, encoded, _for_each(states, chosen.shape[1]))
+        num_used = tf.cumsum(tf.one_hot(chosen, num_devices), exclusive=True)
+        penalty = allowed[:, None] + _out_of_order(num_used, used_before)
+        return _distributions(weights, outputs, encoded, penalty)
 
     def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
         """Return placements that are drawn from the policy, `[T, B]`."""
-        tf, (features, allowed) = tensorflow(), inputs
+        tf, (features, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
         num_super_ops, num_placements, num_devices = noise.shape
 
-        def place_next(n: Any, last: Any, states: Any, chosen: Any) -> Any:
+        def place_next(n: Any, last: Any, num_used: Any, states: Any, chosen: Any) -> Any:
             outputs, states = _decoded(weights, last[None], encoded[n : n + 1], states)
-            logits = _distributions(weights, outputs, encoded, allowed[n : n + 1])[0]
+            penalty = allowed[n] + _out_of_order(num_used, used_before)
+            logits = _distributions(weights, outputs, encoded, penalty[None])[0]
             last = tf.argmax(logits + noise[n], axis=1, output_type=tf.int32)
-            return n + 1, last, states, chosen.write(n, last)
+            num_used += tf.one_hot(last, num_devices)
+            return n + 1, last, num_used, states, chosen.write(n, last)
 
         first = tf.fill((num_placements,), num_devices)
+        unused = tf.zeros((num_placements, num_devices))
         chosen = tf.TensorArray(tf.int32, num_super_ops)
-        state = (0, first, _for_each(states, num_placements), chosen)
+        state = (0, first, unused, _for_each(states, num_placements), chosen)
         return tf.while_loop(lambda n, *_: n < num_super_ops, place_next, state)[-1].stack()
 
 
@@ -123,14 +136,27 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
     return inputs, tuple(last)
 
 
-def _distributions(weights: Any, outputs: Any, encoded: Any, allowed: Any) -> Any:
-    """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder."""
+def _out_of_order(num_used: Any, used_before: Any) -> Any:
+    """Return what is added to logits for devices that may not be used yet, `[..., D]`.
+
+    num_used: how many super-ops each device has, `[..., D]`.
+    """
+    tf = tensorflow()
+    is_early = tf.gather(num_used == 0, tf.maximum(used_before, 0), axis=-1) & (used_before >= 0)
+    return tf.where(is_early, FORBIDDEN, 0.0)
+
+
+def _distributions(weights: Any, outputs: Any, encoded: Any, penalty: Any) -> Any:
+    """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder.
+
+    penalty: added to the logits, of the same shape.
+    """
     tf = tensorflow()
     keys = encoded @ weights["attention/key"]
     scores = outputs @ weights["attention/query"] @ tf.transpose(keys)
     context = tf.nn.softmax(scores / np.sqrt(keys.shape[1])) @ encoded
     logits = tf.concat((outputs, context), axis=2) @ weights["output"]
-    return tf.nn.log_softmax(logits + allowed[:, None])
+    return tf.nn.log_softmax(logits + penalty)
 
 
 def _for_each(states: Any, num_placements: int) -> Any:

@@ -3,7 +3,7 @@
 Source: Gao, Chen and Li, "Spotlight: Optimizing Device Placement for Training Deep Neural
 Networks", ICML '18. Each state is a prefix of a placement; the reward comes with the last super-op.
 As published: five placements and ten steps in an iteration, and a KL weight of 1 (Algorithm 1,
-Section 5.1).
+Section 5.1). Departure: rewards count from a moving average (see `trials`).
 """
 
 from dataclasses import dataclass
