@@ -5,6 +5,8 @@ the same two-level prefix of their names into a super-op. Departures from it:
 
 - Scopes are those of the labels, so the scopes of a gradient are those of its forward op. Forward
   pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
+- Time steps are no scopes. In TensorFlow 1, a recurrent layer is usually a loop, which has the same
+  ops for all time steps; in an unrolled graph each time step has its own.
 - Ops outside of all scopes, such as sums of gradients, are grouped by layer.
 - A colocation group is in the super-op of its longest op.
 - A colocation group with only one allowed device, such as a feed, is in no super-op.
