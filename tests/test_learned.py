@@ -204,7 +204,8 @@ def test_interchangeable_devices_are_used_in_their_order() -> None:
     weights = network.initial_weights(5, 4, seed=1)
     rows = np.random.default_rng(0).random((3, 5)).astype(np.float32)
     inputs = rows, np.array([-1, -1, 1, 2]), np.zeros((3, 4), np.float32)
-    every = np.array(list(product(range(4), repeat=3)), np.int32).T
+    placements = list(product(range(4), repeat=3))
+    every = np.array(placements, np.int32).T
     log_q = network.log_probabilities(weights, inputs, every).numpy()
     taken = np.take_along_axis(log_q, every.T[:, :, None].swapaxes(0, 1), axis=2)
     probability = np.exp(taken.sum(axis=0)[:, 0])
@@ -213,12 +214,11 @@ def test_interchangeable_devices_are_used_in_their_order() -> None:
         new = [device for device in dict.fromkeys(placement) if device]
         return new == [1, 2, 3][: len(new)]
 
-    expected = [in_order(each) for each in product(range(4), repeat=3)]
-    assert (probability > 0).tolist() == expected
+    assert (probability > 0).tolist() == [*map(in_order, placements)]
     assert probability.sum() == pytest.approx(1, abs=1e-5)
     noise = np.random.default_rng(1).gumbel(size=(3, 2000, 4)).astype(np.float32)
     drawn = network.sample(weights, inputs, noise).numpy().T.tolist()
-    assert {*map(tuple, drawn)} == {each for each in product(range(4), repeat=3) if in_order(each)}
+    assert {*map(tuple, drawn)} == {*filter(in_order, placements)}
 
 
 def test_placements_name_the_device_before_each_of_equal_gpus() -> None:

@@ -5,8 +5,8 @@ the same two-level prefix of their names into a super-op. Departures from it:
 
 - Scopes are those of the labels, so the scopes of a gradient are those of its forward op. Forward
   pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
-- Time steps are no scopes. In TensorFlow 1, a recurrent layer is usually a loop, which has the same
-  ops for all time steps; in an unrolled graph each time step has its own.
+- The scopes of time steps do not count. In TensorFlow 1, a recurrent layer is usually a loop, which
+  has one op for all time steps; an unrolled graph has one op for each.
 - Ops outside of all scopes, such as sums of gradients, are grouped by layer.
 - A colocation group is in the super-op of its longest op.
 - A colocation group with only one allowed device, such as a feed, is in no super-op.
@@ -19,7 +19,6 @@ colocation groups that may run on several devices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 
@@ -93,19 +92,19 @@ def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
     leader = np.zeros(graph.num_groups, dtype=np.int64)
     leader[graph.colocation_group[longest]] = longest  # the last assignment wins
     of_group = _numbered(problem, [keys[op] for op in leader.tolist()])
-    number = int(of_group.max(initial=-1)) + 1
-    if number > MOST:
-        of_group = np.where(of_group < 0, -1, of_group * MOST // number)
+    count = int(of_group.max(initial=-1)) + 1
+    if count > MOST:
+        of_group = np.where(of_group < 0, -1, of_group * MOST // count)
     return SuperOps(problem, of_group)
 
 
 def _forward_paths(graph: OpGraph) -> list[Path]:
-    """Return the path of each op without time steps; that of a gradient is of its forward op."""
-    paths, number = graph.labels.layer_paths(graph.names), dict(zip(graph.names, count()))
-    forward = (
-        number.get(name, op) if name else op for op, name in enumerate(graph.labels.forward_op)
-    )
-    return [paths[op] for op in forward]
+    """Return the path of each op without time steps; a gradient has the path of its forward op."""
+    paths = graph.labels.layer_paths(graph.names)
+    return [
+        paths[op if name is None else graph.index_of.get(name, op)]
+        for op, name in enumerate(graph.labels.forward_op)
+    ]
 
 
 def around_longest(problem: Problem, most: int) -> SuperOps:

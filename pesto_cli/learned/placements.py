@@ -25,7 +25,7 @@ from pesto_cli.strategies.order import highest_rank_first
 
 @dataclass(frozen=True, eq=False)
 class Placements(Environment):
-    """A problem with its super-ops. inputs: see `SequenceNetwork`."""
+    """A problem with its super-ops; `SequenceNetwork` describes the inputs."""
 
     simulator: Simulator
     super_ops: SuperOps
@@ -43,13 +43,11 @@ class Placements(Environment):
 
     def can_take(self, actions: Sequence[int]) -> bool:
         """Return whether actions are allowed, and interchangeable devices are used in order."""
-        first = {device: number for number, device in reversed([*enumerate(actions)])}
-        early = [
-            device
-            for device, before in enumerate(self.inputs[1].tolist())
-            if before >= 0 and device in first and first[device] < first.get(before, len(actions))
-        ]
-        return super().can_take(actions) and not early
+        before, used = self.inputs[1], [*dict.fromkeys(actions)]
+        return super().can_take(actions) and all(
+            before[device] < 0 or before[device] in used[:number]
+            for number, device in enumerate(used)
+        )
 
     def solution(self, chosen: IntArray) -> Solution:
         """Return the solution of one placement, `[num_super_ops]`."""
@@ -58,9 +56,9 @@ class Placements(Environment):
 
 
 def used_before(problem: Problem) -> IntArray:
-    """Return the device that must be used before each device, or -1, `[num_devices]`.
+    """Return for each device the one that a placement must use first, or -1, `[num_devices]`.
 
-    It is the one before it among devices that are interchangeable with it.
+    In each class of interchangeable devices, it is the previous device.
     """
     before = np.full(problem.num_devices, -1, dtype=np.int64)
     for devices in interchangeable(problem):

@@ -9,9 +9,10 @@ decoder then chooses the device of one super-op after the other:
 where e_m is the encoder's output for super-op m. W begins with zeros, so that the distributions
 begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
 
-Departure from the paper: of interchangeable devices, the decoder may choose one only after those
-before it. Otherwise each device of a super-op has the same mean step time as long as the policy is
-uniform, so that the policy gradient of the first placements is only noise.
+Departure from the paper: the decoder may choose a device only if it has chosen all interchangeable
+devices with smaller numbers. Without this rule, all interchangeable devices of a super-op have the
+same mean step time while the policy is uniform, so the first samples say nothing about the device
+of a single super-op.
 
 A sequence of LSTM cells is one op of TensorFlow (`BlockLSTMV2`), which is faster than a loop. In
 comments on shapes, U are units, and D devices.
@@ -35,8 +36,8 @@ FORGET_GATE = 1
 class SequenceNetwork(Network):
     """The network.
 
-    Inputs: features of super-ops, `[T, num_features]`; the device that must be used before each
-    device, or -1, `[D]`; allowed devices, `[T, D]`.
+    Inputs: features of super-ops, `[T, num_features]`; for each device the one that a placement
+    must use first, or -1, `[D]`; allowed devices, `[T, D]`.
     """
 
     name: ClassVar[str] = "sequence"
@@ -137,7 +138,7 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
 
 
 def _out_of_order(num_used: Any, used_before: Any) -> Any:
-    """Return what is added to logits for devices that may not be used yet, `[..., D]`.
+    """Return FORBIDDEN for each device that may not be used yet, otherwise 0, `[..., D]`.
 
     num_used: how many super-ops each device has, `[..., D]`.
     """
@@ -149,7 +150,7 @@ def _out_of_order(num_used: Any, used_before: Any) -> Any:
 def _distributions(weights: Any, outputs: Any, encoded: Any, penalty: Any) -> Any:
     """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder.
 
-    penalty: added to the logits, of the same shape.
+    penalty: what is added to the logits; its shape is that of log q, or can be broadcast to it.
     """
     tf = tensorflow()
     keys = encoded @ weights["attention/key"]

@@ -2,8 +2,8 @@
 
 In Spotlight (Eq. 1), the reward of a placement counts from the average of all trials so far, and in
 HeteroG (Section 4.1.3) from a moving average. Here both count from a moving average
-(`Policy.new_share`), because a policy that has learned is better than the average of all trials
-with each placement, and then learns little from the differences between them. Both papers leave the
+(`Policy.new_share`). After some learning, nearly all placements are better than the average of all
+trials, so a policy would learn little from the differences between them. Both papers leave the
 unit of time open. Here it is the standard deviation of the rewards, so that the weights of the KL
 penalty and of the entropy mean the same for all graphs. The trials of the iteration count too.
 """
