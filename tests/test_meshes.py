@@ -1,6 +1,6 @@
 """Meshes: parts of the batch, stages of layers, micro-batches, and the search that tries them."""
 
-from collections.abc import Callable
+import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -32,7 +32,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
-from pesto_cli.strategies import STRATEGIES, split_search, time_shares
+from pesto_cli.strategies import STRATEGIES, split_ways, time_shares
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import accelerators
@@ -44,9 +44,9 @@ from pesto_cli.strategies.split_ways import (
     AsStrategy,
     OnMeshes,
     Way,
+    WaysInTime,
     every_way,
     gradients_take_longer_than_ops,
-    ways,
 )
 
 
@@ -217,12 +217,39 @@ def test_the_first_ways_over_a_slow_network_can_keep_the_parts_of_an_op_on_one_h
     problem: Problem,
 ) -> None:
     placed = on_machine(problem, slow_network(100.0, us_per_byte=1.0))
-    first, _, third, fourth, *_ = every_way(placed)
-    assert isinstance(first, OnMeshes)
-    assert isinstance(fourth, OnMeshes)
-    assert [way.meshes[0].num_parts for way in (first, fourth)] == [4, 2]
-    assert any(len(mesh.stages) == 1 for mesh in first.meshes)
-    assert third == AsStrategy(IntraOp(ALPA))
+    every = [*every_way(placed)]
+    on_meshes = [way for way in every if isinstance(way, OnMeshes) and not way.hosts]
+    num_parts = [way.num_parts for way in on_meshes]
+    assert every[: len(on_meshes)] == on_meshes
+    assert num_parts[:2] == [2, 4]
+    assert num_parts == sorted(num_parts)
+    assert any(len(mesh.stages) == 1 for mesh in on_meshes[1].meshes)
+    assert every[len(on_meshes) + 1] == AsStrategy(IntraOp(ALPA))
+
+
+def test_more_parts_are_not_tried_if_they_were_worse_than_fewer(problem: Problem) -> None:
+    placed = on_machine(problem, slow_network(100.0, us_per_byte=1.0))
+    context = Context(Limits(time_limit_s=600.0))
+    tried = {}
+    for worse in (math.inf, 4):
+        ways = WaysInTime(placed, context, 1.0)
+        tried[worse] = set[tuple[int, bool]]()
+        for way in ways:
+            if isinstance(way, OnMeshes):
+                tried[worse].add((way.num_parts, bool(way.hosts)))
+                _, solution = way(placed, context)
+                step_us = 2.0 if way.num_parts >= worse else 1.0 / way.num_parts
+                ways.note(way, _of_length(solution, step_us))
+    assert {(2, False), (4, False), (8, False), (8, True)} <= tried[math.inf]
+    assert tried[4] == {each for each in tried[math.inf] if each[0] < 4} | {(4, False)}
+
+
+def _of_length(solution: Solution, step_us: float) -> Solution:
+    """Return a solution as if its step took so long."""
+    schedule = solution.schedule
+    return replace(
+        solution, schedule=replace(schedule, end_us=np.full_like(schedule.end_us, step_us))
+    )
 
 
 def test_parts_that_fit_into_hosts_come_before_other_numbers_of_parts(problem: Problem) -> None:
@@ -272,6 +299,22 @@ class _Recorded:
         return self.strategy(problem, context)
 
 
+@dataclass(frozen=True)
+class _RecordedWay:
+    """A way that notes its calls."""
+
+    way: Way
+    calls: list[Way]
+    name: str = "recorded"
+
+    def us_per_op(self, problem: Problem) -> float:
+        return self.way.us_per_op(problem)
+
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
+        self.calls.append(self.way)
+        return self.way(problem, context)
+
+
 def _only_two(problem: Problem) -> BoolArray:
     permitted = problem.permitted.copy()
     permitted[:, accelerators(problem)[2:]] = False
@@ -284,28 +327,24 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
     """Each look at the clock takes 40 s, so the time for ways is over after the first one."""
     used, clock = list[Way](), count(0.0, 40.0)
     monkeypatch.setattr(time_shares, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-
-    def recorded(way: Way) -> Callable[[Problem, Context], tuple[str, Solution]]:
-        def call(problem: Problem, context: Context) -> tuple[str, Solution]:
-            used.append(way)
-            return way(problem, context)
-
-        return call
-
-    found = [recorded(way) for way in every_way(problem)]
-    monkeypatch.setattr(split_search, "ways", lambda problem, context, share: (found, ()))
+    found = [_RecordedWay(way, used) for way in every_way(problem)]
+    monkeypatch.setattr(split_ways, "every_way", lambda problem: found)
     Pesto()(problem, Context(Limits(100.0)))
     assert len(found) > len(used) == 1
 
 
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     every = [*every_way(problem)]
-    kept, notes = ways(problem, Context(Limits(time_limit_s=60.0)), 0.2)
-    assert (len(kept), notes) == (len(every), ())
+    ways = WaysInTime(problem, Context(Limits(time_limit_s=60.0)), 0.2)
+    assert [*ways] == every
+    assert ways.notes == ()
+    estimate_s = sum(way.us_per_op(problem) for way in every) * problem.num_ops / 1e6
+    assert ways.share_left == pytest.approx(0.2 - estimate_s / 60.0)
     limit_s = 1.5 * every[0].us_per_op(problem) * problem.num_ops / 1e6
-    kept, notes = ways(problem, Context(Limits(time_limit_s=limit_s)), 1.0)
+    ways = WaysInTime(problem, Context(Limits(time_limit_s=limit_s)), 1.0)
+    kept = [*ways]
     assert 1 <= len(kept) < len(every)
-    assert notes == (
+    assert ways.notes == (
         f"the time limit was too short to try {len(every) - len(kept)} of {len(every)} ways to "
         "split",
     )

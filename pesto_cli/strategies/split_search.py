@@ -29,20 +29,21 @@ from pesto_cli.strategies.equal_ends import with_equal_ends
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, on_hosts_used_first
 from pesto_cli.strategies.incumbent import BestProgress, Incumbent
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
-from pesto_cli.strategies.split_ways import AsBefore, parts_us, ways
+from pesto_cli.strategies.split_ways import AsBefore, WaysInTime, parts_us
 from pesto_cli.strategies.time_shares import shares
 
-# Shares of the time limit: to place whole ops, to construct schedules with split ops, and to refine
-# the MOST_REFINED best of these. One more, of a warm start or of fewer hosts, takes as long.
-WHOLE_SHARE, WAYS_SHARE, SPLIT_SHARE = 0.1, 0.25, 0.1
+# Shares of the time limit: to place whole ops, and to construct schedules with split ops.
+WHOLE_SHARE, WAYS_SHARE = 0.1, 0.25
 # With more devices there are more ways, which differ more than a refinement can gain.
 MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 # Largest share of the time limit in which sizes of parts are corrected, and how often those of one
 # schedule are: later corrections gain little.
 EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.1, 2
-# Number of constructed schedules that are refined, if they are not much longer than the schedule
-# with whole ops: refinement rarely makes a schedule shorter than 1 / 1.5 of its length.
-MOST_REFINED = 2
+# The rounds of a race between the best split schedules: how many of them are refined, and the share
+# of the time limit for these. A refinement gains more on few ops than on many, so the best schedule
+# before refinement often is not the best after it.
+RACE = ((6, 0.1), (3, 0.08))
+# Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
 # their search has more starts, and gains more later.
@@ -87,23 +88,28 @@ def split_or_whole(
     )
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
+    ways = WaysInTime(problem, context, ways_share)
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE), start)]
     built, notes = _built(
         problem,
         context,
         trials[0].solution,
-        ways_share,
+        ways,
         is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
-    spent = WHOLE_SHARE + ways_share
     built, corrections_share = _with_equal_ends(problem, built, context.limits)
-    spent += corrections_share
+    left = 1 - (WHOLE_SHARE + ways_share - ways.share_left + corrections_share)
+    share, spent = shares(share(left, 1.0)), 0.0
     if start is not None and start.is_rewritten:
         built = [(FEWER_HOSTS, start), *built]
-    each = SPLIT_SHARE / max(1, min(len(built), MOST_REFINED))
-    for name, solution in built:
-        spent += each
-        trials.append(_refined_trial(placer, solution, context, share(each, spent), name))
+    for number, of in RACE:
+        racing = best_of(built, number)
+        each = of / max(1, len(racing)) / left
+        built = []
+        for name, solution in racing:
+            spent += each
+            trials.append(_refined_trial(placer, solution, context, share(each, spent), name))
+            built.append((name, trials[-1].solution))
     found = [trial.solution for trial in trials]
     continued = _continued(trials)
     for number, trial in enumerate(continued, start=1):
@@ -159,17 +165,20 @@ def _whole(
 
 
 def _built(
-    problem: Problem, context: Context, whole: Solution, share: float, is_over: Callable[[], bool]
+    problem: Problem,
+    context: Context,
+    whole: Solution,
+    ways: WaysInTime,
+    is_over: Callable[[], bool],
 ) -> tuple[Sequence[tuple[str, Solution]], tuple[str, ...]]:
     """Return the schedules with split ops to refine, by the name of their way, and notes.
 
-    share: of the time limit, for all of them.
     is_over: whether the time for them is over, as on a machine that is slower than the estimates;
         then only the first way and a warm start are used.
     """
     started, others = list[tuple[str, Solution]](), list[tuple[str, Solution]]()
-    tried, notes = ways(problem, context, share)
-    for way in tried:
+    notes: tuple[str, ...] = ()
+    for way in ways:
         # The result of an earlier search is not lost if this one is stopped early.
         is_late = context.limits.stop.is_set() or (bool(others) and is_over())
         if is_late and not isinstance(way, AsBefore):
@@ -180,25 +189,26 @@ def _built(
             notes = (*notes, f"{way.name}: {error}")
             continue
         schedule = justified(Simulator(solution.problem), solution.schedule)
-        built = name, replace(solution, schedule=schedule)
-        (started if isinstance(way, AsBefore) else others).append(built)
-        others = to_refine(others)
+        solution = replace(solution, schedule=schedule)
+        ways.note(way, solution)
+        (started if isinstance(way, AsBefore) else others).append((name, solution))
+        others = best_of(others, RACE[0][0])
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
-    return [*started, *(each for each in others if each[1].objective < hopeless)], notes
+    refined = [*started, *(each for each in others if each[1].objective < hopeless)]
+    return refined, (*notes, *ways.notes)
 
 
-def to_refine(built: Sequence[tuple[str, Solution]]) -> list[tuple[str, Solution]]:
-    """Return the best schedules.
+def best_of(solutions: Sequence[tuple[str, Solution]], number: int) -> list[tuple[str, Solution]]:
+    """Return the best solutions, by the names of their ways.
 
     Two ways may give the same schedule, also with exchanged devices: then the first one counts.
     """
     distinct = {
         (solution.objective, solution.problem.num_ops): (name, solution)
-        for name, solution in reversed(built)
+        for name, solution in reversed(solutions)
     }
-    ranked = sorted(distinct.values(), key=lambda each: each[1].objective)
-    return ranked[:MOST_REFINED]
+    return sorted(distinct.values(), key=lambda each: each[1].objective)[:number]
 
 
 def _with_equal_ends(

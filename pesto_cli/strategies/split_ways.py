@@ -10,14 +10,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.labels import Phase
-from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
@@ -103,14 +102,19 @@ class OnMeshes:
     meshes: Sequence[Mesh]
     hosts: tuple[int, ...] = ()
 
+    @property
+    def num_parts(self) -> int:
+        """Number of parts of each op."""
+        return self.meshes[0].num_parts
+
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return PLAN_US + parts_us(self.meshes[0].num_parts, len(self.meshes))
+        return PLAN_US + parts_us(self.num_parts, len(self.meshes))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Split once, and schedule the parts on each mesh."""
         first = self.meshes[0]
-        devices = [first.device(0, part) for part in range(first.num_parts)]
+        devices = [first.device(0, part) for part in range(self.num_parts)]
         plan = replace(batch_plan(problem, devices), hosts=self.hosts)
         split = rewritten(problem, plan)
         return min(
@@ -146,29 +150,61 @@ class AsStrategy:
         return self.strategy.name if is_whole else f"{layout} variables", solution
 
 
-def ways(problem: Problem, context: Context, share: float) -> tuple[Sequence[Way], tuple[str, ...]]:
-    """Return the ways to try in a share of the time limit, and a note on those that are left out.
+class WaysInTime:
+    """The ways to try in a share of the time limit; those that are most often the best come first.
 
-    Those that are most often the best come first.
+    If parts of the batch took longer than fewer parts, more of them are not tried: they send more
+    and smaller tensors, and take more time to construct.
     """
-    before = [] if context.split_start is None else [AsBefore(context.split_start)]
-    every = [*every_way(problem)]
-    kept = _in_time(every, problem, context.limits, share)
-    notes: tuple[str, ...] = ()
-    if len(kept) < len(every):
-        left_out = len(every) - len(kept)
-        notes = (f"the time limit was too short to try {left_out} of {len(every)} ways to split",)
-    return [*before, *kept], notes
 
+    def __init__(self, problem: Problem, context: Context, share: float) -> None:
+        self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
+        self._left_us = share * self._limit_us
+        self._share, self._num_ways, self._num_left_out = share, 0, 0
+        self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
+        self._objectives = dict[int, tuple[int, float]]()
 
-def _in_time(every: Sequence[Way], problem: Problem, limits: Limits, share: float) -> list[Way]:
-    kept, left_us = list[Way](), share * limits.time_limit_s * 1e6
-    for way in every:
-        way_us = way.us_per_op(problem) * problem.num_ops
-        if way_us < left_us:
-            left_us -= way_us
-            kept.append(way)
-    return kept
+    def __iter__(self) -> Iterator[Way]:
+        """Yield the ways; which ones depends on the steps that `note` was told in the meantime."""
+        yield from self._before
+        for way in every_way(self._problem):
+            self._num_ways += 1
+            if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
+                continue
+            way_us = way.us_per_op(self._problem) * self._problem.num_ops
+            if way_us >= self._left_us:
+                self._num_left_out += 1
+                continue
+            self._left_us -= way_us
+            yield way
+
+    def note(self, way: Way, solution: Solution) -> None:
+        """Take note of the solution of a way."""
+        if isinstance(way, OnMeshes) and not way.hosts:
+            self._objectives[way.num_parts] = solution.objective
+
+    @property
+    def _too_many(self) -> float:
+        """The least number of parts that was worse than fewer."""
+        for (_, fewer), (num_parts, more) in pairwise(sorted(self._objectives.items())):
+            if more > fewer:
+                return num_parts
+        return math.inf
+
+    @property
+    def share_left(self) -> float:
+        """The share of the time limit that was not used, by the estimates."""
+        return self._left_us / self._limit_us if self._limit_us else self._share
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note on the ways that were left out for lack of time."""
+        if not self._num_left_out:
+            return ()
+        return (
+            f"the time limit was too short to try {self._num_left_out} of {self._num_ways} ways to "
+            "split",
+        )
 
 
 def every_way(problem: Problem) -> Iterator[Way]:
@@ -196,7 +232,7 @@ class _Forms:
 
     unequal: bool
     several_hosts: bool
-    flat: Sequence[Way]
+    flat: Sequence[OnMeshes]
     grouped: Sequence[OnMeshes]
     proportional: Sequence[Way]
     buckets: Sequence[Way]
@@ -258,7 +294,8 @@ class _Forms:
         # Parts of ops send more bytes between hosts than stages of layers do.
         if self.unequal:
             return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
-        return *self.flat[:1], *self.buckets[:1], *self.intra_op[:1], *self.flat[1:2]
+        by_parts = sorted(self.flat, key=lambda way: way.num_parts)
+        return *by_parts, *self.buckets[:1], *self.intra_op[:1]
 
 
 def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
@@ -280,7 +317,7 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
             grouped[hosts].append(mesh)
 
     def distance(way: OnMeshes) -> tuple[bool, float, bool, int]:
-        num_parts = way.meshes[0].num_parts
+        num_parts = way.num_parts
         if num_here in (1, len(devices)):
             return False, abs(num_parts - len(devices)), False, 0
         # Parts of one op exchange most data, so they should be on one host. Twice as many parts as
