@@ -3,7 +3,7 @@
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, takewhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -259,6 +259,18 @@ def test_parts_that_fit_into_hosts_come_before_other_numbers_of_parts(problem: P
     num_parts = [way.meshes[0].num_parts for way in on_meshes]
     assert num_parts[:3] == [4, 2, 8]
     assert {3, 6} <= {*num_parts[3:]}
+
+
+def test_over_a_slow_network_the_batch_is_first_cut_into_few_parts_that_fit_into_hosts(
+    problem: Problem,
+) -> None:
+    slow = replace(NETWORK, us_per_byte=1.0)
+    machine = cluster([v100_server(2, HOST_TO_V100, TWO_NVLINKS)] * 3, [slow] * 3)
+    placed = on_machine(problem, machine)
+    assert gradients_take_longer_than_ops(placed)
+    first = takewhile(lambda way: isinstance(way, OnMeshes), every_way(placed))
+    num_parts = [way.num_parts for way in first if isinstance(way, OnMeshes)]
+    assert num_parts == [2, 4, 8]
 
 
 def test_the_first_way_over_a_fast_network_has_buckets(problem: Problem) -> None:

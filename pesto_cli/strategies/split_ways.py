@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from itertools import permutations
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -185,11 +185,9 @@ class WaysInTime:
 
     @property
     def _too_many(self) -> float:
-        """The least number of parts that was worse than fewer."""
-        for (_, fewer), (num_parts, more) in pairwise(sorted(self._objectives.items())):
-            if more > fewer:
-                return num_parts
-        return math.inf
+        """The least number of parts that was worse than the best one, which is smaller."""
+        best = min(self._objectives, key=lambda each: self._objectives[each], default=0)
+        return min((each for each in self._objectives if each > best), default=math.inf)
 
     @property
     def share_left(self) -> float:
@@ -294,7 +292,8 @@ class _Forms:
         # Parts of ops send more bytes between hosts than stages of layers do.
         if self.unequal:
             return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
-        by_parts = sorted(self.flat, key=lambda way: way.num_parts)
+        even = [way for way in self.flat if _fits_hosts(way.num_parts, _num_on_first_host(problem))]
+        by_parts = sorted(even, key=lambda way: way.num_parts)
         return *by_parts, *self.buckets[:1], *self.intra_op[:1]
 
 
@@ -304,8 +303,7 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
     Grouped sums are added first on each host, or over the micro-batches of each device. In both
     lists, the ways that are most often the best come first.
     """
-    devices, host = accelerators(problem), hosts_of_devices(problem)
-    num_here = [host[each] for each in devices].count(host[devices[0]])
+    devices, num_here = accelerators(problem), _num_on_first_host(problem)
     flat = defaultdict[int, list[Mesh]](list)
     grouped = defaultdict[tuple[int, ...], list[Mesh]](list)
     for mesh in meshes(problem, most_parts(problem)):
@@ -323,13 +321,24 @@ def _ways_on_meshes(problem: Problem) -> tuple[list[OnMeshes], list[OnMeshes]]:
         # Parts of one op exchange most data, so they should be on one host. Twice as many parts as
         # it has devices are two micro-batches, with which stages on several hosts can overlap.
         doublings = math.log2(num_parts / (2 * num_here))
-        is_uneven = not doublings.is_integer()  # then some parts of an op are on other hosts
+        is_uneven = not _fits_hosts(num_parts, num_here)
         return is_uneven, abs(doublings), num_parts > len(devices), -num_parts
 
     return (
         sorted((OnMeshes(tuple(found)) for found in flat.values()), key=distance),
         sorted((OnMeshes(tuple(found), hosts) for hosts, found in grouped.items()), key=distance),
     )
+
+
+def _num_on_first_host(problem: Problem) -> int:
+    """Return the number of accelerators of the host of the first one."""
+    devices, host = accelerators(problem), hosts_of_devices(problem)
+    return [host[each] for each in devices].count(host[devices[0]])
+
+
+def _fits_hosts(num_parts: int, num_here: int) -> bool:
+    """Whether the parts of each op can be on one host with so many accelerators, or fill hosts."""
+    return math.log2(num_parts / num_here).is_integer()
 
 
 def gradients_take_longer_than_ops(problem: Problem) -> bool:
