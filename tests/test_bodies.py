@@ -132,9 +132,23 @@ def test_a_profile_by_run_has_the_times_of_the_graphs_own_nodes(
     assert found.problem.time_us[op, 0] == pytest.approx(expected_us)
 
 
+MOST_RECORDINGS = 4
+
+
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory, meta: Any) -> Recording:
-    return recorded_in(tmp_path_factory.mktemp("traces"), meta)
+    """Record again if the profiler lost runs of bodies, as it rarely does on a busy machine."""
+    for _ in range(MOST_RECORDINGS):
+        recording = recorded_in(tmp_path_factory.mktemp("traces"), meta)
+        if _has_all_bodies(recording, meta):
+            break
+    return recording
+
+
+def _has_all_bodies(traces: Recording, meta: Any) -> bool:
+    path, bodies = traces.folder / "host.xplane.pb", Bodies.of(meta.graph_def)
+    own_us, all_us = read_trace(path, bodies).us, read_trace(path).us
+    return all((own_us[name, "CPU"] < all_us[name, "CPU"]).all() for name in SHARED)
 
 
 RUN_METADATA = ("steps", "events", "timelines")
