@@ -351,7 +351,7 @@ def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     assert [*ways] == every
     assert ways.notes == ()
     estimate_s = sum(way.us_per_op(problem) for way in every) * problem.num_ops / 1e6
-    assert ways.share_left == pytest.approx(0.2 - estimate_s / 60.0)
+    assert ways.share_used == pytest.approx(estimate_s / 60.0)
     limit_s = 1.5 * every[0].us_per_op(problem) * problem.num_ops / 1e6
     ways = WaysInTime(problem, Context(Limits(time_limit_s=limit_s)), 1.0)
     kept = [*ways]

@@ -36,8 +36,8 @@ FORGET_GATE = 1
 class SequenceNetwork(Network):
     """The network.
 
-    Inputs: features of super-ops, `[T, num_features]`; for each device the one that a placement
-    must use first, or -1, `[D]`; allowed devices, `[T, D]`.
+    Inputs: features of super-ops, `[T, num_features]`; for each device, the device that a placement
+    must use before it, or -1, `[D]`; allowed devices, `[T, D]`.
     """
 
     name: ClassVar[str] = "sequence"

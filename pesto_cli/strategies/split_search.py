@@ -2,8 +2,9 @@
 
 It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`). In
 the best of these, the sizes of parts are corrected (`equal_ends`). They, the schedule of a warm
-start, and that of a search on fewer hosts are refined for a short time. The best of all gets the
-rest of the time; it shares it with the whole ops if these are nearly as good.
+start, and that of a search on fewer hosts run a race: all are refined for a short time, and the
+best of them once more. The best of all gets the rest of the time; it shares it with the whole ops
+if these are nearly as good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +33,17 @@ from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.split_ways import AsBefore, WaysInTime, parts_us
 from pesto_cli.strategies.time_shares import shares
 
-# Shares of the time limit: to place whole ops, and to construct schedules with split ops.
+# The share of the time limit in which whole ops are placed, and the share in which schedules with
+# split ops are constructed.
 WHOLE_SHARE, WAYS_SHARE = 0.1, 0.25
 # With more devices there are more ways, which differ more than a refinement can gain.
 MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 # Largest share of the time limit in which sizes of parts are corrected, and how often those of one
 # schedule are: later corrections gain little.
 EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.1, 2
-# The rounds of a race between the best split schedules: how many of them are refined, and the share
-# of the time limit for these. A refinement gains more on few ops than on many, so the best schedule
-# before refinement often is not the best after it.
+# The race of the best split schedules. Each round has the number of schedules that are refined, and
+# the share of the time limit for all of them. A refinement gains more on few ops than on many, so
+# the best schedule before refinement often is not the best after it.
 RACE = ((6, 0.1), (3, 0.08))
 # Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
@@ -98,7 +100,7 @@ def split_or_whole(
         is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
     built, corrections_share = _with_equal_ends(problem, built, context.limits)
-    left = 1 - (WHOLE_SHARE + ways_share - ways.share_left + corrections_share)
+    left = 1 - WHOLE_SHARE - ways.share_used - corrections_share
     share, spent = shares(share(left, 1.0)), 0.0
     if start is not None and start.is_rewritten:
         built = [(FEWER_HOSTS, start), *built]

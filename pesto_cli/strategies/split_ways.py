@@ -151,31 +151,32 @@ class AsStrategy:
 
 
 class WaysInTime:
-    """The ways to try in a share of the time limit; those that are most often the best come first.
+    """The ways for which a share of the time limit is enough.
 
-    If parts of the batch took longer than fewer parts, more of them are not tried: they send more
-    and smaller tensors, and take more time to construct.
+    The first ways are most often the best. If a number of parts of the batch is worse than a
+    smaller number, larger numbers are not tried: more parts send more and smaller tensors, and take
+    more time to construct.
     """
 
     def __init__(self, problem: Problem, context: Context, share: float) -> None:
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
-        self._left_us = share * self._limit_us
-        self._share, self._num_ways, self._num_left_out = share, 0, 0
+        self._most_us, self._used_us = share * self._limit_us, 0.0
+        self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
         self._objectives = dict[int, tuple[int, float]]()
 
     def __iter__(self) -> Iterator[Way]:
-        """Yield the ways; which ones depends on the steps that `note` was told in the meantime."""
+        """Yield the ways; the solutions that `note` gets in the meantime decide what follows."""
         yield from self._before
         for way in every_way(self._problem):
             self._num_ways += 1
             if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
                 continue
             way_us = way.us_per_op(self._problem) * self._problem.num_ops
-            if way_us >= self._left_us:
+            if self._used_us + way_us >= self._most_us:
                 self._num_left_out += 1
                 continue
-            self._left_us -= way_us
+            self._used_us += way_us
             yield way
 
     def note(self, way: Way, solution: Solution) -> None:
@@ -190,9 +191,9 @@ class WaysInTime:
         return min((each for each in self._objectives if each > best), default=math.inf)
 
     @property
-    def share_left(self) -> float:
-        """The share of the time limit that was not used, by the estimates."""
-        return self._left_us / self._limit_us if self._limit_us else self._share
+    def share_used(self) -> float:
+        """The estimated share of the time limit that the ways so far have taken."""
+        return self._used_us / self._limit_us if self._limit_us else 0.0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -292,7 +293,8 @@ class _Forms:
         # Parts of ops send more bytes between hosts than stages of layers do.
         if self.unequal:
             return *self.flat[:2], *self.grouped[:1], *self.proportional[:1]
-        even = [way for way in self.flat if _fits_hosts(way.num_parts, _num_on_first_host(problem))]
+        num_here = _num_on_first_host(problem)
+        even = [way for way in self.flat if _fits_hosts(way.num_parts, num_here)]
         by_parts = sorted(even, key=lambda way: way.num_parts)
         return *by_parts, *self.buckets[:1], *self.intra_op[:1]
 
