@@ -17,11 +17,15 @@ from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import HOST_TO_V100, NETWORK, TWO_NVLINKS, cluster, v100_server
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import hosts_of_devices, on_faster_hosts
-from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, SUFFIX
+from pesto_cli.strategies.devices import accelerators, hosts_of_devices, on_faster_hosts
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, SUFFIX, on_hosts_used_first
+from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
+from pesto_cli.strategies.split_ways import OnMeshes, WaysInTime
 
 LIMITS = Limits(time_limit_s=3.0, deterministic=True)
 
@@ -127,6 +131,69 @@ def test_the_best_step_never_becomes_longer_and_the_bound_holds_for_all_hosts() 
     steps_us = [each.makespan_us for each in found]
     assert steps_us == sorted(steps_us, reverse=True)
     assert all(each.lower_bound_us <= steps_us[-1] for each in found)
+
+
+@pytest.mark.parametrize(
+    ("num_away", "latency_us", "moves"), [(1, 100.0, True), (40, 100.0, False), (0, 100.0, True)]
+)
+def test_a_refinement_stays_on_the_hosts_that_have_the_work(
+    num_away: int, latency_us: float, moves: bool
+) -> None:
+    """Its start has `num_away` ops of 64 on the second host."""
+    problem = of_machine(slow_network(latency_us))
+    gpus = accelerators(problem)
+    device = np.array([gpus[op % 2] for op in range(64)])
+    device[:num_away] = gpus[2]
+    short = problem.time_us.copy()
+    short[:1] = 1.0
+    simulator = Simulator(replace(problem, time_us=short))
+    start = ordered(simulator, device)
+    incumbent = Incumbent(simulator.problem, Context())
+    incumbent.offer("start", start)
+    first, *others = on_hosts_used_first(simulator, incumbent, Limits(8.0, deterministic=True))
+    *_, last = first, *others
+    assert last[0] is simulator
+    assert last[1] is start
+    assert sum(limits.time_limit_s for _, _, limits in (first, *others)) == 8.0
+    assert bool(others) == moves
+    if moves:
+        on_hosts, moved, _ = first
+        assert hosts_used(on_hosts.problem) == hosts_used(problem)[:1]
+        assert on_hosts.problem.allowed[np.arange(64), moved.device].all()
+        assert (moved.device[num_away:] == device[num_away:]).all()
+        assert moved.makespan_us <= 1.02 * start.makespan_us
+
+
+def test_a_start_that_needs_a_second_host_is_not_moved() -> None:
+    """Its only op there takes little time, but all the memory that the first host lacks."""
+    problem = of_machine(slow_network(100.0))
+    gpus = accelerators(problem)
+    most = problem.machine.devices[gpus[0]].memory_bytes
+    resident, time_us = problem.graph.resident_bytes.copy(), problem.time_us.copy()
+    resident[:3], time_us[0] = most * 2 // 3, 1.0
+    graph = replace(problem.graph, resident_bytes=resident)
+    simulator = Simulator(replace(problem, graph=graph, time_us=time_us))
+    device = np.array([gpus[2], gpus[0], gpus[1], *(gpus[op % 2] for op in range(3, 64))])
+    incumbent = Incumbent(simulator.problem, Context())
+    incumbent.offer("start", ordered(simulator, device))
+    parts = [*on_hosts_used_first(simulator, incumbent, Limits(8.0))]
+    assert [on_hosts for on_hosts, _, _ in parts] == [simulator]
+
+
+def test_ways_that_were_tried_on_fewer_hosts_are_not_tried_again(problem: Problem) -> None:
+    placed = on_machine(problem, slow_network(100.0))
+    first_host = set(accelerators(placed)[:2])
+    used = {
+        again: [
+            {device for stage in mesh.stages for device in stage}
+            for way in WaysInTime(placed, Context(Limits(600.0)), 1.0, on_fewer_hosts=again)
+            if isinstance(way, OnMeshes)
+            for mesh in way.meshes
+        ]
+        for again in (False, True)
+    }
+    assert first_host in used[False]
+    assert [devices for devices in used[False] if not devices <= first_host] == used[True]
 
 
 def test_a_search_with_a_warm_start_uses_all_hosts_at_once() -> None:

@@ -15,6 +15,9 @@ from pesto_cli.data.problem_cache import cached_per_problem
 # Inside an island, a tensor of this size takes at most this share of its time on the slowest link.
 ISLAND_SHARE, ISLAND_BYTES = 0.6, 2**24
 LEAST_US = 1e-3
+# A placement uses a host that has at least this share of the work of the busiest host. A search on
+# all hosts moves a few short ops to other hosts, which gains nearly nothing.
+LEAST_WORK_SHARE = 0.02
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
 
 
@@ -93,15 +96,18 @@ def islands(problem: Problem) -> tuple[int, ...]:
 
 
 def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:
-    """Return the problem on the hosts of a placement.
+    """Return the problem on the hosts that have most of the work of a placement.
 
     Groups that cannot be on these hosts keep all of their devices. None if the placement uses all
     hosts that it can use, or if only one accelerator were left.
 
     device: of each op, `[num_ops]`.
     """
-    hosts = np.array(hosts_of_devices(problem))
-    return _on_hosts(problem, np.isin(hosts, hosts[device]))
+    _, host = np.unique(hosts_of_devices(problem), return_inverse=True)
+    time_us = problem.duration_us[np.arange(problem.num_ops), device]
+    work_us = np.bincount(host[device], time_us, int(host.max()) + 1)
+    used = work_us >= LEAST_WORK_SHARE * work_us.max()
+    return _on_hosts(problem, used[host])
 
 
 def _on_hosts(problem: Problem, here: BoolArray) -> Problem | None:

@@ -9,18 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
-from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.feasibility import unavoidable_shortfall
-from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.sharding.problems import permitted_of_parts
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import on_faster_hosts, on_hosts_used
-from pesto_cli.strategies.incumbent import BestProgress
+from pesto_cli.strategies.incumbent import BestProgress, Incumbent
+from pesto_cli.strategies.placement_mapping import completed
 from pesto_cli.strategies.time_shares import shares
 
 FEWER_HOSTS = "fewer hosts"
@@ -32,6 +35,8 @@ SUFFIX = f", {FEWER_HOSTS}"
 FEWER_SHARE = 0.3
 # Share of a refinement whose start uses fewer hosts, in which it stays on these.
 STAY_SHARE = 0.75
+# The start does not stay on fewer hosts if the step then takes more than so many times as long.
+MOST_LOST = 1.02
 
 
 class Search(Protocol):
@@ -65,15 +70,34 @@ def fewer_hosts_first(search: Search, problem: Problem, context: Context) -> Sol
 
 
 def on_hosts_used_first(
-    simulator: Simulator, start: Schedule, limits: Limits
-) -> Iterator[tuple[Simulator, Limits]]:
-    """Yield the parts of a refinement: on the hosts that its start uses, then on all hosts."""
+    simulator: Simulator, incumbent: Incumbent, limits: Limits
+) -> Iterator[tuple[Simulator, Schedule, Limits]]:
+    """Yield the parts of a refinement, each with its start: on the hosts used, then on all hosts.
+
+    A few ops on further hosts are first moved to the hosts used.
+    """
     share, stay_share = shares(limits), 0.0
-    fewer = on_hosts_used(simulator.problem, start.device)
-    if fewer is not None:
+    on_hosts, start = _on_hosts_used(simulator, incumbent.schedule)
+    if on_hosts is not simulator:
         stay_share = STAY_SHARE
-        yield Simulator(fewer), share(stay_share)
-    yield simulator, share(1 - stay_share, 1.0)
+        yield on_hosts, start, share(stay_share)
+    yield simulator, incumbent.schedule, share(1 - stay_share, 1.0)
+
+
+def _on_hosts_used(simulator: Simulator, schedule: Schedule) -> tuple[Simulator, Schedule]:
+    """Return a simulator for the hosts that a schedule uses, and the schedule on these alone.
+
+    Both are returned unchanged if the schedule uses all hosts, or loses by leaving some of them.
+    """
+    fewer = on_hosts_used(simulator.problem, schedule.device)
+    if fewer is None:
+        return simulator, schedule
+    if fewer.allowed[np.arange(fewer.num_ops), schedule.device].all():
+        return Simulator(fewer), schedule
+    moved = replay(fewer, completed(fewer, schedule.device, schedule.rank))
+    short, makespan_us = objective(simulator.problem, schedule)
+    loses = objective(fewer, moved) > (short, MOST_LOST * makespan_us)
+    return (simulator, schedule) if loses else (Simulator(fewer), moved)
 
 
 def _on_all_hosts(problem: Problem, found: Solution, bound_us: float) -> Solution:

@@ -248,8 +248,8 @@ def _refine(
 ) -> None:
     bound_us = incumbent.lower_bound_us
     incumbent.begin("refinement")
-    for on_hosts, of_hosts in on_hosts_used_first(simulator, incumbent.schedule, limits):
-        chosen = pools if on_hosts is simulator else [[incumbent.schedule]]
+    for on_hosts, start, of_hosts in on_hosts_used_first(simulator, incumbent, limits):
+        chosen = pools if on_hosts is simulator else [[start]]
         part = replace(of_hosts, time_limit_s=of_hosts.time_limit_s / len(chosen))
         for pool in chosen:
             if not incumbent.is_optimal:

@@ -22,14 +22,15 @@ from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import STAGES_NEAR_START, justified, refine
+from pesto_cli.refine import justified
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.equal_ends import with_equal_ends
-from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, on_hosts_used_first
-from pesto_cli.strategies.incumbent import BestProgress, Incumbent
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
+from pesto_cli.strategies.incumbent import BestProgress
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
+from pesto_cli.strategies.split_race import RACE, Entry, best_of, race
 from pesto_cli.strategies.split_ways import AsBefore, WaysInTime, parts_us
 from pesto_cli.strategies.time_shares import shares
 
@@ -41,15 +42,11 @@ MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 # Largest share of the time limit in which sizes of parts are corrected, and how often those of one
 # schedule are: later corrections gain little.
 EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.1, 2
-# The race of the best split schedules. Each round has the number of schedules that are refined, and
-# the share of the time limit for all of them. A refinement gains more on few ops than on many, so
-# the best schedule before refinement often is not the best after it.
-RACE = ((6, 0.1), (3, 0.08))
 # Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
 # their search has more starts, and gains more later.
-CLOSE = 1.3
+CLOSE = 1.08
 
 
 class Placer(Protocol):
@@ -90,7 +87,7 @@ def split_or_whole(
     )
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
-    ways = WaysInTime(problem, context, ways_share)
+    ways = WaysInTime(problem, context, ways_share, on_fewer_hosts=start is not None)
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE), start)]
     built, notes = _built(
         problem,
@@ -101,17 +98,14 @@ def split_or_whole(
     )
     built, corrections_share = _with_equal_ends(problem, built, context.limits)
     left = 1 - WHOLE_SHARE - ways.share_used - corrections_share
-    share, spent = shares(share(left, 1.0)), 0.0
+    share = shares(share(left, 1.0))
+    entries = [
+        Entry.of(name, each, was_searched=name.startswith(AsBefore.name)) for name, each in built
+    ]
     if start is not None and start.is_rewritten:
-        built = [(FEWER_HOSTS, start), *built]
-    for number, of in RACE:
-        racing = best_of(built, number)
-        each = of / max(1, len(racing)) / left
-        built = []
-        for name, solution in racing:
-            spent += each
-            trials.append(_refined_trial(placer, solution, context, share(each, spent), name))
-            built.append((name, trials[-1].solution))
+        entries = [Entry.of(FEWER_HOSTS, start, was_searched=True), *entries]
+    entries, spent = race(entries, context, share, 1 / left)
+    trials += [_trial(placer, entry, context) for entry in entries]
     found = [trial.solution for trial in trials]
     continued = _continued(trials)
     for number, trial in enumerate(continued, start=1):
@@ -201,18 +195,6 @@ def _built(
     return refined, (*notes, *ways.notes)
 
 
-def best_of(solutions: Sequence[tuple[str, Solution]], number: int) -> list[tuple[str, Solution]]:
-    """Return the best solutions, by the names of their ways.
-
-    Two ways may give the same schedule, also with exchanged devices: then the first one counts.
-    """
-    distinct = {
-        (solution.objective, solution.problem.num_ops): (name, solution)
-        for name, solution in reversed(solutions)
-    }
-    return sorted(distinct.values(), key=lambda each: each[1].objective)[:number]
-
-
 def _with_equal_ends(
     problem: Problem, built: Sequence[tuple[str, Solution]], limits: Limits
 ) -> tuple[Sequence[tuple[str, Solution]], float]:
@@ -235,43 +217,21 @@ def _with_equal_ends(
     return found, spent
 
 
-def _refined_trial(
-    placer: Placer, start: Solution, context: Context, limits: Limits, name: str
-) -> _Trial:
-    """Refine a schedule with split ops for a short time."""
-    simulator = Simulator(start.problem)
-    first = _refined(simulator, start, context, limits, name)
+def _trial(placer: Placer, entry: Entry, context: Context) -> _Trial:
+    """Return the trial of a schedule with split ops, after the race."""
 
     def continued(rest: Limits) -> Solution:
         if not placer.robust:
-            return _refined(simulator, first, context, rest, name)
+            return entry.refined_with_restarts(context, rest).best
         share = shares(rest)
-        plain = _refined(simulator, first, context, share(1 - ROBUST_SHARE), name)
-        deviation = _deviation_of_parts(start.problem, start.origin, context)
+        plain = entry.refined_with_restarts(context, share(1 - ROBUST_SHARE)).best
+        deviation = _deviation_of_parts(plain.problem, plain.origin, context)
         last = share(ROBUST_SHARE, 1.0)
+        simulator = Simulator(plain.problem)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
         return replace(plain, schedule=schedule, sampled=sampled)
 
-    return _Trial(first, continued)
-
-
-def _refined(
-    simulator: Simulator, solution: Solution, context: Context, limits: Limits, source: str
-) -> Solution:
-    incumbent = Incumbent(solution.problem, context)
-    incumbent.begin("refinement of parts")
-    incumbent.offer(source, solution.schedule)
-    incumbent.prove(solution.lower_bound_us)
-    for on_hosts, part in on_hosts_used_first(simulator, solution.schedule, limits):
-        refine(
-            on_hosts,
-            [incumbent.schedule],
-            part,
-            lower_bound_us=solution.lower_bound_us,
-            stages=STAGES_NEAR_START,
-            on_incumbent=incumbent.offer,
-        )
-    return replace(solution, schedule=incumbent.schedule)
+    return _Trial(entry.best, continued)
 
 
 def _deviation_of_parts(problem: Problem, origin: IntArray, context: Context) -> FloatArray:

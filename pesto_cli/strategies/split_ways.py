@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import chain, permutations
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -30,7 +30,13 @@ from pesto_cli.strategies.data_parallel import (
     dealt,
     hosts_of,
 )
-from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices, islands
+from pesto_cli.strategies.devices import (
+    accelerators,
+    differ,
+    hosts_of_devices,
+    islands,
+    on_faster_hosts,
+)
 from pesto_cli.strategies.intra_op import ALPA, DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
@@ -158,8 +164,13 @@ class WaysInTime:
     more time to construct.
     """
 
-    def __init__(self, problem: Problem, context: Context, share: float) -> None:
+    def __init__(
+        self, problem: Problem, context: Context, share: float, *, on_fewer_hosts: bool = False
+    ) -> None:
+        """share: of the time limit. on_fewer_hosts: whether ways on fewer hosts were tried."""
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
+        fewer = on_faster_hosts(problem) if on_fewer_hosts else None
+        self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
         self._most_us, self._used_us = share * self._limit_us, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
@@ -168,7 +179,7 @@ class WaysInTime:
     def __iter__(self) -> Iterator[Way]:
         """Yield the ways; the solutions that `note` gets in the meantime decide what follows."""
         yield from self._before
-        for way in every_way(self._problem):
+        for way in filter(None, map(self._untried, every_way(self._problem))):
             self._num_ways += 1
             if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
                 continue
@@ -178,6 +189,13 @@ class WaysInTime:
                 continue
             self._used_us += way_us
             yield way
+
+    def _untried(self, way: Way) -> Way | None:
+        """Return a way without the meshes that were tried on fewer hosts; None if none is left."""
+        if not isinstance(way, OnMeshes):
+            return way
+        left = [mesh for mesh in way.meshes if not {*chain(*mesh.stages)} <= self._were_tried]
+        return replace(way, meshes=tuple(left)) if left else None
 
     def note(self, way: Way, solution: Solution) -> None:
         """Take note of the solution of a way."""
