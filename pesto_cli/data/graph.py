@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Self, TypeVar
 
 import numpy as np
@@ -139,17 +140,7 @@ class OpGraph:
         num_ops = len(names)
         order = sorted(range(len(tensors)), key=lambda row: tensors[row].producer)
         ordered = [tensors[row] for row in order]
-        offsets: list[int] = [0]
-        consumers: list[int] = []
-        on_host: list[bool] = []
-        for tensor in ordered:
-            host = dict.fromkeys(tensor.consumers, True)
-            flags = tensor.consumer_on_host or [False] * len(tensor.consumers)
-            for consumer, flag in zip(tensor.consumers, flags, strict=True):
-                host[consumer] = host[consumer] and bool(flag)
-            consumers.extend(sorted(host))
-            on_host.extend(host[consumer] for consumer in sorted(host))
-            offsets.append(len(consumers))
+        offsets, consumers, on_host = _consumers(ordered)
         edges = whole_numbers("control_edges", control_edges).reshape(-1, 2)
         return cls(
             names=tuple(names),
@@ -160,9 +151,9 @@ class OpGraph:
             num_members=_column("num_members", num_members, num_ops, 1),
             tensor_producer=whole_numbers("tensors.producer", [t.producer for t in ordered]),
             tensor_bytes=whole_numbers("tensors.bytes", [t.num_bytes for t in ordered]),
-            consumer_offsets=np.array(offsets, dtype=np.int64),
-            consumers=whole_numbers("tensors.consumers", consumers),
-            consumer_on_host=np.array(on_host, dtype=np.bool_),
+            consumer_offsets=offsets,
+            consumers=consumers,
+            consumer_on_host=on_host,
             control_edges=unique_rows(edges),
             labels=labels or Labels.build(names),
             inputs=inputs and inputs.renumbered(np.argsort(order)),
@@ -344,6 +335,26 @@ class OpGraph:
         if len(names) > 8:
             names = [*names[:4], f"... {len(names) - 8} more ...", *names[-4:]]
         return " -> ".join([*names, names[0]])
+
+
+def _consumers(tensors: Sequence[Tensor]) -> tuple[IntArray, IntArray, BoolArray]:
+    """Return the columns `consumer_offsets`, `consumers` and `consumer_on_host`."""
+    if any(len(each.consumer_on_host) not in (0, len(each.consumers)) for each in tensors):
+        raise ValueError("consumer_on_host must have one entry for each consumer")
+    num_consumers = [len(each.consumers) for each in tensors]
+    flags = [each.consumer_on_host or (False,) * len(each.consumers) for each in tensors]
+    consumer = whole_numbers("tensors.consumers", [*chain(*(each.consumers for each in tensors))])
+    on_host = np.array([*chain(*flags)], dtype=np.bool_)
+    tensor = np.repeat(np.arange(len(tensors), dtype=np.int64), num_consumers)
+    order = np.lexsort((consumer, tensor))
+    consumer, tensor = consumer[order], tensor[order]
+    is_first = np.ones(len(order), dtype=np.bool_)
+    is_first[1:] = (np.diff(consumer) != 0) | (np.diff(tensor) != 0)
+    first = np.flatnonzero(is_first)
+    if len(first):
+        on_host = np.logical_and.reduceat(on_host[order], first)
+    offsets = np.searchsorted(tensor[first], np.arange(len(tensors) + 1))
+    return offsets, consumer[first], on_host
 
 
 def _column(name: str, values: ArrayLike | None, num_ops: int, default: int) -> IntArray:

@@ -10,14 +10,15 @@ from pesto_cli.data.graph import OpGraph, Shape, Tensor
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import Compound, Labels, Role
 from pesto_cli.data.parts import Parts, added_dtype
-from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.expansion import Expansion
 from pesto_cli.sharding.groups import groups
-from pesto_cli.sharding.new_ops import Ref
 
 _Output = tuple[int, Shape | None, str | None]
 """Bytes, shape and data type."""
+_OnHost = tuple[list[bool], list[bool]]
+"""Whether each input and each output of an op is in host memory."""
 
 
 def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
@@ -34,7 +35,7 @@ class _Builder:
         self._ops, self._kept = expansion.ops, expansion.kept
         self._number = {op: index for index, op in enumerate(self._kept)}
         self._outputs_of: dict[OpSpec, list[_Output]] = {}  # parts of one size share a spec
-        self._is_on_host: dict[OpSpec, bool] = {}
+        self._on_host_of: dict[OpSpec, _OnHost] = {}
 
     def built(self) -> OpGraph:
         """Return the op graph."""
@@ -45,7 +46,7 @@ class _Builder:
         )
         is_copy = np.array([ops.specs[op] is None for op in kept])
         is_main = np.array([ops.is_priced[op] for op in kept])
-        tensors, tensor_of = self._tensors()
+        tensors, first_tensor = self._tensors()
         return OpGraph.build(
             [ops.names[op] for op in kept],
             tensors,
@@ -64,7 +65,10 @@ class _Builder:
             labels=_labels(old.labels, origin, serves, is_copy | is_main),
             inputs=Inputs.build(
                 [
-                    [None if ref is None else tensor_of.get(ref) for ref in ops.inputs[op]]
+                    [
+                        first_tensor[ref[0]] + ref[1] if ref and ref[0] in first_tensor else None
+                        for ref in ops.inputs[op]
+                    ]
                     for op in kept
                 ]
             ),
@@ -82,23 +86,28 @@ class _Builder:
         size = decision.alternative.size
         return whole if size is None else whole * decision.sizes[self._ops.part[op]] // size
 
-    def _tensors(self) -> tuple[list[Tensor], Mapping[Ref, int]]:
-        """Return the tensors, and the index in this list of each output."""
-        consumers: dict[Ref, list[tuple[int, bool]]] = {}
+    def _tensors(self) -> tuple[list[Tensor], Mapping[int, int]]:
+        """Return the tensors, and the index in this list of the first output of each op."""
+        outputs, first_tensor = list[tuple[int, _Output]](), dict[int, int]()
         for op in self._kept:
-            for slot, ref in enumerate(self._ops.inputs[op]):
-                if ref is not None and ref[0] in self._number:
-                    taken = self._number[op], self._on_host(op, slot, ref)
-                    consumers.setdefault(ref, []).append(taken)
-        tensors, tensor_of = list[Tensor](), dict[Ref, int]()
+            first_tensor[op] = len(outputs)
+            outputs += ((self._number[op], output) for output in self._outputs(op))
+        consumers: list[list[int]] = [[] for _ in outputs]
+        on_host: list[list[bool]] = [[] for _ in outputs]
         for op in self._kept:
-            for output, (num_bytes, shape, dtype) in enumerate(self._outputs(op)):
-                found = consumers.get((op, output), [])
-                tensor_of[op, output] = len(tensors)
-                on_host = [is_on_host for _, is_on_host in found]
-                ops = [consumer for consumer, _ in found]
-                tensors.append(Tensor(self._number[op], num_bytes, ops, on_host, shape, dtype))
-        return tensors, tensor_of
+            number = self._number[op]
+            for ref, is_on_host in zip(self._ops.inputs[op], self._on_host(op), strict=True):
+                if ref is not None and ref[0] in first_tensor:
+                    tensor = first_tensor[ref[0]] + ref[1]
+                    consumers[tensor].append(number)
+                    on_host[tensor].append(is_on_host)
+        tensors = [
+            Tensor(producer, num_bytes, taken, flags, shape, dtype)
+            for (producer, (num_bytes, shape, dtype)), taken, flags in zip(
+                outputs, consumers, on_host, strict=True
+            )
+        ]
+        return tensors, first_tensor
 
     def _outputs(self, op: int) -> list[_Output]:
         """Return the bytes, shape and data type of each output."""
@@ -119,34 +128,44 @@ class _Builder:
             for tensor in graph.tensors_of(self._ops.origin[op])
         ]
 
-    def _on_host(self, op: int, slot: int, ref: Ref) -> bool:
-        """Return whether a tensor is in host memory both at its producer and at a consumer."""
-        specs = self._ops.specs
-        if specs[op] is None and specs[ref[0]] is None:
-            return self._was_on_host(self._ops.origin[op], slot)
-        return self._input_on_host(op, slot) and self._output_on_host(*ref)
-
-    def _input_on_host(self, op: int, slot: int) -> bool:
-        """Return whether an op takes an input in host memory."""
-        spec = self._ops.specs[op]
-        if spec is not None:
-            return self._operand_on_host(spec, spec.inputs[slot])
-        own = self._parts.spec(self._ops.origin[op])
-        if own is not None:
-            return own.inputs[slot].on_host
-        return self._was_on_host(self._ops.origin[op], slot)
+    def _on_host(self, op: int) -> list[bool]:
+        """Return whether each input is in host memory both at its producer and at the op."""
+        specs, refs, origin = self._ops.specs, self._ops.inputs[op], self._ops.origin[op]
+        if (spec := specs[op]) is not None:
+            takes = self._operands_on_host(spec)[0]
+            return [
+                ref is not None and takes[slot] and self._output_on_host(*ref)
+                for slot, ref in enumerate(refs)
+            ]
+        own = self._parts.spec(origin)
+        return [
+            ref is not None
+            and (
+                self._was_on_host(origin, slot)
+                if own is None or specs[ref[0]] is None
+                else own.inputs[slot].on_host
+            )
+            and (specs[ref[0]] is None or self._output_on_host(*ref))
+            for slot, ref in enumerate(refs)
+        ]
 
     def _output_on_host(self, op: int, output: int) -> bool:
         spec = self._ops.specs[op]
         if spec is not None:
-            return self._operand_on_host(spec, spec.outputs[output])
+            return self._operands_on_host(spec)[1][output]
         own = self._parts.spec(self._ops.origin[op])
         return own is None or own.outputs[output].on_host
 
-    def _operand_on_host(self, spec: OpSpec, operand: Operand) -> bool:
-        if spec not in self._is_on_host:
-            self._is_on_host[spec] = self._parts.added_on_host(spec.type, added_dtype(spec))
-        return operand.on_host or self._is_on_host[spec]
+    def _operands_on_host(self, spec: OpSpec) -> _OnHost:
+        """Return whether each input and each output of a part or an added op is in host memory."""
+        if spec not in self._on_host_of:
+            always = self._parts.added_on_host(spec.type, added_dtype(spec))
+            inputs, outputs = (
+                [always or operand.on_host for operand in operands]
+                for operands in (spec.inputs, spec.outputs)
+            )
+            self._on_host_of[spec] = inputs, outputs
+        return self._on_host_of[spec]
 
     def _was_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op took the tensor in a slot in host memory before the rewriting."""

@@ -1,5 +1,7 @@
 """The times of the ops of a split graph."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray
@@ -23,24 +25,26 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     serves = np.array([ops.serves[op] for op in expansion.kept], dtype=np.int64)
     time_us = problem.time_us[serves]
     on_gpu = np.array([problem.machine.device_type(kind) == "GPU" for kind in problem.kinds])
-    ratios: dict[tuple[int, str, int], FloatArray] = {}
-    added: dict[OpSpec, FloatArray] = {}
+    alike = defaultdict[tuple[OpSpec | int, str, int], list[int]](list)  # ops with equal prices
+    spec_of = parts.spec_of.tolist()
     for index, op in enumerate(expansion.kept):
         spec, origin = ops.specs[op], ops.origin[op]
-        if spec is None:
-            continue
-        if ops.is_priced[op]:
+        if spec is not None and ops.is_priced[op]:
             decision = expansion.decided[origin]
-            alternative, size = decision.alternative, decision.sizes[ops.part[op]]
-            key = (int(parts.spec_of[origin]), alternative.name, size)
-            if key not in ratios:
-                share = 1.0 if alternative.size is None else size / alternative.size
-                ratios[key] = parts.part_ratio(origin, alternative.name, share)
-            time_us[index] *= ratios[key]
+            key = spec_of[origin], decision.alternative.name, decision.sizes[ops.part[op]]
+            alike[key].append(index)
+        elif spec is not None:
+            alike[spec, "", 0].append(index)
+    for (price, name, size), rows in alike.items():
+        if isinstance(price, OpSpec):
+            added_us, was_us = parts.added_us(price), time_us[rows]
+            there_us = np.where(np.isnan(was_us), np.nan, added_us)
+            on_no_gpu = np.all(np.isnan(was_us[:, on_gpu]), axis=1)
+            is_anywhere = on_no_gpu | np.all(np.isnan(there_us), axis=1)
+            time_us[rows] = np.where(is_anywhere[:, None], added_us, there_us)
         else:
-            if spec not in added:
-                added[spec] = parts.added_us(spec)
-            there_us = np.where(np.isnan(time_us[index]), np.nan, added[spec])
-            is_anywhere = np.isnan(time_us[index, on_gpu]).all() or np.isnan(there_us).all()
-            time_us[index] = added[spec] if is_anywhere else there_us
+            origin = ops.origin[expansion.kept[rows[0]]]
+            whole = expansion.decided[origin].alternative.size
+            share = 1.0 if whole is None else size / whole
+            time_us[rows] *= parts.part_ratio(origin, name, share)
     return time_us

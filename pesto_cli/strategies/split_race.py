@@ -23,7 +23,7 @@ from pesto_cli.strategies.time_shares import Share, shares
 
 # Each round has the largest number of schedules that are refined, and the share of the time limit
 # for so many. Those that take more than the last number times as long as the best one do not take
-# part: a short refinement makes few steps so much shorter.
+# part: a short refinement rarely gains so much.
 RACE = ((6, 0.1, 1.5), (3, 0.08, 1.15))
 # Time of a refinement that begins again, for each op; the share of the remaining time for all of
 # them; and how many there are at most. A graph with many ops has time for none.
