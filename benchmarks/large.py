@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.quality import profile_of, with_memory
-from benchmarks.scaling import GPU_GIB, MACHINES, on_machine
+from benchmarks.quality import profile_of
+from benchmarks.scaling import MACHINES, on_large_gpus
 from pesto_cli import api as pesto
 from pesto_cli.files import Profile
 from pesto_cli.report.markdown import markdown_table
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 def row(case: Case, profiles: Path, time_limit_s: float) -> Sequence[str]:
     """Solve a problem, and return its row of the table."""
     profile = profile_of(profiles, case.model, parts=case.parts)
-    profile = with_memory(on_machine(profile, MACHINES[case.num_gpus]), GPU_GIB)
+    profile = on_large_gpus(profile, MACHINES[case.num_gpus])
     graph = profile.problem.graph
     expert_ms = pesto.compare(profile, ["expert"])[0].makespan_us / 1e3
     solved = solve(profile, time_limit_s)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.quality import profile_of, with_memory
-from benchmarks.scaling import GPU_GIB, MACHINES, PARTS, on_machine
+from benchmarks.quality import profile_of
+from benchmarks.scaling import MACHINES, PARTS, on_large_gpus
 from pesto_cli import api as pesto
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for model in options.models:
         profile = profile_of(options.profiles, model, parts=PARTS)
         for count in options.gpus:
-            placed = with_memory(on_machine(profile, MACHINES[count]), GPU_GIB)
+            placed = on_large_gpus(profile, MACHINES[count])
             steps = [step_ms(placed, *variant, limits) for variant in VARIANTS]
             rows.append([model, str(count), *(f"{step:.1f}" for step in steps)])
             print(*rows[-1], flush=True)

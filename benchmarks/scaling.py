@@ -172,7 +172,7 @@ def measure(
         return
     profile = profile_of(profiles, model, parts=PARTS)
     on_gpus = {
-        count: with_memory(on_machine(profile, MACHINES[count]), GPU_GIB)
+        count: on_large_gpus(profile, MACHINES[count])
         for count in dict.fromkeys(count for count, _ in wanted)
     }
     for count, column in wanted:
@@ -191,6 +191,11 @@ def on_machine(profile: Profile, machine: Machine) -> Profile:
     permitted = np.ones((profile.problem.num_ops, machine.num_devices), dtype=np.bool_)
     problem = replace(profile.problem, machine=machine, permitted=permitted)
     return replace(profile, problem=problem)
+
+
+def on_large_gpus(profile: Profile, machine: Machine) -> Profile:
+    """Return a profile with another machine, whose GPUs get `GPU_GIB` of memory."""
+    return with_memory(on_machine(profile, machine), GPU_GIB)
 
 
 def filled(row: Row, profile: Profile, strategies: Sequence[str], limits: pesto.Limits) -> Row:

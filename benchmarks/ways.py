@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.quality import profile_of, with_memory
-from benchmarks.scaling import GPU_GIB, PARTS, on_machine
+from benchmarks.quality import profile_of
+from benchmarks.scaling import PARTS, on_large_gpus
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import PestoError
 from pesto_cli.report.markdown import markdown_table
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     defaults = ("Transformer-10-8-1024", "2x4-v100")
     model, machine = (*arguments, *defaults[len(arguments) :])
     profile = profile_of(Path("build/profiles"), model, parts=PARTS)
-    problem = with_memory(on_machine(profile, PRESETS[machine]), GPU_GIB).problem
+    problem = on_large_gpus(profile, PRESETS[machine]).problem
     rows = []
     for way in every_way(problem):
         by_group = way.hosts if isinstance(way, OnMeshes) else _is_by_host(way)
