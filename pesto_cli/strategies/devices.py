@@ -16,7 +16,7 @@ from pesto_cli.data.problem_cache import cached_per_problem
 ISLAND_SHARE, ISLAND_BYTES = 0.6, 2**24
 LEAST_US = 1e-3
 # A placement uses a host that has at least this share of the work of the busiest host. A search on
-# all hosts moves a few short ops to other hosts, which gains nearly nothing.
+# all hosts moves a few short ops to other hosts, although this gains nearly nothing.
 LEAST_WORK_SHARE = 0.02
 """Shorter steps count as this long, so that the speed of a device without work is finite."""
 

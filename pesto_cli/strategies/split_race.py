@@ -21,15 +21,14 @@ from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.time_shares import Share, shares
 
-# Each round has the largest number of schedules that are refined, and the share of the time limit
-# for so many. Those that take more than the last number times as long as the best one do not take
-# part: a short refinement rarely gains so much.
+# The rounds. Each has three numbers: how many schedules are refined at most; the share of the time
+# limit if all of these are refined; and the largest ratio of a step time to the shortest one. A
+# schedule with a larger ratio is not refined, because a short refinement rarely gains so much.
 RACE = ((6, 0.1, 1.5), (3, 0.08, 1.15))
 # Time of a refinement that begins again, for each op; the share of the remaining time for all of
 # them; and how many there are at most. A graph with many ops has time for none.
 RESTART_US_PER_OP = 60.0
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
-
 
 Beside = TypeVar("Beside")
 

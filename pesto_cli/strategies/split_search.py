@@ -218,7 +218,7 @@ def _with_equal_ends(
 
 
 def _trial(placer: Placer, entry: Entry, context: Context) -> _Trial:
-    """Return the trial of a schedule with split ops, after the race."""
+    """Return the best solution of an entry after the race, and the search that continues it."""
 
     def continued(rest: Limits) -> Solution:
         if not placer.robust:

@@ -167,7 +167,11 @@ class WaysInTime:
     def __init__(
         self, problem: Problem, context: Context, share: float, *, on_fewer_hosts: bool = False
     ) -> None:
-        """share: of the time limit. on_fewer_hosts: whether ways on fewer hosts were tried."""
+        """Prepare the iteration.
+
+        share: the share of the time limit for all ways together.
+        on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
+        """
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
         fewer = on_faster_hosts(problem) if on_fewer_hosts else None
         self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
