@@ -1,5 +1,6 @@
 """A fed tensor is in host memory; it is cut where the parts arrive first."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from split_training import trained
 from training_graphs import exported
 
 from pesto_cli import api
+from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.specs import CUTS, Operand, OpSpec
@@ -102,6 +104,28 @@ def test_large_rows_that_are_aligned_together_are_cut_through_a_view(
 
 
 @pytest.mark.parametrize(
+    ("extents", "sizes"),
+    [
+        ((8,) * 8, ([16] * 4, [[8, 8]] * 4)),
+        ((4,) * 16, ([16] * 4, [[4] * 4] * 4)),
+        ((7, 9, 9, 7), ([16, 16], [[7, 9], [9, 7]])),
+        ((9, 7, 17, 31), ([16, 48], [[9, 7], [17, 31]])),
+    ],
+)
+def test_parts_that_are_aligned_in_groups_are_cut_twice(
+    extents: tuple[int, ...], sizes: tuple[list[int], list[list[int]]]
+) -> None:
+    num_rows, operand = sum(extents), LARGE.resized(0, sum(extents))
+    ops = cut_ops(operand, 0, extents)
+    first, *then = [spec for spec in ops.specs if spec is not None and spec.type in CUTS]
+    assert first.shares_memory
+    unit = math.gcd(*sizes[0])
+    assert [output.sizes[0] * unit for output in first.outputs] == sizes[0]
+    assert [[output.sizes[0] for output in spec.outputs] for spec in then] == sizes[1]
+    assert sum(spec.inputs[CUTS[spec.type]].sizes[0] for spec in then) == num_rows
+
+
+@pytest.mark.parametrize(
     ("operand", "axis", "extents"),
     [
         pytest.param(LARGE, 0, (24, 40), id="parts of rows that are not aligned"),
@@ -123,6 +147,17 @@ def test_the_parts_of_a_view_have_the_rows_of_the_tensor() -> None:
     host = "/device:CPU:0"
     split = api.apply(meta, placed, devices={"CPU:0": host, "GPU:0": host, "GPU:1": host})
     assert f"{CUT}.view" in {node.name for node in split.graph_def.node}
+    ((whole,),) = trained(meta, 1).fetched
+    ((parts,),) = trained(split, 1).fetched
+    assert np.array_equal(parts, whole)
+
+
+def test_parts_that_are_cut_twice_have_the_rows_of_the_tensor() -> None:
+    meta = fed_graph(17)
+    split = split_graph(meta, Plan({"exp": Choice("axis 0", (16_377, 16_391, 16_384, 16_384))}))
+    cuts = {node.name for node in split.graph_def.node if node.op in CUTS}
+    name = "data.split_0_of_16377_16391_16384_16384"
+    assert cuts == {f"{name}.first", f"{name}.of_0", f"{name}.of_1"}
     ((whole,),) = trained(meta, 1).fetched
     ((parts,),) = trained(split, 1).fetched
     assert np.array_equal(parts, whole)

@@ -162,12 +162,15 @@ class OpSpec:
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of all inputs and outputs with static shapes.
+        """The bytes that the op reads and writes, without operands of open shapes.
+
+        A Slice reads only what it returns, and other ops all their inputs.
 
         Raises:
             ValueError: a data type is unknown.
         """
-        operands = (*self.inputs, *self.outputs)
+        inputs = self.outputs if self.type == "Slice" else self.inputs
+        operands = (*inputs, *self.outputs)
         return sum(operand.num_bytes for operand in operands if operand.is_static)
 
     @cached_property

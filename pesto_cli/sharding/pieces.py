@@ -36,7 +36,9 @@ def cut(
     TensorFlow copies no data if rows of the first dimension are cut and each is aligned
     (`OpSpec.shares_memory`). If they are not, several rows together may be. So a large tensor is
     cut through a view in which as many rows are one as divide all parts. For example, 32 images
-    of 299 x 299 x 3 floats are aligned, and one is not.
+    of 299 x 299 x 3 floats are aligned, and one is not. If single parts are not aligned,
+    pieces of several parts are cut in this way, and then each piece is cut into its parts. So the
+    first parts can be sent while TensorFlow copies the others.
 
     Args:
         add: adds an op.
@@ -48,7 +50,7 @@ def cut(
     """
     wide = _with_wide_rows(operand, axis, extents)
     if wide is None:
-        return divided(add, name, operand, axis, extents, whole)
+        return _cut_twice(add, name, operand, axis, extents, whole)
     num_rows = math.gcd(*extents)
     view = add(f"{name}.view", (whole, None), added_ops.reshaped(operand, wide.sizes)), 0
     wide_extents = tuple(extent // num_rows for extent in extents)
@@ -71,6 +73,22 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
     specs = (added_ops.split(each, 0, extents) for each in (operand, wide))
     is_shared, becomes_shared = (spec.shares_memory for spec in specs)
     return wide if becomes_shared and not is_shared else None
+
+
+def _cut_twice(
+    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
+) -> list[Ref]:
+    """Return the parts of a whole tensor, cut from as many pieces as need no copy."""
+    for number in range(2, len(extents) // 2 + 1):
+        pieces = [extents[at : at + number] for at in range(0, len(extents), number)]
+        sizes = tuple(map(sum, pieces))
+        if len(extents) % number == 0 and _with_wide_rows(operand, axis, sizes):
+            parts = []
+            for place, ref in enumerate(cut(add, f"{name}.first", operand, axis, sizes, whole)):
+                piece = operand.resized(axis, sizes[place])
+                parts += divided(add, f"{name}.of_{place}", piece, axis, pieces[place], ref)
+            return parts
+    return divided(add, name, operand, axis, extents, whole)
 
 
 def divided(
