@@ -31,9 +31,14 @@ def unique_rows(rows: IntArray) -> IntArray:
     This is several times faster than `numpy.unique` with an axis, which compares rows byte by byte.
     """
     ordered = rows[np.lexsort(rows.T[::-1])]
-    is_first = np.ones(len(rows), dtype=np.bool_)
-    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return ordered[is_first]
+    return ordered[differ_from_last(*ordered.T)]
+
+
+def differ_from_last(*columns: IntArray) -> BoolArray:
+    """Return whether each row differs from the row before it; the first one does, `[num_rows]`."""
+    found = np.ones(len(columns[0]), dtype=np.bool_)
+    found[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return found
 
 
 def check_length(column: str, found: int, expected: int) -> None:

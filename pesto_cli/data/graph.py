@@ -17,6 +17,7 @@ from pesto_cli.data.columns import (
     IntArray,
     check_indices,
     check_length,
+    differ_from_last,
     unique_rows,
     whole_numbers,
 )
@@ -348,9 +349,7 @@ def _consumers(tensors: Sequence[Tensor]) -> tuple[IntArray, IntArray, BoolArray
     tensor = np.repeat(np.arange(len(tensors), dtype=np.int64), num_consumers)
     order = np.lexsort((consumer, tensor))
     consumer, tensor = consumer[order], tensor[order]
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = (np.diff(consumer) != 0) | (np.diff(tensor) != 0)
-    first = np.flatnonzero(is_first)
+    first = np.flatnonzero(differ_from_last(tensor, consumer))
     if len(first):
         on_host = np.logical_and.reduceat(on_host[order], first)
     offsets = np.searchsorted(tensor[first], np.arange(len(tensors) + 1))

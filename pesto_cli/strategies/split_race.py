@@ -10,7 +10,7 @@ refinement first begins again at the start of the winner, with other seeds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.solution import Solution
@@ -21,10 +21,22 @@ from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.time_shares import Share, shares
 
-# The rounds. Each has three numbers: how many schedules are refined at most; the share of the time
-# limit if all of these are refined; and the largest ratio of a step time to the shortest one. A
-# schedule with a larger ratio is not refined, because a short refinement rarely gains so much.
-RACE = ((6, 0.1, 1.5), (3, 0.08, 1.15))
+
+class Round(NamedTuple):
+    """A round of the race.
+
+    most: the largest number of schedules that are refined.
+    share: that of the time limit, if so many are refined.
+    worst: the largest ratio of a step time to the shortest one. A schedule with a larger ratio is
+        not refined, because a short refinement rarely gains so much.
+    """
+
+    most: int
+    share: float
+    worst: float
+
+
+RACE = (Round(6, 0.1, 1.5), Round(3, 0.08, 1.15))
 # Time of a refinement that begins again, for each op; the share of the remaining time for all of
 # them; and how many there are at most. A graph with many ops has time for none.
 RESTART_US_PER_OP = 60.0
@@ -83,14 +95,15 @@ def race(
         scale: how many times as long the whole time limit is.
     """
     left, spent = list(entries), 0.0
-    for number, of, ratio in RACE:
-        best = best_of([(entry, entry.best) for entry in left], number)
+    for each in RACE:
+        best = best_of([(entry, entry.best) for entry in left], each.most)
         short, step_us = best[0][1].objective if best else (0, 0.0)
-        limit, left = (short, ratio * step_us), []
+        limit, left = (short, each.worst * step_us), []
+        part = scale * each.share / each.most
         for entry, solution in best:
             if solution.objective <= limit:
-                spent += scale * of / number
-                left.append(entry.refined(context, share(scale * of / number, spent)))
+                spent += part
+                left.append(entry.refined(context, share(part, spent)))
     return left, spent
 
 

@@ -188,7 +188,7 @@ def _built(
         solution = replace(solution, schedule=schedule)
         ways.note(way, solution)
         (started if isinstance(way, AsBefore) else others).append((name, solution))
-        others = best_of(others, RACE[0][0])
+        others = best_of(others, RACE[0].most)
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
     refined = [*started, *(each for each in others if each[1].objective < hopeless)]
