@@ -128,6 +128,20 @@ def edged(**attributes: object) -> nx.MultiDiGraph:
     return graph
 
 
+def test_outputs_are_in_the_order_of_their_numbers() -> None:
+    graph = edged(bytes=8, output=1)
+    graph.add_edge("a", "c", bytes=4, output=0)
+    edges = to_networkx(from_networkx(graph)).edges(data=True)
+    found = {(head, edge["output"], edge["bytes"]) for _, head, edge in edges}
+    assert found == {("b", 1, 8), ("c", 0, 4)}
+
+
+def test_shapes_may_be_numpy_integers() -> None:
+    graph = edged(bytes=8)
+    graph.nodes["b"].update(output_bytes=np.array([4]), output_shapes=[np.array([2, 1])])
+    assert from_networkx(graph).tensor_shape == (None, (2, 1))
+
+
 def test_invalid_attributes_are_named() -> None:
     cyclic = edged(bytes=1)
     cyclic.add_edge("b", "a", control=True)
@@ -136,6 +150,13 @@ def test_invalid_attributes_are_named() -> None:
     unknown_alias, unknown_device, no_time, words, no_number, outputs = (
         edged(bytes=1) for _ in range(6)
     )
+    listed_alias, listed_group, no_list, text = (edged(bytes=1) for _ in range(4))
+    listed_alias.nodes["b"]["alias_of"] = ["a"]
+    listed_group.nodes["b"]["group"] = [1]
+    no_list.nodes["a"]["output_bytes"] = 5
+    text.nodes["a"].update(output_bytes=[1], output_shapes=["ab"])
+    slots = edged(bytes=1, slots=0)
+    slots.add_nodes_from([("a", {"num_inputs": 0}), ("b", {"num_inputs": 1})])
     unknown_alias.nodes["b"]["alias_of"] = "z"
     unknown_device.nodes["b"]["devices"] = ["TPU:0"]
     del no_time.nodes["a"]["time_us"]
@@ -148,7 +169,13 @@ def test_invalid_attributes_are_named() -> None:
         (edged(), "edge 'a' -> 'b' has no attribute bytes"),
         (edged(bytes="8 kB"), "edge 'a' -> 'b' has bytes '8 kB'; a number was expected"),
         (split, "edge 'a' -> 'b' has 2 bytes of output 0; 1 were expected"),
+        (edged(bytes=1, output="first"), "edge 'a' -> 'b' has output 'first'; the number of"),
         (unknown_alias, "node 'b' has alias_of 'z', which is not in the graph (removed or"),
+        (listed_alias, "node 'b' has alias_of ['a'], which is not in the graph (removed or"),
+        (listed_group, "node 'b' has group [1]; a whole number, a text or None was expected"),
+        (no_list, "node 'a' has output_bytes 5; a list was expected"),
+        (text, "node 'a' has output_shapes 'ab'; sizes of dimensions were expected"),
+        (slots, "edge 'a' -> 'b' has slots 0; a list was expected"),
         (edged(bytes=10**30), "a number from 0 to 35,184,372,088,832 was expected"),
         (edged(bytes=float("nan")), "edge 'a' -> 'b' has bytes nan"),
         (edged(bytes=-1), "edge 'a' -> 'b' has bytes -1"),

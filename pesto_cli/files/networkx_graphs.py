@@ -30,14 +30,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pesto_cli.data.graph import OpGraph, Shape, Tensor
+from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import TEXT_LABELS, USUAL, Labels
 from pesto_cli.data.machine import Machine
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import MAX_TENSOR_BYTES
+from pesto_cli.files import networkx_attributes as checked
 
 _Value = TypeVar("_Value")
 Output = tuple[int, object]
@@ -87,7 +87,7 @@ def from_networkx(graph: Any) -> OpGraph:
     number, tensors, control = _tensors(graph, index_of)
     aliased = [node.get("alias_of") for node in nodes]
     for name, source in zip(names, aliased, strict=True):
-        if source is not None and source not in index_of:
+        if source is not None and not _is_node(index_of, source):
             raise BadInputError(
                 f"node {name!r} has alias_of {source!r}, which is not in the graph (removed or "
                 "renamed?); the name of another node, or None, was expected: set it to the new "
@@ -98,7 +98,10 @@ def from_networkx(graph: Any) -> OpGraph:
         tensors,
         types=[str(node.get("type", "")) for node in nodes],
         control_edges=control,
-        colocation_group=[node.get("group") for node in nodes],
+        colocation_group=[
+            checked.group(f"node {name!r}", node.get("group"))
+            for name, node in zip(names, nodes, strict=True)
+        ],
         resident_bytes=_numbers(names, nodes, "resident_bytes", 0),
         alias_of=[-1 if source is None else index_of[source] for source in aliased],
         num_members=_numbers(names, nodes, "num_members", 1),
@@ -106,7 +109,7 @@ def from_networkx(graph: Any) -> OpGraph:
             names,
             **{
                 column: [
-                    _text(f"node {name!r}", column, node.get(column))
+                    checked.text(f"node {name!r}", column, node.get(column))
                     for name, node in zip(names, nodes, strict=True)
                 ]
                 for column in TEXT_LABELS
@@ -225,10 +228,13 @@ def _add_placement(result: Any, problem: Problem, placed: Placement | Schedule) 
 def _tensors(
     graph: Any, index_of: Mapping[Any, int]
 ) -> tuple[dict[Output, int], list[Tensor], list[tuple[int, int]]]:
-    """Return the tensor index of every output, the tensors, and the control edges."""
-    sizes = _of_outputs(graph, "output_bytes", _size)
-    shapes = _of_outputs(graph, "output_shapes", _shape)
-    dtypes = _of_outputs(graph, "output_dtypes", _text)
+    """Return the tensor index of every output, the tensors, and the control edges.
+
+    The outputs of an op that have numbers come first, by their numbers.
+    """
+    sizes = _of_outputs(graph, "output_bytes", checked.size)
+    shapes = _of_outputs(graph, "output_shapes", checked.shape)
+    dtypes = _of_outputs(graph, "output_dtypes", checked.text)
     consumers: dict[Output, dict[int, bool]] = {key: {} for key in sizes}
     control = []
     for number, (tail, head, edge) in enumerate(graph.edges(data=True)):
@@ -237,6 +243,11 @@ def _tensors(
             control.append((producer, consumer))
             continue
         key = _output(producer, number, edge)
+        if "output" in edge and not checked.is_whole(key[1]):
+            raise BadInputError(
+                f"edge {tail!r} -> {head!r} has output {key[1]!r}; the number of an output of "
+                f"{tail!r}, or no attribute output, was expected."
+            )
         size = sizes.setdefault(key, _edge_bytes(tail, head, edge))
         if size != edge.get("bytes", size):
             raise BadInputError(
@@ -246,6 +257,7 @@ def _tensors(
             )
         takers = consumers.setdefault(key, {})
         takers[consumer] = takers.get(consumer, True) and bool(edge.get("on_host", False))
+    sizes = dict(sorted(sizes.items(), key=lambda item: _place(item[0])))
     tensors = [
         Tensor(
             key[0],
@@ -261,18 +273,26 @@ def _tensors(
 
 
 def _of_outputs(
-    graph: Any, attribute: str, checked: Callable[[str, str, Any], _Value]
+    graph: Any, attribute: str, check: Callable[[str, str, Any], _Value]
 ) -> dict[Output, _Value]:
     return {
-        (producer, output): checked(f"node {name!r}", attribute, value)
+        (producer, output): check(f"node {name!r}", attribute, value)
         for producer, (name, node) in enumerate(graph.nodes.items())
-        for output, value in enumerate(node.get(attribute, ()))
+        for output, value in enumerate(
+            checked.sequence(f"node {name!r}", attribute, node.get(attribute, ()))
+        )
     }
 
 
 def _output(producer: int, edge_number: int, edge: Mapping[str, Any]) -> Output:
     """Return the output of an edge; an edge without `output` is a separate output."""
     return producer, edge.get("output", ("edge", edge_number))
+
+
+def _place(output: Output) -> tuple[bool, int]:
+    """Return a key that sorts outputs with numbers by these, before outputs without one."""
+    number = output[1]
+    return (True, 0) if isinstance(number, tuple) else (False, int(number))  # type: ignore[call-overload]
 
 
 def _inputs(
@@ -291,7 +311,7 @@ def _inputs(
     ]
     for number, (tail, head, edge) in enumerate(edges):
         row = rows[index_of[head]]
-        for slot in () if edge.get("control") else edge["slots"]:
+        for slot in () if edge.get("control") else _slots_of(tail, head, edge):
             if slot not in range(len(row)) or row[slot] is not None:
                 raise BadInputError(
                     f"edge {tail!r} -> {head!r} has slot {slot!r}; a number below {len(row)} (the "
@@ -301,13 +321,17 @@ def _inputs(
     return Inputs.build(rows)
 
 
+def _slots_of(tail: Any, head: Any, edge: Mapping[str, Any]) -> Sequence[Any]:
+    return checked.sequence(f"edge {tail!r} -> {head!r}", "slots", edge["slots"])
+
+
 def _edge_bytes(tail: Any, head: Any, edge: Mapping[str, Any]) -> int:
     if "bytes" not in edge:
         raise BadInputError(
             f"edge {tail!r} -> {head!r} has no attribute bytes; the size of the data was expected, "
             "or control=True for an edge without data."
         )
-    return _size(f"edge {tail!r} -> {head!r}", "bytes", edge["bytes"])
+    return checked.size(f"edge {tail!r} -> {head!r}", "bytes", edge["bytes"])
 
 
 def _times(name: Any, node: Mapping[str, Any], default: list[str]) -> Mapping[str, float]:
@@ -318,49 +342,23 @@ def _times(name: Any, node: Mapping[str, Any], default: list[str]) -> Mapping[st
         )
     given = node["time_us"]
     by_kind = given if isinstance(given, Mapping) else dict.fromkeys(default, given)
-    return {kind: _number(f"node {name!r}", "time_us", us) for kind, us in by_kind.items()}
+    return {kind: checked.number(f"node {name!r}", "time_us", us) for kind, us in by_kind.items()}
 
 
 def _numbers(
     names: Sequence[str], nodes: Sequence[Mapping[str, Any]], attribute: str, default: int
 ) -> list[int]:
     return [
-        _size(f"node {name!r}", attribute, node.get(attribute, default))
+        checked.size(f"node {name!r}", attribute, node.get(attribute, default))
         for name, node in zip(names, nodes, strict=True)
     ]
 
 
-def _number(where: str, attribute: str, value: object) -> float:
-    if not isinstance(value, int | float | np.number):
-        raise BadInputError(f"{where} has {attribute} {value!r}; a number was expected.")
-    return value if isinstance(value, int) else float(value)
-
-
-def _size(where: str, attribute: str, value: object) -> int:
-    number = _number(where, attribute, value)
-    if not 0 <= number <= MAX_TENSOR_BYTES:
-        raise BadInputError(
-            f"{where} has {attribute} {value!r}; a number from 0 to {MAX_TENSOR_BYTES:,} was "
-            "expected."
-        )
-    return int(number)
-
-
-def _text(where: str, attribute: str, value: object) -> str | None:
-    if not isinstance(value, str | None):
-        raise BadInputError(f"{where} has {attribute} {value!r}; a text or None was expected.")
-    return value
-
-
-def _shape(where: str, attribute: str, value: object) -> Shape | None:
-    if value is None:
-        return None
-    if not isinstance(value, Sequence) or not all(isinstance(d, int | None) for d in value):
-        raise BadInputError(
-            f"{where} has {attribute} {value!r}; sizes of dimensions were expected, None for an "
-            "open dimension."
-        )
-    return tuple(value)
+def _is_node(index_of: Mapping[Any, int], value: object) -> bool:
+    try:
+        return value in index_of
+    except TypeError:  # it has no hash
+        return False
 
 
 def _permitted(graph: Any, machine: Machine) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -368,11 +366,12 @@ def _permitted(graph: Any, machine: Machine) -> np.ndarray[Any, np.dtype[np.bool
     permitted = np.ones((len(graph), len(names)), dtype=np.bool_)
     for op, (name, node) in enumerate(graph.nodes.items()):
         if "devices" in node:
-            unknown = [device for device in node["devices"] if device not in names]
+            devices = checked.sequence(f"node {name!r}", "devices", node["devices"])
+            unknown = [device for device in devices if device not in names]
             if unknown:
                 raise BadInputError(
                     f"node {name!r} has {unknown[0]!r} in its attribute devices; one of "
                     f"{', '.join(names)} was expected."
                 )
-            permitted[op] = [device in node["devices"] for device in names]
+            permitted[op] = [device in devices for device in names]
     return permitted
