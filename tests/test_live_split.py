@@ -532,3 +532,36 @@ def test_a_variable_may_have_other_handles(
     placed = placed_by_plan(meta, split_variables(meta, way))
     assert ("w" in placed.plan.choices) is not first
     check_prints_the_same(path, placed, capsys)
+
+
+BUILT_TWICE = """
+import numpy as np
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+for is_trained in (False, True):
+    with tf.Graph().as_default(), tf1.Session() as session:
+        rows = tf1.placeholder(tf.float32, [8, 4], name="rows")
+        ones = tf1.ones_initializer()
+        matrix = tf1.get_variable("matrix", [4, 4], initializer=ones, use_resource=True)
+        loss = tf.reduce_mean(tf.square(tf.matmul(rows, matrix)), name="loss")
+        train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        session.run(tf1.global_variables_initializer())
+        feeds = {rows: np.ones((8, 4))}
+        for _ in range(3):
+            print(session.run([train, loss] if is_trained else [loss], feeds)[-1])
+"""
+
+
+def test_the_report_is_about_the_graph_that_ran_steps(
+    script: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script(BUILT_TWICE)
+    placed = split_placement(path)
+    capsys.readouterr()
+    run_program(path, ())
+    expected = capsys.readouterr().out
+    report = run_script(path, [], placed, "", DEVICES)
+    assert capsys.readouterr().out == expected
+    assert len(report.step_us) == 3
+    assert any(".part_" in name for name in report.changes.device)

@@ -88,6 +88,7 @@ class _Graph:
     num_seen: the number of operations of the graph that a session has run or could have run.
     plans: how to execute its runs, by their signature and the shapes of their feeds.
     ran_whole: why the last step that could not be split ran with whole ops.
+    num_steps: the number of placed steps that ran.
     """
 
     difference: Difference
@@ -96,6 +97,7 @@ class _Graph:
     num_seen: int = 0
     plans: dict[object, _RunPlan] = field(default_factory=dict)
     ran_whole: str = ""
+    num_steps: int = 0
 
     def values_for(
         self, run: SessionRun, proceed: Proceed, *, is_step: bool
@@ -136,7 +138,7 @@ class Program:
 
         Raises BadInputError if it has run no step of the placement.
         """
-        closest = min(self._graphs.values(), key=_distance, default=None)
+        closest = min(self._graphs.values(), key=_rank, default=None)
         if closest is not None and closest.ran_whole and not self.step_us:
             raise BadInputError(
                 f"{self._what}: all steps ran with whole ops, the last because it "
@@ -223,6 +225,7 @@ class Program:
         began = time.perf_counter()
         values = proceed(run, traced)
         self.step_us.append((time.perf_counter() - began) * 1e6)
+        known.num_steps += 1
         if traced is not None and known.split is not None:
             known.split.name_as_planned(traced)
         return values
@@ -340,9 +343,9 @@ class Program:
         return max(numbers, default=-1) + 1
 
 
-def _distance(known: _Graph) -> int:
-    """Return the number of ops in which a graph differs from that of the placement."""
-    return len(known.difference) if known.placed is None else 0
+def _rank(known: _Graph) -> tuple[int, int]:
+    """Return a key that is least for the graph of most steps, then for the most similar one."""
+    return -known.num_steps, len(known.difference) if known.placed is None else 0
 
 
 def _conflicting_settings(config: Any) -> list[str]:

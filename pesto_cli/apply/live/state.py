@@ -198,13 +198,13 @@ def _cell(operation: Any) -> _Cell:
 
 def _in_messages(names: Sequence[str], cells: Mapping[str, _Cell]) -> Iterator[list[str]]:
     """Yield the names in groups of at most MOST_BYTES, or of one."""
-    group: list[str] = []
+    group, size = list[str](), 0
     for name in names:
-        size = sum(cells[each].num_bytes for each in group) + cells[name].num_bytes
-        if group and size > MOST_BYTES:
+        if group and size + cells[name].num_bytes > MOST_BYTES:
             yield group
-            group = []
+            group, size = [], 0
         group.append(name)
+        size += cells[name].num_bytes
     if group:
         yield group
 
