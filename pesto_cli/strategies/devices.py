@@ -15,10 +15,10 @@ from pesto_cli.data.problem_cache import cached_per_problem
 # Inside an island, a tensor of this size takes at most this share of its time on the slowest link.
 ISLAND_SHARE, ISLAND_BYTES = 0.6, 2**24
 LEAST_US = 1e-3
+"""Shorter steps count as this long, so that the speed of a device without work is finite."""
 # A placement uses a host that has at least this share of the work of the busiest host. A search on
 # all hosts moves a few short ops to other hosts, although this gains nearly nothing.
 LEAST_WORK_SHARE = 0.02
-"""Shorter steps count as this long, so that the speed of a device without work is finite."""
 
 
 def accelerators(problem: Problem) -> list[int]:
@@ -139,9 +139,15 @@ def fastest_device(problem: Problem) -> IntArray:
 
 
 def speeds(problem: Problem, devices: Sequence[int]) -> list[float]:
-    """Return the speed of each device: steps in a second, if it ran all ops that it can run."""
+    """Return the speed of each device: how often it can run in a second what all of them can run.
+
+    If no op can run on all devices, each device counts with the ops that it can run.
+    """
     times_us = problem.duration_us[:, list(devices)]
-    total_us = np.where(np.isfinite(times_us), times_us, 0.0).sum(axis=0)
+    is_possible = np.isfinite(times_us)
+    by_all = is_possible.all(axis=1, keepdims=True)
+    counts = by_all if by_all.any() else is_possible
+    total_us = np.where(counts, times_us, 0.0).sum(axis=0)
     speed: list[float] = (1e6 / np.maximum(total_us, LEAST_US)).tolist()
     return speed
 
